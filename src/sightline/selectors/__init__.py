@@ -1,0 +1,11 @@
+"""Pruning methods, one file each. A file registers itself; nothing else lists it."""
+
+from sightline.registry import Registry
+from sightline.types import LayerSelector, Selector
+
+SELECTORS: Registry[type[Selector] | type[LayerSelector]] = Registry(
+    "selector", group="sightline.selectors", package="sightline.selectors"
+)
+"""Every known method. ``@SELECTORS.register("name")`` above a class is all that a new one needs."""
+
+__all__ = ["SELECTORS"]
