@@ -1,0 +1,6 @@
+"""The run folder: a manifest, the probes, one parquet file per arm and shard. Written atomically, read as data frames."""
+
+from sightline.store.folder import RunFolder
+from sightline.store.load import Run, load_run
+
+__all__ = ["Run", "RunFolder", "load_run"]

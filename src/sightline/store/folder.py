@@ -1,0 +1,133 @@
+"""One run folder on disk: what is in it, what is still missing, and writes that are either whole or absent."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sightline.errors import SightlineError
+from sightline.store.schema import IMAGE_SCHEMA, ROW_SCHEMA, SCHEMA_VERSION
+
+MANIFEST = "run.json"
+PROBES = "probes.jsonl"
+
+FIXED = (
+    "weight_digest",
+    "probe_digest",
+    "dtype",
+    "profile",
+    "positions",
+    "box_source",
+    "image_options",
+    "shard_images",
+)
+"""What may never change under one folder: rows with different values here do not belong in one table."""
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file so that a kill at any moment leaves either the old content or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise SightlineError(
+            f"cannot write {path}: {error.strerror or error}; finished shards are kept, "
+            "free some space and run the same command again"
+        ) from error
+
+
+def arm_folder_name(arm: str) -> str:
+    """A readable, collision-free folder name for an arm."""
+    return f"{re.sub(r'[^A-Za-z0-9.]+', '-', arm).strip('-')[:60]}-{sha256(arm.encode()).hexdigest()[:8]}"
+
+
+class RunFolder:
+    """Reads and writes ``run.json``, ``probes.jsonl``, ``images/*.parquet`` and ``rows/<arm>/*.parquet``."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / MANIFEST).is_file()
+
+    def manifest(self) -> dict[str, Any]:
+        try:
+            manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise SightlineError(f"{self.path} is not a run folder: it has no {MANIFEST}") from None
+        except json.JSONDecodeError as error:
+            raise SightlineError(
+                f"{self.path / MANIFEST} is not valid JSON ({error}); restore it or start anew"
+            ) from None
+        if manifest.get("schema") != SCHEMA_VERSION:
+            raise SightlineError(
+                f"{self.path} was written with row schema {manifest.get('schema')}, this version reads {SCHEMA_VERSION}"
+            )
+        return dict(manifest)
+
+    def open(self, manifest: Mapping[str, Any], arms: Iterable[str], probes: bytes) -> list[str]:
+        """Creates the folder, or resumes or amends an existing one after checking that it is the same run.
+
+        Returns all arms of the run, old ones first: adding an arm amends the run, it never removes one.
+        """
+        arms = list(arms)
+        if self.exists:
+            old = self.manifest()
+            for field in FIXED:
+                if old.get(field) != manifest.get(field):
+                    raise SightlineError(
+                        f"{self.path} holds a run with {field} {_short(old.get(field))}, "
+                        f"this command has {_short(manifest.get(field))}; choose another --out"
+                    )
+            arms = list(dict.fromkeys([*old["arms"], *arms]))
+            manifest = {**old, **manifest}
+        elif self.path.exists() and any(self.path.iterdir()):
+            raise SightlineError(f"{self.path} exists, is not empty and is not a run folder; choose another --out")
+        for folder in (self.path, self.path / "images", self.path / "rows"):
+            folder.mkdir(parents=True, exist_ok=True)
+        for leftover in self.path.rglob(".*.tmp"):
+            leftover.unlink(missing_ok=True)
+        write_whole(self.path / PROBES, probes)
+        whole = {**manifest, "schema": SCHEMA_VERSION, "arms": arms}
+        write_whole(self.path / MANIFEST, (json.dumps(whole, indent=2, ensure_ascii=False) + "\n").encode())
+        return arms
+
+    def rows_file(self, arm: str, shard: int) -> Path:
+        return self.path / "rows" / arm_folder_name(arm) / f"{shard:05d}.parquet"
+
+    def images_file(self, shard: int) -> Path:
+        return self.path / "images" / f"{shard:05d}.parquet"
+
+    def has_rows(self, arm: str, shard: int) -> bool:
+        return self.rows_file(arm, shard).is_file()
+
+    def write_rows(self, arm: str, shard: int, rows: list[dict[str, Any]]) -> None:
+        self._write(self.rows_file(arm, shard), rows, ROW_SCHEMA)
+
+    def write_images(self, shard: int, images: list[dict[str, Any]]) -> None:
+        self._write(self.images_file(shard), images, IMAGE_SCHEMA)
+
+    def _write(self, path: Path, records: list[dict[str, Any]], schema: pa.Schema) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist(records, schema=schema), sink, compression="zstd")
+        write_whole(path, sink.getvalue().to_pybytes())
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value) if not isinstance(value, str) else value
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,90 @@
+"""A finished (or running) run as tables: ``load_run(path)``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sightline.errors import SightlineError
+from sightline.store.folder import PROBES, RunFolder
+from sightline.store.schema import IMAGE_SCHEMA, ROW_SCHEMA
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder read into memory. Rows come in the order of arms, then shards, then probes."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    @property
+    def arms(self) -> list[str]:
+        return list(self.manifest["arms"])
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """One row per probe and arm; the columns are documented in ``sightline.store.schema``."""
+        folder = RunFolder(self.path)
+        files = [file for arm in self.arms for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))]
+        return _concatenate(files, ROW_SCHEMA)
+
+    @cached_property
+    def images(self) -> pa.Table:
+        """One record per encoded image: cells, layout, preview."""
+        return _concatenate(sorted((self.path / "images").glob("*.parquet")), IMAGE_SCHEMA)
+
+    def frame(self) -> pd.DataFrame:
+        return self.rows.to_pandas()
+
+    @cached_property
+    def probes(self) -> list[dict[str, Any]]:
+        """The audited probes as written into the run folder (without the header line)."""
+        lines = (self.path / PROBES).read_text(encoding="utf-8").splitlines()
+        records = [json.loads(line) for line in lines if line.strip()]
+        return [record for record in records if "sightline_probes" not in record]
+
+    @property
+    def missing(self) -> int:
+        """How many (arm, shard) files are still to be computed; 0 for a finished run."""
+        folder = RunFolder(self.path)
+        return sum(not folder.has_rows(arm, s) for arm in self.arms for s in range(self.manifest["shards"]))
+
+
+def load_run(path: Path | str) -> Run:
+    """Opens a run folder. ``run.rows`` is an Arrow table, ``run.frame()`` a pandas frame."""
+    run = Run(Path(path), RunFolder(path).manifest())
+    if run.missing == len(run.arms) * run.manifest["shards"]:
+        raise SightlineError(f"{path} has no finished shard yet; run `sightline run` with the same arguments to go on")
+    return run
+
+
+def unpack_mask(packed: bytes, n: int) -> np.ndarray:
+    """(N,) bool from a row's bit-packed mask."""
+    return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=n).astype(bool)
+
+
+def pack_mask(kept: np.ndarray) -> bytes:
+    return np.packbits(kept.astype(bool)).tobytes()
+
+
+def unpack_cells(packed: bytes) -> np.ndarray:
+    """(N, 4) float32 from an image record."""
+    return np.frombuffer(packed, dtype="<f4").reshape(-1, 4)
+
+
+def _concatenate(files: list[Path], schema: pa.Schema) -> pa.Table:
+    tables = []
+    for file in files:
+        try:
+            tables.append(pq.read_table(file, schema=schema, partitioning=None))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise SightlineError(f"{file} cannot be read ({error}); delete it and run the same command again") from None
+    return pa.concat_tables(tables) if tables else schema.empty_table()
