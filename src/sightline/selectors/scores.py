@@ -1,0 +1,116 @@
+"""Scores that selectors rank visual tokens by, and the one ordering rule: ties go to the lower index.
+
+Geometric scores are float64 throughout: boxes and cells share edges, and whether two overlap fractions are equal or
+differ in the last bit decides which token is kept.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+NORM_FLOOR = 1e-12
+"""Vectors shorter than this count as zero; their cosine with anything is 0."""
+HALF_DIAGONAL = 0.70710678118
+"""Distance from the image centre to a corner, to the eleven digits the published scores were made with."""
+
+
+def order(*keys: Tensor) -> Tensor:
+    """Indices sorted ascending by the first key, then the second, ..., then the index. Keys are (..., N)."""
+    permutation = torch.argsort(keys[-1], dim=-1, stable=True)
+    for key in reversed(keys[:-1]):
+        permutation = permutation.gather(-1, torch.argsort(key.gather(-1, permutation), dim=-1, stable=True))
+    return permutation
+
+
+def rank(scores: Tensor) -> Tensor:
+    """(..., N) indices from the highest score to the lowest, ties to the lower index."""
+    return torch.argsort(scores, dim=-1, descending=True, stable=True)
+
+
+def top(scores: Tensor, k: int) -> Tensor:
+    """(..., k) ascending indices of the k highest scores, ties to the lower index."""
+    return rank(scores)[..., :k].sort(dim=-1).values
+
+
+def minmax(x: Tensor, tolerance: float) -> Tensor:
+    """(x - min) / (max - min) over the last dimension; 0 where the range is not larger than ``tolerance``."""
+    low, high = x.amin(dim=-1, keepdim=True), x.amax(dim=-1, keepdim=True)
+    spread = high - low
+    flat = spread <= tolerance
+    return torch.where(flat, 0.0, (x - low) / torch.where(flat, 1.0, spread))
+
+
+def relevance(tokens: Tensor, query: Tensor, weight: float = 0.85, top: int = 2) -> Tensor:
+    """Query relevance blended with token norm, (..., N) float32 (paper: Target score).
+
+    tokens (..., N, D), query (..., T, D) with T >= 1:
+    r_i = mean of the ``top`` largest cos(z_i, q_t) over t;  a = w * minmax(r) + (1 - w) * minmax(|z|).
+    """
+    tokens, query = tokens.float(), query.float()
+    norms = torch.linalg.vector_norm(tokens, dim=-1)
+    directions = torch.nn.functional.normalize(query, dim=-1, eps=NORM_FLOOR)
+    # Dividing the (N, T) products instead of the (N, D) tokens saves a copy of every token.
+    cosines = (tokens @ directions.mT) / norms.clamp_min(NORM_FLOOR).unsqueeze(-1)
+    nearest = cosines.topk(min(top, cosines.shape[-1]), dim=-1).values.mean(dim=-1)
+    return weight * minmax(nearest, 1e-8) + (1.0 - weight) * minmax(norms, 1e-8)
+
+
+def uniqueness(tokens: Tensor, layout: tuple[tuple[int, int], ...]) -> Tensor:
+    """How unlike its neighbours each token is, (N,) float32: minmax of the mean of 1 - cos over existing 4-neighbours.
+
+    tokens (N, D); ``layout`` lists the row-major (rows, columns) blocks the N tokens consist of. Tokens of different
+    blocks (tiles, thumbnail) are never neighbours.
+    """
+    directions = torch.nn.functional.normalize(tokens.float(), dim=-1, eps=NORM_FLOOR)
+    blocks = []
+    start = 0
+    for rows, columns in layout:
+        block = directions[start : start + rows * columns].view(rows, columns, -1)
+        start += rows * columns
+        beside = 1.0 - (block[:, 1:] * block[:, :-1]).sum(dim=-1)
+        below = 1.0 - (block[1:] * block[:-1]).sum(dim=-1)
+        total, count = beside.new_zeros(rows, columns), beside.new_zeros(rows, columns)
+        for part, distance in (
+            ((slice(None), slice(1, None)), beside),
+            ((slice(None), slice(None, -1)), beside),
+            ((slice(1, None), slice(None)), below),
+            ((slice(None, -1), slice(None)), below),
+        ):
+            total[part] += distance
+            count[part] += 1.0
+        blocks.append((total / count.clamp_min(1.0)).flatten())
+    return minmax(torch.cat(blocks), 1e-8)
+
+
+def centres(boxes: Tensor) -> tuple[Tensor, Tensor]:
+    """x and y of the middle of each box, (...,) each."""
+    return (boxes[..., 0] + boxes[..., 2]) / 2.0, (boxes[..., 1] + boxes[..., 3]) / 2.0
+
+
+def overlap_area(cells: Tensor, boxes: Tensor) -> Tensor:
+    """(M, N) area shared by each box and each cell; boxes that only touch share nothing."""
+    corner = torch.maximum(boxes[:, None, :2], cells[None, :, :2])
+    opposite = torch.minimum(boxes[:, None, 2:], cells[None, :, 2:])
+    return (opposite - corner).clamp_min(0.0).prod(dim=-1)
+
+
+def overlap_fraction(cells: Tensor, boxes: Tensor) -> Tensor:
+    """(M, N) share of each cell's area that lies in each box."""
+    area = (cells[:, 2:] - cells[:, :2]).clamp_min(0.0).prod(dim=-1)
+    return torch.where(area > 0.0, overlap_area(cells, boxes) / torch.where(area > 0.0, area, 1.0), 0.0)
+
+
+def centre_prior(cells: Tensor) -> Tensor:
+    """(N,) 1 at the image centre, falling linearly to 0 at the corners."""
+    x, y = centres(cells)
+    distance = ((x - 0.5) * (x - 0.5) + (y - 0.5) * (y - 0.5)).sqrt()
+    return 1.0 - (distance / HALF_DIAGONAL).clamp_max(1.0)
+
+
+def overlap_score(cells: Tensor, boxes: Tensor) -> Tensor:
+    """(N,) oracle score: the cell's overlap fractions summed over boxes; the centre prior when nothing overlaps."""
+    total = cells.new_zeros(cells.shape[0])
+    for fraction in overlap_fraction(cells, boxes):  # box by box: floating-point addition in the order of the boxes
+        total = total + fraction
+    return total if bool((total > 0.0).any()) else centre_prior(cells)
