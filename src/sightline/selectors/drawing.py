@@ -9,7 +9,7 @@ import random
 def seeded(seed: int, key: str) -> random.Random:
     """A generator seeded with the first 16 hexadecimal digits of sha1("<seed>:<key>").
 
-    The key names the probe, its view, the budget and the selector, so the two probes of one image differ in their draws.
+    The key names the probe, its view, the budget and the selector, so the two probes of one image get different draws.
     """
     digest = hashlib.sha1(f"{seed}:{key}".encode(), usedforsecurity=False).hexdigest()
     return random.Random(int(digest[:16], 16))
