@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 Box = tuple[float, float, float, float]
@@ -82,6 +83,71 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class Encoded:
+    """One image after vision tower and projector. Computed once, shared by every probe, arm and budget."""
+
+    tokens: Tensor
+    """(N, D) projected visual tokens."""
+    deepstack: tuple[Tensor, ...]
+    """Per DeepStack level (N, D): features added to the first language layers; empty for most architectures."""
+    cells: np.ndarray
+    """(N, 4) float64, normalised to the original image."""
+    layout: tuple[tuple[int, int], ...]
+    """Row-major (rows, columns) blocks that make up the N tokens."""
+    captured: Mapping[str, Tensor] = field(default_factory=dict)
+    """Vision-layer activations that signals are computed from; only what some selector of the run needs."""
+    preprocess_ms: float = 0.0
+    vision_ms: float = 0.0
+
+    @property
+    def n(self) -> int:
+        return int(self.tokens.shape[0])
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The text side of a probe under the model's chat template, as token ids around the image."""
+
+    head: tuple[int, ...]
+    """Ids before the visual tokens."""
+    shared: tuple[int, ...]
+    """Ids after them that the yes and the no sequence have in common."""
+    yes: tuple[int, ...]
+    no: tuple[int, ...]
+    """What follows ``shared`` in each of the two complete sequences."""
+    tail: tuple[int, ...]
+    """Ids after the visual tokens of the prompt alone; scored tokens are those at or behind ``len(tail)``."""
+    spans: Mapping[QuerySpan, tuple[int, ...]]
+    """Indices into ``head + tail`` of the tokens that each query span consists of."""
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The shortened sequence that the language model reads, with both answer branches attached.
+
+    Layout of the L positions: head, K visual tokens, shared text, inputs of the yes branch, inputs of the no branch.
+    """
+
+    embeds: Tensor
+    """(L, D)"""
+    positions: Tensor
+    """(A, L) int64 logical position ids; A = 3 axes for multimodal rotary embeddings, else 1."""
+    segments: Tensor
+    """(L,) int64: 0 shared, 1 yes branch, 2 no branch. A branch sees the shared part and itself."""
+    start: int
+    """First visual slot; the visual tokens occupy ``start .. start + k``."""
+    k: int
+    deepstack: tuple[Tensor, ...]
+    """Per level (K, D), pruned with the same plan as the tokens."""
+    reads: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    """For yes and no: offsets behind the last visual slot whose logits are read, and the ids they must predict."""
+    prompt_length: int
+    """Positions that belong to the prompt (head, visual, prompt text): all that a layer selector may look at."""
+    full_length: int
+    """Prompt length before pruning."""
+
+
+@dataclass(frozen=True)
 class TokenView:
     """Everything a selector may look at for one image-question pair, on one device."""
 
@@ -117,7 +183,7 @@ class Selection:
     merge_at: Literal["tokens", "vision"] = "tokens"
     """Whether ``mix`` acts on projected tokens or on vision hidden states, which are projected afterwards."""
     native_order: bool = True
-    """Whether outputs are put into ascending anchor order before the model sees them. False only for artifact parity."""
+    """Whether outputs are put into ascending anchor order before the model sees them; False only for artifact parity."""
 
 
 class Selector(Protocol):

@@ -1,4 +1,4 @@
-"""The run folder: a manifest, the probes, one parquet file per arm and shard. Written atomically, read as data frames."""
+"""The run folder: manifest, probes, one parquet file per arm and shard; written atomically, read as data frames."""
 
 from sightline.store.folder import RunFolder
 from sightline.store.load import Run, load_run

@@ -42,7 +42,8 @@ class Run:
         return _concatenate(sorted((self.path / "images").glob("*.parquet")), IMAGE_SCHEMA)
 
     def frame(self) -> pd.DataFrame:
-        return self.rows.to_pandas()
+        frame: pd.DataFrame = self.rows.to_pandas()
+        return frame
 
     @cached_property
     def probes(self) -> list[dict[str, Any]]:

@@ -1,0 +1,127 @@
+"""An arm is a selector with its arguments and a budget: ``target:0.3``, ``scope:0.4:alpha=0``, ``random:192t:seed=5``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, cast
+
+from sightline.errors import SightlineError
+from sightline.selectors import SELECTORS
+from sightline.types import Budget, LayerSelector, Selector
+
+ARTIFACT_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "grid": {"cells": "truncated"},
+    "target_grid": {"cells": "truncated"},
+    "spatial_aware": {"cells": "truncated"},
+    "protected": {"score": "prompt"},
+    "evidence_only": {"padding": "raster"},
+    "anti_evidence": {"padding": "raster"},
+    "visionzip": {"order": "rank"},
+}
+"""What the artifact profile changes about a selector unless the arm says otherwise; docs/fidelity.md explains each."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One column of the audit."""
+
+    selector: Selector | LayerSelector
+    budget: Budget
+    text: str
+    """Canonical form: name, budget, and the arguments that differ from their defaults."""
+
+    @property
+    def arguments(self) -> str:
+        return json.dumps({f.name: getattr(self.selector, f.name) for f in fields(cast(Any, self.selector))})
+
+    @property
+    def inside(self) -> bool:
+        """Whether the method prunes between language layers instead of before them."""
+        return hasattr(self.selector, "cut")
+
+
+def parse_arm(text: str, *, seed: int = 17, profile: str = "paper") -> Arm:
+    """Reads ``NAME[:BUDGET][:key=value,...]``. ``seed`` fills a selector's seed unless the arm names one."""
+    name, _, rest = text.strip().partition(":")
+    kind = SELECTORS.get(name)
+    budget_text, _, argument_text = rest.partition(":")
+    if "=" in budget_text:
+        budget_text, argument_text = "", rest
+    known = {f.name: f for f in fields(cast(Any, kind)) if f.init}
+    arguments: dict[str, Any] = {}
+    if profile == "artifact":
+        arguments.update({k: v for k, v in ARTIFACT_ARGUMENTS.get(name, {}).items() if k in known})
+    if "seed" in known:
+        arguments["seed"] = seed
+    for pair in filter(None, argument_text.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals or key not in known:
+            raise SightlineError(
+                f"arm '{text}': '{pair}' is not an argument of {name}; it takes {', '.join(known) or 'none'}"
+            )
+        arguments[key] = _coerce(value, known[key], text)
+    try:
+        selector = kind(**arguments)
+    except (TypeError, ValueError) as error:
+        raise SightlineError(f"arm '{text}': {error}") from None
+    budget = _budget(budget_text, text, needed=name not in ("full", "masks"))
+    changed = [
+        f"{key}={_print(getattr(selector, key))}" for key, f in known.items() if getattr(selector, key) != _default(f)
+    ]
+    parts = [name, *([str(budget)] if budget_text else []), *([",".join(changed)] if changed else [])]
+    return Arm(selector, budget, ":".join(parts))
+
+
+def parse_arms(texts: list[str], *, seed: int, profile: str) -> list[Arm]:
+    """All arms of a run, duplicates refused."""
+    if not texts:
+        raise SightlineError("no arms given; name at least one, for example --arm full --arm target:0.3")
+    arms = [parse_arm(text, seed=seed, profile=profile) for text in texts]
+    seen: set[str] = set()
+    for arm in arms:
+        if arm.text in seen:
+            raise SightlineError(f"arm '{arm.text}' is given twice")
+        seen.add(arm.text)
+    return arms
+
+
+def _budget(text: str, arm: str, *, needed: bool) -> Budget:
+    if not text:
+        if needed:
+            raise SightlineError(f"arm '{arm}' has no budget; write for example {arm}:0.3 (kept fraction) or {arm}:192t")
+        return Budget.ratio(1.0)
+    try:
+        return Budget.tokens(int(text[:-1])) if text.endswith("t") else Budget.ratio(float(text))
+    except ValueError as error:
+        reason = str(error) if "must be" in str(error) else f"'{text}' is neither a kept fraction nor a count such as 192t"
+        raise SightlineError(f"arm '{arm}': {reason}") from None
+
+
+def _default(field: Any) -> Any:
+    return field.default_factory() if field.default_factory is not MISSING else field.default
+
+
+def _coerce(value: str, field: Any, arm: str) -> Any:
+    """An argument's text as the type of the field's annotation."""
+    annotation = str(field.type)
+    try:
+        if value.lower() == "none" and "None" in annotation:
+            return None
+        if annotation.startswith("bool"):
+            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
+        if annotation.startswith("int"):
+            return int(value)
+        if annotation.startswith("float"):
+            return float(value)
+    except (KeyError, ValueError):
+        raise SightlineError(f"arm '{arm}': {field.name}={value} is not a {annotation.split()[0]}") from None
+    if annotation.startswith("Literal"):
+        choices = [choice.strip(" '\"") for choice in annotation[len("Literal[") : -1].split(",")]
+        if value not in choices:
+            raise SightlineError(f"arm '{arm}': {field.name}={value}; choose one of {', '.join(choices)}")
+    return value
+
+
+def _print(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,6 @@
+"""Architectures: picture and prompt in, projected tokens with their cells and a language forward out."""
+
+from sightline.backbones.base import BACKBONES, Backbone, ImageOptions, Pixels
+from sightline.backbones.loading import load_backbone, weight_digest
+
+__all__ = ["BACKBONES", "Backbone", "ImageOptions", "Pixels", "load_backbone", "weight_digest"]

@@ -1,0 +1,256 @@
+"""What every architecture shares: loading, prompts, query spans, and the contract a backbone fulfils."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sightline.backbones.language import LanguageModel
+from sightline.backbones.spans import span_by_characters, target_span
+from sightline.errors import SightlineError
+from sightline.registry import Registry
+from sightline.types import Encoded, PositionPolicy, Prompt, QuerySpan
+
+BACKBONES: Registry[type[Backbone]] = Registry("architecture", package="sightline.backbones")
+"""Architectures by the ``model_type`` of their ``config.json``."""
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """How pictures reach the model. None means: as the checkpoint's own processor says."""
+
+    min_pixels: int | None = None
+    """Qwen3-VL: lower bound of the resized area."""
+    max_pixels: int | None = None
+    """Qwen3-VL: upper bound of the resized area."""
+    min_tiles: int | None = None
+    """InternVL: fewest tiles."""
+    max_tiles: int | None = None
+    """InternVL: most tiles."""
+    jpeg_quality: int | None = None
+    """Qwen3-VL, artifact: re-encode the picture as JPEG of this quality first."""
+    first_resize_factor: int | None = None
+    """Qwen3-VL, artifact: resize to multiples of this before the processor resizes again."""
+    crop_blind: bool = False
+    """LLaVA, artifact: lay the token grid over the whole picture although the processor crops it."""
+    mixed_tiles: bool = False
+    """InternVL, artifact: neighbours are taken on one wide raster that mixes tiles."""
+
+    @staticmethod
+    def artifact(**overrides: Any) -> ImageOptions:
+        return replace(
+            ImageOptions(jpeg_quality=85, first_resize_factor=28, crop_blind=True, mixed_tiles=True), **overrides
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value not in (None, False)}
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """A preprocessed picture, ready for the vision tower."""
+
+    inputs: Mapping[str, Tensor]
+    size: tuple[int, int]
+    """(width, height) of the picture before preprocessing."""
+    preprocess_ms: float
+
+
+class Backbone(ABC):
+    """One architecture: picture and question in, visual tokens with their cells and a language model out.
+
+    A backbone owns geometry: the token-to-cell map, checked against the real number of visual tokens, and the logical
+    positions under both policies. It never patches classes; what hooks it needs live in context managers.
+    """
+
+    model_class: ClassVar[str]
+    """Class of transformers that holds the checkpoint."""
+    image_processor_class: ClassVar[str]
+    """PIL image processor of transformers (the plain one: no torchvision needed)."""
+    axes: ClassVar[int] = 1
+    """Rotary position axes: 3 for multimodal rotary embeddings."""
+    system: ClassVar[str | None] = None
+    """System message that the protocol puts before the question."""
+
+    def __init__(self, model: Any, tokenizer: Any, image_processor: Any, options: ImageOptions) -> None:
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.image_processor = image_processor
+        self.options = options
+        self.language = LanguageModel(model.model.language_model, model.lm_head, self.axes)
+        self.encoded_images = 0
+        """How many pictures went through the vision tower; an audit encodes each distinct picture once."""
+        self._prompts: dict[tuple[str, str], Prompt] = {}
+        layer_types = set(getattr(model.config.text_config, "layer_types", None) or ["full_attention"])
+        if layer_types != {"full_attention"}:
+            raise SightlineError(f"language layers of type {sorted(layer_types)} are not supported: only full attention")
+
+    # ------------------------------------------------------------------ pictures
+
+    @abstractmethod
+    def preprocess_inputs(self, image: Image.Image) -> dict[str, Tensor]:
+        """Model inputs for one picture."""
+
+    @abstractmethod
+    def vision(self, batch: Sequence[Pixels]) -> list[Encoded]:
+        """One call of the vision tower and projector for all pictures of the batch, cells attached."""
+
+    def preprocess(self, image: Image.Image) -> Pixels:
+        started = time.perf_counter()
+        inputs = self.preprocess_inputs(image.convert("RGB"))
+        return Pixels(inputs, image.size, (time.perf_counter() - started) * 1e3)
+
+    @torch.inference_mode()
+    def encode(self, batch: Sequence[Pixels]) -> list[Encoded]:
+        """Vision tower once over the batch; each picture is billed its share of the time."""
+        self.synchronise()
+        started = time.perf_counter()
+        encoded = self.vision(batch)
+        self.synchronise()
+        share = (time.perf_counter() - started) * 1e3 / len(batch)
+        self.encoded_images += len(batch)
+        for item in encoded:
+            if item.n != len(item.cells):
+                raise SightlineError(
+                    f"{type(self).__name__}: {item.n} visual tokens but {len(item.cells)} cells; "
+                    "the token-to-cell map does not fit this checkpoint"
+                )
+        return [
+            replace(item, preprocess_ms=pixels.preprocess_ms, vision_ms=share)
+            for item, pixels in zip(encoded, batch, strict=True)
+        ]
+
+    def synchronise(self) -> None:
+        if self.language.device.type == "cuda":
+            torch.cuda.synchronize(self.language.device)
+
+    # ------------------------------------------------------------------ positions
+
+    @abstractmethod
+    def visual_positions(self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy) -> tuple[Tensor, int]:
+        """(A, K) logical ids of the kept visual tokens behind ``start`` text tokens, and the id of the next text token."""
+
+    # ------------------------------------------------------------------ prompts
+
+    @property
+    @abstractmethod
+    def image_token_id(self) -> int: ...
+
+    def user_content(self, question: str) -> Any:
+        return [{"type": "image"}, {"type": "text", "text": question}]
+
+    def assistant_content(self, text: str) -> Any:
+        return text
+
+    def _messages(self, question: str) -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = []
+        if self.system is not None:
+            messages.append({"role": "system", "content": self.system})
+        messages.append({"role": "user", "content": self.user_content(question.replace("<image>", ""))})
+        return messages
+
+    def render(self, question: str, answer: str | None) -> str:
+        """The chat template's text: up to the answer (``answer is None``), or with the answer as assistant turn."""
+        messages = self._messages(question)
+        if answer is not None:
+            messages.append({"role": "assistant", "content": self.assistant_content(answer)})
+        text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer is None)
+        return self.expand_placeholder(text)
+
+    def expand_placeholder(self, text: str) -> str:
+        """The template's image placeholder as the text that surrounds one visual token."""
+        return text
+
+    def _around_image(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        ids = list(self.tokenizer(text).input_ids)
+        if ids.count(self.image_token_id) != 1:
+            raise SightlineError(
+                f"the chat template gives {ids.count(self.image_token_id)} image placeholders where one is needed; "
+                "is this the processor's own template?"
+            )
+        at = ids.index(self.image_token_id)
+        return tuple(ids[:at]), tuple(ids[at + 1 :])
+
+    def prompt(self, question: str, target: str = "", answers: tuple[str, str] = (" yes", " no")) -> Prompt:
+        """Tokenises prompt and both complete sequences once per question."""
+        key = (question, target)
+        if key not in self._prompts:
+            head, tail = self._around_image(self.render(question, None))
+            (_, yes), (_, no) = (self._around_image(self.render(question, answer)) for answer in answers)
+            common = 0
+            while common < min(len(yes), len(no)) - 1 and yes[common] == no[common]:
+                common += 1
+            self._prompts[key] = Prompt(
+                head=head,
+                shared=yes[:common],
+                yes=yes[common:],
+                no=no[common:],
+                tail=tail,
+                spans=self._spans(head, tail, question, target),
+            )
+        return self._prompts[key]
+
+    def _spans(
+        self, head: tuple[int, ...], tail: tuple[int, ...], question: str, target: str
+    ) -> dict[QuerySpan, tuple[int, ...]]:
+        """Query spans as indices into head + tail. An unfindable target falls back to the whole prompt."""
+        ids = [*head, self.image_token_id, *tail]
+        at = len(head)
+
+        def without_image(span: Sequence[int]) -> tuple[int, ...]:
+            return tuple(i if i < at else i - 1 for i in span if i != at)
+
+        everything = tuple(range(len(head) + len(tail)))
+        wanted = without_image(target_span(self.tokenizer, ids, target))
+        asked = without_image(sorted(span_by_characters(self.tokenizer, ids, question)))
+        return {"target": wanted or everything, "prompt": everything, "question": asked or everything, "none": ()}
+
+    def query(self, prompt: Prompt, span: QuerySpan) -> Tensor:
+        """(T, D) input embeddings of a query span."""
+        ids = [*prompt.head, *prompt.tail]
+        return self.language.embed([ids[i] for i in prompt.spans[span]])
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        configured = getattr(self.model.generation_config, "eos_token_id", None)
+        ids = configured if isinstance(configured, list) else [configured]
+        return frozenset(i for i in (*ids, self.tokenizer.eos_token_id) if i is not None)
+
+    # ------------------------------------------------------------------ loading
+
+    @classmethod
+    def load(
+        cls, source: str, *, dtype: torch.dtype, device: torch.device, attention: str, options: ImageOptions
+    ) -> Backbone:
+        import transformers
+
+        model = getattr(transformers, cls.model_class).from_pretrained(
+            source, dtype=dtype, attn_implementation=attention, use_safetensors=True
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        if tokenizer.chat_template is None:
+            tokenizer.chat_template = _processor_template(source)
+        processor = getattr(transformers, cls.image_processor_class).from_pretrained(source)
+        return cls(model.to(device), tokenizer, processor, options)
+
+
+def _processor_template(source: str) -> str:
+    """The chat template that older repositories keep with the processor instead of the tokenizer."""
+    import json
+
+    from transformers.utils import cached_file
+
+    for name in ("chat_template.jinja", "chat_template.json"):
+        path = cached_file(source, name, _raise_exceptions_for_missing_entries=False)
+        if path is not None:
+            text = Path(path).read_text(encoding="utf-8")
+            return text if name.endswith(".jinja") else str(json.loads(text)["chat_template"])
+    raise SightlineError(f"{source} has no chat template (chat_template.jinja or in tokenizer_config.json)")

@@ -1,0 +1,81 @@
+"""InternVL3.5: up to twelve square tiles plus a thumbnail of the whole picture, pixel shuffle, a Qwen3 decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sightline.backbones.base import BACKBONES, Backbone, Pixels
+from sightline.backbones.positions import sequential_positions
+from sightline.geometry.cells import tile_cells, tiled_canvas
+from sightline.types import Encoded, PositionPolicy
+
+
+@BACKBONES.register("internvl")
+class InternVL(Backbone):
+    """Tokens of a tile cover that tile, tokens of the thumbnail cover the whole picture again: cells overlap."""
+
+    model_class = "InternVLForConditionalGeneration"
+    image_processor_class = "GotOcr2ImageProcessorPil"
+
+    @property
+    def image_token_id(self) -> int:
+        return int(self.model.config.image_token_id)
+
+    def expand_placeholder(self, text: str) -> str:
+        token = self.tokenizer.convert_ids_to_tokens(self.image_token_id)
+        return text.replace(token, f"{self.tokenizer.start_image_token}{token}{self.tokenizer.end_image_token}")
+
+    def _tile_limits(self) -> tuple[int, int]:
+        low = self.options.min_tiles or int(self.image_processor.min_patches)
+        high = self.options.max_tiles or int(self.image_processor.max_patches)
+        return low, high
+
+    def preprocess_inputs(self, image: Image.Image) -> dict[str, Tensor]:
+        low, high = self._tile_limits()
+        features = self.image_processor(
+            images=image, crop_to_patches=True, min_patches=low, max_patches=high, return_tensors="pt"
+        )
+        return {"pixel_values": features["pixel_values"]}
+
+    @property
+    def tile_grid(self) -> tuple[int, int]:
+        """Rows and columns of tokens in one tile."""
+        config = self.model.config
+        ratio = float(config.downsample_ratio)
+        (height, width), (patch_h, patch_w) = config.vision_config.image_size, config.vision_config.patch_size
+        return int(height // patch_h * ratio), int(width // patch_w * ratio)
+
+    def vision(self, batch: Sequence[Pixels]) -> list[Encoded]:
+        tiles = [item.inputs["pixel_values"] for item in batch]
+        pixels = torch.cat(tiles).to(self.language.device, self.language.dtype)
+        features = self.model.model.get_image_features(pixels, return_dict=True).pooler_output
+        rows, columns = self.tile_grid
+        encoded = []
+        for item, part in zip(batch, features.split([len(t) for t in tiles]), strict=True):
+            count = len(part)
+            canvas = self._canvas(item.size)
+            mixed = ((rows, columns * count),)
+            encoded.append(
+                Encoded(
+                    tokens=part.flatten(0, 1),
+                    deepstack=(),
+                    cells=tile_cells(canvas, count, rows, columns),
+                    layout=mixed if self.options.mixed_tiles else ((rows, columns),) * count,
+                )
+            )
+        return encoded
+
+    def _canvas(self, size: tuple[int, int]) -> tuple[int, int]:
+        """(columns, rows) of tiles for a picture of this (width, height)."""
+        tile = self.image_processor.size
+        low, high = self._tile_limits()
+        return tiled_canvas(size, (int(tile["width"]), int(tile["height"])), low, high)
+
+    def visual_positions(
+        self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
+    ) -> tuple[Tensor, int]:
+        return sequential_positions(encoded.n, anchors, start, policy)

@@ -1,0 +1,60 @@
+"""LLaVA-1.5: a CLIP tower on a centre-cropped square, a two-layer projector, a Llama decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sightline.backbones.base import BACKBONES, Backbone, Pixels
+from sightline.backbones.positions import sequential_positions
+from sightline.geometry.cells import cropped_cells, grid_cells
+from sightline.types import Encoded, PositionPolicy
+
+
+@BACKBONES.register("llava")
+class Llava(Backbone):
+    """The processor crops the picture to a square, so cells cover that square only: a word outside it has no cell."""
+
+    model_class = "LlavaForConditionalGeneration"
+    image_processor_class = "CLIPImageProcessorPil"
+
+    @property
+    def image_token_id(self) -> int:
+        return int(self.model.config.image_token_id)
+
+    def assistant_content(self, text: str) -> Any:
+        return [{"type": "text", "text": text}]
+
+    def preprocess_inputs(self, image: Image.Image) -> dict[str, Tensor]:
+        features = self.image_processor(images=image, return_tensors="pt")
+        return {"pixel_values": features["pixel_values"]}
+
+    @property
+    def side(self) -> int:
+        vision = self.model.config.vision_config
+        return int(vision.image_size) // int(vision.patch_size)
+
+    def vision(self, batch: Sequence[Pixels]) -> list[Encoded]:
+        pixels = torch.cat([item.inputs["pixel_values"] for item in batch]).to(self.language.device, self.language.dtype)
+        features = self.model.model.get_image_features(pixels, return_dict=True).pooler_output
+        layout = (self.side, self.side)
+        return [
+            Encoded(tokens=tokens, deepstack=(), cells=self._cells(item.size), layout=(layout,))
+            for item, tokens in zip(batch, features, strict=True)
+        ]
+
+    def _cells(self, size: tuple[int, int]) -> Any:
+        if self.options.crop_blind:
+            return grid_cells(self.side, self.side)
+        edge = int(self.image_processor.size["shortest_edge"])
+        crop = self.image_processor.crop_size
+        return cropped_cells(self.side, self.side, size, edge, (int(crop["width"]), int(crop["height"])))
+
+    def visual_positions(
+        self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
+    ) -> tuple[Tensor, int]:
+        return sequential_positions(encoded.n, anchors, start, policy)

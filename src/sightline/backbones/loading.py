@@ -1,0 +1,109 @@
+"""From a folder or hub id to a backbone on a device: safetensors only, no remote code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+
+from sightline.backbones.base import BACKBONES, Backbone, ImageOptions
+from sightline.errors import SightlineError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ATTENTION = ("sdpa", "eager")
+
+
+def checkpoint_folder(source: str) -> Path:
+    """The local folder of a checkpoint; a hub id is fetched (config, tokenizer and safetensors files only)."""
+    folder = Path(source)
+    if folder.is_dir():
+        return folder
+    if folder.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1:
+        raise SightlineError(f"model folder {source} does not exist; give a local folder or a hub id such as org/name")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(source, allow_patterns=["*.json", "*.jinja", "*.txt", "*.model", "*.safetensors"]))
+    except Exception as error:
+        raise SightlineError(f"cannot fetch model {source}: {type(error).__name__}; give a local folder instead") from error
+
+
+def model_type(folder: Path) -> str:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SightlineError(f"{folder} has no config.json: it is not a checkpoint folder") from None
+    except json.JSONDecodeError as error:
+        raise SightlineError(f"{folder / 'config.json'} is not valid JSON: {error}") from None
+    kind = config.get("model_type")
+    if kind not in BACKBONES:
+        raise SightlineError(
+            f"{folder.name} is a '{kind}' model; Sightline audits {', '.join(BACKBONES.names())} "
+            "(see docs/add-a-backbone.md to add an architecture)"
+        )
+    return str(kind)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise SightlineError(f"{folder} has no *.safetensors weights; convert the checkpoint (pickle files are not loaded)")
+    return files
+
+
+def weight_digest(folder: Path) -> str:
+    """SHA-256 over the names and contents of all safetensors files: what the weights are, wherever they lie."""
+    digest = hashlib.sha256()
+    for file in weight_files(folder):
+        digest.update(file.name.encode())
+        with open(file, "rb") as handle:
+            digest.update(hashlib.file_digest(handle, "sha256").digest())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise SightlineError("--device cuda was asked for but torch sees no GPU; use --device cpu")
+    return device
+
+
+def choose_dtype(name: str, folder: Path) -> torch.dtype:
+    """``auto`` is the dtype the checkpoint was saved in."""
+    if name == "auto":
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        name = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    if name not in DTYPES:
+        raise SightlineError(f"unknown dtype '{name}'; choose one of {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def load_backbone(
+    source: str,
+    *,
+    dtype: str = "auto",
+    device: str = "auto",
+    attention: str = "sdpa",
+    options: ImageOptions | None = None,
+) -> Backbone:
+    """Loads a checkpoint of a known architecture. ``attention`` is ``sdpa`` (fast) or ``eager``."""
+    if attention not in ATTENTION:
+        raise SightlineError(f"unknown attention kernel '{attention}'; choose one of {', '.join(ATTENTION)}")
+    folder = checkpoint_folder(source)
+    backbone = BACKBONES.get(model_type(folder))
+    weight_files(folder)
+    try:
+        return backbone.load(
+            str(folder),
+            dtype=choose_dtype(dtype, folder),
+            device=choose_device(device),
+            attention=attention,
+            options=options or ImageOptions(),
+        )
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise SightlineError(f"cannot load {folder.name}: {first}") from error

@@ -1,0 +1,99 @@
+"""Qwen3-VL: native resolution, 2x2 patch merging, DeepStack features, three-axis rotary positions."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sightline.backbones.base import BACKBONES, Backbone, Pixels
+from sightline.errors import SightlineError
+from sightline.geometry.cells import grid_cells
+from sightline.types import Encoded, PositionPolicy
+
+
+@BACKBONES.register("qwen3_vl")
+class Qwen3VL(Backbone):
+    """The whole picture is resized, so cells are a plain grid; kept tokens carry (t, h, w) ids."""
+
+    model_class = "Qwen3VLForConditionalGeneration"
+    image_processor_class = "Qwen2VLImageProcessorPil"
+    axes = 3
+    system = "You are a helpful assistant."
+
+    @property
+    def image_token_id(self) -> int:
+        return int(self.model.config.image_token_id)
+
+    def preprocess_inputs(self, image: Image.Image) -> dict[str, Tensor]:
+        size = self.image_processor.size
+        low = self.options.min_pixels or size["shortest_edge"]
+        high = self.options.max_pixels or size["longest_edge"]
+        if self.options.jpeg_quality is not None:
+            image = reencode_jpeg(image, self.options.jpeg_quality)
+        if self.options.first_resize_factor is not None:
+            image = resize_to_factor(image, self.options.first_resize_factor, low, high)
+        try:
+            features = self.image_processor(images=image, min_pixels=low, max_pixels=high, return_tensors="pt")
+        except ValueError as error:
+            raise SightlineError(f"the picture cannot be resized for Qwen3-VL: {error}") from None
+        return {"pixel_values": features["pixel_values"], "image_grid_thw": features["image_grid_thw"]}
+
+    def vision(self, batch: Sequence[Pixels]) -> list[Encoded]:
+        device, dtype = self.language.device, self.language.dtype
+        pixels = torch.cat([item.inputs["pixel_values"] for item in batch]).to(device, dtype)
+        grids = torch.cat([item.inputs["image_grid_thw"] for item in batch])
+        merge = int(self.model.config.vision_config.spatial_merge_size)
+        output = self.model.model.visual(pixels, grid_thw=grids.to(device), return_dict=True)
+        layouts = [(int(h) // merge, int(w) // merge) for _, h, w in grids.tolist()]
+        sizes = [rows * columns for rows, columns in layouts]
+        tokens = output.pooler_output.split(sizes)
+        levels = [level.split(sizes) for level in output.deepstack_features]
+        return [
+            Encoded(
+                tokens=tokens[i],
+                deepstack=tuple(level[i] for level in levels),
+                cells=grid_cells(*layouts[i]),
+                layout=(layouts[i],),
+            )
+            for i in range(len(batch))
+        ]
+
+    def visual_positions(
+        self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
+    ) -> tuple[Tensor, int]:
+        """Row and column of each anchor behind ``start``; text goes on behind the longer side of the grid.
+
+        ``compact`` closes the gaps that pruning left: rows and columns are replaced by their rank among the kept ones, as
+        if the picture had been a smaller grid. Text ids stay equal on all three axes either way.
+        """
+        (rows, columns), = encoded.layout
+        row, column = anchors.clamp(min=0) // columns, anchors.clamp(min=0) % columns
+        if policy == "compact":
+            row, rows = _ranks(row)
+            column, columns = _ranks(column)
+        ids = torch.stack([torch.zeros_like(row), row, column]) + start
+        return ids, start + max(rows, columns)
+
+
+def _ranks(values: Tensor) -> tuple[Tensor, int]:
+    distinct, ranks = torch.unique(values, sorted=True, return_inverse=True)
+    return ranks, int(distinct.numel())
+
+
+def reencode_jpeg(image: Image.Image, quality: int) -> Image.Image:
+    """What a picture looks like after travelling as a JPEG data URL."""
+    buffer = io.BytesIO()
+    image.save(buffer, format="JPEG", quality=quality)
+    return Image.open(io.BytesIO(buffer.getvalue())).convert("RGB")
+
+
+def resize_to_factor(image: Image.Image, factor: int, low: int, high: int) -> Image.Image:
+    """Bicubic resize to the nearest multiples of ``factor`` whose area lies within [low, high]."""
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+
+    height, width = smart_resize(image.height, image.width, factor=factor, min_pixels=low, max_pixels=high)
+    return image.resize((width, height), Image.Resampling.BICUBIC)
