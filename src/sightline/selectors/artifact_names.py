@@ -1,0 +1,57 @@
+"""What the paper's artifact calls a selector -> our name and the arguments that reproduce its masks exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sightline.errors import SightlineError
+
+PREFIXES = (("target_embed_", "target"), ("embed_", "prompt"), ("", "overlap"))
+
+
+def from_artifact(
+    name: str,
+    *,
+    seed: int = 13,
+    core_ratio: float = 0.5,
+    context_ratio: float = 0.25,
+    evidence_boost: float = 0.1,
+    relevance_weight: float = 0.85,
+    query_topk: int = 2,
+) -> tuple[str, dict[str, Any]]:
+    """The registered name and the arguments for one of the artifact's ``[target_]embed_X`` or bare ``X`` names.
+
+    The keywords are the artifact's run settings under their own names and defaults. The prefix is the score source; a bare
+    name scores by box overlap.
+    """
+    prefix, score = next((prefix, score) for prefix, score in PREFIXES if name.startswith(prefix))
+    rule = name.removeprefix(prefix)
+    scored = {"score": score, "weight": relevance_weight, "top": query_topk}
+    mixture = {**scored, "core": core_ratio, "context": context_ratio}
+    # The overlap score was computed without uniqueness, the embedding scores with all tiles as one raster.
+    neighbours = {"neighbours": "none" if score == "overlap" else "one_raster"}
+    table: dict[str, tuple[str, dict[str, Any]]] = {
+        "random": ("random", {"seed": seed, "salt": name}),
+        "grid": ("grid", {"cells": "truncated"}),
+        "center": ("center", {}),
+        "topk": ("target", scored),
+        "bottomk": ("bottom", scored),
+        "shuffled_topk": ("shuffled", {**scored, "seed": seed}),
+        "grid_topk": ("target_grid", {**scored, "reserve": core_ratio, "cells": "truncated"}),
+        "protected_topk": ("protected", {**scored, "reserve": core_ratio}),
+        "protected_center_topk": ("center_protected", scored),
+        "soft_evidence_topk": ("soft_evidence", {**scored, "beta": evidence_boost}),
+        "spatial_aware": ("spatial_aware", {**mixture, "cells": "truncated"}),
+        "hybrid": ("hybrid", mixture),
+        "rel_hybrid": ("rel_hybrid", mixture),
+        "soft_relboost": ("soft_relboost", mixture),
+        "protected_rel_hybrid": ("protected_rel_hybrid", mixture),
+        "rise": ("rise", {**scored, **neighbours}),
+        "coverage_greedy": ("coverage_greedy", {**scored, **neighbours, "boost": max(0.5, evidence_boost)}),
+    }
+    if score == "overlap":
+        table["topk"] = ("evidence_only", {"padding": "raster"})
+        table["bottomk"] = ("anti_evidence", {"padding": "raster"})
+    if rule not in table:
+        raise SightlineError(f"'{name}' is not a selector of the artifact; its rules are {', '.join(table)}")
+    return table[rule]

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from sightline.selectors import SELECTORS
+from sightline.selectors.scored import Scored
+from sightline.selectors.scores import order
+from sightline.types import TokenView
+
+
+@SELECTORS.register("bottom")
+@dataclass(frozen=True)
+class Bottom(Scored):
+    """Keeps the tokens least relevant to the queried string: Target turned upside down.
+
+    A control: the K smallest scores, ties to the lower index.
+    Parity: exact indices with the paper's artifact.
+    """
+
+    name: ClassVar[str] = "bottom"
+
+    def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
+        return order(scores)[:k]

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sightline.selectors import SELECTORS
+from sightline.selectors.scored import on_cpu
+from sightline.selectors.scores import centres, order
+from sightline.types import Parity, QuerySpan, Selection, TokenView
+
+
+@SELECTORS.register("center")
+@dataclass(frozen=True)
+class Center:
+    """Keeps the tokens nearest to the middle of the image.
+
+    A control for centre bias: squared distance of the cell's centre to (0.5, 0.5), ties to the lower index.
+    Parity: exact indices with the paper's artifact.
+    """
+
+    name: ClassVar[str] = "center"
+    query: ClassVar[QuerySpan] = "none"
+    parity: ClassVar[Parity] = "exact-index"
+    needs: ClassVar[frozenset[str]] = frozenset()
+    salt: ClassVar[str] = "center"
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        x, y = centres(on_cpu(view).cells)
+        distance = (x - 0.5) * (x - 0.5) + (y - 0.5) * (y - 0.5)
+        return Selection(order(distance)[:k].sort().values)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.selectors import SELECTORS
+from sightline.selectors.scored import Scored
+from sightline.selectors.scores import centres, rank
+from sightline.selectors.neighbourhood import Neighbours, local_uniqueness
+from sightline.selectors.spreading import nearest
+from sightline.types import TokenView
+
+
+@SELECTORS.register("rise")
+@dataclass(frozen=True)
+class Rise(Scored):
+    """Keeps relevant and locally unique tokens, then those that are also far from what is kept.
+
+    base = a + 0.6 u with u the uniqueness of a token among its neighbours. Among the 3K best by base, the first round(0.7 K)
+    are taken; then greedily the largest base + 0.4 d, d the distance to the nearest kept centre.
+    Parity: exact indices with the paper's artifact, given its ``neighbours``.
+    """
+
+    neighbours: Neighbours = "blocks"
+
+    name: ClassVar[str] = "rise"
+
+    def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
+        return rise(scores, local_uniqueness(view, self.neighbours), view.cells, k)
+
+
+def rise(scores: Tensor, uniqueness: Tensor, cells: Tensor, k: int) -> Tensor:
+    """(k,) picks from (N,) scores and uniqueness and (N, 4) cells."""
+    base = scores + 0.6 * uniqueness
+    shortlist = rank(base)[: 3 * k].sort().values  # ascending, so that the first of equals is the lower index
+    base, cells = base[shortlist], cells[shortlist]
+    picks = torch.empty(k, dtype=torch.long)
+    start = max(1, min(k, round(0.7 * k)))
+    picks[:start] = rank(base)[:start]
+    x, y = centres(cells)
+    gap = nearest(cells, cells[picks[:start]])
+    base = base.clone()
+    base[picks[:start]] = -torch.inf
+    for step in range(start, k):
+        pick = int((base + 0.4 * gap.sqrt()).argmax())
+        picks[step] = pick
+        across, down = x - x[pick], y - y[pick]
+        torch.minimum(gap, across * across + down * down, out=gap)
+        base[pick] = -torch.inf
+    return shortlist[picks]

@@ -1,0 +1,69 @@
+"""The base of every selector that ranks tokens by a score: what the score is and what is done with it are apart."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from sightline.selectors.scores import centre_prior, overlap_score, relevance
+from sightline.types import Parity, QuerySpan, Selection, TokenView
+
+ScoreSource = Literal["target", "prompt", "overlap"]
+
+
+def on_cpu(view: TokenView) -> TokenView:
+    """The view with its few numbers per token on the CPU in float64, where rules order them alike for every device."""
+    return replace(view, cells=view.cells.cpu().double(), boxes=view.boxes.cpu().double())
+
+
+@dataclass(frozen=True)
+class Scored(ABC):
+    """A rule over one score per token.
+
+    Parameters
+    ----------
+    score: ``target`` and ``prompt`` compare tokens with the input embeddings of the queried string or of the whole
+        prompt; ``overlap`` is an oracle that looks at the selector-visible boxes. Without query tokens, or without any
+        overlap, the score is the centre prior.
+    weight, top: blend of relevance and token norm, and how many query tokens are averaged (see ``scores.relevance``).
+    """
+
+    score: ScoreSource = "target"
+    weight: float = 0.85
+    top: int = 2
+
+    name: ClassVar[str]
+    parity: ClassVar[Parity] = "exact-index"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def query(self) -> QuerySpan:
+        return "none" if self.score == "overlap" else self.score
+
+    @property
+    def salt(self) -> str:
+        """The selector's part of the key that its draws are seeded with."""
+        return self.name
+
+    def scores(self, view: TokenView) -> Tensor:
+        """(N,) float64 on the CPU."""
+        if self.score == "overlap":
+            return overlap_score(view.cells, view.boxes)
+        if view.query.shape[0] == 0:
+            return centre_prior(view.cells)
+        return relevance(view.tokens, view.query, self.weight, self.top).cpu().double()
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        n = view.cells.shape[0]
+        if k >= n:
+            return Selection(torch.arange(n))
+        view = on_cpu(view)
+        return Selection(self.choose(self.scores(view), view, k).sort().values)
+
+    @abstractmethod
+    def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
+        """The rule: (k,) distinct indices, k < N, in any order, from (N,) scores and a view on the CPU."""

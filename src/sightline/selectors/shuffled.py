@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.selectors import SELECTORS
+from sightline.selectors.drawing import seeded
+from sightline.selectors.scored import Scored
+from sightline.selectors.scores import rank
+from sightline.types import TokenView
+
+
+@SELECTORS.register("shuffled")
+@dataclass(frozen=True)
+class Shuffled(Scored):
+    """Keeps what Target would keep if its scores were dealt to the wrong tokens.
+
+    Paper: Shuffled. The scores are permuted by the seeded generator before the top K are taken: same score distribution,
+    no relation to the place.
+    Parity: exact indices with the paper's artifact.
+    """
+
+    seed: int = 17
+
+    name: ClassVar[str] = "shuffled"
+
+    @property
+    def salt(self) -> str:
+        """The published masks were drawn under these names."""
+        return {"target": "target_embed_", "prompt": "embed_", "overlap": ""}[self.score] + "shuffled_topk"
+
+    def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
+        dealt = list(range(scores.shape[0]))
+        seeded(self.seed, view.key).shuffle(dealt)
+        return rank(scores[torch.tensor(dealt)])[:k]

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.selectors import SELECTORS
+from sightline.selectors.grid import GridCells, grid
+from sightline.selectors.reservation import box_centres, box_overlaps, share
+from sightline.selectors.scored import Scored
+from sightline.selectors.spreading import corridor, farthest, free_mask, ring
+from sightline.types import TokenView
+
+
+@SELECTORS.register("spatial_aware")
+@dataclass(frozen=True)
+class SpatialAware(Scored):
+    """Keeps tokens at the boxes, then between them, then spread over the rest of the image.
+
+    Paper: Spatial-aware. First the centre token of each box and further overlapping tokens up to
+    max(#boxes, round(core * K)); then round(context * K) tokens of the corridor between the first two boxes, or around the
+    sources when there is no pair; then farthest points. Without boxes this is Grid.
+    Parity: exact indices with the paper's artifact, given ``cells="truncated"`` for probes without boxes.
+    """
+
+    core: float = 0.5
+    context: float = 0.25
+    cells: GridCells = "covering"
+
+    name: ClassVar[str] = "spatial_aware"
+
+    def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
+        if view.boxes.shape[0] == 0:
+            return grid(view.cells, k, self.cells)
+        limit = max(min(k, view.boxes.shape[0]), share(self.core, k))
+        chosen = box_centres(view.cells, view.boxes, scores, limit)
+        overlapping = box_overlaps(view.cells, view.boxes, scores, limit)
+        overlapping = overlapping[free_mask(scores.shape[0], chosen)[overlapping]]
+        chosen = torch.cat([chosen, overlapping[: limit - chosen.shape[0]]])
+        wanted = min(k - chosen.shape[0], share(self.context, k))
+        between = corridor(scores, view.cells, view.boxes, chosen, wanted)
+        chosen = torch.cat([chosen, between])
+        chosen = torch.cat([chosen, ring(scores, view.cells, chosen, wanted - between.shape[0])])
+        return torch.cat([chosen, farthest(view.cells, chosen, k - chosen.shape[0])])

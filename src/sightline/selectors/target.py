@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from sightline.selectors import SELECTORS
+from sightline.selectors.scored import Scored
+from sightline.selectors.scores import rank
+from sightline.types import TokenView
+
+
+@SELECTORS.register("target")
+@dataclass(frozen=True)
+class Target(Scored):
+    """Keeps the tokens most relevant to the queried string.
+
+    Paper: Target. The K largest a_i = w minmax(r_i) + (1 - w) minmax(|z_i|), r_i the mean of the two largest cosines between
+    token i and the input embeddings of the target span; ties to the lower index. O(N T D + N log N).
+    Parity: exact indices with the paper's artifact.
+    """
+
+    name: ClassVar[str] = "target"
+
+    def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
+        return rank(scores)[:k]

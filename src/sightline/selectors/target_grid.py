@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from sightline.selectors import SELECTORS
+from sightline.selectors.grid import GridCells, grid
+from sightline.selectors.reservation import fill, share
+from sightline.selectors.scored import Scored
+from sightline.types import TokenView
+
+
+@SELECTORS.register("target_grid")
+@dataclass(frozen=True)
+class TargetGrid(Scored):
+    """Reserves part of the budget for an even spread, then keeps the most relevant.
+
+    Paper: Target+Grid. Grid with round(reserve * K) tokens (at least one), completed by score.
+    Parity: exact indices with the paper's artifact for ``cells="truncated"``.
+    """
+
+    reserve: float = 0.5
+    cells: GridCells = "covering"
+
+    name: ClassVar[str] = "target_grid"
+
+    def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
+        return fill(grid(view.cells, share(self.reserve, k, least=1), self.cells), scores, k)
