@@ -1,0 +1,184 @@
+"""Where to cut the margin: predict yes iff margin >= t.
+
+t = 0 is the likelihood's own decision. Everything else is chosen on a development split and evaluated on the rest:
+per arm (own), once from the full prefix for all arms (shared), once from all arms' rows together (pooled), or the most
+accurate one whose hard-negative false-positive rate stays within a bound (risk-constrained).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sightline.errors import SightlineError
+from sightline.statistics.arrays import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """A threshold and what it does on some rows; rates over an empty class are NaN."""
+
+    threshold: float
+    accuracy: float
+    hfpr: float
+    positive_accuracy: float
+    yes_rate: float
+
+    @property
+    def negative_accuracy(self) -> float:
+        return 1.0 - self.hfpr
+
+
+@dataclass(frozen=True)
+class Flips:
+    """How many answers changed, by direction."""
+
+    no_to_yes: int
+    yes_to_no: int
+
+    @property
+    def total(self) -> int:
+        return self.no_to_yes + self.yes_to_no
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """One arm under three thresholds chosen on development rows, evaluated on the other rows."""
+
+    arm: str
+    development_rows: int
+    test_rows: int
+    own: OperatingPoint
+    shared: OperatingPoint
+    pooled: OperatingPoint
+
+
+def _checked(labels: ArrayLike, margins: ArrayLike) -> tuple[BoolArray, FloatArray]:
+    label, margin = np.asarray(labels).astype(bool), np.asarray(margins, dtype=np.float64)
+    if label.shape != margin.shape or label.ndim != 1:
+        raise SightlineError(f"{label.shape} labels and {margin.shape} margins do not pair up")
+    if len(label) == 0:
+        raise SightlineError("a threshold needs at least one row; the development split is empty")
+    broken = int(np.count_nonzero(~np.isfinite(margin)))
+    if broken:
+        raise SightlineError(f"a threshold needs finite margins; {broken} of {len(margin)} are not")
+    return label, margin
+
+
+def predict(margins: ArrayLike, threshold: float = 0.0) -> BoolArray:
+    """(n,) True = yes."""
+    return np.asarray(np.asarray(margins, dtype=np.float64) >= threshold)
+
+
+def evaluate(labels: ArrayLike, margins: ArrayLike, threshold: float = 0.0) -> OperatingPoint:
+    """What a threshold does on these rows."""
+    label, margin = _checked(labels, margins)
+    yes = margin >= threshold
+    return OperatingPoint(
+        threshold=float(threshold),
+        accuracy=float(np.mean(yes == label)),
+        hfpr=float(np.mean(yes[~label])) if not label.all() else math.nan,
+        positive_accuracy=float(np.mean(yes[label])) if label.any() else math.nan,
+        yes_rate=float(np.mean(yes)),
+    )
+
+
+def candidates(margins: ArrayLike) -> FloatArray:
+    """Ascending thresholds that tell all distinct margins apart: below the lowest, all midpoints, above the highest."""
+    distinct = np.unique(np.asarray(margins, dtype=np.float64))
+    return np.concatenate([[distinct[0] - 1.0], (distinct[:-1] + distinct[1:]) / 2.0, [distinct[-1] + 1.0]])
+
+
+def _scan(label: BoolArray, margin: FloatArray, cuts: FloatArray) -> tuple[IntArray, IntArray]:
+    """Right answers and false positives at every cut, from two sorted searches: O(n log n) for all cuts together."""
+    positive, negative = np.sort(margin[label]), np.sort(margin[~label])
+    true_positives = len(positive) - np.searchsorted(positive, cuts, side="left")
+    true_negatives = np.searchsorted(negative, cuts, side="left")
+    return true_positives + true_negatives, len(negative) - true_negatives
+
+
+def accuracy_optimal(labels: ArrayLike, margins: ArrayLike) -> OperatingPoint:
+    """The most accurate threshold; ties go to the lower hFPR, then to the smaller threshold.
+
+    A further tie on |yes rate - 1/2| cannot arise: equal accuracy and equal false positives fix the number of yes.
+    """
+    label, margin = _checked(labels, margins)
+    cuts = candidates(margin)
+    right, false_positives = _scan(label, margin, cuts)
+    best = np.lexsort((cuts, false_positives, -right))[0]
+    return evaluate(label, margin, float(cuts[best]))
+
+
+def risk_constrained(labels: ArrayLike, margins: ArrayLike, max_hfpr: float) -> OperatingPoint:
+    """The most accurate threshold with hFPR <= ``max_hfpr`` on these rows; ties as in ``accuracy_optimal``.
+
+    Saying no to everything meets any bound and reads nothing: it is not a solution. When no threshold that says yes at
+    least once meets the bound, that is an error which names the lowest hFPR within reach.
+    """
+    label, margin = _checked(labels, margins)
+    if not 0.0 <= max_hfpr <= 1.0:
+        raise SightlineError(f"a bound on hFPR must lie in [0, 1], got {max_hfpr}")
+    negatives = int(np.count_nonzero(~label))
+    if negatives == 0:
+        raise SightlineError("a bound on hFPR needs negative probes; the development split has none")
+    cuts = candidates(margin)
+    cuts = cuts[cuts <= margin.max()]
+    right, false_positives = _scan(label, margin, cuts)
+    # The tolerance only absorbs the rounding of a bound such as 0.1 * 3.
+    allowed = false_positives <= max_hfpr * negatives + 1e-9
+    if not allowed.any():
+        reach = int(false_positives.min()) / negatives
+        raise SightlineError(
+            f"no threshold that ever says yes keeps hFPR <= {max_hfpr:g} on {len(label)} development rows; "
+            f"the lowest within reach is {reach:.4f}: raise the bound or add development probes"
+        )
+    best = np.lexsort((cuts[allowed], false_positives[allowed], -right[allowed]))[0]
+    return evaluate(label, margin, float(cuts[allowed][best]))
+
+
+def flips(before: ArrayLike, after: ArrayLike) -> Flips:
+    """Answers (n,) True = yes, before and after a change of threshold, mask or image."""
+    first, second = np.asarray(before).astype(bool), np.asarray(after).astype(bool)
+    if first.shape != second.shape:
+        raise SightlineError(f"flips need the same rows before and after, got {first.shape} and {second.shape}")
+    return Flips(int(np.count_nonzero(~first & second)), int(np.count_nonzero(first & ~second)))
+
+
+def decompose(
+    arms: Mapping[str, tuple[ArrayLike, ArrayLike, ArrayLike]], reference: str = "full"
+) -> list[Decomposition]:
+    """Own, shared and pooled thresholds of every arm, chosen on development rows and evaluated on the rest.
+
+    ``arms`` maps a name to (labels, margins, development), each (n,); development is True where a row may be used to
+    choose. The shared threshold is the reference arm's; the pooled one comes from all arms' development rows together.
+    """
+    if reference not in arms:
+        raise SightlineError(f"no arm '{reference}' to take a shared threshold from; arms: {', '.join(arms)}")
+    split: dict[str, tuple[BoolArray, FloatArray, BoolArray]] = {}
+    for name, (labels, margins, development) in arms.items():
+        label, margin = _checked(labels, margins)
+        mask = np.asarray(development).astype(bool)
+        if mask.shape != label.shape:
+            raise SightlineError(f"arm '{name}': {mask.shape} development flags for {label.shape} rows")
+        if mask.all() or not mask.any():
+            side = "held-out" if mask.all() else "development"
+            raise SightlineError(f"arm '{name}' has no {side} rows: a threshold needs both splits")
+        split[name] = (label, margin, mask)
+    own = {name: accuracy_optimal(label[dev], margin[dev]).threshold for name, (label, margin, dev) in split.items()}
+    pooled = accuracy_optimal(
+        np.concatenate([label[dev] for label, _, dev in split.values()]),
+        np.concatenate([margin[dev] for _, margin, dev in split.values()]),
+    ).threshold
+    return [
+        Decomposition(
+            name,
+            int(dev.sum()),
+            int((~dev).sum()),
+            *(evaluate(label[~dev], margin[~dev], t) for t in (own[name], own[reference], pooled)),
+        )
+        for name, (label, margin, dev) in split.items()
+    ]

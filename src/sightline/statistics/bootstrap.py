@@ -1,0 +1,172 @@
+"""The image-cluster bootstrap as matrix products with seeded counts.
+
+A draw resamples images with replacement; it is a row of counts. All arms of a run see the same draws, so differences
+are paired by construction, and the draws depend on the seed and the number of images alone: adding an arm or a metric
+cannot move anybody's interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+
+from sightline.errors import SightlineError
+from sightline.statistics.arrays import FloatArray
+from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval
+from sightline.statistics.metrics import Metric, finish, probe_sums, why_not
+from sightline.statistics.ranks import RankedMargins
+from sightline.statistics.rows import ArmRows
+
+DRAWS = 10_000
+SEED = 17
+_BLOCK_CELLS = 1 << 18  # counts held at once: 2 MB of float64, about one processor cache
+
+
+def generator(seed: int, purpose: str) -> np.random.Generator:
+    """PCG64 seeded by (seed, purpose), so that no two purposes share a stream."""
+    key = int.from_bytes(sha256(purpose.encode()).digest()[:4], "big")
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(key,))))
+
+
+def count_blocks(
+    units: int, draws: int = DRAWS, seed: int = SEED, purpose: str = "images", block: int | None = None
+) -> Iterator[FloatArray]:
+    """Yields (b, units) counts until ``draws`` rows are out: how often each unit was drawn among ``units`` draws.
+
+    The stream does not depend on the block size.
+    """
+    if units < 2:
+        raise SightlineError(f"an interval needs at least two {purpose} to resample, got {units}")
+    rng = generator(seed, purpose)
+    step = block or max(1, _BLOCK_CELLS // units)
+    for start in range(0, draws, step):
+        rows = min(step, draws - start)
+        drawn = rng.integers(0, units, size=(rows, units))
+        drawn += np.arange(rows)[:, None] * units
+        yield np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class ImageSums:
+    """What an arm's metrics need per image; ``at`` evaluates them all for any weighting of images."""
+
+    metrics: tuple[Metric, ...]
+    sums: FloatArray
+    """(m, C) sums per image, the columns of all metrics side by side."""
+    spans: tuple[tuple[int, int] | None, ...]
+    """Per metric its columns; None where the metric is AUROC or has no value."""
+    ranked: RankedMargins | None
+    """For AUROC, when asked for and defined."""
+
+    @classmethod
+    def of(cls, rows: ArmRows, metrics: Sequence[Metric]) -> ImageSums:
+        parts: list[FloatArray] = []
+        spans: list[tuple[int, int] | None] = []
+        ranked: RankedMargins | None = None
+        width = 0
+        for metric in metrics:
+            if why_not(metric, rows):
+                spans.append(None)
+            elif metric.form == "auroc":
+                assert rows.margins is not None  # why_not has seen to it
+                ranked = RankedMargins.of(rows.labels, rows.margins, rows.image_index)
+                spans.append(None)
+            else:
+                parts.append(probe_sums(metric, rows))
+                start, width = width, width + parts[-1].shape[1]
+                spans.append((start, width))
+        by_image = np.argsort(rows.image_index, kind="stable")
+        firsts = np.searchsorted(rows.image_index[by_image], np.arange(rows.n_images))
+        everything = np.concatenate(parts, axis=1)[by_image] if parts else np.zeros((len(rows.labels), 0))
+        return cls(tuple(metrics), np.add.reduceat(everything, firsts, axis=0), tuple(spans), ranked)
+
+    def at(self, counts: FloatArray) -> FloatArray:
+        """(b, m) counts of images -> (b, M) metrics of each weighting; NaN where a metric has no value."""
+        totals = counts @ self.sums
+        values = np.full((len(counts), len(self.metrics)), np.nan)
+        for index, (metric, span) in enumerate(zip(self.metrics, self.spans, strict=True)):
+            if span is not None:
+                values[:, index] = finish(metric, totals[:, slice(*span)])
+            elif metric.form == "auroc" and self.ranked is not None:
+                values[:, index] = self.ranked.auroc(np.ascontiguousarray(counts.T))
+        return values
+
+    def point(self) -> FloatArray:
+        """(M,) the metrics of the rows as they are: every image counted once."""
+        return self.at(np.ones((1, len(self.sums))))[0]
+
+    def per_image(self) -> FloatArray:
+        """(m, M) the metrics of each image alone; NaN where an image has no probe concerned, and for AUROC."""
+        values = np.full((len(self.sums), len(self.metrics)), np.nan)
+        for index, (metric, span) in enumerate(zip(self.metrics, self.spans, strict=True)):
+            if span is not None:
+                values[:, index] = finish(metric, self.sums[:, slice(*span)])
+        return values
+
+    def pseudo_values(self) -> FloatArray:
+        """(m, M) jackknife pseudo-values m theta - (m - 1) theta_without_i: each image's share in the metric.
+
+        Equal to the per-image value for a mean with the same number of probes in every image; their variance / m is the
+        variance of the metric for any of the forms.
+        """
+        images = len(self.sums)
+        whole = self.point()
+        step = max(1, _BLOCK_CELLS // images)
+        without = [
+            self.at(1.0 - (np.arange(start, min(start + step, images))[:, None] == np.arange(images)))
+            for start in range(0, images, step)
+        ]
+        shares: FloatArray = images * whole - (images - 1) * np.concatenate(without)
+        return shares
+
+
+def replicate(
+    arms: Sequence[ArmRows], metrics: Sequence[Metric], *, draws: int = DRAWS, seed: int = SEED
+) -> FloatArray:
+    """(A, draws, M) draws of every metric of every arm, paired: draw d resamples the same images in all arms."""
+    images = arms[0].image_ids
+    if any(not np.array_equal(arm.image_ids, images) for arm in arms):
+        raise SightlineError("arms that are resampled together must cover the same images")
+    sums = [ImageSums.of(arm, metrics) for arm in arms]
+    blocks = [np.stack([s.at(counts) for s in sums]) for counts in count_blocks(len(images), draws, seed)]
+    return np.concatenate(blocks, axis=1)
+
+
+def metric_interval(
+    rows: ArmRows, metric: Metric, *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL
+) -> Estimate:
+    """One metric of one arm with its image-cluster interval."""
+    reason = why_not(metric, rows)
+    if reason:
+        raise SightlineError(f"{metric.name} cannot be computed: {reason}")
+    values = replicate([rows], [metric], draws=draws, seed=seed)[0, :, 0]
+    low, high = percentile_interval(values, level)
+    return Estimate(float(ImageSums.of(rows, [metric]).point()[0]), low, high, int(np.isfinite(values).sum()))
+
+
+def difference_interval(
+    arm: ArmRows, reference: ArmRows, metric: Metric, *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL
+) -> Estimate:
+    """metric(arm) - metric(reference) with its paired image-cluster interval."""
+    for rows in (arm, reference):
+        reason = why_not(metric, rows)
+        if reason:
+            raise SightlineError(f"the difference in {metric.name} cannot be computed: {reason}")
+    left, right = replicate([arm, reference], [metric], draws=draws, seed=seed)[:, :, 0]
+    low, high = percentile_interval(left - right, level)
+    value = ImageSums.of(arm, [metric]).point()[0] - ImageSums.of(reference, [metric]).point()[0]
+    return Estimate(float(value), low, high, int(np.isfinite(left - right).sum()))
+
+
+def mean_interval(
+    values: FloatArray, *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL, purpose: str = "images"
+) -> Estimate:
+    """Mean of one value per unit (an image, an example) with its percentile interval."""
+    means = np.concatenate([counts @ values for counts in count_blocks(len(values), draws, seed, purpose)]) / len(
+        values
+    )
+    low, high = percentile_interval(means, level)
+    return Estimate(float(np.mean(values)), low, high, draws)
