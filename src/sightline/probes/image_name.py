@@ -1,0 +1,46 @@
+"""File names that come from data: they must stay inside the image root."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sightline.errors import SightlineError
+
+_DRIVE = re.compile(r"^[A-Za-z]:")
+
+
+def check_image_name(name: object) -> str:
+    """Returns ``name`` if joining it to any root stays below that root, judged by the name alone.
+
+    Both slashes count as separators, so that a name harmless here is harmless on every platform.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise SightlineError(f"image name {name!r} is empty or not text")
+    if "\0" in name:
+        raise SightlineError(f"image name {name!r} contains a null character")
+    if name[0] in "/\\" or _DRIVE.match(name):
+        raise SightlineError(
+            f"image name {name!r} is absolute; it must be relative to the image root (strip its prefix)"
+        )
+    if ".." in re.split(r"[\\/]", name):
+        raise SightlineError(f"image name {name!r} leaves the image root")
+    return name
+
+
+def strip_image_prefix(name: str, prefix: str) -> str:
+    """Removes the leading folder ``prefix``, which another machine's image root left in the name."""
+    folder = prefix.rstrip("/")
+    if not name.startswith(f"{folder}/"):
+        raise SightlineError(f"image name {name!r} does not start with the prefix {prefix!r}")
+    return name[len(folder) + 1 :].lstrip("/")
+
+
+def resolve_image(root: str | Path, name: str, *, strip_prefix: str | None = None) -> Path:
+    """Joins an image name to the root. Neither the name nor a link on the way may lead out of the root."""
+    if strip_prefix:
+        name = strip_image_prefix(name, strip_prefix)
+    path = Path(root) / check_image_name(name)
+    if not path.resolve().is_relative_to(Path(root).resolve()):
+        raise SightlineError(f"image {name!r} is reached through a link that leaves the image root {root}")
+    return path

@@ -1,0 +1,121 @@
+"""Opening the images of probes: names stay below the root, size is checked before decoding, evidence can be grayed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+
+from sightline.errors import SightlineError
+from sightline.probes.image_name import check_image_name, resolve_image
+from sightline.probes.regions import ImageRegions
+from sightline.types import Box
+
+__all__ = [
+    "check_image_name",
+    "check_image_sizes",
+    "image_digest",
+    "image_size",
+    "occlude_boxes",
+    "open_image",
+    "pixel_box",
+    "resolve_image",
+]
+
+MAX_PIXELS = 100_000_000
+GRAY = (127, 127, 127)
+_FORMATS = ("BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+"""Raster formats only: some of the others hand the file to external programs."""
+
+
+def open_image(
+    root: str | Path,
+    name: str,
+    *,
+    occlude: Sequence[Box] = (),
+    strip_prefix: str | None = None,
+    max_pixels: int = MAX_PIXELS,
+) -> Image.Image:
+    """Decodes ``root/name`` to RGB and grays the boxes in ``occlude``.
+
+    The number of pixels is read from the header and compared with ``max_pixels`` before anything is decoded. EXIF
+    rotation is not applied: annotations refer to stored pixels.
+    """
+    path = resolve_image(root, name, strip_prefix=strip_prefix)
+    with _opened(path, max_pixels) as stored:
+        try:
+            image = stored.convert("RGB")
+        except Exception as problem:  # decoders raise whatever they like on damaged files
+            raise SightlineError(f"image {path} is damaged: {problem}") from None
+    return occlude_boxes(image, occlude) if occlude else image
+
+
+def image_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+    """(width, height) from the header."""
+    with _opened(Path(path), max_pixels) as stored:
+        return stored.size
+
+
+def image_digest(path: str | Path) -> str:
+    """``sha256:`` of the file's bytes."""
+    try:
+        with open(path, "rb") as stream:
+            return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    except OSError as problem:
+        raise SightlineError(f"image {path} cannot be read: {problem.strerror or problem}") from None
+
+
+def pixel_box(box: Box, width: int, height: int) -> tuple[int, int, int, int]:
+    """A box in whole pixels: coordinates rounded half to even, at least one pixel wide and high, within the image."""
+    left = min(max(round(box[0] * width), 0), width - 1)
+    top = min(max(round(box[1] * height), 0), height - 1)
+    right = min(max(round(box[2] * width), left + 1), width)
+    bottom = min(max(round(box[3] * height), top + 1), height)
+    return left, top, right, bottom
+
+
+def occlude_boxes(image: Image.Image, boxes: Iterable[Box]) -> Image.Image:
+    """A copy with the boxes filled by mid gray. Right and bottom edges are inclusive, as in the paper's artifact."""
+    filled = image.copy()
+    draw = ImageDraw.Draw(filled)
+    for box in boxes:
+        draw.rectangle(pixel_box(box, *filled.size), fill=GRAY)
+    return filled
+
+
+def check_image_sizes(
+    root: str | Path,
+    records: Iterable[ImageRegions],
+    *,
+    progress: Callable[[Iterable[ImageRegions]], Iterable[ImageRegions]] = iter,
+) -> None:
+    """Refuses a record whose image is missing, unreadable, or of another size than its annotation says."""
+    for record in progress(records):
+        size = image_size(resolve_image(root, record.image))
+        stated = (record.width, record.height)
+        if None in stated or size == stated:
+            continue
+        hint = " (sides swapped: was the image rotated?)" if size == stated[::-1] else ""
+        raise SightlineError(
+            f"image {record.image!r} is {size[0]} x {size[1]} pixels, "
+            f"its annotation says {stated[0]} x {stated[1]}{hint}; mend one of the two or pass --no-check-images"
+        )
+
+
+def _opened(path: Path, max_pixels: int) -> Image.Image:
+    """The image with its header read and nothing decoded."""
+    try:
+        stored = Image.open(path, formats=_FORMATS)
+    except FileNotFoundError:
+        raise SightlineError(f"image {path} does not exist") from None
+    except Image.DecompressionBombError as problem:
+        raise SightlineError(f"image {path} is too large: {problem}") from None
+    except Exception as problem:  # decoders raise whatever they like on damaged files
+        raise SightlineError(f"image {path} cannot be read: {problem}") from None
+    width, height = stored.size
+    if width * height > max_pixels:
+        stored.close()
+        raise SightlineError(f"image {path} has {width} x {height} pixels; the limit is {max_pixels}")
+    return stored

@@ -1,0 +1,77 @@
+"""Reading and writing the text files of the probes step: plain or gzip, line by line, never half written."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from sightline.errors import SightlineError
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@contextmanager
+def open_text(path: str | Path) -> Iterator[IO[str]]:
+    """Opens a UTF-8 file, decompressing it if its first bytes say gzip. Failures name the file."""
+    try:
+        with open(path, "rb") as raw:
+            packed = raw.read(2) == _GZIP_MAGIC
+            raw.seek(0)
+            binary: Any = gzip.GzipFile(fileobj=raw) if packed else raw
+            with io.TextIOWrapper(binary, encoding="utf-8") as stream:
+                yield stream
+    except UnicodeDecodeError as problem:
+        raise SightlineError(f"{path}: not UTF-8 text ({problem.reason} at byte {problem.start})") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
+        raise SightlineError(f"{path}: damaged gzip file: {problem}") from None
+    except OSError as problem:
+        raise SightlineError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+
+
+def read_objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (line number, object) for every line that is not blank."""
+    with open_text(path) as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as problem:
+                raise SightlineError(f"{path} line {number}: not JSON: {problem}") from None
+            if not isinstance(row, dict):
+                raise SightlineError(f"{path} line {number}: expected a JSON object, found {type(row).__name__}")
+            yield number, row
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Replaces ``path`` in one step: temporary file beside it, flush, fsync, rename. ``.gz`` is compressed."""
+    path = Path(path)
+    data = text.encode("utf-8")
+    if path.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            # mkstemp makes private files; a probe set is as readable as any other file its owner creates.
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(temporary, 0o666 & ~mask)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as problem:
+        raise SightlineError(f"{path}: cannot be written: {problem.strerror or problem}") from None

@@ -1,0 +1,213 @@
+"""One probe as one JSON object: in our layout, and in the layout of the paper's artifact."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from sightline.errors import SightlineError
+from sightline.probes.image_name import check_image_name, strip_image_prefix
+from sightline.types import Box, Probe
+
+OWN_KEYS = (
+    "id", "image", "image_id", "question", "label", "target_text", "source_text",
+    "regions", "boxes", "kind", "view", "occlude", "extra",
+)  # fmt: skip
+
+ARTIFACT_KEYS = (
+    "id", "sample_id", "probe", "probe_count", "rice_view", "dataset", "source_dataset", "image", "image_id",
+    "question", "target_answer", "task_family", "relation", "base_relation", "bbox_source", "has_bbox", "base_has_bbox",
+    "answer", "target_text", "source_text", "binary_polarity", "hard_type", "token_area", "token_area_rank",
+    "evidence_regions", "ocr_regions", "evidence_region_count",
+)  # fmt: skip
+"""The artifact's key order; anything else it carries follows."""
+
+_ARTIFACT_CONSTANTS = {
+    "probe_count": 1,
+    "rice_view": "original",
+    "dataset": "TextOCR-HardYesNo",
+    "task_family": "ocr_text",
+    "relation": "ocr_exact_text_visible",
+    "base_relation": "ocr_exact_text_visible",
+}
+_TRUE_BOXES = ("oracle_evidence_regions", "oracle_ocr_regions")
+_WHOLE_IMAGE: Box = (0.0, 0.0, 1.0, 1.0)
+
+
+def own_row(probe: Probe) -> dict[str, Any]:
+    """The probe's fields in declaration order, without those that hold their default."""
+    row: dict[str, Any] = {
+        "id": probe.id,
+        "image": probe.image,
+        "image_id": probe.image_id,
+        "question": probe.question,
+        "label": probe.label,
+        "target_text": probe.target_text,
+        "source_text": probe.source_text,
+        "regions": [list(box) for box in probe.regions],
+    }
+    if probe.boxes is not None:
+        row["boxes"] = [list(box) for box in probe.boxes]
+    if probe.kind:
+        row["kind"] = probe.kind
+    if probe.view != "orig":
+        row["view"] = probe.view
+    if probe.occlude:
+        row["occlude"] = [list(box) for box in probe.occlude]
+    if probe.extra:
+        row["extra"] = dict(probe.extra)
+    return row
+
+
+def probe_from_own(row: Mapping[str, Any]) -> Probe:
+    unknown = sorted(set(row) - set(OWN_KEYS))
+    if unknown:
+        raise SightlineError(f"unknown key {unknown[0]!r}; put what Sightline does not know under 'extra'")
+    extra = row.get("extra", {})
+    if not isinstance(extra, dict):
+        raise SightlineError("'extra' must be an object")
+    return Probe(
+        id=_text(row, "id"),
+        image=check_image_name(row.get("image")),
+        image_id=_text(row, "image_id"),
+        question=_text(row, "question"),
+        label=_label(row.get("label"), "label"),
+        target_text=_text(row, "target_text", empty=True),
+        source_text=_text(row, "source_text", empty=True),
+        regions=_boxes(row, "regions"),
+        boxes=_boxes(row, "boxes") if row.get("boxes") is not None else None,
+        kind=_text(row, "kind", empty=True),
+        view=_text(row, "view") if "view" in row else "orig",
+        occlude=_boxes(row, "occlude") if "occlude" in row else (),
+        extra=extra,
+    )
+
+
+def artifact_row(probe: Probe, image_prefix: str = "") -> dict[str, Any]:
+    """The artifact's row. What it derives from other fields is derived; ``extra`` has the last word."""
+    visible = [list(box) for box in probe.visible_boxes]
+    row: dict[str, Any] = {
+        "id": probe.id,
+        "sample_id": probe.id,
+        "probe": probe.view,
+        "source_dataset": "",
+        "image": str(PurePosixPath(image_prefix, probe.image)),
+        "image_id": probe.image_id,
+        "question": probe.question,
+        "target_answer": probe.label,
+        "bbox_source": "",
+        "has_bbox": bool(visible),
+        "base_has_bbox": bool(visible),
+        "answer": probe.label,
+        "target_text": probe.target_text,
+        "source_text": probe.source_text,
+        "binary_polarity": _polarity(probe.label),
+        "hard_type": probe.kind,
+        "evidence_regions": visible,
+        "ocr_regions": visible,
+        "evidence_region_count": len(visible),
+    }
+    row |= _ARTIFACT_CONSTANTS | dict(probe.extra)
+    if "original_image" in row:
+        row["original_image"] = str(PurePosixPath(image_prefix, row["original_image"]))
+    ordered = {key: row[key] for key in ARTIFACT_KEYS if key in row}
+    if probe.boxes is not None:
+        ordered |= {key: [list(box) for box in probe.regions] for key in _TRUE_BOXES}
+    return ordered | {key: row[key] for key in probe.extra}
+
+
+def probe_from_artifact(row: Mapping[str, Any], image_prefix: str | None = None) -> Probe:
+    """Reads an artifact row.
+
+    Where ``oracle_evidence_regions`` is present, ``evidence_regions`` holds what a selector was shown (jittered,
+    detected or missing boxes): the oracle becomes ``regions``, the shown boxes become ``boxes``. A blank-image control
+    becomes its original image with the whole of it grayed, which has the same pixels and needs no further file.
+    """
+    label = _label(row.get("target_answer"), "target_answer")
+    if row.get("binary_polarity", _polarity(label)) != _polarity(label):
+        raise SightlineError(f"target_answer {label!r} contradicts binary_polarity {row['binary_polarity']!r}")
+    shown = _boxes(row, "evidence_regions")
+    simulated = "oracle_evidence_regions" in row
+    extra = {key: value for key, value in row.items() if key != "image"}
+    if "original_image" in row:
+        extra["original_image"] = _image(row["original_image"], image_prefix)
+    blank = row.get("control_type") == "blank" and "original_image" in row
+    probe = Probe(
+        id=_text(row, "sample_id" if "sample_id" in row else "id"),
+        image=extra["original_image"] if blank else _image(row.get("image"), image_prefix),
+        image_id=_text(row, "image_id"),
+        question=_text(row, "question"),
+        label=label,
+        target_text=_text(row, "target_text", empty=True),
+        source_text=_text(row, "source_text", empty=True),
+        regions=_boxes(row, "oracle_evidence_regions") if simulated else shown,
+        boxes=shown if simulated else None,
+        kind=_text(row, "hard_type", empty=True),
+        view=_text(row, "probe") if "probe" in row else "orig",
+        occlude=(_WHOLE_IMAGE,) if blank else _occluded(row, shown),
+    )
+    # Keep only what cannot be derived again, so that both layouts of one set have the same content and digest.
+    derived = artifact_row(probe)
+    return replace(probe, extra={k: value for k, value in extra.items() if k not in derived or derived[k] != value})
+
+
+def _occluded(row: Mapping[str, Any], evidence: tuple[Box, ...]) -> tuple[Box, ...]:
+    view = row.get("rice_view", "original")
+    if view in ("original", "orig"):
+        return ()
+    if view == "evidence_masked":
+        return evidence
+    if view in ("mask_regions", "random_evidence_sized_masked"):
+        return _boxes(row, "mask_regions")
+    raise SightlineError(f"image view {view!r} is not one of original, evidence_masked, mask_regions")
+
+
+def _polarity(label: str) -> str:
+    return "positive" if label == "yes" else "negative"
+
+
+def _label(value: object, key: str) -> Any:
+    if value not in ("yes", "no"):
+        raise SightlineError(f"unknown label: {key} is {value!r}, expected 'yes' or 'no'")
+    return value
+
+
+def _text(row: Mapping[str, Any], key: str, *, empty: bool = False) -> str:
+    value = row.get(key, "" if empty else None)
+    if not isinstance(value, str) or not (empty or value.strip()):
+        raise SightlineError(
+            f"{key} is {'missing' if value is None else repr(value)}, expected {'text' if empty else 'non-empty text'}"
+        )
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise SightlineError(f"{key} {value!r} holds half of a surrogate pair, which no text file can store") from None
+    return value
+
+
+def _image(value: object, prefix: str | None) -> str:
+    return check_image_name(strip_image_prefix(value, prefix) if prefix and isinstance(value, str) else value)
+
+
+def _boxes(row: Mapping[str, Any], key: str) -> tuple[Box, ...]:
+    values = row.get(key)
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise SightlineError(f"{key} is {'missing' if values is None else repr(values)}, expected a list of boxes")
+    return tuple(_box(value, f"{key}[{index}]") for index, value in enumerate(values))
+
+
+def _box(value: Any, where: str) -> Box:
+    numeric = (
+        isinstance(value, Sequence)
+        and len(value) == 4
+        and all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in value)
+    )
+    if not numeric:
+        raise SightlineError(f"{where} {value!r} is not a box of four finite numbers")
+    x1, y1, x2, y2 = (float(v) for v in value)
+    if not (0.0 <= x1 < x2 <= 1.0 and 0.0 <= y1 < y2 <= 1.0):
+        raise SightlineError(f"{where} {list(value)} is not x1 < x2, y1 < y2 within the image (fractions from 0 to 1)")
+    return (x1, y1, x2, y2)

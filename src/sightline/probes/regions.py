@@ -1,0 +1,68 @@
+"""Region records: the words of one image, each with its box. What every ingest yields and every builder reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from sightline.types import Box
+
+
+@dataclass(frozen=True)
+class Word:
+    """A transcription and the box it stands in. ``text`` is empty for a box nobody transcribed."""
+
+    text: str
+    box: Box
+
+
+@dataclass(frozen=True)
+class ImageRegions:
+    """All usable boxes of one image, in annotation order."""
+
+    image_id: str
+    image: str
+    """File name relative to the image root."""
+    words: tuple[Word, ...]
+    width: int | float | None = None
+    height: int | float | None = None
+    split: str = ""
+    dataset: str = ""
+    box_source: str = ""
+    id_prefix: str = ""
+    """Put before the image id in probe ids (``textocr-`` for TextOCR)."""
+
+    @property
+    def record_id(self) -> str:
+        return f"{self.id_prefix}{self.image_id}"
+
+    @property
+    def texts(self) -> list[str]:
+        """Transcriptions, without the empty ones."""
+        return [word.text for word in self.words if word.text]
+
+
+@dataclass
+class IngestCounts:
+    """What reading annotations kept, changed and dropped; nothing disappears without being counted."""
+
+    images: int = 0
+    images_without_boxes: int = 0
+    boxes: int = 0
+    boxes_without_text: int = 0
+    clipped_boxes: int = 0
+    dropped_missing: int = 0
+    dropped_malformed: int = 0
+    dropped_small: int = 0
+    dropped_no_area: int = 0
+
+    def notes(self) -> list[str]:
+        """One phrase per counter that is not zero."""
+        return [f"{getattr(self, f.name)} {f.name.replace('_', ' ')}" for f in fields(self) if getattr(self, f.name)]
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """Region records in file order, and the counts of what happened on the way."""
+
+    records: tuple[ImageRegions, ...]
+    counts: IngestCounts
