@@ -22,9 +22,9 @@ def grid_cells(rows: int, columns: int) -> Cells:
 
 def placed_in(cells: Cells, window: Cells) -> Cells:
     """Cells of the unit square moved into ``window`` (4,)."""
-    x1, y1, x2, y2 = window
-    scale, offset = np.array([x2 - x1, y2 - y1] * 2), np.array([x1, y1] * 2)
-    return offset + cells * scale
+    corner, extent = window[:2], window[2:] - window[:2]
+    placed: Cells = np.tile(corner, 2) + cells * np.tile(extent, 2)
+    return placed
 
 
 def crop_window(size: tuple[int, int], shortest_edge: int, crop: tuple[int, int]) -> Cells:
@@ -50,8 +50,8 @@ def cropped_cells(rows: int, columns: int, size: tuple[int, int], shortest_edge:
 def tiled_canvas(size: tuple[int, int], tile: tuple[int, int], fewest: int, most: int) -> tuple[int, int]:
     """(columns, rows) of tiles for a (width, height) image: the canvas whose aspect ratio is closest to the image's.
 
-    Canvases are tried from fewest to most tiles. Of two that are equally close the larger wins if the image has more than
-    half as many pixels as that canvas.
+    Canvases are tried from fewest to most tiles. Of two that are equally close the larger wins if the image has more
+    than half as many pixels as that canvas.
     """
     width, height = size
     canvases = [(c, r) for c in range(1, most + 1) for r in range(1, most + 1) if fewest <= c * r <= most]
@@ -67,8 +67,8 @@ def tiled_canvas(size: tuple[int, int], tile: tuple[int, int], fewest: int, most
 def tile_arrangement(canvas: tuple[int, int], count: int, *, strict: bool = True) -> tuple[int, int, bool]:
     """Columns, rows and whether a thumbnail follows, for ``count`` encoded patches of one image.
 
-    A count that fits neither the canvas nor the canvas with a thumbnail is an error; with ``strict=False`` the patches are
-    laid side by side, as published runs did.
+    A count that fits neither the canvas nor the canvas with a thumbnail is an error; with ``strict=False`` the patches
+    are laid side by side, as published runs did.
     """
     columns, rows = canvas
     if count == 1:
@@ -86,7 +86,7 @@ def tile_arrangement(canvas: tuple[int, int], count: int, *, strict: bool = True
 
 
 def tile_cells(canvas: tuple[int, int], count: int, rows: int, columns: int, *, strict: bool = True) -> Cells:
-    """Cells of ``count`` patches of rows x columns tokens: tiles row by row, then the thumbnail over the whole image."""
+    """Cells of ``count`` patches of rows x columns tokens: tiles row by row, then the thumbnail over everything."""
     tile_columns, tile_rows, thumbnail = tile_arrangement(canvas, count, strict=strict)
     local = grid_cells(rows, columns)
     patches = [placed_in(local, window) for window in grid_cells(tile_rows, tile_columns)]

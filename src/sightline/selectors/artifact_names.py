@@ -13,11 +13,11 @@ def from_artifact(
     name: str,
     *,
     seed: int = 13,
-    core_ratio: float = 0.5,
-    context_ratio: float = 0.25,
+    hybrid_core_ratio: float = 0.5,
+    hybrid_context_ratio: float = 0.25,
     evidence_boost: float = 0.1,
-    relevance_weight: float = 0.85,
-    query_topk: int = 2,
+    embedding_relevance_weight: float = 0.85,
+    embedding_query_topk: int = 2,
 ) -> tuple[str, dict[str, Any]]:
     """The registered name and the arguments for one of the artifact's ``[target_]embed_X`` or bare ``X`` names.
 
@@ -26,8 +26,8 @@ def from_artifact(
     """
     prefix, score = next((prefix, score) for prefix, score in PREFIXES if name.startswith(prefix))
     rule = name.removeprefix(prefix)
-    scored = {"score": score, "weight": relevance_weight, "top": query_topk}
-    mixture = {**scored, "core": core_ratio, "context": context_ratio}
+    scored = {"score": score, "weight": embedding_relevance_weight, "top": embedding_query_topk}
+    mixture = {**scored, "core": hybrid_core_ratio, "context": hybrid_context_ratio}
     # The overlap score was computed without uniqueness, the embedding scores with all tiles as one raster.
     neighbours = {"neighbours": "none" if score == "overlap" else "one_raster"}
     table: dict[str, tuple[str, dict[str, Any]]] = {
@@ -37,8 +37,8 @@ def from_artifact(
         "topk": ("target", scored),
         "bottomk": ("bottom", scored),
         "shuffled_topk": ("shuffled", {**scored, "seed": seed}),
-        "grid_topk": ("target_grid", {**scored, "reserve": core_ratio, "cells": "truncated"}),
-        "protected_topk": ("protected", {**scored, "reserve": core_ratio}),
+        "grid_topk": ("target_grid", {**scored, "reserve": hybrid_core_ratio, "cells": "truncated"}),
+        "protected_topk": ("protected", {**scored, "reserve": hybrid_core_ratio}),
         "protected_center_topk": ("center_protected", scored),
         "soft_evidence_topk": ("soft_evidence", {**scored, "beta": evidence_boost}),
         "spatial_aware": ("spatial_aware", {**mixture, "cells": "truncated"}),

@@ -53,8 +53,8 @@ def run(case: Case) -> dict[str, Any]:
         case.inputs.get("uniqueness_f64", np.zeros(n)),
         view,
         params["K"],
-        core_ratio=params["hybrid_core_ratio"],
-        context_ratio=params["hybrid_context_ratio"],
+        hybrid_core_ratio=params["hybrid_core_ratio"],
+        hybrid_context_ratio=params["hybrid_context_ratio"],
         evidence_boost=params["evidence_boost"],
     )
     return {"kept": answer}
