@@ -1,0 +1,68 @@
+"""CDPruner: conditional diversity, a determinantal point process weighted by relevance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from sightline.selectors import SELECTORS
+from sightline.selectors.greedy import gram, residual_greedy, stack, unit
+from sightline.types import Parity, QuerySpan, Selection, TokenView
+
+
+def text_dissimilarity(patches: Tensor, texts: Tensor) -> Tensor:
+    """Mean over texts of minus the cosine: patches (..., N, P), texts (..., T, P) -> (..., N).
+
+    The sign is the published one: in CLIP's joint space the patches least like the text carry what it asks for.
+    """
+    return -(unit(patches) @ unit(texts).mT).mean(dim=-1)
+
+
+def conditional_relevance(dissimilarity: Tensor, across_batch: bool = False) -> Tensor:
+    """(B, N) -> (B, N): (r - min + 1e-6) / (max - min), per image; equal scores all become 1.
+
+    ``across_batch`` takes min and max over the whole batch as the published code does, so images influence each other.
+    """
+    axes = (0, 1) if across_batch else (1,)
+    low, high = dissimilarity.amin(dim=axes, keepdim=True), dissimilarity.amax(dim=axes, keepdim=True)
+    shifted = dissimilarity - low + 1e-6
+    return shifted / (high - low).clamp_min(1e-6)
+
+
+def cdpruner_order(tokens: Tensor, relevance: Tensor, k: int) -> Tensor:
+    """tokens (B, N, D), relevance (B, N) -> (B, k) in pick order: greedy MAP inference of the kernel r_i cos_ij r_j."""
+    relevance = relevance.double()
+    products = gram(unit(tokens)).double() * relevance.unsqueeze(1) * relevance.unsqueeze(2)
+    return residual_greedy(products, products.diagonal(dim1=1, dim2=2), lambda residual: residual, k)
+
+
+@SELECTORS.register("cdpruner")
+@dataclass(frozen=True)
+class CDPruner:
+    """Keeps the subset with the greatest determinant: tokens that matter for the question and differ from one another.
+
+    Reference: Zhang et al., "Beyond Attention or Similarity: Maximizing Conditional Diversity for Token Pruning in
+    MLLMs" (NeurIPS 2025).
+    Needs: projected tokens, CLIP-projected patches and CLIP embeddings of the question.
+    Parity: exact-index.
+    Acts: deletes before the language model.
+    Degenerate inputs: beyond the rank of the kernel only rounding noise is left to choose by (the published code turns
+    NaN and repeats itself), with K distinct tokens all the same; zero-norm tokens have no volume and come last; equal
+    relevance everywhere counts as 1 instead of dividing by 0.
+    """
+
+    name: ClassVar[str] = "cdpruner"
+    query: ClassVar[QuerySpan] = "question"
+    parity: ClassVar[Parity] = "exact-index"
+    needs: ClassVar[frozenset[str]] = frozenset({"clip.image", "clip.text"})
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        return self.select_many([view], k)[0]
+
+    def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
+        scores = stack([text_dissimilarity(view.signals["clip.image"], view.signals["clip.text"]) for view in views])
+        order = cdpruner_order(stack([view.tokens for view in views]), conditional_relevance(scores), k)
+        return [Selection(anchors) for anchors in order.sort(dim=1).values]

@@ -1,0 +1,171 @@
+"""Greedy loops shared by the diversity selectors, batched over images: (B, N, N) similarities -> (B, K) picks.
+
+Off the CPU every loop makes K steps of tensor operations without reading a value back to the host, so that it can be
+captured as one graph. The argmax of each step gives ties to the lower index, and a picked token is never picked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from sightline.errors import SightlineError
+from sightline.selectors.scores import NORM_FLOOR
+
+TAKEN = float("-inf")
+DEPENDENT = 1e-8
+"""A squared residual below this fraction of its start is rounding noise of float32 products: it spans nothing new."""
+REFRESHED = 32
+"""Out-of-date gains that the lazy coverage loop renews at once; changes its speed, never its picks."""
+
+
+def stack(parts: Sequence[Tensor]) -> Tensor:
+    """(B, ...) from B tensors of one shape; the images of one batch must have equally many visual tokens."""
+    shapes = sorted({tuple(part.shape) for part in parts})
+    if len(shapes) != 1:
+        raise SightlineError(f"cannot batch views of different shapes {shapes}; group views by their token count")
+    return torch.stack(list(parts))
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def unit(features: Tensor) -> Tensor:
+    """Rows (..., D) scaled to length 1 in float32 or better; rows shorter than the norm floor become 0, never NaN."""
+    return torch.nn.functional.normalize(at_least_float32(features), dim=-1, eps=NORM_FLOOR)
+
+
+def gram(features: Tensor) -> Tensor:
+    """Inner products (B, N, D) -> (B, N, N), image by image: a batched product may round differently for another B."""
+    return torch.stack([image @ image.T for image in features])
+
+
+def residual_greedy(
+    products: Tensor, start: Tensor, score: Callable[[Tensor], Tensor], k: int, first: Tensor | None = None
+) -> Tensor:
+    """Picks by what the picks so far do not span yet: a pivoted Cholesky factorisation, (B, k) in pick order.
+
+    products (B, N, N) are inner products of the tokens, start (B, N) their squared residuals r before any pick,
+    first (B,) an optional forced pick. With pick j at step t:
+
+        e_i = (G_ij - sum_{s<t} e_is e_js) / sqrt(r_j),    r_i <- r_i - e_i^2,    next pick = argmax score(r).
+
+    This is Gram-Schmidt expressed in inner products: O(tN) instead of O(ND) a step. It runs in float64, where the order
+    of summation cannot change a pick. A pick whose own residual is rounding noise changes nobody's residual.
+    """
+    images, n, _ = products.shape
+    rows = products.reshape(images * n, n)
+    first_row = torch.arange(images, device=rows.device) * n
+    residual = start.double().clone()
+    noise = residual.clamp_min(0.0) * DEPENDENT
+    taken = torch.zeros_like(residual)
+    factor = residual.new_zeros(images, k, n)
+    picks = torch.empty(images, k, dtype=torch.int64, device=rows.device)
+    for step in range(k):
+        if step == 0 and first is not None:
+            pick = first.unsqueeze(1)
+        else:
+            pick = (score(residual) + taken).argmax(dim=1, keepdim=True)
+        picks[:, step : step + 1] = pick
+        taken.scatter_(1, pick, TAKEN)
+        row = rows.index_select(0, pick.squeeze(1) + first_row).double()
+        past = factor[:, :step]
+        own = past.gather(2, pick.unsqueeze(2).expand(images, step, 1))
+        share = torch.baddbmm(row.unsqueeze(1), own.mT, past, alpha=-1.0).squeeze(1)
+        pivot = residual.gather(1, pick)
+        share /= torch.where(pivot > noise.gather(1, pick), pivot, torch.inf).sqrt()
+        factor[:, step] = share
+        residual.addcmul_(share, share, value=-1.0)
+    return picks
+
+
+def farthest_greedy(
+    similarity: Tensor, weight: Tensor, seeds: Tensor, seed_count: Tensor, ceiling: float, k: int
+) -> Tensor:
+    """Picks argmax_i w_i * min(ceiling, min_{j picked} (1 - cos_ij)) after forced seeds, (B, k) in pick order.
+
+    similarity (B, N, N) cosines, weight (B, N) >= 0, seeds (B, S) of which image b forces the first seed_count[b].
+    Distances are not negative: rounding must not order duplicates of a picked token.
+    """
+    images, n, _ = similarity.shape
+    rows = similarity.reshape(images * n, n)
+    first_row = torch.arange(images, device=rows.device) * n
+    weight = weight.to(rows.dtype)
+    nearest = torch.full_like(weight, ceiling)
+    taken = torch.zeros_like(weight)
+    value = torch.empty_like(weight)
+    picks = torch.empty(images, k, dtype=torch.int64, device=rows.device)
+    for step in range(k):
+        pick = torch.addcmul(taken, nearest, weight, out=value).argmax(dim=1)
+        if step < seeds.shape[1]:
+            pick = torch.where(seed_count > step, seeds[:, step], pick)
+        picks[:, step] = pick
+        taken.scatter_(1, pick.unsqueeze(1), TAKEN)
+        distance = (1.0 - rows.index_select(0, pick + first_row)).clamp_(min=0.0)
+        torch.minimum(nearest, distance, out=nearest)
+    return picks
+
+
+def coverage_greedy(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor:
+    """Greedy maximum coverage: covers (B, N, I), how much token j covers item i -> (B, k) in pick order.
+
+    From coverage c = 0:  gain_j = sum_i max(0, covers_ji - c_i),  pick = argmax_j weight_j * gain_j + bias_j,
+    c_i <- max(c_i, covers_pick,i).  weight (B, N) >= 0; a bias (B, N) of -inf excludes a token.
+    """
+    weight, bias = weight.to(covers.dtype), bias.to(covers.dtype)
+    if covers.device.type == "cpu":
+        return torch.stack([_cover_lazily(*image, k) for image in zip(covers, weight, bias, strict=True)])
+    return _cover_fully(covers, weight, bias, k)
+
+
+def _cover_fully(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor:
+    """Every gain anew at every step, (B, N, I) -> (B, k): no branch depends on data, as a captured graph requires."""
+    images, n, items = covers.shape
+    rows = covers.reshape(images * n, items)
+    first_row = torch.arange(images, device=rows.device) * n
+    covered = covers.new_zeros(images, items)
+    excess = torch.empty_like(covers)
+    # Summed in float64, where the order of summation (which depends on the batch) cannot change a pick.
+    handicap = bias.double()
+    picks = torch.empty(images, k, dtype=torch.int64, device=rows.device)
+    for step in range(k):
+        gain = torch.sub(covers, covered.unsqueeze(1), out=excess).clamp_(min=0.0).sum(dim=2, dtype=torch.float64)
+        pick = torch.addcmul(handicap, gain, weight.double()).argmax(dim=1)
+        picks[:, step] = pick
+        handicap.scatter_(1, pick.unsqueeze(1), TAKEN)
+        torch.maximum(covered, rows.index_select(0, pick + first_row), out=covered)
+    return picks
+
+
+def _cover_lazily(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor:
+    """The same picks for one image, (N, I) -> (k,), with most gains left out of date.
+
+    Coverage only grows, so an old gain bounds the present one from above (in floating point too: subtraction, clamping
+    and a sum in fixed order are monotone). A token that leads with a current gain therefore leads outright; one that
+    ties with it from a lower index would be the argmax itself and is brought up to date before anything is accepted.
+    """
+    n = covers.shape[0]
+    covered = covers.new_zeros(covers.shape[1])
+    gain = covers.clamp(min=0.0).sum(dim=1)
+    handicap = bias.clone()
+    value = torch.addcmul(handicap, gain, weight)
+    picks: list[int] = []
+    fresh = set(range(n))
+    while len(picks) < k:
+        width = REFRESHED
+        # A gain of 0 cannot fall any further, so it is current however old it is.
+        while (best := int(value.argmax())) not in fresh and float(gain[best]) > 0.0:
+            stale = value.topk(min(width, n)).indices
+            now = (covers.index_select(0, stale) - covered).clamp_(min=0.0).sum(dim=1)
+            gain[stale] = now
+            value[stale] = torch.addcmul(handicap[stale], now, weight[stale])
+            fresh.update(stale.tolist())
+            width *= 4
+        picks.append(best)
+        handicap[best] = value[best] = TAKEN
+        torch.maximum(covered, covers[best], out=covered)
+        fresh = set()
+    return torch.tensor(picks)
