@@ -21,8 +21,8 @@ def from_artifact(
 ) -> tuple[str, dict[str, Any]]:
     """The registered name and the arguments for one of the artifact's ``[target_]embed_X`` or bare ``X`` names.
 
-    The keywords are the artifact's run settings under their own names and defaults. The prefix is the score source; a bare
-    name scores by box overlap.
+    The keywords are the artifact's run settings under their own names and defaults. The prefix is the score source; a
+    bare name scores by box overlap.
     """
     prefix, score = next((prefix, score) for prefix, score in PREFIXES if name.startswith(prefix))
     rule = name.removeprefix(prefix)
