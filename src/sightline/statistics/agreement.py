@@ -43,14 +43,18 @@ def cohen_kappa(first: ArrayLike, second: ArrayLike) -> float:
     return float(_kappa(cells.sum(axis=0).reshape(1, size, size))[0])
 
 
+def kappa_draws(first: ArrayLike, second: ArrayLike, counts: FloatArray) -> FloatArray:
+    """(d, n) counts of rows -> (d,) kappa of each resample: its contingency table is counts @ one-hot cells."""
+    cells, size = _codes(first, second)
+    return _kappa((counts @ cells).reshape(-1, size, size))
+
+
 def kappa_interval(
     first: ArrayLike, second: ArrayLike, *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL
 ) -> Estimate:
-    """Cohen's kappa with a bootstrap over annotated rows: a draw's contingency table is counts @ one-hot cells."""
-    cells, size = _codes(first, second)
-    blocks = count_blocks(len(cells), draws, seed, purpose="annotated rows")
-    values = np.concatenate([_kappa((counts @ cells).reshape(-1, size, size)) for counts in blocks])
-    low, high = percentile_interval(values, level)
+    """Cohen's kappa with a bootstrap over annotated rows."""
+    blocks = count_blocks(len(np.asarray(first)), draws, seed, purpose="annotated rows")
+    low, high = percentile_interval(np.concatenate([kappa_draws(first, second, counts) for counts in blocks]), level)
     return Estimate(cohen_kappa(first, second), low, high, draws)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from sightline.errors import SightlineError
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval
-from sightline.statistics.metrics import Metric, finish, probe_sums, why_not
+from sightline.statistics.metrics import Metric, finish, point, probe_sums, why_not
 from sightline.statistics.ranks import RankedMargins
 from sightline.statistics.rows import ArmRows
 
@@ -85,7 +85,7 @@ class ImageSums:
 
     def at(self, counts: FloatArray) -> FloatArray:
         """(b, m) counts of images -> (b, M) metrics of each weighting; NaN where a metric has no value."""
-        totals = counts @ self.sums
+        totals: FloatArray = counts @ self.sums
         values = np.full((len(counts), len(self.metrics)), np.nan)
         for index, (metric, span) in enumerate(zip(self.metrics, self.spans, strict=True)):
             if span is not None:
@@ -96,7 +96,8 @@ class ImageSums:
 
     def point(self) -> FloatArray:
         """(M,) the metrics of the rows as they are: every image counted once."""
-        return self.at(np.ones((1, len(self.sums))))[0]
+        values: FloatArray = self.at(np.ones((1, len(self.sums))))[0]
+        return values
 
     def per_image(self) -> FloatArray:
         """(m, M) the metrics of each image alone; NaN where an image has no probe concerned, and for AUROC."""
@@ -123,16 +124,10 @@ class ImageSums:
         return shares
 
 
-def replicate(
-    arms: Sequence[ArmRows], metrics: Sequence[Metric], *, draws: int = DRAWS, seed: int = SEED
-) -> FloatArray:
-    """(A, draws, M) draws of every metric of every arm, paired: draw d resamples the same images in all arms."""
-    images = arms[0].image_ids
-    if any(not np.array_equal(arm.image_ids, images) for arm in arms):
-        raise SightlineError("arms that are resampled together must cover the same images")
-    sums = [ImageSums.of(arm, metrics) for arm in arms]
-    blocks = [np.stack([s.at(counts) for s in sums]) for counts in count_blocks(len(images), draws, seed)]
-    return np.concatenate(blocks, axis=1)
+def replicate(rows: ArmRows, metrics: Sequence[Metric], *, draws: int = DRAWS, seed: int = SEED) -> FloatArray:
+    """(draws, M) bootstrap draws of an arm's metrics; draw d resamples the same images in all arms that have them."""
+    sums = ImageSums.of(rows, metrics)
+    return np.concatenate([sums.at(counts) for counts in count_blocks(rows.n_images, draws, seed)])
 
 
 def metric_interval(
@@ -142,9 +137,9 @@ def metric_interval(
     reason = why_not(metric, rows)
     if reason:
         raise SightlineError(f"{metric.name} cannot be computed: {reason}")
-    values = replicate([rows], [metric], draws=draws, seed=seed)[0, :, 0]
+    values = replicate(rows, [metric], draws=draws, seed=seed)[:, 0]
     low, high = percentile_interval(values, level)
-    return Estimate(float(ImageSums.of(rows, [metric]).point()[0]), low, high, int(np.isfinite(values).sum()))
+    return Estimate(point(metric, rows), low, high, int(np.isfinite(values).sum()))
 
 
 def difference_interval(
@@ -155,10 +150,12 @@ def difference_interval(
         reason = why_not(metric, rows)
         if reason:
             raise SightlineError(f"the difference in {metric.name} cannot be computed: {reason}")
-    left, right = replicate([arm, reference], [metric], draws=draws, seed=seed)[:, :, 0]
+    if not np.array_equal(arm.image_ids, reference.image_ids):
+        raise SightlineError("a paired difference needs both arms on the same images")
+    left, right = (replicate(rows, [metric], draws=draws, seed=seed)[:, 0] for rows in (arm, reference))
     low, high = percentile_interval(left - right, level)
-    value = ImageSums.of(arm, [metric]).point()[0] - ImageSums.of(reference, [metric]).point()[0]
-    return Estimate(float(value), low, high, int(np.isfinite(left - right).sum()))
+    value = point(metric, arm) - point(metric, reference)
+    return Estimate(value, low, high, int(np.isfinite(left - right).sum()))
 
 
 def mean_interval(

@@ -123,13 +123,13 @@ def _group_numbers(groups: ArrayLike, length: int, name: str) -> IntArray:
     return np.unique(found, return_inverse=True)[1].astype(np.int64)
 
 
-def _estimate(value: float, statistic: Callable[[FloatArray], FloatArray], images: int, draws: int, seed: int,
-              level: float, block: int | None = None) -> Estimate:  # fmt: skip
-    values = np.concatenate([statistic(counts) for counts in count_blocks(images, draws, seed, block=block)])
+def _estimate(
+    value: float, statistic: Callable[[FloatArray], FloatArray], images: int, draws: int, seed: int, level: float
+) -> Estimate:
+    values = np.concatenate([statistic(counts) for counts in count_blocks(images, draws, seed)])
     low, high = percentile_interval(values, level)
-    valid = int(np.isfinite(values).sum())
     reason = "" if math.isfinite(value) else "a column does not vary once the controls are removed"
-    return Estimate(value, low, high, valid, reason)
+    return Estimate(value, low, high, int(np.isfinite(values).sum()), reason)
 
 
 def partial_spearman_draws(
@@ -167,6 +167,34 @@ def spearman_interval(
     return _estimate(value, statistic, int(index.max()) + 1, draws, seed, level)
 
 
+def conditional_residuals(
+    x: ArrayLike, y: ArrayLike, images: ArrayLike, methods: ArrayLike, controls: Sequence[ArrayLike] | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """What is left of the ranks of x and y over (image, method) rows.
+
+    With ``controls``: after regressing on ranked controls and method indicators. Without: after removing image and
+    method effects (two-way).
+    """
+    first, second, others = _inputs(x, y, controls or ())
+    method = _group_numbers(methods, len(first), "methods")
+    if controls is None:
+        image = _group_numbers(images, len(first), "images")
+        return two_way_residuals(ranks(first), image, method), two_way_residuals(ranks(second), image, method)
+    design = np.column_stack([*(ranks(column) for column in others), _indicators(method).T])
+    return residuals(ranks(first), design), residuals(ranks(second), design)
+
+
+def fixed_residual_draws(left: FloatArray, right: FloatArray, images: ArrayLike, counts: FloatArray) -> FloatArray:
+    """(d, m) counts of images -> (d,) Pearson correlation of two residual columns (n,) over each resample of images."""
+    image = _group_numbers(images, len(left), "images")
+    moments = (np.ones(len(left)), left, right, left**2, right**2, left * right)
+    per_image = np.stack([np.bincount(image, moment) for moment in moments], axis=1)
+    n, a, b, aa, bb, ab = (counts @ per_image).T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value: FloatArray = (ab - a * b / n) / np.sqrt((aa - a * a / n) * (bb - b * b / n))
+    return value
+
+
 def conditional_spearman(
     x: ArrayLike,
     y: ArrayLike,
@@ -179,54 +207,44 @@ def conditional_spearman(
     seed: int = SEED,
     level: float = LEVEL,
 ) -> Estimate:
-    """Rank correlation of x and y over (image, method) rows once method and image differences are removed.
+    """Correlation of ``conditional_residuals`` with an image-cluster interval.
 
-    With ``controls``: ranks regressed on ranked controls and method indicators. Without: ranks freed of image and
-    method effects (two-way). ``refit=False`` keeps these residuals fixed while images are resampled; ``refit=True``
-    ranks and regresses anew in every draw (two-way then needs every image to have every method exactly once).
+    ``refit=False`` keeps the residuals fixed while images are resampled; ``refit=True`` ranks and regresses anew in
+    every draw (without controls that needs every image to have every method exactly once).
     """
-    first, second, others = _inputs(x, y, controls or ())
-    image = _group_numbers(images, len(first), "images")
-    method = _group_numbers(methods, len(first), "methods")
-    indicators = (method[:, None] == np.arange(1, method.max() + 1)).astype(np.float64)
-    if controls is not None:
-        design = np.column_stack([*(ranks(column) for column in others), indicators])
-        left = [residuals(ranks(column), design) for column in (first, second)]
-    else:
-        left = [two_way_residuals(ranks(column), image, method) for column in (first, second)]
-    value = pearson(left[0], left[1])
+    left, right = conditional_residuals(x, y, images, methods, controls)
+    image = _group_numbers(images, len(left), "images")
     count = int(image.max()) + 1
-    if not refit:
-        moments = np.stack([np.ones(len(first)), *left, left[0] ** 2, left[1] ** 2, left[0] * left[1]], axis=1)
-        per_image = np.stack([np.bincount(image, column) for column in moments.T], axis=1)
-        return _estimate(value, lambda counts: _pearson_of_sums(counts @ per_image), count, draws, seed, level)
-    if controls is not None:
-        return _estimate(
-            value,
-            lambda counts: partial_spearman_draws(first, second, others, counts.T[image], indicators.T),
-            count, draws, seed, level,
-        )  # fmt: skip
+
+    def statistic(counts: FloatArray) -> FloatArray:
+        if not refit:
+            return fixed_residual_draws(left, right, image, counts)
+        if controls is None:
+            return two_way_draws(x, y, images, methods, counts)
+        indicators = _indicators(_group_numbers(methods, len(left), "methods"))
+        return partial_spearman_draws(x, y, controls, np.ascontiguousarray(counts.T[image]), indicators)
+
+    return _estimate(pearson(left, right), statistic, count, draws, seed, level)
+
+
+def two_way_draws(x: ArrayLike, y: ArrayLike, images: ArrayLike, methods: ArrayLike, counts: FloatArray) -> FloatArray:
+    """(d, m) counts of images -> (d,) correlation of ranks freed of image and method effects, refitted in each draw."""
+    first, second, _ = _inputs(x, y, ())
+    image, method = (_group_numbers(g, len(first), n) for g, n in ((images, "images"), (methods, "methods")))
+    count, width = int(image.max()) + 1, int(method.max()) + 1
     order = np.lexsort((method, image))
-    if not np.array_equal(method[order], np.tile(np.arange(method.max() + 1), count)):
+    if not np.array_equal(method[order], np.tile(np.arange(width), count)):
         raise SightlineError("refitting image and method effects needs every image to have every method exactly once")
-    sorted_values = [RankedValues.of(column[order]) for column in (first, second)]
-
-    def two_way(counts: FloatArray) -> FloatArray:
-        weights = np.repeat(counts.T, method.max() + 1, axis=0)
-        freed = []
-        for ranked in sorted_values:
-            cube = ranked.midranks(weights).reshape(count, -1, len(counts))
-            cube = cube - cube.mean(axis=1, keepdims=True)
-            cube = cube - np.einsum("imd,di->md", cube, counts) / count
-            freed.append(cube.reshape(weights.shape))
-        return _correlation(np.stack(freed), weights)
-
-    return _estimate(value, two_way, count, draws, seed, level)
+    weights = np.repeat(counts.T, width, axis=0)
+    freed = []
+    for column in (first, second):
+        cube = RankedValues.of(column[order]).midranks(weights).reshape(count, width, -1)
+        cube = cube - cube.mean(axis=1, keepdims=True)
+        cube = cube - np.einsum("imd,di->md", cube, counts) / count
+        freed.append(cube.reshape(weights.shape))
+    return _correlation(np.stack(freed), weights)
 
 
-def _pearson_of_sums(sums: FloatArray) -> FloatArray:
-    """(d, 6) sums of 1, a, b, aa, bb, ab -> (d,) correlation."""
-    n, a, b, aa, bb, ab = sums.T
-    with np.errstate(invalid="ignore", divide="ignore"):
-        value: FloatArray = (ab - a * b / n) / np.sqrt((aa - a * a / n) * (bb - b * b / n))
-    return value
+def _indicators(method: IntArray) -> FloatArray:
+    """(k - 1, n) one row per method but the first, whose effect is the intercept."""
+    return (np.arange(1, int(method.max()) + 1)[:, None] == method).astype(np.float64)

@@ -73,7 +73,7 @@ def _margin(rows: ArmRows) -> FloatArray:
 
 
 def _correct(rows: ArmRows) -> FloatArray:
-    return (_yes(rows) == rows.labels).astype(np.float64)
+    return np.equal(_yes(rows), rows.labels).astype(np.float64)
 
 
 def _overconfidence(rows: ArmRows) -> FloatArray:

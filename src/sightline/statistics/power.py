@@ -41,7 +41,7 @@ def _spread(differences: ArrayLike) -> float:
 
 
 def detectable_difference(differences: ArrayLike, images: int, *, power: float = 0.8, level: float = LEVEL) -> float:
-    """Smallest true difference that ``images`` images show with probability ``power``: (z_level + z_power) s / sqrt(m)."""
+    """(z_level + z_power) s / sqrt(m): the true difference that m images show with probability ``power``."""
     if images < 2:
         raise SightlineError(f"a comparison needs at least two images, got {images}")
     reach = float(norm.ppf((1.0 + level) / 2.0) + norm.ppf(power))

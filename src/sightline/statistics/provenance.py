@@ -56,7 +56,7 @@ def correct_positive_provenance(
     total = int(correct.sum())
     values = None
     if total and rows.n_images > 1:
-        values = replicate([rows], [low, zero], draws=draws, seed=seed)[0]
+        values = replicate(rows, [low, zero], draws=draws, seed=seed)
     shares = []
     for index, metric in enumerate((low, zero)):
         count = int(metric.value(rows)[correct].sum())

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sightline.errors import SightlineError
-from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, count_blocks, replicate
+from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks, replicate
 from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval
-from sightline.statistics.metrics import Metric, why_not
+from sightline.statistics.metrics import Metric, point, why_not
 from sightline.statistics.rows import ArmRows
 
 
@@ -52,9 +52,11 @@ def two_stage_difference(
         reason = why_not(metric, rows)
         if reason:
             raise SightlineError(f"{metric.name} cannot be compared over seeds: {reason}")
-    values = replicate(arms, [metric], draws=draws, seed=seed)[:, :, 0]
+    if any(not np.array_equal(rows.image_ids, arm.image_ids) for rows in seeded):
+        raise SightlineError("a seed-and-image interval needs all seeds on the images of the arm")
+    values = np.stack([replicate(rows, [metric], draws=draws, seed=seed)[:, 0] for rows in arms])
     chosen = np.concatenate(list(count_blocks(len(seeded), draws, seed, purpose="seeds")))
     differences = values[0] - np.einsum("ds,sd->d", chosen, values[1:]) / len(seeded)
     low, high = percentile_interval(differences, level)
-    points = np.array([ImageSums.of(rows, [metric]).point()[0] for rows in arms])
+    points = np.array([point(metric, rows) for rows in arms])
     return Estimate(float(points[0] - points[1:].mean()), low, high, int(np.isfinite(differences).sum()))

@@ -1,0 +1,111 @@
+"""Rows of the reference runs in ``golden_e2e``, and the resampling conventions its analysis scripts used.
+
+The conventions are written here, not in the package: Sightline has one (PCG64, np.quantile), the reference had several.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import json
+import random
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sightline.statistics.rows import ArmRows
+
+FULL_GEOMETRY = {"ecr": 1.0, "anchor_ecr": 1.0, "center": 1.0, "patch": 1.0}
+
+
+@cache
+def _records(folder: Path) -> pd.DataFrame:
+    rows = []
+    for model in ("qwen3vl", "llava", "internvl"):
+        with gzip.open(folder / "runs" / f"{model}.jsonl.gz", "rt") as lines:
+            for line in lines:
+                record = json.loads(line)
+                record.pop("kept", None)
+                rows.append(record)
+    frame = pd.DataFrame(rows)
+    frame["image_id"] = frame["sample_id"].str.split(":").str[0].str.removeprefix("textocr-")
+    return frame
+
+
+def run_frame(shared: Path, run: str, view: str = "orig") -> pd.DataFrame:
+    """One reference run in sample-id order; a full prefix, which carries no geometry, covers everything."""
+    records = _records(shared / "golden_e2e")
+    frame = records[(records["run"] == run) & (records["probe"] == view)].copy()
+    assert len(frame), run
+    return frame.fillna(FULL_GEOMETRY).sort_values("sample_id").reset_index(drop=True)
+
+
+def run_rows(shared: Path, run: str, threshold: float = 0.0) -> ArmRows:
+    frame = run_frame(shared, run)
+    return ArmRows.of(
+        frame["polarity"] == "positive",
+        frame["margin"],
+        frame["image_id"],
+        threshold=threshold,
+        ecr=frame["ecr"],
+        anchor_ecr=frame["anchor_ecr"],
+        center_recall=frame["center"],
+        patch_recall=frame["patch"],
+    )
+
+
+def development(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """The grouped hash split of the reference: bucket of sha1(image id) below 5 of 10."""
+    return np.array([int(hashlib.sha1(i.encode()).hexdigest()[:8], 16) % 10 < 5 for i in frame["image_id"]])
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+Indices = npt.NDArray[np.int64]
+
+
+def twister_indices(seed: int | str, draws: int, n: int) -> Indices:
+    """(draws, n) of CPython's generator: n x randrange(n) per draw."""
+    rng = random.Random(seed)
+    return np.array([[rng.randrange(n) for _ in range(n)] for _ in range(draws)])
+
+
+def twister_choices(seed: int | str, draws: int, n: int) -> Indices:
+    """(draws, n) of CPython's generator: n x choice(range(n)) per draw."""
+    rng = random.Random(seed)
+    units = range(n)
+    return np.array([[rng.choice(units) for _ in units] for _ in range(draws)])
+
+
+def counts(indices: Indices, n: int) -> npt.NDArray[np.float64]:
+    """(draws, k) drawn units -> (draws, n) counts, the form our functions take."""
+    return np.stack([np.bincount(row, minlength=n) for row in indices]).astype(np.float64)
+
+
+def floor_index_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float]:
+    """sorted[int(0.025 n)], sorted[int(0.975 n)]: one of the reference's percentile rules."""
+    ordered = np.sort(np.asarray(values))
+    return float(ordered[int(0.025 * len(ordered))]), float(ordered[min(len(ordered) - 1, int(0.975 * len(ordered)))])
+
+
+def lower_rank_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float]:
+    """sorted[int(q (n - 1))]: another."""
+    ordered = np.sort(np.asarray(values))
+    return float(ordered[int(0.025 * (len(ordered) - 1))]), float(ordered[int(0.975 * (len(ordered) - 1))])
+
+
+def linear_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float]:
+    """np.quantile's default, which is also ours."""
+    low, high = np.quantile(np.asarray(values), [0.025, 0.975])
+    return float(low), float(high)
+
+
+IntervalRule = Callable[[npt.NDArray[np.float64]], tuple[float, float]]
