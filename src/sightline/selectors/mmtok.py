@@ -1,0 +1,142 @@
+"""MMTok: a subset of patches that covers both the question's tokens and the image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.selectors import SELECTORS
+from sightline.selectors.greedy import TAKEN, stack, unit
+from sightline.types import Parity, QuerySpan, Selection, TokenView
+
+REFRESHED = 32
+"""Stale bounds renewed at once by the lazy greedy loop; changes its speed, never its picks."""
+
+
+def coverage(
+    tokens: Tensor, features: Tensor, text: Tensor, alpha: float, text_temp: float, visual_temp: float
+) -> Tensor:
+    """How much patch j covers item i, (N, T + N), from one image's tokens x (N, D), features c (N, C), text z (T, D).
+
+    The T text tokens are covered by softmax_j(cos(z_i, x_j) / text_temp) / T, the N patches by
+    alpha * softmax_j(cos(c_i, c_j) / visual_temp) / N.
+    """
+    n, texts = tokens.shape[0], text.shape[0]
+    directions = unit(features)
+    logits = torch.cat([unit(tokens) @ unit(text).T / text_temp, directions @ directions.T / visual_temp], dim=1)
+    weight = logits.new_full((texts + n,), alpha / n)
+    weight[:texts] = 1.0 / max(texts, 1)
+    return torch.softmax(logits, dim=0).mul_(weight)
+
+
+def cover_greedy(covers: Tensor, k: int, excluded: Tensor | None = None) -> Tensor:
+    """Greedy maximum coverage, (B, N, I) -> (B, k) in pick order: argmax_j sum_i max(0, covers_ji - covered_i).
+
+    ``excluded`` (B, N) marks patches that are never picked. Every step looks at every patch and reads nothing back, so
+    a GPU can capture the loop. Gains are summed in float64, where the number of images and of padded items cannot
+    show.
+    """
+    images, n, items = covers.shape
+    rows = covers.reshape(images * n, items)
+    first_row = torch.arange(images, device=covers.device) * n
+    covered = covers.new_zeros(images, 1, items)
+    taken = covers.new_zeros(images, n, dtype=torch.float64)
+    if excluded is not None:
+        taken.masked_fill_(excluded, TAKEN)
+    uncovered = torch.empty_like(covers)
+    picks = torch.empty(images, k, dtype=torch.int64, device=covers.device)
+    for step in range(k):
+        gain = torch.sub(covers, covered, out=uncovered).clamp_min_(0.0).sum(dim=2, dtype=torch.float64)
+        pick = gain.add_(taken).argmax(dim=1)
+        picks[:, step] = pick
+        taken.scatter_(1, pick.unsqueeze(1), TAKEN)
+        covered = torch.maximum(covered, rows.index_select(0, pick + first_row).unsqueeze(1))
+    return picks
+
+
+def cover_lazily(covers: Tensor, k: int, excluded: Tensor | None = None) -> Tensor:
+    """The picks of ``cover_greedy`` for one image, (N, I) -> (k,), renewing few gains per step; for the CPU.
+
+    A gain can only fall as more is covered (in floating point too: subtraction, clamping and a sum in fixed order are
+    monotone). So an old gain bounds the new one from above, and a patch whose fresh gain tops every bound is the
+    argmax.
+    """
+    bound = covers.sum(dim=1, dtype=torch.float64)
+    if excluded is not None:
+        bound.masked_fill_(excluded, TAKEN)
+    covered = covers.new_zeros(covers.shape[1])
+    width = min(REFRESHED, covers.shape[0])
+    picks: list[int] = []
+    while len(picks) < k:
+        fresh: set[int] = set()
+        while (best := int(bound.argmax())) not in fresh:
+            stale = bound.topk(width).indices
+            stale[-1] = best  # topk may leave out the lowest of many equal bounds, the one that wins the tie
+            gain = (covers.index_select(0, stale) - covered).clamp_min_(0.0).sum(dim=1, dtype=torch.float64)
+            bound[stale] = torch.minimum(bound[stale], gain)  # keeps what is taken at minus infinity
+            fresh.update(stale.tolist())
+        picks.append(best)
+        bound[best] = TAKEN
+        covered = torch.maximum(covered, covers[best])
+    return torch.tensor(picks)
+
+
+def mmtok_kept(covers: Sequence[Tensor], k: int, excluded: Tensor | None = None) -> Tensor:
+    """B matrices (N, I), each with its own number of items -> (B, k) ascending, by the device's faster loop."""
+    if covers[0].device.type == "cpu":
+        rules = [None] * len(covers) if excluded is None else list(excluded)
+        picks = torch.stack([cover_lazily(image, k, rule) for image, rule in zip(covers, rules, strict=True)])
+    else:
+        # An item that nothing covers adds nothing to any gain.
+        items = max(image.shape[1] for image in covers)
+        padded = [torch.nn.functional.pad(image, (0, items - image.shape[1])) for image in covers]
+        picks = cover_greedy(stack(padded), k, excluded)
+    return picks.sort(dim=1).values
+
+
+@SELECTORS.register("mmtok")
+@dataclass(frozen=True)
+class MMTok:
+    """Greedily picks the patches that together best cover the question's tokens and the whole image.
+
+    Reference: "MMTok: Multimodal Coverage Maximization for Efficient Inference of VLMs" (2025).
+    Needs: projected tokens, input embeddings of the question, penultimate vision features.
+    Parity: exact-index.
+    Acts: deletes before the language model.
+    Degenerate inputs: zero-norm vectors have cosine 0; without question tokens only the image is covered; once nothing
+    is left to cover, the lowest unpicked indices follow.
+
+    Parameters
+    ----------
+    alpha: weight of covering the image against covering the question.
+    text_temp, visual_temp: softmax temperatures of the two similarities.
+    features: signal by which patches are compared with one another.
+    """
+
+    alpha: float = 0.5
+    text_temp: float = 0.02
+    visual_temp: float = 0.2
+    features: str = "vision.hidden@-2"
+
+    name: ClassVar[str] = "mmtok"
+    query: ClassVar[QuerySpan] = "question"
+    parity: ClassVar[Parity] = "exact-index"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.features})
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        return self.select_many([view], k)[0]
+
+    def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
+        """Views of one N; their questions may differ in length."""
+        covers = [
+            coverage(view.tokens, view.signals[self.features], view.query, self.alpha, self.text_temp, self.visual_temp)
+            for view in views
+        ]
+        return [Selection(kept) for kept in mmtok_kept(covers, k)]

@@ -1,0 +1,129 @@
+"""Nuwa, stage 1: anchors spread over 2 x 2 regions absorb similar patches around them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sightline.selectors import SELECTORS
+from sightline.selectors.fastervlm import CLASS_ATTENTION
+from sightline.selectors.greedy import stack, unit
+from sightline.selectors.scores import rank, top
+from sightline.types import Parity, QuerySpan, Selection, TokenView
+
+FEATURES, MERGED = "vision.hidden_mean@16:24", "vision.hidden@-2"
+REGION_SIDE = 2
+
+
+class Plane(NamedTuple):
+    """Where the N patches lie."""
+
+    place: Tensor
+    """(N, 2) float row and column within the patch's own block."""
+    block: Tensor
+    """(N,) int64"""
+    regions: Tensor
+    """(R, 4) int64 patches of each 2 x 2 region; N stands for a place outside the block, at odd heights and widths."""
+
+
+def plane(layout: tuple[tuple[int, int], ...]) -> Plane:
+    places, blocks, regions, n = [], [], [], sum(rows * columns for rows, columns in layout)
+    start = 0
+    for number, (rows, columns) in enumerate(layout):
+        y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+        places.append(torch.stack([y.flatten(), x.flatten()], dim=1).float())
+        blocks.append(torch.full((rows * columns,), number))
+        ids = torch.arange(start, start + rows * columns).view(rows, columns)
+        even = torch.nn.functional.pad(ids, (0, columns % REGION_SIDE, 0, rows % REGION_SIDE), value=n)
+        tall, wide = even.shape[0] // REGION_SIDE, even.shape[1] // REGION_SIDE
+        regions.append(even.view(tall, REGION_SIDE, wide, REGION_SIDE).permute(0, 2, 1, 3).reshape(tall * wide, -1))
+        start += rows * columns
+    return Plane(torch.cat(places), torch.cat(blocks), torch.cat(regions))
+
+
+def regional_anchors(importance: Tensor, regions: Tensor, k: int, per_region: int) -> Tensor:
+    """importance (B, N), regions (R, 4) -> (B, k) ascending: the best k of every region's ``per_region`` best.
+
+    ``per_region`` grows to the smallest number that offers k candidates.
+    """
+    n = importance.shape[1]
+    sizes = (regions < n).sum(dim=1)  # still on the CPU: nothing is read back from a GPU
+    offers = [int(sizes.clamp_max(count).sum()) for count in range(1, regions.shape[1] + 1)]
+    per_region = next(count for count, offer in enumerate(offers, start=1) if count >= per_region and offer >= k)
+    regions = regions.to(importance.device)
+    outside = importance.new_full((importance.shape[0], 1), -torch.inf)
+    padded = torch.cat([importance, outside], dim=1)
+    best = rank(padded[:, regions])[:, :, :per_region]
+    candidates = regions.expand(importance.shape[0], -1, -1).gather(2, best).flatten(1)
+    offered = torch.full_like(padded, -torch.inf).scatter_(1, candidates, padded.gather(1, candidates))
+    return top(offered[:, :n], k)
+
+
+def spatial_weights(
+    features: Tensor, importance: Tensor, anchors: Tensor, where: Plane, reach: float, percentile: float
+) -> Tensor:
+    """features (B, N, C), importance (B, N), anchors (B, K) -> mix (B, K, N).
+
+    w_ui = max(0, cos(f_u, f_i)) * (1 - min(1, |p_u - p_i| / reach)) within a block. Anchors at or above the
+    ``percentile`` quantile of the anchors' importance keep only themselves. Rows are divided by their sum; then the
+    own weight is set to 1.
+    """
+    directions = unit(features)
+    cosines = torch.stack([d[a] @ d.T for d, a in zip(directions, anchors, strict=True)])
+    place, block = where.place.to(anchors.device), where.block.to(anchors.device)
+    offset = place[anchors].unsqueeze(2) - place
+    near = 1.0 - (offset.square().sum(dim=3).sqrt() / reach).clamp_max(1.0)
+    near = near * (block[anchors].unsqueeze(2) == block)
+    weights = cosines.clamp_min(0.0) * near
+    standing = importance.gather(1, anchors)
+    alone = standing >= torch.quantile(standing, percentile, dim=1, keepdim=True)
+    weights.masked_fill_(alone.unsqueeze(2), 0.0)
+    weights /= weights.sum(dim=2, keepdim=True) + 1e-8
+    return weights.scatter_(2, anchors.unsqueeze(2), 1.0)
+
+
+@SELECTORS.register("nuwa")
+@dataclass(frozen=True)
+class Nuwa:
+    """Picks the most attended patches evenly over 2 x 2 regions; the weaker ones absorb similar patches around them.
+
+    Reference: "Nüwa: Mending the Spatial Integrity Torn by VLM Token Pruning" (2026), stage 1.
+    Needs: mean of vision hidden states 16..24 (similarity), class-token attention of the penultimate layer summed over
+    heads (importance); the penultimate hidden states are what is merged.
+    Parity: exact-index with K anchors; the published second stage, a cut inside the language model, is not part of it.
+    Acts: merges vision hidden states before the projector.
+    Degenerate inputs: zero-norm features have cosine 0 and absorb nothing; odd heights and widths leave smaller
+    regions at the border; tiles neither share regions nor absorb one another; ties go to the lower index.
+
+    Parameters
+    ----------
+    per_region: candidates offered by each 2 x 2 region, raised when K needs more.
+    reach: distance in patches beyond which nothing is absorbed.
+    percentile: quantile of the anchors' importance from which an anchor stays as it is.
+    """
+
+    per_region: int = 1
+    reach: float = math.sqrt(280.0)
+    percentile: float = 0.55
+
+    name: ClassVar[str] = "nuwa"
+    query: ClassVar[QuerySpan] = "none"
+    parity: ClassVar[Parity] = "exact-index"
+    needs: ClassVar[frozenset[str]] = frozenset({FEATURES, CLASS_ATTENTION, MERGED})
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        return self.select_many([view], k)[0]
+
+    def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
+        """Views of one layout."""
+        features = stack([view.signals[FEATURES] for view in views])
+        importance = stack([view.signals[CLASS_ATTENTION] for view in views]).float().sum(dim=1)
+        where = plane(views[0].layout)
+        anchors = regional_anchors(importance, where.regions, k, self.per_region)
+        mixes = spatial_weights(features, importance, anchors, where, self.reach, self.percentile)
+        return [Selection(a, mix, merge_at="vision") for a, mix in zip(anchors, mixes, strict=True)]

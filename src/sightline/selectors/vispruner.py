@@ -1,0 +1,81 @@
+"""VisPruner: attended tokens first, then the remainder thinned of duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.selectors import SELECTORS
+from sightline.selectors.fastervlm import CLASS_ATTENTION, head_mean
+from sightline.selectors.greedy import gram, stack, unit
+from sightline.selectors.scores import rank
+from sightline.types import Parity, QuerySpan, Selection, TokenView
+
+FEATURES = "vision.hidden@-2"
+DROPPED_PER_ROUND = 8
+
+
+def thin(similarity: Tensor, pool: Tensor, size: int) -> Tensor:
+    """Drops near-duplicates from ``pool`` (B, R) until (B, size) are left; similarity (B, N, N) is symmetric.
+
+    A round splits the pool into even positions A and odd positions B, scores each a in A by its largest similarity to
+    any b, drops the 8 highest-scoring of A (fewer in the last round) and goes on with A in descending score order,
+    then B. The pool's length after each round is known beforehand, so no shape depends on the data.
+    """
+    images, n, _ = similarity.shape
+    rows = similarity.reshape(images * n, n)
+    first_row = torch.arange(images, device=pool.device).unsqueeze(1) * n
+    if size == 0:
+        return pool[:, :0]
+    while pool.shape[1] > size:
+        drop = min(DROPPED_PER_ROUND, pool.shape[1] - size)
+        even, odd = pool[:, ::2], pool[:, 1::2]
+        # Similarity is symmetric: the maximum over rows of B, whole and cheap to gather, read at the columns of A.
+        near = rows.index_select(0, (odd + first_row).flatten()).view(images, -1, n)
+        closest = near.amax(dim=1).gather(1, even)
+        pool = torch.cat([even.gather(1, rank(closest))[:, drop:], odd], dim=1)
+    return pool
+
+
+def vispruner_kept(features: Tensor, attention: Tensor, k: int, important: int) -> Tensor:
+    """features (B, N, D), attention (B, N) -> (B, k) ascending: the most attended, and the rest thinned to fit."""
+    by_attention = rank(attention)
+    diverse = thin(gram(unit(features)), by_attention[:, important:], k - important)
+    return torch.cat([by_attention[:, :important], diverse], dim=1).sort(dim=1).values
+
+
+@SELECTORS.register("vispruner")
+@dataclass(frozen=True)
+class VisPruner:
+    """Keeps the most attended patches and, of the others, those left when near-duplicates are dropped round by round.
+
+    Reference: "Beyond Text-Visual Attention: Exploiting Visual Cues for Effective Token Pruning in VLMs" (2025).
+    Needs: penultimate vision features and class-token attention of the penultimate layer, averaged over heads.
+    Parity: exact-index.
+    Acts: deletes before the language model.
+    Degenerate inputs: where N minus the important count is odd the published code raises; here the even half of the
+    pool is one token longer. Zero-norm features have cosine 0; ties go to the lower rank in attention.
+
+    Parameters
+    ----------
+    important_ratio: share of K chosen by attention alone, rounded down.
+    """
+
+    important_ratio: float = 0.5
+
+    name: ClassVar[str] = "vispruner"
+    query: ClassVar[QuerySpan] = "none"
+    parity: ClassVar[Parity] = "exact-index"
+    needs: ClassVar[frozenset[str]] = frozenset({FEATURES, CLASS_ATTENTION})
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        return self.select_many([view], k)[0]
+
+    def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
+        features = stack([view.signals[FEATURES] for view in views])
+        attention = head_mean(stack([view.signals[CLASS_ATTENTION] for view in views]))
+        return [Selection(kept) for kept in vispruner_kept(features, attention, k, int(k * self.important_ratio))]
