@@ -1,0 +1,195 @@
+"""SparseVLM: text tokens that matter rate the visual ones; some of the rejected are recycled as cluster centroids."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.selectors import SELECTORS
+from sightline.selectors.scores import rank, top
+from sightline.types import LayerState, Parity, Selection
+
+PUBLISHED_DEPTH = 32
+PUBLISHED_TOKENS = 576
+PUBLISHED_LAYERS = (2, 6, 15)
+PUBLISHED_BUDGETS: dict[int, tuple[int, int, int]] = {
+    192: (300, 200, 110),
+    128: (303, 110, 36),
+    96: (238, 48, 26),
+    64: (66, 30, 17),
+}
+"""Average number of visual tokens -> tokens kept as they are at each of the three layers (centroids come on top)."""
+
+
+def raters(embeds: Tensor, visual: slice, text: slice) -> Tensor:
+    """Text tokens that the image points at more than at the average one, indices into ``text``.
+
+    embeds (L, D) input embeddings: r_t = mean over visual i of softmax_t(<v_i, e_t>); kept where r_t > mean r. Every
+    text token rates when none stands out.
+    """
+    relevance = (embeds[visual].float() @ embeds[text].float().mT).softmax(dim=-1).mean(dim=0)
+    chosen = torch.nonzero(relevance > relevance.mean()).squeeze(1)
+    return chosen if chosen.numel() else torch.arange(relevance.shape[0], device=embeds.device)
+
+
+def rated(attention: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Attention that the raters pay each visual token, mean over heads and raters.
+
+    attention (H, Q, L), rows (R,) rater queries, columns (n,) visual keys -> (n,) float32.
+    """
+    return attention.index_select(1, rows).index_select(2, columns).float().mean(dim=0).mean(dim=0)
+
+
+def recycled_count(n: int, kept: int) -> int:
+    """How many of the n - kept rejected tokens are recycled."""
+    return int(0.3 * (n - kept)) + 1
+
+
+def cluster_count(n: int, kept: int) -> int:
+    """How many centroids the recycled tokens become."""
+    return recycled_count(n, kept) // 10 + 1
+
+
+def kept_count(n: int, k: int) -> int:
+    """How many tokens stay as they are so that, together with the centroids of the public recycling rule, k < n
+    continue.
+
+    Where two counts fit, the larger. When the rule alone makes k centroids or more (k below about 3% of n), one token
+    stays.
+    """
+    fitting = (kept for kept in range(k - 1, 0, -1) if kept + cluster_count(n, kept) == k)
+    return next(fitting, 1)
+
+
+def density_peaks(points: Tensor, clusters: int, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Density-peak clustering with ``clusters`` centres.
+
+    points (m, D), noise (m,) in [0, 1) -> centres (c,) by descending peak score, assignment (m,) in 0..c-1.
+    d_ij = |x_i - x_j| / sqrt(D); rho_i = exp(-mean of the c smallest d_ij^2, itself included) + 1e-6 noise_i;
+    delta_i = distance to the nearest denser point, the largest distance of all for the densest; centres maximise
+    rho * delta; every other point joins the nearest centre.
+    """
+    points = points.double()
+    gram = points @ points.mT
+    square = (gram.diagonal().unsqueeze(0) + gram.diagonal().unsqueeze(1) - 2.0 * gram).clamp_min(0.0)
+    distance = square.fill_diagonal_(0.0).sqrt() / math.sqrt(points.shape[-1])
+    nearest = distance.topk(clusters, dim=-1, largest=False).values
+    density = (-nearest.square().mean(dim=-1)).exp() + 1e-6 * noise.to(points)
+    denser = density.unsqueeze(0) > density.unsqueeze(1)
+    isolation = torch.where(denser, distance, distance.max()).amin(dim=-1)
+    centres = rank(isolation * density)[:clusters]
+    assignment = distance.index_select(1, centres).argmin(dim=-1)
+    assignment[centres] = torch.arange(clusters, device=points.device)
+    return centres, assignment
+
+
+def keep_and_recycle(
+    score: Tensor, hidden: Tensor, kept: int, clusters: int, noise: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Splits n tokens into kept, recycled and deleted ones and writes the merge down as a matrix.
+
+    score (n,), hidden (n, D), clusters >= 1, noise (m,) with m the number recycled -> kept (s,) ascending, recycled
+    (m,) by descending score, centres (c,) in peak order and mix (s + c, n) float32: a one per kept token, 1 / (size +
+    1e-6) over each cluster.
+    """
+    by_score = rank(score)
+    stay, recycled = by_score[:kept].sort().values, by_score[kept : kept + noise.shape[0]]
+    mix = hidden.new_zeros(kept + clusters, score.shape[0], dtype=torch.float32)
+    mix[torch.arange(kept, device=score.device), stay] = 1.0
+    centres, assignment = density_peaks(hidden.index_select(0, recycled), clusters, noise)
+    mix[kept + assignment, recycled] = 1.0
+    mix[kept:] /= mix[kept:].sum(dim=-1, keepdim=True) + 1e-6
+    return stay, recycled, recycled[centres], mix
+
+
+def published_counts() -> list[tuple[int, ...]]:
+    """Tokens that continue past each cut, centroids included, for the published settings; fewest first."""
+    settings = []
+    for budgets in PUBLISHED_BUDGETS.values():
+        n = PUBLISHED_TOKENS
+        counts = []
+        for budget in budgets:
+            n = budget + cluster_count(n, budget)
+            counts.append(n)
+        settings.append(tuple(counts))
+    return sorted(settings, key=lambda counts: counts[-1])
+
+
+@SELECTORS.register("sparsevlm")
+@dataclass(frozen=True)
+class SparseVLM:
+    """The prompt's own visually grounded words judge the visual tokens, and part of what they reject is merged, not
+    lost.
+
+    Reference: "SparseVLM: Visual Token Sparsification for Efficient Vision-Language Model Inference" (ICML 2025),
+    version 1.
+
+    Raters are the text tokens behind the image whose share of the visual-text softmax of input embeddings exceeds the
+    mean.
+    Score: attention from the raters, mean over heads and raters. The best stay as they are; of the rejected, the best
+    floor(0.3 m) + 1 are clustered by density peaks and continue as centroids; the rest is deleted. A centroid's
+    anchor is the token at the centre of its cluster. Centroids count: K is kept tokens plus centroids.
+    Needs ``lm.attention`` and ``lm.embeds``. The image part of ``lm.embeds`` may be that of the whole prompt at every
+    cut (then raters are the public ones throughout) or of the surviving tokens.
+    Schedule: cuts after layers 2, 6 and 15, moved in proportion when the model has no more than 16 layers. The counts
+    are N (K/N)^e with the exponents e of the published settings, interpolated over log(K/N), so the published counts
+    come back for 576 tokens and K = 113, 39, 27 or 18 (settings 192, 128, 96, 64, centroids included).
+    Density noise, which decides between mutual neighbours of equal density, is drawn on the CPU from ``seed`` and the
+    key.
+    Parity: official-algorithm; exact indices when the noise is the same.
+    Degenerate input: no text behind the image: the last token rates; no word stands out: all rate; identical points:
+    noise and then the lower index decide; a budget too small for the recycling rule keeps one token and K - 1
+    centroids.
+    """
+
+    name: ClassVar[str] = "sparsevlm"
+    parity: ClassVar[Parity] = "official-algorithm"
+    needs: ClassVar[frozenset[str]] = frozenset({"lm.attention", "lm.embeds"})
+
+    seed: int = 17
+
+    def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
+        if k == n:
+            return {max(0, min(PUBLISHED_LAYERS[0], layers - 2)): n}
+        reach = math.log(k / n)
+        settings = published_counts()
+        depths = [[math.log(count / PUBLISHED_TOKENS) for count in counts] for counts in settings]
+        upper = bisect_left([depth[-1] for depth in depths], reach)
+        below, above = depths[max(upper - 1, 0)], depths[min(upper, len(depths) - 1)]
+        blend = 0.0 if above is below else (reach - below[-1]) / (above[-1] - below[-1])
+        counts: dict[int, int] = {}
+        for stage, layer in enumerate(PUBLISHED_LAYERS):
+            if layers <= PUBLISHED_LAYERS[-1] + 1:
+                layer = round(layer * layers / PUBLISHED_DEPTH)
+            exponent = (1.0 - blend) * below[stage] / below[-1] + blend * above[stage] / above[-1]
+            counts[max(0, min(layer, layers - 2))] = max(k, round(n * math.exp(exponent * reach)))
+        return counts
+
+    def cut(self, state: LayerState, k: int) -> Selection:
+        n, length, image = state.image.shape[0], state.hidden.shape[0], state.image
+        if k >= n:
+            return Selection(anchors=torch.arange(n, device=image.device))
+        attention, embeds = state.signals["lm.attention"], state.signals["lm.embeds"]
+        first, behind = int(image[0]), length - 1 - int(image[-1])
+        if behind:
+            text = slice(embeds.shape[0] - behind, None)
+            rows = raters(embeds, slice(first, text.start), text) + (length - behind)
+        else:
+            rows = torch.tensor([length - 1], device=image.device)
+        score = rated(attention, rows, image)
+        kept = kept_count(n, k)
+        if kept == k:
+            return Selection(anchors=top(score, k))
+        noise = torch.rand(recycled_count(n, kept), generator=self._generator(state.key))
+        stay, _, centres, mix = keep_and_recycle(score, state.hidden.index_select(0, image), kept, k - kept, noise)
+        return Selection(anchors=torch.cat((stay, centres)), mix=mix)
+
+    def _generator(self, key: str) -> torch.Generator:
+        digest = hashlib.sha1(f"{self.seed}:{key}".encode(), usedforsecurity=False).hexdigest()
+        return torch.Generator().manual_seed(int(digest[:15], 16))

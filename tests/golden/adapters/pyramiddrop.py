@@ -1,0 +1,26 @@
+"""PyramidDrop: the recorded layer has an identity norm and no rotation, so its projections give the attention row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from sightline.selectors.pyramiddrop import PyramidDrop, last_token_attention
+from tests.golden.adapters.fastv import keep_sequence, state_of
+from tests.golden.harness import Case
+
+
+def run(case: Case) -> dict[str, Any]:
+    features, wq, wk = (torch.from_numpy(case.inputs[name]) for name in ("features", "wq", "wk"))
+    heads, ratios, stage = (case.params[name] for name in ("heads", "ratio_list", "stage"))
+    query = (features[-1] @ wq.T).view(heads, -1)
+    keys = (features @ wk.T).view(len(features), heads, -1).transpose(0, 1)
+    state = state_of(
+        len(features),
+        case.params["image_start"],
+        case.params["image_tokens_now"],
+        next_attention_last=last_token_attention(query, keys),
+    )
+    kept = PyramidDrop().cut(state, int(case.params["N"] * ratios[stage + 1])).anchors
+    return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
