@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, cast
+from types import UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
@@ -17,6 +18,8 @@ ARTIFACT_ARGUMENTS: dict[str, dict[str, Any]] = {
     "protected": {"score": "prompt"},
     "evidence_only": {"padding": "raster"},
     "anti_evidence": {"padding": "raster"},
+    "rise": {"neighbours": "one_raster"},
+    "coverage_greedy": {"neighbours": "one_raster"},
     "visionzip": {"order": "rank"},
 }
 """What the artifact profile changes about a selector unless the arm says otherwise; docs/fidelity.md explains each."""
@@ -49,6 +52,7 @@ def parse_arm(text: str, *, seed: int = 17, profile: str = "paper") -> Arm:
     if "=" in budget_text:
         budget_text, argument_text = "", rest
     known = {f.name: f for f in fields(cast(Any, kind)) if f.init}
+    hints = get_type_hints(kind)
     arguments: dict[str, Any] = {}
     if profile == "artifact":
         arguments.update({k: v for k, v in ARTIFACT_ARGUMENTS.get(name, {}).items() if k in known})
@@ -60,7 +64,7 @@ def parse_arm(text: str, *, seed: int = 17, profile: str = "paper") -> Arm:
             raise SightlineError(
                 f"arm '{text}': '{pair}' is not an argument of {name}; it takes {', '.join(known) or 'none'}"
             )
-        arguments[key] = _coerce(value, known[key], text)
+        arguments[key] = _coerce(value, hints[key], key, text)
     try:
         selector = kind(**arguments)
     except (TypeError, ValueError) as error:
@@ -89,12 +93,16 @@ def parse_arms(texts: list[str], *, seed: int, profile: str) -> list[Arm]:
 def _budget(text: str, arm: str, *, needed: bool) -> Budget:
     if not text:
         if needed:
-            raise SightlineError(f"arm '{arm}' has no budget; write for example {arm}:0.3 (kept fraction) or {arm}:192t")
+            raise SightlineError(
+                f"arm '{arm}' has no budget; write for example {arm}:0.3 (kept fraction) or {arm}:192t"
+            )
         return Budget.ratio(1.0)
     try:
         return Budget.tokens(int(text[:-1])) if text.endswith("t") else Budget.ratio(float(text))
     except ValueError as error:
-        reason = str(error) if "must be" in str(error) else f"'{text}' is neither a kept fraction nor a count such as 192t"
+        reason = (
+            str(error) if "must be" in str(error) else f"'{text}' is neither a kept fraction nor a count such as 192t"
+        )
         raise SightlineError(f"arm '{arm}': {reason}") from None
 
 
@@ -102,26 +110,28 @@ def _default(field: Any) -> Any:
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
-def _coerce(value: str, field: Any, arm: str) -> Any:
-    """An argument's text as the type of the field's annotation."""
-    annotation = str(field.type)
-    try:
-        if value.lower() == "none" and "None" in annotation:
+def _coerce(value: str, hint: Any, name: str, arm: str) -> Any:
+    """An argument's text as the type that the selector's field declares."""
+    if get_origin(hint) in (Union, UnionType):
+        if value.lower() == "none":
             return None
-        if annotation.startswith("bool"):
+        hint = next(option for option in get_args(hint) if option is not type(None))
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise SightlineError(f"arm '{arm}': {name}={value}; choose one of {', '.join(map(str, get_args(hint)))}")
+        return value
+    try:
+        if hint is bool:
             return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
-        if annotation.startswith("int"):
-            return int(value)
-        if annotation.startswith("float"):
-            return float(value)
+        return hint(value) if hint in (int, float) else value
     except (KeyError, ValueError):
-        raise SightlineError(f"arm '{arm}': {field.name}={value} is not a {annotation.split()[0]}") from None
-    if annotation.startswith("Literal"):
-        choices = [choice.strip(" '\"") for choice in annotation[len("Literal[") : -1].split(",")]
-        if value not in choices:
-            raise SightlineError(f"arm '{arm}': {field.name}={value}; choose one of {', '.join(choices)}")
-    return value
+        raise SightlineError(f"arm '{arm}': {name}={value} is not a {hint.__name__}") from None
 
 
 def _print(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
+
+
+def parameters(kind: Any) -> str:
+    """A selector's arguments with their defaults, as they are written in an arm."""
+    return ", ".join(f"{f.name}={_print(_default(f))}" for f in fields(kind) if f.init)

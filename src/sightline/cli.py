@@ -1,1 +1,55 @@
-def main() -> None: ...
+"""The ``sightline`` command: parses, calls, prints. Nothing here imports torch; commands do so when they run."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import typer
+
+from sightline.errors import SightlineError
+
+app = typer.Typer(
+    name="sightline",
+    help="Audit visual-token pruning: does the answer survive, and do the cells that support it?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+_GROUPS = ("probes",)
+"""Sub-command groups: ``sightline.commands.<name>`` with an ``app``."""
+_COMMANDS = {"run": ("run", "rows", "selectors"), "check": ("doctor", "ask")}
+"""Single commands: module of ``sightline.commands`` -> its functions."""
+
+
+@app.callback()
+def _options(debug: bool = typer.Option(False, "--debug", help="Show the full traceback of an error.")) -> None:
+    """Options before the command."""
+
+
+def _assemble() -> None:
+    for group in _GROUPS:
+        module = importlib.import_module(f"sightline.commands.{group}")
+        app.add_typer(module.app, name=group)
+    for name, functions in _COMMANDS.items():
+        module = importlib.import_module(f"sightline.commands.{name}")
+        for function in functions:
+            app.command(name=function.rstrip("_").replace("_", "-"))(getattr(module, function))
+
+
+_assemble()
+
+
+def main() -> None:
+    """Entry point. A SightlineError is one line on stderr and exit code 2; anything else is a bug and shows itself."""
+    try:
+        app()
+    except SightlineError as error:
+        if "--debug" in sys.argv:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\ninterrupted; finished shards are kept, run the same command to go on", file=sys.stderr)
+        sys.exit(130)

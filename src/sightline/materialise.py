@@ -57,7 +57,7 @@ def visual_tokens(backbone: Backbone, encoded: Encoded, selection: Selection) ->
         return encoded.tokens[anchors], tuple(level[anchors] for level in encoded.deepstack)
     mix = selection.mix.to(device, encoded.tokens.dtype)
     if selection.merge_at == "vision":
-        return backbone.project(mix @ backbone.merge_sources(encoded, mix.shape[1])), ()
+        return backbone.project(mix @ backbone.merge_sources(encoded)[: mix.shape[1]]), ()
     return mix @ encoded.tokens, tuple(mix @ level for level in encoded.deepstack)
 
 
@@ -77,7 +77,9 @@ def materialise(
     anchors = selection.anchors.to(tokens.device)
     k, head = len(anchors), len(prompt.head)
     if tokens.shape[0] != k or any(level.shape[0] != k for level in deepstack):
-        raise SightlineError(f"materialised {tokens.shape[0]} tokens and {[len(d) for d in deepstack]} levels for K = {k}")
+        raise SightlineError(
+            f"materialised {tokens.shape[0]} tokens and {[len(d) for d in deepstack]} levels for K = {k}"
+        )
 
     shared = prompt.shared if branches else prompt.tail
     # The last token of a branch is only ever predicted, never read, so it needs no slot.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.backbones.language import LanguageModel
+from sightline.backbones.signals import hidden_indices, split_name
 from sightline.backbones.spans import span_by_characters, target_span
 from sightline.errors import SightlineError
 from sightline.registry import Registry
@@ -41,14 +42,10 @@ class ImageOptions:
     """Qwen3-VL, artifact: resize to multiples of this before the processor resizes again."""
     crop_blind: bool = False
     """LLaVA, artifact: lay the token grid over the whole picture although the processor crops it."""
-    mixed_tiles: bool = False
-    """InternVL, artifact: neighbours are taken on one wide raster that mixes tiles."""
 
     @staticmethod
     def artifact(**overrides: Any) -> ImageOptions:
-        return replace(
-            ImageOptions(jpeg_quality=85, first_resize_factor=28, crop_blind=True, mixed_tiles=True), **overrides
-        )
+        return replace(ImageOptions(jpeg_quality=85, first_resize_factor=28, crop_blind=True), **overrides)
 
     def as_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value not in (None, False)}
@@ -79,6 +76,8 @@ class Backbone(ABC):
     """Rotary position axes: 3 for multimodal rotary embeddings."""
     system: ClassVar[str | None] = None
     """System message that the protocol puts before the question."""
+    paper_positions: ClassVar[PositionPolicy] = "compact"
+    """Position policy of the paper's main rows for this architecture."""
 
     def __init__(self, model: Any, tokenizer: Any, image_processor: Any, options: ImageOptions) -> None:
         self.model = model.eval()
@@ -91,7 +90,9 @@ class Backbone(ABC):
         self._prompts: dict[tuple[str, str], Prompt] = {}
         layer_types = set(getattr(model.config.text_config, "layer_types", None) or ["full_attention"])
         if layer_types != {"full_attention"}:
-            raise SightlineError(f"language layers of type {sorted(layer_types)} are not supported: only full attention")
+            raise SightlineError(
+                f"language layers of type {sorted(layer_types)} are not supported: only full attention"
+            )
 
     # ------------------------------------------------------------------ pictures
 
@@ -100,8 +101,11 @@ class Backbone(ABC):
         """Model inputs for one picture."""
 
     @abstractmethod
-    def vision(self, batch: Sequence[Pixels]) -> list[Encoded]:
-        """One call of the vision tower and projector for all pictures of the batch, cells attached."""
+    def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
+        """One call of the vision tower and projector for all pictures of the batch, cells attached.
+
+        ``keep`` names hidden states to store in ``Encoded.captured``; only signals read them.
+        """
 
     def preprocess(self, image: Image.Image) -> Pixels:
         started = time.perf_counter()
@@ -109,11 +113,15 @@ class Backbone(ABC):
         return Pixels(inputs, image.size, (time.perf_counter() - started) * 1e3)
 
     @torch.inference_mode()
-    def encode(self, batch: Sequence[Pixels]) -> list[Encoded]:
-        """Vision tower once over the batch; each picture is billed its share of the time."""
+    def encode(self, batch: Sequence[Pixels], needs: Iterable[str] = ()) -> list[Encoded]:
+        """Vision tower once over the batch, keeping what the signals in ``needs`` are read from.
+
+        Each picture is billed its share of the time.
+        """
+        keep = hidden_indices(needs, len(self.vision_blocks))
         self.synchronise()
         started = time.perf_counter()
-        encoded = self.vision(batch)
+        encoded = self.vision(batch, keep)
         self.synchronise()
         share = (time.perf_counter() - started) * 1e3 / len(batch)
         self.encoded_images += len(batch)
@@ -128,6 +136,30 @@ class Backbone(ABC):
             for item, pixels in zip(encoded, batch, strict=True)
         ]
 
+    # ------------------------------------------------------------------ signals
+
+    @property
+    @abstractmethod
+    def vision_blocks(self) -> Any:
+        """The transformer blocks of the vision tower."""
+
+    def serves(self, name: str) -> str | None:
+        """None when this architecture can compute the signal, else the reason why not."""
+        kind, _ = split_name(name)
+        return None if kind.startswith("lm.") else f"{type(self).__name__} has no signal {kind}"
+
+    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
+        """A ``vision.*`` signal of one encoded picture."""
+        raise SightlineError(f"{type(self).__name__} has no signal {name}")
+
+    def merge_sources(self, encoded: Encoded) -> Tensor:
+        """(N + 1, C) vision hidden states that methods merge before projection, the class token last."""
+        raise SightlineError(f"{type(self).__name__} cannot merge vision states before projection")
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """(K, C) vision hidden states as (K, D) language tokens."""
+        raise SightlineError(f"{type(self).__name__} cannot project single vision states")
+
     def synchronise(self) -> None:
         if self.language.device.type == "cuda":
             torch.cuda.synchronize(self.language.device)
@@ -135,7 +167,9 @@ class Backbone(ABC):
     # ------------------------------------------------------------------ positions
 
     @abstractmethod
-    def visual_positions(self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy) -> tuple[Tensor, int]:
+    def visual_positions(
+        self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
+    ) -> tuple[Tensor, int]:
         """(A, K) logical ids of the kept visual tokens behind ``start`` text tokens, and the id of the next text token."""
 
     # ------------------------------------------------------------------ prompts
@@ -232,6 +266,7 @@ class Backbone(ABC):
     ) -> Backbone:
         import transformers
 
+        transformers.utils.logging.disable_progress_bar()
         model = getattr(transformers, cls.model_class).from_pretrained(
             source, dtype=dtype, attn_implementation=attention, use_safetensors=True
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from PIL import Image
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES, Backbone, Pixels
 from sightline.backbones.positions import sequential_positions
+from sightline.backbones.signals import split_name
 from sightline.geometry.cells import tile_cells, tiled_canvas
 from sightline.types import Encoded, PositionPolicy
 
@@ -49,7 +51,19 @@ class InternVL(Backbone):
         (height, width), (patch_h, patch_w) = config.vision_config.image_size, config.vision_config.patch_size
         return int(height // patch_h * ratio), int(width // patch_w * ratio)
 
-    def vision(self, batch: Sequence[Pixels]) -> list[Encoded]:
+    @property
+    def vision_blocks(self) -> Any:
+        return self.model.model.vision_tower.encoder.layer
+
+    def serves(self, name: str) -> str | None:
+        kind, _ = split_name(name)
+        if kind.startswith("lm."):
+            return None
+        return (
+            f"each tile has its own class token and pixel shuffle mixes four patches, so there is no {kind} per token"
+        )
+
+    def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
         tiles = [item.inputs["pixel_values"] for item in batch]
         pixels = torch.cat(tiles).to(self.language.device, self.language.dtype)
         features = self.model.model.get_image_features(pixels, return_dict=True).pooler_output
@@ -58,13 +72,12 @@ class InternVL(Backbone):
         for item, part in zip(batch, features.split([len(t) for t in tiles]), strict=True):
             count = len(part)
             canvas = self._canvas(item.size)
-            mixed = ((rows, columns * count),)
             encoded.append(
                 Encoded(
                     tokens=part.flatten(0, 1),
                     deepstack=(),
                     cells=tile_cells(canvas, count, rows, columns),
-                    layout=mixed if self.options.mixed_tiles else ((rows, columns),) * count,
+                    layout=((rows, columns),) * count,
                 )
             )
         return encoded

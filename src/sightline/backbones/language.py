@@ -102,9 +102,7 @@ class LanguageModel:
         positions = torch.zeros(self.axes, *shape, dtype=torch.long, device=self.device)
         segments = torch.full(shape, -1, dtype=torch.long, device=self.device)
         widest = max(p.k for p in prefixes)
-        deepstack = tuple(
-            first.embeds.new_zeros(len(prefixes), widest, first.embeds.shape[1]) for _ in first.deepstack
-        )
+        deepstack = tuple(first.embeds.new_zeros(len(prefixes), widest, first.embeds.shape[1]) for _ in first.deepstack)
         for b, prefix in enumerate(prefixes):
             length = prefix.embeds.shape[0]
             hidden[b, :length] = prefix.embeds

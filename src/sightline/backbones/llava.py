@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES, Backbone, Pixels
 from sightline.backbones.positions import sequential_positions
+from sightline.backbones.signals import class_token_signal, keeping
 from sightline.geometry.cells import cropped_cells, grid_cells
 from sightline.types import Encoded, PositionPolicy
 
@@ -38,14 +39,45 @@ class Llava(Backbone):
         vision = self.model.config.vision_config
         return int(vision.image_size) // int(vision.patch_size)
 
-    def vision(self, batch: Sequence[Pixels]) -> list[Encoded]:
-        pixels = torch.cat([item.inputs["pixel_values"] for item in batch]).to(self.language.device, self.language.dtype)
-        features = self.model.model.get_image_features(pixels, return_dict=True).pooler_output
+    @property
+    def vision_blocks(self) -> Any:
+        return self.model.model.vision_tower.encoder.layers
+
+    def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
+        pixels = torch.cat([item.inputs["pixel_values"] for item in batch]).to(
+            self.language.device, self.language.dtype
+        )
+        with keeping(self.vision_blocks, keep) as kept:
+            features = self.model.model.get_image_features(pixels, return_dict=True).pooler_output
         layout = (self.side, self.side)
         return [
-            Encoded(tokens=tokens, deepstack=(), cells=self._cells(item.size), layout=(layout,))
-            for item, tokens in zip(batch, features, strict=True)
+            Encoded(
+                tokens=tokens,
+                deepstack=(),
+                cells=self._cells(item.size),
+                layout=(layout,),
+                captured={f"hidden:{index}": kept[f"hidden:{index}"][i] for index in keep},
+            )
+            for i, (item, tokens) in enumerate(zip(batch, features, strict=True))
         ]
+
+    def serves(self, name: str) -> str | None:
+        if name.startswith(("vision.", "lm.", "clip.")):
+            return None
+        return super().serves(name)
+
+    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
+        heads = int(self.model.config.vision_config.num_attention_heads)
+        return class_token_signal(name, dict(encoded.captured), self.vision_blocks, heads, "layer_norm1")
+
+    def merge_sources(self, encoded: Encoded) -> Tensor:
+        layer = int(self.model.config.vision_feature_layer)
+        rows = encoded.captured[f"hidden:{layer if layer >= 0 else len(self.vision_blocks) + 1 + layer}"]
+        return torch.cat([rows[1:], rows[:1]])
+
+    def project(self, hidden: Tensor) -> Tensor:
+        projected: Tensor = self.model.model.multi_modal_projector(hidden)
+        return projected
 
     def _cells(self, size: tuple[int, int]) -> Any:
         if self.options.crop_blind:

@@ -25,9 +25,13 @@ def checkpoint_folder(source: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(source, allow_patterns=["*.json", "*.jinja", "*.txt", "*.model", "*.safetensors"]))
+        return Path(
+            snapshot_download(source, allow_patterns=["*.json", "*.jinja", "*.txt", "*.model", "*.safetensors"])
+        )
     except Exception as error:
-        raise SightlineError(f"cannot fetch model {source}: {type(error).__name__}; give a local folder instead") from error
+        raise SightlineError(
+            f"cannot fetch model {source}: {type(error).__name__}; give a local folder instead"
+        ) from error
 
 
 def model_type(folder: Path) -> str:
@@ -49,7 +53,9 @@ def model_type(folder: Path) -> str:
 def weight_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise SightlineError(f"{folder} has no *.safetensors weights; convert the checkpoint (pickle files are not loaded)")
+        raise SightlineError(
+            f"{folder} has no *.safetensors weights; convert the checkpoint (pickle files are not loaded)"
+        )
     return files
 
 

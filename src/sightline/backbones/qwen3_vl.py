@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
 from sightline.backbones.base import BACKBONES, Backbone, Pixels
+from sightline.backbones.signals import keeping, merged_patch_signal, split_name
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
 from sightline.types import Encoded, PositionPolicy
@@ -23,6 +25,7 @@ class Qwen3VL(Backbone):
     image_processor_class = "Qwen2VLImageProcessorPil"
     axes = 3
     system = "You are a helpful assistant."
+    paper_positions = "preserve"
 
     @property
     def image_token_id(self) -> int:
@@ -42,25 +45,61 @@ class Qwen3VL(Backbone):
             raise SightlineError(f"the picture cannot be resized for Qwen3-VL: {error}") from None
         return {"pixel_values": features["pixel_values"], "image_grid_thw": features["image_grid_thw"]}
 
-    def vision(self, batch: Sequence[Pixels]) -> list[Encoded]:
+    @property
+    def vision_blocks(self) -> Any:
+        return self.model.model.visual.blocks
+
+    @property
+    def merge(self) -> int:
+        return int(self.model.config.vision_config.spatial_merge_size)
+
+    def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
         device, dtype = self.language.device, self.language.dtype
         pixels = torch.cat([item.inputs["pixel_values"] for item in batch]).to(device, dtype)
         grids = torch.cat([item.inputs["image_grid_thw"] for item in batch])
-        merge = int(self.model.config.vision_config.spatial_merge_size)
-        output = self.model.model.visual(pixels, grid_thw=grids.to(device), return_dict=True)
-        layouts = [(int(h) // merge, int(w) // merge) for _, h, w in grids.tolist()]
+        with keeping(self.vision_blocks, keep) as kept:
+            output = self.model.model.visual(pixels, grid_thw=grids.to(device), return_dict=True)
+        layouts = [(int(h) // self.merge, int(w) // self.merge) for _, h, w in grids.tolist()]
         sizes = [rows * columns for rows, columns in layouts]
         tokens = output.pooler_output.split(sizes)
         levels = [level.split(sizes) for level in output.deepstack_features]
+        captured = self._captured(kept, keep, [size * self.merge**2 for size in sizes])
         return [
             Encoded(
                 tokens=tokens[i],
                 deepstack=tuple(level[i] for level in levels),
                 cells=grid_cells(*layouts[i]),
                 layout=(layouts[i],),
+                captured=captured[i],
             )
             for i in range(len(batch))
         ]
+
+    @staticmethod
+    def _captured(kept: dict[str, Any], keep: frozenset[int], patches: list[int]) -> list[dict[str, Tensor]]:
+        """The kept hidden states and rotary tables, one dictionary per picture."""
+        if not keep:
+            return [{} for _ in patches]
+        tensors = {f"hidden:{index}": kept[f"hidden:{index}"] for index in keep}
+        if "kwargs" in kept:
+            tensors["cos"], tensors["sin"] = kept["kwargs"]["position_embeddings"]
+        parts = {name: tensor.split(patches) for name, tensor in tensors.items()}
+        return [{name: part[i] for name, part in parts.items()} for i in range(len(patches))]
+
+    def serves(self, name: str) -> str | None:
+        kind, _ = split_name(name)
+        if kind in ("vision.received", "vision.key") or kind.startswith("lm."):
+            return None
+        return (
+            f"its vision tower has no class token and merges {self.merge}x{self.merge} patches, so there is no {kind}"
+        )
+
+    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
+        hidden = dict(encoded.captured)
+        heads = int(self.model.config.vision_config.num_heads)
+        return merged_patch_signal(
+            name, hidden, (hidden["cos"], hidden["sin"]), self.vision_blocks, heads, self.merge**2
+        )
 
     def visual_positions(
         self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
@@ -70,7 +109,7 @@ class Qwen3VL(Backbone):
         ``compact`` closes the gaps that pruning left: rows and columns are replaced by their rank among the kept ones, as
         if the picture had been a smaller grid. Text ids stay equal on all three axes either way.
         """
-        (rows, columns), = encoded.layout
+        ((rows, columns),) = encoded.layout
         row, column = anchors.clamp(min=0) // columns, anchors.clamp(min=0) % columns
         if policy == "compact":
             row, rows = _ranks(row)

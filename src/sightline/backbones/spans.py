@@ -30,9 +30,7 @@ def span_by_ids(tokenizer: Any, ids: Sequence[int], text: str) -> set[int]:
 
 def span_by_characters(tokenizer: Any, ids: Sequence[int], text: str) -> set[int]:
     """Tokens whose characters overlap the first occurrence of ``text``, exact first, then ignoring case."""
-    pieces = [
-        tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False) for token in ids
-    ]
+    pieces = [tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False) for token in ids]
     whole = "".join(pieces)
     begin = whole.find(text)
     if begin < 0:

@@ -1,0 +1,172 @@
+"""The audit, top to bottom: probes -> encode -> select -> materialise -> score -> geometry -> rows.
+
+An image is encoded once for all its probes and arms. Arms are scored one after the other over the shard's probes, so the batches of an
+arm do not depend on which other arms run: amending a run, or reordering its arms, changes no row.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+import sightline
+from sightline.arms import Arm, parse_arms
+from sightline.backbones import Backbone, ImageOptions, Pixels, load_backbone, weight_digest
+from sightline.backbones.clip import ClipSpace
+from sightline.backbones.loading import checkpoint_folder
+from sightline.config import AuditConfig
+from sightline.engine.scoring import score_arm
+from sightline.geometry.coverage import RegionGeometry
+from sightline.probes import ProbeSet, read_probes
+from sightline.probes.images import open_image
+from sightline.progress import Progress
+from sightline.rows import image_records, row_records
+from sightline.selecting import SelectStep, all_needs
+from sightline.shards import Shard, check_images, image_key, make_shards
+from sightline.store import Run, RunFolder, load_run
+from sightline.types import Box, Encoded, Probe
+
+
+def audit(config: AuditConfig) -> Run:
+    """Runs (or resumes, or amends) an audit and returns the finished run."""
+    arms = parse_arms(config.arms, seed=config.seed, profile=config.profile)
+    probes = read_probes(config.probes, image_prefix=config.image_prefix or None)
+    shards = make_shards(probes.probes, config.shard_images, config.limit)
+    check_images(config.images, shards)
+    folder = RunFolder(config.out)
+    source = checkpoint_folder(config.model)
+    backbone = load_backbone(
+        str(source), dtype=config.dtype, device=config.device, attention=config.attention, options=image_options(config)
+    )
+    clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
+    step = SelectStep(backbone, clip)
+    step.refuse_unserved(arms)
+    facts = reporting_contract(config, backbone, weight_digest(source))
+    names = folder.open(
+        {
+            **facts,
+            "probe_digest": probes.digest,
+            "shards": len(shards),
+            "shard_images": config.shard_images,
+            "limit": config.limit,
+            "image_options": backbone.options.as_dict(),
+            "seed": config.seed,
+            "images": str(config.images),
+            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        },
+        [arm.text for arm in arms],
+        probe_bytes(probes, shards),
+    )
+    known = {arm.text: arm for arm in arms}
+    # Arms of an earlier command under the same folder are finished too, so that a killed amendment never leaves holes.
+    arms = [
+        known[name] if name in known else parse_arms([name], seed=config.seed, profile=config.profile)[0]
+        for name in names
+    ]
+    run_shards(config, folder, step, shards, arms, facts)
+    return load_run(config.out)
+
+
+def run_shards(
+    config: AuditConfig,
+    folder: RunFolder,
+    step: SelectStep,
+    shards: Sequence[Shard],
+    arms: Sequence[Arm],
+    facts: dict[str, Any],
+) -> None:
+    todo = [(shard, [arm for arm in arms if not folder.has_rows(arm.text, shard.index)]) for shard in shards]
+    todo = [(shard, missing) for shard, missing in todo if missing]
+    total = sum(len(shard.probes) * len(missing) for shard, missing in todo)
+    with Progress("auditing", total, "rows") as progress:
+        for shard, missing, pixels in preprocessed(config, step.backbone, todo):
+            pictures = encode_shard(step.backbone, shard, missing, pixels)
+            if not folder.images_file(shard.index).is_file():
+                folder.write_images(shard.index, image_records(config.images, shard, pictures, pixels))
+            encoded = [pictures[image_key(probe)] for probe in shard.probes]
+            geometries = region_geometries(shard.probes, encoded)
+            for arm in missing:
+                scored = score_arm(step, arm, shard.probes, encoded, facts["positions"], config.batch_tokens)
+                rows = row_records(arm, shard.probes, encoded, geometries, scored, facts)
+                folder.write_rows(arm.text, shard.index, rows)
+                progress.advance(len(shard.probes))
+
+
+def preprocessed(
+    config: AuditConfig, backbone: Backbone, todo: Sequence[tuple[Shard, list[Arm]]]
+) -> Iterator[tuple[Shard, list[Arm], list[Pixels]]]:
+    """Decodes and resizes the next shard's pictures on the host while the current one is scored."""
+
+    def work(shard: Shard) -> list[Pixels]:
+        pictures = (open_image(config.images, probe.image, occlude=probe.occlude) for probe in shard.pictures)
+        return [backbone.preprocess(picture) for picture in pictures]
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        upcoming: Future[list[Pixels]] | None = None
+        for i, (shard, missing) in enumerate(todo):
+            current = upcoming or pool.submit(work, shard)
+            upcoming = pool.submit(work, todo[i + 1][0]) if i + 1 < len(todo) else None
+            yield shard, missing, current.result()
+
+
+def encode_shard(backbone: Backbone, shard: Shard, arms: Sequence[Arm], pixels: Sequence[Pixels]) -> dict[str, Encoded]:
+    """Each distinct picture through the vision tower, once and alone: its tokens do not depend on its neighbours."""
+    needs = all_needs(arms)
+    return {
+        image_key(probe): backbone.encode([item], needs)[0] for probe, item in zip(shard.pictures, pixels, strict=True)
+    }
+
+
+def region_geometries(probes: Sequence[Probe], encoded: Sequence[Encoded]) -> list[RegionGeometry | None]:
+    """Cell-region arithmetic once per picture and region set, for all arms; None for a probe without regions."""
+    known: dict[tuple[str, tuple[Box, ...]], RegionGeometry] = {}
+    geometries: list[RegionGeometry | None] = []
+    for probe, picture in zip(probes, encoded, strict=True):
+        key = (image_key(probe), probe.regions)
+        if probe.regions and key not in known:
+            known[key] = RegionGeometry(picture.cells, probe.regions)
+        geometries.append(known.get(key))
+    return geometries
+
+
+def image_options(config: AuditConfig) -> ImageOptions:
+    limits = {name: getattr(config, name) for name in ("min_pixels", "max_pixels", "min_tiles", "max_tiles")}
+    return ImageOptions.artifact(**limits) if config.profile == "artifact" else ImageOptions(**limits)
+
+
+def reporting_contract(config: AuditConfig, backbone: Backbone, digest: str) -> dict[str, Any]:
+    """What every row carries about how it was made."""
+    import transformers
+
+    device = backbone.language.device
+    return {
+        "model": config.model.rstrip("/").split("/")[-1] if "/" in config.model else config.model,
+        "model_type": str(backbone.model.config.model_type),
+        "weight_digest": digest,
+        "positions": backbone.paper_positions if config.positions == "auto" else config.positions,
+        "box_source": config.box_source,
+        "profile": config.profile,
+        "dtype": str(backbone.language.dtype).removeprefix("torch."),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})",
+        "attention": config.attention,
+        "versions": {
+            "sightline": sightline.__version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def probe_bytes(probes: ProbeSet, shards: Sequence[Shard]) -> bytes:
+    """The audited probes in our layout, for the run folder's own copy."""
+    from sightline.probes.layouts import own_row
+
+    chosen = [probe for shard in shards for probe in shard.probes]
+    return "".join(json.dumps(own_row(probe), ensure_ascii=False) + "\n" for probe in chosen).encode()

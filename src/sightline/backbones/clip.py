@@ -1,0 +1,59 @@
+"""CLIP text and image embeddings for methods that compare the question with the picture in CLIP's own space."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sightline.backbones.loading import checkpoint_folder
+from sightline.errors import SightlineError
+
+
+class ClipSpace:
+    """The text tower and the two projections of a CLIP checkpoint, in float32.
+
+    The picture is not encoded again: the backbone's CLIP tower already has the hidden states, which are normalised and
+    projected with this checkpoint's weights. Its width must therefore match the backbone's tower.
+    """
+
+    def __init__(self, source: str, device: torch.device) -> None:
+        from transformers import AutoTokenizer, CLIPModel
+
+        folder = checkpoint_folder(source)
+        try:
+            self.model = CLIPModel.from_pretrained(folder, dtype=torch.float32, use_safetensors=True).to(device).eval()
+            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        except (OSError, ValueError) as error:
+            raise SightlineError(f"cannot load CLIP from {Path(source).name}: {str(error).splitlines()[0]}") from error
+        self._texts: dict[str, Tensor] = {}
+
+    @torch.inference_mode()
+    def text(self, question: str) -> Tensor:
+        """(T, P) projected text embeddings, one row per block of the tower's length; a short question has one block."""
+        if question not in self._texts:
+            length = int(self.model.config.text_config.max_position_embeddings)
+            ids = torch.tensor(self.tokenizer(question).input_ids, device=self.model.device)
+            blocks = torch.zeros(-(-len(ids) // length), length, dtype=torch.long, device=ids.device)
+            mask = torch.zeros_like(blocks)
+            blocks.view(-1)[: len(ids)] = ids
+            mask.view(-1)[: len(ids)] = 1
+            if len(blocks) == 1:
+                blocks, mask = ids[None], mask[:, : len(ids)]
+            features = self.model.get_text_features(input_ids=blocks, attention_mask=mask)
+            self._texts[question] = features if isinstance(features, Tensor) else features.pooler_output
+        return self._texts[question]
+
+    @torch.inference_mode()
+    def image(self, hidden: Tensor) -> Tensor:
+        """(N, P) from (N, C) penultimate patch states: post layer norm, then visual projection."""
+        vision: Any = self.model.vision_model
+        wanted = int(self.model.config.vision_config.hidden_size)
+        if hidden.shape[1] != wanted:
+            raise SightlineError(
+                f"the CLIP checkpoint projects {wanted}-wide states, the vision tower gives {hidden.shape[1]}"
+            )
+        projected: Tensor = self.model.visual_projection(vision.post_layernorm(hidden.float()))
+        return projected

@@ -1,0 +1,175 @@
+"""Pruning between language layers: run some layers on the full prefix, cut, continue on what is left.
+
+All text stays, in order; cache slots stay contiguous while logical positions keep their original values (or are renumbered under
+``compact``), and the mask stays causal. The choice looks at the prompt alone, so the yes and the no branch share it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sightline.backbones.language import Batch, LanguageModel
+from sightline.backbones.signals import attention_weights, rotate
+from sightline.errors import SightlineError
+from sightline.materialise import check_selection, in_native_order
+from sightline.types import LayerSelector, LayerState, Prefix
+
+
+@dataclass
+class LayerCuts:
+    """One method's cuts over a batch of prefixes that all have the same number of visual tokens.
+
+    After the run ``lineage[b]`` (K, N) says which of the N original tokens flow into each survivor, and ``anchors[b]`` (K,)
+    which one represents it.
+    """
+
+    selector: LayerSelector
+    schedule: dict[int, int]
+    prefixes: Sequence[Prefix]
+    layouts: Sequence[tuple[tuple[int, int], ...]]
+    keys: Sequence[str]
+    anchors: list[Tensor] = field(default_factory=list)
+    lineage: list[Tensor] = field(default_factory=list)
+    signal_ms: float = 0.0
+    select_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        for prefix in self.prefixes:
+            self.anchors.append(torch.arange(prefix.k))
+            self.lineage.append(torch.eye(prefix.k, dtype=torch.bool))
+
+    def wants(self, layer: int) -> bool:
+        return layer in self.schedule
+
+    def cut(self, batch: Batch, layer: int, layer_input: Tensor, model: LanguageModel) -> Batch:
+        k = self.schedule[layer]
+        n = batch.counts[0]
+        if any(count != n for count in batch.counts):
+            raise SightlineError("a batch that is cut between layers must have equal numbers of visual tokens")
+        if k >= n:
+            return batch
+        pieces, placed = [], []
+        visual = slice(batch.start, batch.start + n)
+        for b, prefix in enumerate(self.prefixes):
+            length = prefix.prompt_length - (prefix.k - n)
+            started = self._now(batch)
+            signals = self._signals(batch, b, length, layer, layer_input, model, prefix)
+            selecting = self._now(batch)
+            state = LayerState(
+                layer=layer,
+                hidden=batch.hidden[b, :length],
+                image=torch.arange(batch.start, batch.start + n),
+                source=self.anchors[b],
+                layout=self.layouts[b],
+                signals=signals,
+                key=self.keys[b],
+            )
+            selection = self.selector.cut(state, k)
+            self.signal_ms += (selecting - started) * 1e3
+            self.select_ms += (self._now(batch) - selecting) * 1e3
+            check_selection(selection, n, k, self.selector.name)
+            selection = in_native_order(selection)
+            anchors = selection.anchors.cpu()
+            here = anchors.to(batch.hidden.device)
+            tokens = batch.hidden[b, visual]
+            if selection.mix is None:
+                pieces.append(tokens[here])
+                self.lineage[b] = self.lineage[b][anchors]
+            else:
+                mix = selection.mix.to(tokens.device, tokens.dtype)
+                pieces.append(mix @ tokens)
+                support = (selection.mix != 0).cpu().float()
+                self.lineage[b] = (support @ self.lineage[b].float()) > 0
+            placed.append(here)
+            self.anchors[b] = self.anchors[b][anchors]
+        return self._shorten(batch, torch.stack(pieces), torch.stack(placed), n, k, layer)
+
+    @staticmethod
+    def _now(batch: Batch) -> float:
+        if batch.hidden.is_cuda:
+            torch.cuda.synchronize(batch.hidden.device)
+        return time.perf_counter()
+
+    def _shorten(self, batch: Batch, tokens: Tensor, kept: Tensor, n: int, k: int, layer: int) -> Batch:
+        """The batch with the n visual slots replaced by k; ``kept`` (B, k) are their slots among the n."""
+        start, end = batch.start, batch.start + n
+        hidden = torch.cat([batch.hidden[:, :start], tokens, batch.hidden[:, end:]], dim=1)
+        visual = batch.positions[:, :, start:end].gather(2, kept.expand(batch.positions.shape[0], -1, -1))
+        positions = torch.cat([batch.positions[:, :, :start], visual, batch.positions[:, :, end:]], dim=2)
+        segments = torch.cat([batch.segments[:, : start + k], batch.segments[:, end:]], dim=1)
+        index = kept[:, :, None]
+        deepstack = tuple(
+            level.gather(1, index.expand(-1, -1, level.shape[2])) if level_index > layer else level
+            for level_index, level in enumerate(batch.deepstack)
+        )
+        return Batch(hidden, positions, segments, deepstack, start, [k] * len(batch.counts))
+
+    def _signals(
+        self, batch: Batch, b: int, length: int, layer: int, layer_input: Tensor, model: LanguageModel, prefix: Prefix
+    ) -> dict[str, Tensor]:
+        states = layer_input[b, :length]
+        computed: dict[str, Any] = {}
+        for name in self.selector.needs:
+            if name in ("lm.attention", "lm.attention_last", "lm.key", "lm.value"):
+                query, key, value = projections(model, layer, states, batch.positions[:, b : b + 1, :length])
+                if name == "lm.key":
+                    computed[name] = key
+                elif name == "lm.value":
+                    computed[name] = value
+                else:
+                    computed[name] = causal_attention(query, key, last_only=name == "lm.attention_last")
+            elif name == "lm.next_attention_last":
+                following = min(layer + 1, len(model.layers) - 1)
+                positions = batch.positions[:, b : b + 1, :length]
+                query, key, _ = projections(model, following, batch.hidden[b, :length], positions)
+                computed[name] = causal_attention(query, key, last_only=True)
+            elif name == "lm.normed":
+                computed[name] = model.norm(batch.hidden[b, :length])
+            elif name == "lm.embeds":
+                computed[name] = surviving_embeds(prefix, self.anchors[b], length)
+            else:
+                raise SightlineError(f"selector {self.selector.name} needs {name}, which no language layer provides")
+        return computed
+
+
+def surviving_embeds(prefix: Prefix, anchors: Tensor, length: int) -> Tensor:
+    """(L, D) input embeddings of the prompt positions that are still there."""
+    visual = prefix.embeds[prefix.start : prefix.start + prefix.k][anchors.to(prefix.embeds.device)]
+    behind = prefix.embeds[prefix.start + prefix.k : prefix.prompt_length]
+    whole = torch.cat([prefix.embeds[: prefix.start], visual, behind])
+    return whole[:length]
+
+
+def projections(model: LanguageModel, layer: int, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rotated queries (H, L, d), rotated keys (Hkv, L, d) and values of a layer for its (L, D) input."""
+    block = model.layers[layer]
+    attention = block.self_attn
+    normed = block.input_layernorm(states)
+    width = int(attention.head_dim)
+
+    def heads(projection: Any, norm: Any) -> Tensor:
+        split = projection(normed).unflatten(-1, (-1, width))
+        return (split if norm is None else norm(split)).transpose(0, 1)
+
+    query = heads(attention.q_proj, getattr(attention, "q_norm", None))
+    key = heads(attention.k_proj, getattr(attention, "k_norm", None))
+    cos, sin = model.rotary(states[None], positions)
+    return rotate(query, cos[0], sin[0]), rotate(key, cos[0], sin[0]), heads(attention.v_proj, None)
+
+
+def causal_attention(query: Tensor, key: Tensor, *, last_only: bool) -> Tensor:
+    """(H, L, L) causal attention, or its last row (H, L)."""
+    key = key.repeat_interleave(query.shape[0] // key.shape[0], dim=0)
+    scale = float(query.shape[-1]) ** -0.5
+    if last_only:
+        return attention_weights(query[:, -1:], key, scale)[:, 0]
+    scores = query.float() @ key.float().transpose(-1, -2) * scale
+    length = scores.shape[-1]
+    future = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu(1)
+    return torch.softmax(scores.masked_fill(future, float("-inf")), dim=-1)

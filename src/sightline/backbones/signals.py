@@ -1,0 +1,162 @@
+"""Signals: what selectors need beyond projected tokens, computed only when asked for and billed to who asked.
+
+Names read ``kind@layer``. Hidden states are indexed as transformers does (0 = embeddings, -1 = output of the last block),
+attention and keys by block. The vision tower runs once, with whatever kernel it was loaded with; a hook keeps the input of the blocks
+concerned, and attention is recomputed from those alone. So asking for a signal changes no other result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sightline.errors import SightlineError
+
+HIDDEN_KINDS = ("vision.hidden", "vision.cls", "vision.hidden_mean")
+"""Signals read from hidden states; every other vision signal is read from a block's attention inputs."""
+
+
+def split_name(name: str) -> tuple[str, str]:
+    kind, _, layer = name.partition("@")
+    return kind, layer
+
+
+def hidden_indices(names: Iterable[str], depth: int) -> frozenset[int]:
+    """Which hidden states (0..depth) must be kept for these signals."""
+    kept: set[int] = set()
+    for name in names:
+        kind, layer = split_name(name)
+        if not kind.startswith("vision."):
+            if kind == "clip.image":
+                kept.add(_hidden_index(-2, depth, name))
+            continue
+        if ":" in layer:
+            first, last = (int(part) for part in layer.split(":"))
+            kept.update(_hidden_index(i, depth, name) for i in range(first, last + 1))
+        elif kind in HIDDEN_KINDS:
+            kept.add(_hidden_index(int(layer), depth, name))
+        else:
+            kept.add(block_index(name, depth))
+    return frozenset(kept)
+
+
+def _hidden_index(layer: int, depth: int, name: str) -> int:
+    index = layer if layer >= 0 else depth + 1 + layer
+    if not 0 <= index <= depth:
+        raise SightlineError(
+            f"signal {name}: the vision tower has hidden states 0..{depth}; set the selector's layer argument"
+        )
+    return index
+
+
+def block_index(name: str, depth: int) -> int:
+    """The block an attention signal is about, as a non-negative index."""
+    layer = int(split_name(name)[1])
+    index = layer if layer >= 0 else depth + layer
+    if not 0 <= index < depth:
+        raise SightlineError(
+            f"signal {name}: the vision tower has blocks 0..{depth - 1}; set the selector's layer argument"
+        )
+    return index
+
+
+@contextmanager
+def keeping(blocks: Any, indices: frozenset[int]) -> Iterator[dict[str, Any]]:
+    """While open, stores hidden state i (the input of block i, or the last output) and block keyword arguments."""
+    kept: dict[str, Any] = {}
+    handles = []
+
+    def before(index: int) -> Any:
+        def hook(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            kept[f"hidden:{index}"] = args[0] if args else kwargs["hidden_states"]
+            kept["kwargs"] = kwargs
+
+        return hook
+
+    def after(_module: Any, _args: Any, output: Any) -> None:
+        kept[f"hidden:{len(blocks)}"] = output[0] if isinstance(output, tuple) else output
+
+    try:
+        for index in indices:
+            if index < len(blocks):
+                handles.append(blocks[index].register_forward_pre_hook(before(index), with_kwargs=True))
+            else:
+                handles.append(blocks[-1].register_forward_hook(after))
+        yield kept
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def attention_weights(query: Tensor, key: Tensor, scale: float) -> Tensor:
+    """(H, Q, S) softmax(q k^T * scale) in float32."""
+    return torch.softmax(query.float() @ key.float().transpose(-1, -2) * scale, dim=-1)
+
+
+def class_token_signal(name: str, hidden: dict[str, Tensor], blocks: Any, heads: int, norm: str) -> Tensor:
+    """Signals of a tower whose row 0 is a class token (CLIP).
+
+    ``hidden`` maps ``hidden:i`` to (1 + N, C); a block has ``norm`` (layer norm before attention) and ``self_attn``.
+    """
+    kind, layer = split_name(name)
+    depth = len(blocks)
+    if kind == "vision.hidden_mean":
+        first, last = (_hidden_index(int(part), depth, name) for part in layer.split(":"))
+        return torch.stack([hidden[f"hidden:{i}"][1:] for i in range(first, last + 1)]).mean(0)
+    if kind in HIDDEN_KINDS:
+        rows = hidden[f"hidden:{_hidden_index(int(layer), depth, name)}"]
+        return rows[0] if kind == "vision.cls" else rows[1:]
+    index = block_index(name, depth)
+    block = blocks[index]
+    states = getattr(block, norm)(hidden[f"hidden:{index}"])
+    attention = block.self_attn
+    query, key = (_heads(projection(states), heads) for projection in (attention.q_proj, attention.k_proj))
+    scale = float(query.shape[-1]) ** -0.5
+    if kind == "vision.key":
+        return key[:, 1:]
+    if kind == "vision.cls_key":
+        return key[:, 0]
+    if kind == "vision.cls_query":
+        return query[:, 0]
+    if kind == "vision.cls_attention":
+        return attention_weights(query[:, :1], key, scale)[:, 0, 1:]
+    if kind == "vision.received":
+        return attention_weights(query, key, scale).mean(dim=(0, 1))[1:]
+    raise SightlineError(f"unknown signal {name}")
+
+
+def _heads(states: Tensor, heads: int) -> Tensor:
+    """(S, C) -> (H, S, d)"""
+    return states.view(states.shape[0], heads, -1).transpose(0, 1)
+
+
+def rotate(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding of (..., S, d) states: x cos + rotate_half(x) sin."""
+    half = states.shape[-1] // 2
+    turned = torch.cat([-states[..., half:], states[..., :half]], dim=-1)
+    return states * cos + turned * sin
+
+
+def merged_patch_signal(
+    name: str, hidden: dict[str, Tensor], rotary: tuple[Tensor, Tensor], blocks: Any, heads: int, merge: int
+) -> Tensor:
+    """Signals of a tower without class token whose visual tokens are groups of ``merge`` consecutive patches (Qwen3-VL)."""
+    kind, _ = split_name(name)
+    if kind not in ("vision.key", "vision.received"):
+        raise SightlineError(
+            f"signal {name} does not exist here: this vision tower has no class token and merges patches"
+        )
+    index = block_index(name, len(blocks))
+    block = blocks[index]
+    states = block.norm1(hidden[f"hidden:{index}"])
+    query, key, _value = (_heads(part, heads) for part in block.attn.qkv(states).chunk(3, dim=-1))
+    cos, sin = (table.float() for table in rotary)
+    query, key = rotate(query.float(), cos, sin), rotate(key.float(), cos, sin)
+    if kind == "vision.key":
+        return key.unflatten(1, (-1, merge)).mean(dim=2)
+    received = attention_weights(query, key, float(query.shape[-1]) ** -0.5).mean(dim=(0, 1))
+    return received.unflatten(0, (-1, merge)).mean(dim=1)

@@ -1,0 +1,62 @@
+"""A progress bar with rate and time left on a terminal; a line now and then in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+LOG_EVERY_SECONDS = 30.0
+
+
+class Progress:
+    """``with Progress("auditing", 1200, "rows") as bar: bar.advance(16)``"""
+
+    def __init__(self, what: str, total: int, unit: str) -> None:
+        self._what, self._total, self._unit = what, total, unit
+        self._done = 0
+        self._started = self._logged = time.monotonic()
+        console = Console(stderr=True)
+        self._bar: RichProgress | None = None
+        if console.is_terminal:
+            self._bar = RichProgress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=console,
+            )
+
+    def __enter__(self) -> Progress:
+        if self._bar is not None:
+            self._bar.start()
+            self._task = self._bar.add_task(self._what, total=self._total, rate="")
+        return self
+
+    def advance(self, count: int = 1) -> None:
+        self._done += count
+        elapsed = max(time.monotonic() - self._started, 1e-9)
+        rate = self._done / elapsed
+        if self._bar is not None:
+            self._bar.update(self._task, advance=count, rate=f"{rate:.1f} {self._unit}/s")
+        elif time.monotonic() - self._logged >= LOG_EVERY_SECONDS:
+            self._logged = time.monotonic()
+            left = (self._total - self._done) / rate
+            print(
+                f"{self._what}: {self._done}/{self._total} {self._unit}, {rate:.1f}/s, {left:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
