@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import gram, stack, unit
 from sightline.selectors.scores import top
@@ -66,6 +67,12 @@ class GPrune:
     query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not (self.temperature > 0.0 and self.iterations >= 0):
+            raise SightlineError(
+                f"gprune: temperature must be positive and iterations not negative, got {self.temperature} and {self.iterations}"
+            )
 
     def select(self, view: TokenView, k: int) -> Selection:
         return self.select_many([view], k)[0]

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import stack
 from sightline.selectors.scores import order, rank
@@ -81,6 +82,10 @@ class HiPrune:
     name: ClassVar[str] = "hiprune"
     query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
+
+    def __post_init__(self) -> None:
+        if not (self.alpha >= 0.0):
+            raise SightlineError(f"hiprune: alpha must not be negative, got {self.alpha}")
 
     @property
     def needs(self) -> frozenset[str]:

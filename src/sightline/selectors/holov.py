@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION, head_mean
 from sightline.selectors.greedy import stack
@@ -110,6 +111,10 @@ class HoloV:
     query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({CLASS_ATTENTION})
+
+    def __post_init__(self) -> None:
+        if not (self.crops >= 1):
+            raise SightlineError(f"holov: crops must be at least 1, got {self.crops}")
 
     def select(self, view: TokenView, k: int) -> Selection:
         return self.select_many([view], k)[0]

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import TAKEN, stack, unit
 from sightline.types import Parity, QuerySpan, Selection, TokenView
@@ -125,6 +126,10 @@ class MMTok:
     name: ClassVar[str] = "mmtok"
     query: ClassVar[QuerySpan] = "question"
     parity: ClassVar[Parity] = "exact-index"
+
+    def __post_init__(self) -> None:
+        if not (self.text_temp > 0.0 and self.visual_temp > 0.0):
+            raise SightlineError(f"mmtok: temperatures must be positive, got {self.text_temp} and {self.visual_temp}")
 
     @property
     def needs(self) -> frozenset[str]:

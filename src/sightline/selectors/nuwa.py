@@ -10,13 +10,15 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.greedy import stack, unit
 from sightline.selectors.scores import rank, top
 from sightline.types import Parity, QuerySpan, Selection, TokenView
 
-FEATURES, MERGED = "vision.hidden_mean@16:24", "vision.hidden@-2"
+MERGED = "vision.hidden@-2"
+"""What the mix acts on; the selector itself does not read it."""
 REGION_SIDE = 2
 
 
@@ -105,23 +107,41 @@ class Nuwa:
     per_region: candidates offered by each 2 x 2 region, raised when K needs more.
     reach: distance in patches beyond which nothing is absorbed.
     percentile: quantile of the anchors' importance from which an anchor stays as it is.
+    first_layer, last_layer: range of vision hidden states, both included, whose mean decides similarity.
     """
 
     per_region: int = 1
     reach: float = math.sqrt(280.0)
     percentile: float = 0.55
+    first_layer: int = 16
+    last_layer: int = 24
 
     name: ClassVar[str] = "nuwa"
     query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
-    needs: ClassVar[frozenset[str]] = frozenset({FEATURES, CLASS_ATTENTION, MERGED})
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.per_region <= REGION_SIDE**2:
+            raise SightlineError(f"nuwa: per_region must lie in 1..{REGION_SIDE**2}, got {self.per_region}")
+        if not (self.reach > 0.0 and 0.0 <= self.percentile <= 1.0):
+            raise SightlineError(
+                f"nuwa: reach must be positive and percentile in [0, 1], got {self.reach} and {self.percentile}"
+            )
+
+    @property
+    def features(self) -> str:
+        return f"vision.hidden_mean@{self.first_layer}:{self.last_layer}"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.features, CLASS_ATTENTION, MERGED})
 
     def select(self, view: TokenView, k: int) -> Selection:
         return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         """Views of one layout."""
-        features = stack([view.signals[FEATURES] for view in views])
+        features = stack([view.signals[self.features] for view in views])
         importance = stack([view.signals[CLASS_ATTENTION] for view in views]).float().sum(dim=1)
         where = plane(views[0].layout)
         anchors = regional_anchors(importance, where.regions, k, self.per_region)

@@ -44,9 +44,9 @@ def outlier_fraction(attention: Tensor) -> Tensor:
 
 def spatial_ladder(n: int, ratio: float) -> Tensor:
     """The published raster ladder of PruMerge+: 0, s, 2s, ... < n - 1 with s = floor(floor(1 / ratio) / 3)."""
-    step = int(int(1 / ratio) / 3)
+    step = int(int(1 / ratio) / 3) if ratio > 0.0 else 0
     if step < 1:
-        raise SightlineError(f"PruMerge+ has no spatial ladder at ratio {ratio:.3f}; use a ratio of at most 1/3")
+        raise SightlineError(f"PruMerge+ has no spatial ladder at ratio {ratio:.3f}; use a ratio in (0, 1/3]")
     return torch.arange(0, n - 1, step)
 
 
@@ -86,6 +86,10 @@ class _PruMerge(ABC):
 
     query: ClassVar[QuerySpan] = "none"
     needs: ClassVar[frozenset[str]] = frozenset({KEYS, CLASS_KEY, CLASS_QUERY, MERGED})
+
+    def __post_init__(self) -> None:
+        if not (self.neighbours >= 0):
+            raise SightlineError(f"prumerge: neighbours must not be negative, got {self.neighbours}")
 
     @abstractmethod
     def centres(self, attention: Tensor, count: int) -> Tensor:

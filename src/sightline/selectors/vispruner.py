@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION, head_mean
 from sightline.selectors.greedy import gram, stack, unit
@@ -71,6 +72,10 @@ class VisPruner:
     query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset({FEATURES, CLASS_ATTENTION})
+
+    def __post_init__(self) -> None:
+        if not (0.0 <= self.important_ratio <= 1.0):
+            raise SightlineError(f"vispruner: important_ratio must lie in [0, 1], got {self.important_ratio}")
 
     def select(self, view: TokenView, k: int) -> Selection:
         return self.select_many([view], k)[0]
