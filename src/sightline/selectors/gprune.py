@@ -33,7 +33,7 @@ def flow_scores(tokens: Tensor, similarity: float, temperature: float, iteration
     edges.div_(temperature)
     absent |= edges.abs() < 1e-6  # an edge of weight 0 is none, which matters for thresholds at or below 0
     flow = torch.softmax(edges.masked_fill_(absent, NO_EDGE), dim=2)
-    mass = torch.linalg.vector_norm(tokens, dim=2)
+    mass: Tensor = torch.linalg.vector_norm(tokens, dim=2)
     for _ in range(iterations):
         mass = torch.stack([row @ weights for row, weights in zip(mass, flow, strict=True)])
     return mass / (flow > 0.0).sum(dim=2)
@@ -69,10 +69,10 @@ class GPrune:
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        if not (self.temperature > 0.0 and self.iterations >= 0):
-            raise SightlineError(
-                f"gprune: temperature must be positive and iterations not negative, got {self.temperature} and {self.iterations}"
-            )
+        if self.temperature <= 0.0:
+            raise SightlineError(f"gprune: temperature must be positive, got {self.temperature}")
+        if self.iterations < 0:
+            raise SightlineError(f"gprune: iterations must not be negative, got {self.iterations}")
 
     def select(self, view: TokenView, k: int) -> Selection:
         return self.select_many([view], k)[0]

@@ -84,7 +84,7 @@ class HiPrune:
     parity: ClassVar[Parity] = "exact-index"
 
     def __post_init__(self) -> None:
-        if not (self.alpha >= 0.0):
+        if self.alpha < 0.0:
             raise SightlineError(f"hiprune: alpha must not be negative, got {self.alpha}")
 
     @property
@@ -95,7 +95,9 @@ class HiPrune:
         return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
-        """Views of one layout."""
+        """Views of one N; only those of one layout share tensors."""
+        if len({view.layout for view in views}) > 1:
+            return [self.select(view, k) for view in views]
         shallow = stack([view.signals[f"vision.received@{self.object_layer}"] for view in views])
         deep = stack([view.signals[f"vision.received@{self.deep_layer}"] for view in views])
         neighbours = cross_neighbours(views[0].layout, self.wrap).to(deep.device)

@@ -113,7 +113,7 @@ class HoloV:
     needs: ClassVar[frozenset[str]] = frozenset({CLASS_ATTENTION})
 
     def __post_init__(self) -> None:
-        if not (self.crops >= 1):
+        if self.crops < 1:
             raise SightlineError(f"holov: crops must be at least 1, got {self.crops}")
 
     def select(self, view: TokenView, k: int) -> Selection:

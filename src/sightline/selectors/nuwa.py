@@ -140,7 +140,9 @@ class Nuwa:
         return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
-        """Views of one layout."""
+        """Views of one N; only those of one layout share tensors."""
+        if len({view.layout for view in views}) > 1:
+            return [self.select(view, k) for view in views]
         features = stack([view.signals[self.features] for view in views])
         importance = stack([view.signals[CLASS_ATTENTION] for view in views]).float().sum(dim=1)
         where = plane(views[0].layout)

@@ -88,7 +88,7 @@ class _PruMerge(ABC):
     needs: ClassVar[frozenset[str]] = frozenset({KEYS, CLASS_KEY, CLASS_QUERY, MERGED})
 
     def __post_init__(self) -> None:
-        if not (self.neighbours >= 0):
+        if self.neighbours < 0:
             raise SightlineError(f"prumerge: neighbours must not be negative, got {self.neighbours}")
 
     @abstractmethod

@@ -74,7 +74,7 @@ class VisPruner:
     needs: ClassVar[frozenset[str]] = frozenset({FEATURES, CLASS_ATTENTION})
 
     def __post_init__(self) -> None:
-        if not (0.0 <= self.important_ratio <= 1.0):
+        if not 0.0 <= self.important_ratio <= 1.0:
             raise SightlineError(f"vispruner: important_ratio must lie in [0, 1], got {self.important_ratio}")
 
     def select(self, view: TokenView, k: int) -> Selection:

@@ -8,7 +8,7 @@ import torch
 from sightline.errors import SightlineError
 from sightline.selectors.hiprune import HiPrune, cross_neighbours, hiprune_kept
 from sightline.types import TokenView
-from tests.unit.selectors.contract import check_contract, picture
+from tests.unit.selectors.contract import check_batch, check_contract, picture
 
 
 def test_contract() -> None:
@@ -52,6 +52,10 @@ def test_more_neighbours_than_budget_keeps_anchors_then_deep_attention() -> None
 
 def test_layers_are_parameters() -> None:
     assert HiPrune(object_layer=2, deep_layer=3).needs == {"vision.received@2", "vision.received@3"}
+
+
+def test_layouts_of_one_size_may_share_a_batch() -> None:
+    check_batch(HiPrune(alpha=1.0), [picture(0), picture(1, rows=7, columns=6), picture(2, rows=3, columns=14)], k=15)
 
 
 def test_impossible_settings_are_refused() -> None:

@@ -59,6 +59,10 @@ def test_layers_are_parameters_and_the_merge_precedes_the_projector() -> None:
     check_batch(selector, [view, view], k=9)
 
 
+def test_layouts_of_one_size_may_share_a_batch() -> None:
+    check_batch(Nuwa(), [picture(0), picture(1, rows=7, columns=6), picture(2, rows=3, columns=14)], k=15)
+
+
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(SightlineError, match="per_region"):
         Nuwa(per_region=5)
