@@ -83,8 +83,9 @@ class Dart:
         return {max(0, min(self.full_layers - 1, layers - 2)): k}
 
     def cut(self, state: LayerState, k: int) -> Selection:
-        keys, normed, image = state.signals["lm.key"], state.signals["lm.normed"], state.image
-        behind = torch.arange(int(image[-1]) + 1, keys.shape[1], device=image.device)
+        keys, normed = state.signals["lm.key"], state.signals["lm.normed"]
+        image = state.image.to(keys.device)
+        behind = torch.arange(int(state.image[-1]) + 1, keys.shape[1], device=keys.device)
         visual = pivots(keys, image, min(self.image_pivots, k))
         text = pivots(keys, behind, self.text_pivots)
         taken = torch.isin(image, visual)

@@ -37,6 +37,7 @@ def two_sided_attention(attention: Tensor, image: Tensor) -> Tensor:
     score_i = (1 / n) * sum_{j in image} a[j, i] * sum_{t behind the image} a[t, i].
     """
     start, behind = int(image[0]), int(image[-1]) + 1
+    image = image.to(attention.device)
     strongest = attention[..., start:, :].amax(dim=-3).index_select(-1, image).float()
     by_image = strongest.index_select(-2, image - start).sum(dim=-2) / image.shape[0]
     by_text = strongest[..., behind - start :, :]

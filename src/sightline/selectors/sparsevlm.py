@@ -172,11 +172,12 @@ class SparseVLM:
         return counts
 
     def cut(self, state: LayerState, k: int) -> Selection:
-        n, length, image = state.image.shape[0], state.hidden.shape[0], state.image
+        n, length = state.image.shape[0], state.hidden.shape[0]
+        image = state.image.to(state.hidden.device)
         if k >= n:
             return Selection(anchors=torch.arange(n, device=image.device))
         attention, embeds = state.signals["lm.attention"], state.signals["lm.embeds"]
-        first, behind = int(image[0]), length - 1 - int(image[-1])
+        first, behind = int(state.image[0]), length - 1 - int(state.image[-1])
         if behind:
             text = slice(embeds.shape[0] - behind, None)
             rows = raters(embeds, slice(first, text.start), text) + (length - behind)

@@ -86,7 +86,11 @@ class TokenCarve:
 
     def __post_init__(self) -> None:
         if self.full_layers < 1 or not 0.0 <= self.weight <= 1.0:
-            raise SightlineError("selector 'tokencarve': full_layers must be at least 1 and weight between 0 and 1")
+            raise SightlineError("selector 'tokencarve': full_layers starts at 1, weight lies in [0, 1]")
+        if self.ranking not in ("both", "information", "attention"):
+            raise SightlineError(
+                f"selector 'tokencarve': ranking must be both, information or attention, got {self.ranking!r}"
+            )
 
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
         return {max(0, min(self.full_layers - 1, layers - 2)): k}
@@ -100,7 +104,7 @@ class TokenCarve:
 
     def carve(self, state: LayerState, k: int) -> tuple[Tensor, Tensor, Tensor]:
         """Kept tokens (k,) ascending, and the pairs: ``source`` (m,) is averaged into ``target`` (m,)."""
-        visual = state.hidden.index_select(0, state.image)
+        visual = state.hidden.index_select(0, state.image.to(state.hidden.device))
         ranked = rank(self._merit(state, visual))[: min(visual.shape[0], k + k // 2)]
         source, target = merges(visual, ranked, ranked.shape[0] - k)
         kept = ranked[~torch.isin(ranked, source)].sort().values

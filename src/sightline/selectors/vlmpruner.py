@@ -34,6 +34,7 @@ def channel_cosine(visual: Tensor, channels: int) -> Tensor:
     """Cosine similarity on the ``channels`` channels that vary most over the tokens: (n, D) -> (n, n) float32."""
     visual = visual.float()
     if visual.shape[-1] > channels:
+        # Dividing by n instead of n - 1 leaves the order of the variances alone and is defined for one token.
         visual = visual.index_select(-1, rank(visual.var(dim=0, correction=0))[:channels])
     unit = torch.nn.functional.normalize(visual, dim=-1, eps=NORM_FLOOR)
     return unit @ unit.mT
@@ -173,8 +174,9 @@ class VLMPruner:
         return {max(0, min(self.full_layers - 1, layers - 2)): k}
 
     def cut(self, state: LayerState, k: int, *, fill: bool = True) -> Selection:
-        keys = state.signals["lm.key"].index_select(1, state.image).transpose(0, 1).flatten(1)
-        similarity = channel_cosine(state.hidden.index_select(0, state.image), self.channels)
+        image = state.image.to(state.hidden.device)
+        keys = state.signals["lm.key"].index_select(1, image).transpose(0, 1).flatten(1)
+        similarity = channel_cosine(state.hidden.index_select(0, image), self.channels)
         kept = grow(
             similarity,
             grid_places(state.layout)[state.source.cpu()],
