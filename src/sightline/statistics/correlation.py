@@ -187,12 +187,14 @@ def conditional_residuals(
 def fixed_residual_draws(left: FloatArray, right: FloatArray, images: ArrayLike, counts: FloatArray) -> FloatArray:
     """(d, m) counts of images -> (d,) Pearson correlation of two residual columns (n,) over each resample of images."""
     image = _group_numbers(images, len(left), "images")
+    left, right = left - left.mean(), right - right.mean()  # small sums keep the differences below exact
     moments = (np.ones(len(left)), left, right, left**2, right**2, left * right)
     per_image = np.stack([np.bincount(image, moment) for moment in moments], axis=1)
     n, a, b, aa, bb, ab = (counts @ per_image).T
+    spread = np.stack([aa - a * a / n, bb - b * b / n])
+    alive = (spread > _RANK_TOLERANCE * np.stack([aa, bb])).all(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        value: FloatArray = (ab - a * b / n) / np.sqrt((aa - a * a / n) * (bb - b * b / n))
-    return value
+        return np.where(alive, (ab - a * b / n) / np.sqrt(spread[0] * spread[1]), np.nan)
 
 
 def conditional_spearman(
@@ -247,4 +249,4 @@ def two_way_draws(x: ArrayLike, y: ArrayLike, images: ArrayLike, methods: ArrayL
 
 def _indicators(method: IntArray) -> FloatArray:
     """(k - 1, n) one row per method but the first, whose effect is the intercept."""
-    return (np.arange(1, int(method.max()) + 1)[:, None] == method).astype(np.float64)
+    return np.equal(np.arange(1, int(method.max()) + 1)[:, None], method).astype(np.float64)
