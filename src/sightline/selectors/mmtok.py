@@ -29,6 +29,7 @@ def coverage(
     n, texts = tokens.shape[0], text.shape[0]
     directions = unit(features)
     logits = torch.cat([unit(tokens) @ unit(text).T / text_temp, directions @ directions.T / visual_temp], dim=1)
+    logits.nan_to_num_(0.0)  # one broken vector must not make every softmax NaN
     weight = logits.new_full((texts + n,), alpha / n)
     weight[:texts] = 1.0 / max(texts, 1)
     return torch.softmax(logits, dim=0).mul_(weight)
@@ -108,8 +109,8 @@ class MMTok:
     Needs: projected tokens, input embeddings of the question, penultimate vision features.
     Parity: exact-index.
     Acts: deletes before the language model.
-    Degenerate inputs: zero-norm vectors have cosine 0; without question tokens only the image is covered; once nothing
-    is left to cover, the lowest unpicked indices follow.
+    Degenerate inputs: zero-norm and NaN vectors have cosine 0; without question tokens only the image is covered; once
+    nothing is left to cover, the lowest unpicked indices follow.
 
     Parameters
     ----------

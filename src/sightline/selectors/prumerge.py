@@ -150,7 +150,8 @@ class PruMergePlus(_PruMerge):
     Parity: official-algorithm. The published ladder step floor(floor(1 / ratio) / 3) aims at three ladder patches per
     attended centre but cannot hit a given K (and fails above ratio 1/3). Here K outputs are c = round((K - 1) / 4)
     attended centres, K - 1 - c ladder centres at every ((N - c) / (K - 1 - c))-th of the other patches in raster
-    order, starting with the first, and the extra token. At N = 576, ratio 1/16 this is the published 36 + 108 + 1.
+    order, starting with the first, and the extra token. At N = 576, ratio 1/16 this is 36 + 108 + 1, about what is
+    published.
     Acts: merges vision hidden states before the projector. The extra token has no anchor (-1).
     Degenerate inputs: as PruMerge.
 
