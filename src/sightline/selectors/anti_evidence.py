@@ -18,9 +18,10 @@ from sightline.types import Parity, QuerySpan, Selection, TokenView
 class AntiEvidence:
     """Keeps only tokens that do not overlap the boxes, as long as there are enough of them.
 
-    Paper: Anti-evidence, an oracle intervention. ``random`` padding (default) draws the K tokens uniformly from those without
-    overlap; ``raster`` takes the first of them in raster order, i.e. the top rows of the image, and those farthest from the
-    centre when nothing overlaps. When fewer than K are free of overlap, the least overlapping complete them.
+    Paper: Anti-evidence, an oracle intervention. ``random`` padding (default) draws the K tokens uniformly from
+    those without overlap; ``raster`` takes the first of them in raster order, i.e. the top rows of the image, and
+    those farthest from the centre when nothing overlaps. When fewer than K are free of overlap, the least
+    overlapping complete them.
     Parity: exact indices with the paper's artifact for ``raster``, which its published rows were made with.
     """
 

@@ -18,18 +18,20 @@ def from_artifact(
     evidence_boost: float = 0.1,
     embedding_relevance_weight: float = 0.85,
     embedding_query_topk: int = 2,
+    backbone: str = "",
 ) -> tuple[str, dict[str, Any]]:
     """The registered name and the arguments for one of the artifact's ``[target_]embed_X`` or bare ``X`` names.
 
     The keywords are the artifact's run settings under their own names and defaults. The prefix is the score source; a
-    bare name scores by box overlap.
+    bare name scores by box overlap. ``backbone`` matters to ``rise`` and ``coverage_greedy`` with a bare name alone.
     """
     prefix, score = next((prefix, score) for prefix, score in PREFIXES if name.startswith(prefix))
     rule = name.removeprefix(prefix)
     scored = {"score": score, "weight": embedding_relevance_weight, "top": embedding_query_topk}
     mixture = {**scored, "core": hybrid_core_ratio, "context": hybrid_context_ratio}
-    # The overlap score was computed without uniqueness, the embedding scores with all tiles as one raster.
-    neighbours = {"neighbours": "none" if score == "overlap" else "one_raster"}
+    # Beside the overlap score only Qwen had a uniqueness; beside embedding scores all tiles were taken for one raster.
+    beside_overlap = "evidence" if backbone.startswith("qwen") else "none"
+    neighbours = {"neighbours": beside_overlap if score == "overlap" else "one_raster"}
     table: dict[str, tuple[str, dict[str, Any]]] = {
         "random": ("random", {"seed": seed, "salt": name}),
         "grid": ("grid", {"cells": "truncated"}),

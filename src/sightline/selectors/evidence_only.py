@@ -20,9 +20,10 @@ Padding = Literal["random", "raster"]
 class EvidenceOnly:
     """Keeps the tokens that overlap the boxes, padded to the budget with tokens that do not.
 
-    Paper: Evidence only, an oracle intervention. More overlapping tokens than K: those with the largest summed overlap
-    fraction. Fewer: ``random`` padding (default) draws the others uniformly; ``raster`` takes the first in raster order, i.e.
-    the top rows of the image, and ranks by the centre prior when nothing overlaps. Published rows were made with ``raster``.
+    Paper: Evidence only, an oracle intervention. More overlapping tokens than K: those with the largest summed
+    overlap fraction. Fewer: ``random`` padding (default) draws the others uniformly; ``raster`` takes the first in
+    raster order, i.e. the top rows of the image, and ranks by the centre prior when nothing overlaps. Published
+    rows were made with ``raster``.
     Parity: exact indices with the paper's artifact for ``raster``.
     """
 

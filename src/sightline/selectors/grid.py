@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sightline.selectors import SELECTORS
 from sightline.selectors.scored import on_cpu
-from sightline.selectors.scores import centres, order
+from sightline.selectors.scores import centres, order, without
 from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 GridCells = Literal["covering", "truncated"]
@@ -31,10 +31,7 @@ def _truncated(cells: Tensor, k: int) -> Tensor:
     picks = _first_of_each(row * side + column, across * across + down * down)
     square = (row * side + column)[picks]
     picks = picks[square < k]
-    free = torch.ones(cells.shape[0], dtype=torch.bool)
-    free[picks] = False
-    raster = order(y, x)
-    return torch.cat([picks, raster[free[raster]][: k - picks.shape[0]]])
+    return torch.cat([picks, without(order(y, x), picks)[: k - picks.shape[0]]])
 
 
 def _first_of_each(group: Tensor, distance: Tensor) -> Tensor:
@@ -83,9 +80,10 @@ class Grid:
     """Keeps tokens spread evenly over the image, whatever it shows.
 
     Paper: Grid. ``covering`` (default): K rectangles tile the image, s = ceil(sqrt K) rows of which row r holds
-    floor((r + 1) K / s) - floor(r K / s); each keeps the token nearest to its centre, first among its own, then, if it has
-    none, among all that are free. ``truncated``: the first K squares of an s x s raster, so the bottom of the image is not
-    covered when K < s^2, and missing tokens are taken from the top-left. Published rows were made with ``truncated``.
+    floor((r + 1) K / s) - floor(r K / s); each keeps the token nearest to its centre, first among its own, then, if
+    it has none, among all that are free. ``truncated``: the first K squares of an s x s raster, so the bottom of
+    the image is not covered when K < s^2, and missing tokens are taken from the top-left. Published rows were made
+    with ``truncated``.
     Parity: exact indices with the paper's artifact for ``truncated``.
     """
 

@@ -16,8 +16,9 @@ from sightline.types import TokenView
 class Protected(Scored):
     """Reserves part of the budget for tokens that overlap the boxes, then keeps the most relevant.
 
-    Paper: Protected. At most round(reserve * K) tokens (at least one) are taken from the boxes in turn, each box offering
-    its tokens by overlap fraction, then score; the rest of the budget goes by score. Without boxes this is Target.
+    Paper: Protected. At most round(reserve * K) tokens (at least one) are taken from the boxes in turn, each box
+    offering its tokens by overlap fraction, then score; the rest of the budget goes by score. Without boxes this is
+    Target.
     Parity: exact indices with the paper's artifact.
     """
 

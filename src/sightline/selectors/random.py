@@ -15,8 +15,8 @@ from sightline.types import Parity, QuerySpan, Selection, TokenView
 class Random:
     """Keeps tokens drawn uniformly: the control that every method has to beat.
 
-    Paper: Random. K of N without replacement by a Mersenne Twister seeded from (seed, probe, view, budget, salt); the two
-    probes of one image get different masks.
+    Paper: Random. K of N without replacement by a Mersenne Twister seeded from (seed, probe, view, budget, salt);
+    the two probes of one image get different masks.
     Parity: exact indices with the paper's artifact.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sightline.selectors.scores import centres, order, overlap_fraction, rank
+from sightline.selectors.scores import centres, order, overlap_fraction, rank, without
 
 
 def share(fraction: float, k: int, least: int = 0) -> int:
@@ -15,10 +15,7 @@ def share(fraction: float, k: int, least: int = 0) -> int:
 
 def fill(reserved: Tensor, scores: Tensor, k: int) -> Tensor:
     """(k,) the reserved indices, completed by the highest scores among the others."""
-    free = torch.ones(scores.shape[0], dtype=torch.bool)
-    free[reserved] = False
-    ranked = rank(scores)
-    return torch.cat([reserved, ranked[free[ranked]][: k - reserved.shape[0]]])
+    return torch.cat([reserved, without(rank(scores), reserved)[: k - reserved.shape[0]]])
 
 
 def box_overlaps(cells: Tensor, boxes: Tensor, scores: Tensor, limit: int) -> Tensor:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from sightline.selectors import SELECTORS
+from sightline.selectors.neighbourhood import Neighbours, local_uniqueness
 from sightline.selectors.scored import Scored
 from sightline.selectors.scores import centres, rank
-from sightline.selectors.neighbourhood import Neighbours, local_uniqueness
 from sightline.selectors.spreading import nearest
 from sightline.types import TokenView
 
@@ -19,8 +19,8 @@ from sightline.types import TokenView
 class Rise(Scored):
     """Keeps relevant and locally unique tokens, then those that are also far from what is kept.
 
-    base = a + 0.6 u with u the uniqueness of a token among its neighbours. Among the 3K best by base, the first round(0.7 K)
-    are taken; then greedily the largest base + 0.4 d, d the distance to the nearest kept centre.
+    base = a + 0.6 u with u the uniqueness of a token among its neighbours. Among the 3K best by base, the first
+    round(0.7 K) are taken; then greedily the largest base + 0.4 d, d the distance to the nearest kept centre.
     Parity: exact indices with the paper's artifact, given its ``neighbours``.
     """
 

@@ -33,6 +33,13 @@ def top(scores: Tensor, k: int) -> Tensor:
     return rank(scores)[..., :k].sort(dim=-1).values
 
 
+def without(ranked: Tensor, taken: Tensor) -> Tensor:
+    """The order ``ranked`` (a permutation of 0..N-1) with the taken indices left out."""
+    free = torch.ones_like(ranked, dtype=torch.bool)
+    free[taken] = False
+    return ranked[free[ranked]]
+
+
 def minmax(x: Tensor, tolerance: float) -> Tensor:
     """(x - min) / (max - min) over the last dimension; 0 where the range is not larger than ``tolerance``."""
     low, high = x.amin(dim=-1, keepdim=True), x.amax(dim=-1, keepdim=True)

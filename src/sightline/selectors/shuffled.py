@@ -18,8 +18,8 @@ from sightline.types import TokenView
 class Shuffled(Scored):
     """Keeps what Target would keep if its scores were dealt to the wrong tokens.
 
-    Paper: Shuffled. The scores are permuted by the seeded generator before the top K are taken: same score distribution,
-    no relation to the place.
+    Paper: Shuffled. The scores are permuted by the seeded generator before the top K are taken: same score
+    distribution, no relation to the place.
     Parity: exact indices with the paper's artifact.
     """
 

@@ -18,8 +18,9 @@ from sightline.types import TokenView
 class SoftEvidence(Scored):
     """Adds a small bonus to tokens in the boxes before keeping the most relevant.
 
-    Paper: Soft evidence. The K largest minmax(a_i) + beta h_i, h_i the larger of the cell's greatest overlap fraction with a
-    box and 1 if its centre lies in one (borders included). Without boxes, or with beta = 0, this is Target.
+    Paper: Soft evidence. The K largest minmax(a_i) + beta h_i, h_i the larger of the cell's greatest overlap
+    fraction with a box and 1 if its centre lies in one (borders included). Without boxes, or with beta = 0, this is
+    Target.
     Parity: exact indices with the paper's artifact (whose default is beta = 0.10; the paper uses 0.05).
     """
 

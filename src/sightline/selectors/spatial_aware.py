@@ -10,7 +10,7 @@ from sightline.selectors import SELECTORS
 from sightline.selectors.grid import GridCells, grid
 from sightline.selectors.reservation import box_centres, box_overlaps, share
 from sightline.selectors.scored import Scored
-from sightline.selectors.spreading import corridor, farthest, free_mask, ring
+from sightline.selectors.spreading import corridor, farthest, ring
 from sightline.types import TokenView
 
 
@@ -19,8 +19,8 @@ from sightline.types import TokenView
 class SpatialAware(Scored):
     """Keeps tokens at the boxes, then between them, then spread over the rest of the image.
 
-    Paper: Spatial-aware. First the centre token of each box and further overlapping tokens up to
-    max(#boxes, round(core * K)); then round(context * K) tokens of the corridor between the first two boxes, or around the
+    Paper: Spatial-aware. First the centre token of each box and further overlapping tokens up to max(#boxes,
+    round(core * K)); then round(context * K) tokens of the corridor between the first two boxes, or around the
     sources when there is no pair; then farthest points. Without boxes this is Grid.
     Parity: exact indices with the paper's artifact, given ``cells="truncated"`` for probes without boxes.
     """
@@ -37,7 +37,7 @@ class SpatialAware(Scored):
         limit = max(min(k, view.boxes.shape[0]), share(self.core, k))
         chosen = box_centres(view.cells, view.boxes, scores, limit)
         overlapping = box_overlaps(view.cells, view.boxes, scores, limit)
-        overlapping = overlapping[free_mask(scores.shape[0], chosen)[overlapping]]
+        overlapping = overlapping[~torch.isin(overlapping, chosen)]
         chosen = torch.cat([chosen, overlapping[: limit - chosen.shape[0]]])
         wanted = min(k - chosen.shape[0], share(self.context, k))
         between = corridor(scores, view.cells, view.boxes, chosen, wanted)

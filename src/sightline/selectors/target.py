@@ -16,8 +16,9 @@ from sightline.types import TokenView
 class Target(Scored):
     """Keeps the tokens most relevant to the queried string.
 
-    Paper: Target. The K largest a_i = w minmax(r_i) + (1 - w) minmax(|z_i|), r_i the mean of the two largest cosines between
-    token i and the input embeddings of the target span; ties to the lower index. O(N T D + N log N).
+    Paper: Target. The K largest a_i = w minmax(r_i) + (1 - w) minmax(|z_i|), r_i the mean of the two largest
+    cosines between token i and the input embeddings of the target span; ties to the lower index. O(N T D + N log
+    N).
     Parity: exact indices with the paper's artifact.
     """
 
