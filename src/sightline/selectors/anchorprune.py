@@ -12,7 +12,7 @@ from torch import Tensor
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.cdpruner import text_dissimilarity
-from sightline.selectors.greedy import at_least_float32, farthest_greedy, gram, stack, unit
+from sightline.selectors.greedy import at_least_float32, cosine, cosines, farthest_greedy, stack
 from sightline.selectors.scores import rank
 from sightline.types import Parity, QuerySpan, Selection, TokenView
 
@@ -28,10 +28,10 @@ def anchor_prefix(
     k_min = min(max(1, k_min), k)
     k_max = min(max(k_min, int(max_ratio * k)), k)
     ranked = rank(relevance)[:, :k_max]
-    directions = unit(features.gather(1, ranked.unsqueeze(2).expand(-1, -1, features.shape[2])))
-    reference, walked = directions[:, :k_min], directions[:, k_min:]
+    leading = features.gather(1, ranked.unsqueeze(2).expand(-1, -1, features.shape[2]))
+    reference, walked = leading[:, :k_min], leading[:, k_min:]
     # One product per image: a batched product may round differently for another batch size.
-    nearest = torch.stack([(w @ r.T).amax(dim=1) for w, r in zip(walked, reference, strict=True)])
+    nearest = torch.stack([cosine(w, r).amax(dim=1) for w, r in zip(walked, reference, strict=True)])
     novel = (1.0 - nearest > tau).cumsum(dim=1)
     # Positions walked before the one that exhausts the patience, plus that one, if there is one.
     length = k_min + (novel < patience).sum(dim=1) + 1
@@ -56,7 +56,7 @@ def anchorprune_order(
     """
     ranked, length = anchor_prefix(relevance, features, k, k_min, max_ratio, tau, patience)
     weight = at_least_float32(importance).clamp_min(0.0)
-    return farthest_greedy(gram(unit(expansion)), weight, ranked, length, ceiling=1.0, k=k), length
+    return farthest_greedy(cosines(expansion), weight, ranked, length, ceiling=1.0, k=k), length
 
 
 @dataclass(frozen=True)
@@ -170,5 +170,5 @@ class AnchorPruneQwen(_AnchorPrune):
         """(N,) best or mean cosine to the question tokens."""
         if view.query.shape[0] == 0:
             return at_least_float32(view.tokens).new_zeros(view.tokens.shape[0])
-        cosines = unit(view.tokens) @ unit(view.query).T
-        return cosines.amax(dim=1) if self.aggregate == "max" else cosines.mean(dim=1)
+        alike = cosine(view.tokens, view.query)
+        return alike.amax(dim=1) if self.aggregate == "max" else alike.mean(dim=1)

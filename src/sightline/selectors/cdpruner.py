@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from sightline.selectors import SELECTORS
-from sightline.selectors.greedy import gram, residual_greedy, stack, unit
+from sightline.selectors.greedy import cosine, cosines, residual_greedy, stack
 from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 
@@ -18,7 +19,7 @@ def text_dissimilarity(patches: Tensor, texts: Tensor) -> Tensor:
 
     The sign is the published one: in CLIP's joint space the patches least like the text carry what it asks for.
     """
-    return -(unit(patches) @ unit(texts).mT).mean(dim=-1)
+    return -cosine(patches, texts).mean(dim=-1)
 
 
 def conditional_relevance(dissimilarity: Tensor, across_batch: bool = False) -> Tensor:
@@ -34,9 +35,9 @@ def conditional_relevance(dissimilarity: Tensor, across_batch: bool = False) -> 
 
 def cdpruner_order(tokens: Tensor, relevance: Tensor, k: int) -> Tensor:
     """tokens (B, N, D), relevance (B, N) -> (B, k) in pick order: greedy MAP inference of the kernel r_i cos_ij r_j."""
-    relevance = relevance.double()
-    products = gram(unit(tokens)).double() * relevance.unsqueeze(1) * relevance.unsqueeze(2)
-    return residual_greedy(products, products.diagonal(dim1=1, dim2=2), lambda residual: residual, k)
+    kernel = cosines(tokens).mul_(relevance.unsqueeze(1)).mul_(relevance.unsqueeze(2))
+    volume = kernel.diagonal(dim1=1, dim2=2)
+    return residual_greedy(kernel, volume, bias=torch.zeros_like(volume), gain=lambda residual: residual, k=k)
 
 
 @SELECTORS.register("cdpruner")

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
-from sightline.selectors.greedy import at_least_float32, gram, residual_greedy, stack, unit
+from sightline.selectors.greedy import at_least_float32, cosine, cosines, residual_greedy, stack
 from sightline.selectors.scores import minmax
 from sightline.types import Parity, QuerySpan, Selection, TokenView
 
@@ -22,15 +23,16 @@ def coin_order(tokens: Tensor, text: Tensor, k: int, alpha: float, beta: float) 
     alpha * rho_i + (1 - alpha) * I_i, where rho_i is the length of z_i/|z_i| outside the span of the picks.
     """
     norms = at_least_float32(tokens).norm(dim=-1)
-    directions = unit(tokens)
-    alignment = (directions * unit(text).unsqueeze(1)).sum(dim=-1)
+    alignment = torch.stack([cosine(image, words[None])[:, 0] for image, words in zip(tokens, text, strict=True)])
     informative = (beta * minmax(norms, 0.0) + (1.0 - beta) * minmax(alignment, 0.0)).double()
-
-    def score(residual: Tensor) -> Tensor:
-        return (1.0 - alpha) * informative + alpha * residual.clamp_min(0.0).sqrt()
-
-    start = informative.new_ones(informative.shape)
-    return residual_greedy(gram(directions), start, score, k, first=informative.argmax(dim=-1))
+    return residual_greedy(
+        cosines(tokens),
+        start=torch.ones_like(informative),
+        bias=(1.0 - alpha) * informative,
+        gain=lambda residual: residual.clamp(min=0.0).sqrt_().mul_(alpha),
+        k=k,
+        first=informative.argmax(dim=1),
+    )
 
 
 @SELECTORS.register("coin")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.selectors import SELECTORS
-from sightline.selectors.greedy import farthest_greedy, gram, stack, unit
+from sightline.selectors.greedy import cosines, farthest_greedy, stack
 from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 
@@ -19,9 +19,9 @@ def divprune_order(tokens: Tensor, k: int) -> Tensor:
 
     The first pick is the token whose nearest neighbour is farthest; each later one is farthest from its nearest pick.
     """
-    similarity = gram(unit(tokens))
+    similarity = cosines(tokens)
     similarity.diagonal(dim1=1, dim2=2).fill_(-torch.inf)  # a token is not its own neighbour
-    first = (1.0 - similarity.amax(dim=1)).argmax(dim=1, keepdim=True)
+    first = (1.0 - similarity.amax(dim=2)).argmax(dim=1, keepdim=True)
     uniform = similarity.new_ones(similarity.shape[:2])
     return farthest_greedy(similarity, uniform, first, torch.ones_like(first[:, 0]), ceiling=2.0, k=k)
 

@@ -17,6 +17,8 @@ from sightline.selectors.scores import NORM_FLOOR
 TAKEN = float("-inf")
 DEPENDENT = 1e-8
 """A squared residual below this fraction of its start is rounding noise of float32 products: it spans nothing new."""
+STRIPS = 6
+"""Horizontal strips that a symmetric product is computed in."""
 REFRESHED = 32
 """Out-of-date gains that the lazy coverage loop renews at once; changes its speed, never its picks."""
 
@@ -39,19 +41,50 @@ def unit(features: Tensor) -> Tensor:
 
 
 def gram(features: Tensor) -> Tensor:
-    """Inner products (B, N, D) -> (B, N, N), image by image: a batched product may round differently for another B."""
-    return torch.stack([image @ image.T for image in features])
+    """Inner products (B, N, D) -> (B, N, N), symmetric to the last bit.
+
+    Image by image, because a batched product may round differently for another B. On a CPU in strips of the upper
+    triangle, which costs little more than half of the whole product.
+    """
+    images, n, _ = features.shape
+    products = features.new_empty(images, n, n)
+    strip = -(-n // STRIPS) if features.device.type == "cpu" else n
+    for image, product in zip(features, products, strict=True):
+        for start in range(0, n, strip):
+            behind = start + strip
+            torch.mm(image[start:behind], image[start:].T, out=product[start:behind, start:])
+            square = product[start:behind, start:behind]
+            square.copy_(square.triu() + square.triu(1).T)
+            product[behind:, start:behind] = product[start:behind, behind:].T
+    return products
+
+
+def cosine(left: Tensor, right: Tensor) -> Tensor:
+    """(..., N, D), (..., M, D) -> (..., N, M) in float32 or better; 0 with vectors shorter than the norm floor.
+
+    Divides the products, not the vectors, by the lengths: products of small integers are exact, so real ties stay.
+    """
+    left, right = at_least_float32(left), at_least_float32(right)
+    rows, columns = (side.norm(dim=-1).clamp_min(NORM_FLOOR) for side in (left, right))
+    return (left @ right.mT).div_(rows.unsqueeze(-1)).div_(columns.unsqueeze(-2))
+
+
+def cosines(features: Tensor) -> Tensor:
+    """(B, N, D) -> (B, N, N), each token with each other one of its image; see ``cosine`` and ``gram``."""
+    products = gram(at_least_float32(features))
+    lengths = products.diagonal(dim1=1, dim2=2).sqrt().clamp_min(NORM_FLOOR)
+    return products.div_(lengths.unsqueeze(1) * lengths.unsqueeze(2))
 
 
 def residual_greedy(
-    products: Tensor, start: Tensor, score: Callable[[Tensor], Tensor], k: int, first: Tensor | None = None
+    products: Tensor, start: Tensor, bias: Tensor, gain: Callable[[Tensor], Tensor], k: int, first: Tensor | None = None
 ) -> Tensor:
     """Picks by what the picks so far do not span yet: a pivoted Cholesky factorisation, (B, k) in pick order.
 
     products (B, N, N) are inner products of the tokens, start (B, N) their squared residuals r before any pick,
-    first (B,) an optional forced pick. With pick j at step t:
+    bias (B, N) a score that does not change, first (B,) an optional forced pick. With pick j at step t:
 
-        e_i = (G_ij - sum_{s<t} e_is e_js) / sqrt(r_j),    r_i <- r_i - e_i^2,    next pick = argmax score(r).
+        e_i = (G_ij - sum_{s<t} e_is e_js) / sqrt(r_j),    r_i <- r_i - e_i^2,    next pick = argmax gain(r) + bias.
 
     This is Gram-Schmidt expressed in inner products: O(tN) instead of O(ND) a step. It runs in float64, where the order
     of summation cannot change a pick. A pick whose own residual is rounding noise changes nobody's residual.
@@ -61,16 +94,16 @@ def residual_greedy(
     first_row = torch.arange(images, device=rows.device) * n
     residual = start.double().clone()
     noise = residual.clamp_min(0.0) * DEPENDENT
-    taken = torch.zeros_like(residual)
+    handicap = bias.double().clone()
     factor = residual.new_zeros(images, k, n)
     picks = torch.empty(images, k, dtype=torch.int64, device=rows.device)
     for step in range(k):
         if step == 0 and first is not None:
             pick = first.unsqueeze(1)
         else:
-            pick = (score(residual) + taken).argmax(dim=1, keepdim=True)
+            pick = (gain(residual) + handicap).argmax(dim=1, keepdim=True)
         picks[:, step : step + 1] = pick
-        taken.scatter_(1, pick, TAKEN)
+        handicap.scatter_(1, pick, TAKEN)
         row = rows.index_select(0, pick.squeeze(1) + first_row).double()
         past = factor[:, :step]
         own = past.gather(2, pick.unsqueeze(2).expand(images, step, 1))
@@ -109,7 +142,7 @@ def farthest_greedy(
     return picks
 
 
-def coverage_greedy(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor:
+def cover_greedy(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor:
     """Greedy maximum coverage: covers (B, N, I), how much token j covers item i -> (B, k) in pick order.
 
     From coverage c = 0:  gain_j = sum_i max(0, covers_ji - c_i),  pick = argmax_j weight_j * gain_j + bias_j,
@@ -129,11 +162,11 @@ def _cover_fully(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor
     covered = covers.new_zeros(images, items)
     excess = torch.empty_like(covers)
     # Summed in float64, where the order of summation (which depends on the batch) cannot change a pick.
-    handicap = bias.double()
+    weight, handicap = weight.double(), bias.double()
     picks = torch.empty(images, k, dtype=torch.int64, device=rows.device)
     for step in range(k):
         gain = torch.sub(covers, covered.unsqueeze(1), out=excess).clamp_(min=0.0).sum(dim=2, dtype=torch.float64)
-        pick = torch.addcmul(handicap, gain, weight.double()).argmax(dim=1)
+        pick = torch.addcmul(handicap, gain, weight).argmax(dim=1)
         picks[:, step] = pick
         handicap.scatter_(1, pick.unsqueeze(1), TAKEN)
         torch.maximum(covered, rows.index_select(0, pick + first_row), out=covered)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
-from sightline.selectors.greedy import at_least_float32, coverage_greedy, gram, stack, unit
+from sightline.selectors.greedy import at_least_float32, cosines, cover_greedy, stack
 from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 Combined = Literal["multi", "add"]
@@ -22,10 +22,10 @@ def scope_order(features: Tensor, saliency: Tensor, k: int, combined: Combined =
 
     Greedy coverage of the tokens by their cosines; a gain counts times the saliency (``multi``) or plus it (``add``).
     """
-    similarity = gram(unit(features))
+    similarity = cosines(features)
     if combined == "multi":
-        return coverage_greedy(similarity, weight=saliency, bias=torch.zeros_like(saliency), k=k)
-    return coverage_greedy(similarity, weight=torch.ones_like(saliency), bias=saliency, k=k)
+        return cover_greedy(similarity, weight=saliency, bias=torch.zeros_like(saliency), k=k)
+    return cover_greedy(similarity, weight=torch.ones_like(saliency), bias=saliency, k=k)
 
 
 @SELECTORS.register("scope")

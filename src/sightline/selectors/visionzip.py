@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
-from sightline.selectors.greedy import at_least_float32, stack, unit
+from sightline.selectors.greedy import at_least_float32, cosine, stack
 from sightline.selectors.scores import minmax, rank
 from sightline.types import Parity, QuerySpan, Selection, TokenView
 
@@ -46,10 +46,8 @@ def merge_plan(
     weights = torch.zeros(images, dominant + contextual, n, device=salience.device)
     if contextual:
         # float64: the order of summation, which depends on the batch, cannot change an assignment.
-        directions = unit(metric.double())
-        columns = directions.shape[2]
-        resting = directions.gather(1, rest.unsqueeze(2).expand(-1, -1, columns))
-        slot = (resting @ resting[:, : step * contextual : step].mT).argmax(dim=2)
+        keys = metric.double().gather(1, rest.unsqueeze(2).expand(-1, -1, metric.shape[2]))
+        slot = cosine(keys, keys[:, : step * contextual : step]).argmax(dim=2)
         position = torch.arange(rest.shape[1], device=rest.device)
         joins = (position % step != 0) | (position >= step * contextual)
         joined = weights.new_zeros(images, contextual).scatter_add_(1, slot, joins.to(weights).expand_as(slot))
@@ -123,8 +121,8 @@ class VisionZip:
 class VisionZipQwen:
     """Keeps the tokens that receive most attention; merges all others into evenly spread ones with similar keys.
 
-    Reference: Yang et al., "VisionZip: Longer is Better but Not Necessary in Vision Language Models" (CVPR 2025), as the
-    spatial-provenance audit adapts it to Qwen3-VL, which has no class token.
+    Reference: Yang et al., "VisionZip: Longer is Better but Not Necessary in Vision Language Models" (CVPR 2025), as
+    the spatial-provenance audit adapts it to Qwen3-VL, which has no class token.
     Needs: attention received and keys of the last vision block.
     Parity: exact-index.
     Acts: merges projected tokens, and every DeepStack level by the same plan. From K = 3 on all N tokens are in some
