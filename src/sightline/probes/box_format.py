@@ -34,10 +34,13 @@ def four_numbers(values: Any) -> tuple[float, float, float, float] | None:
     """The first four entries as finite floats, or None where that is not what they are."""
     if not isinstance(values, Sequence) or isinstance(values, str) or len(values) < 4:
         return None
-    numbers = values[:4]
-    if any(isinstance(v, bool) or not isinstance(v, int | float) or not math.isfinite(v) for v in numbers):
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values[:4]):
         return None
-    return (float(numbers[0]), float(numbers[1]), float(numbers[2]), float(numbers[3]))
+    try:
+        a, b, c, d = (float(value) for value in values[:4])
+    except OverflowError:  # an integer beyond every float
+        return None
+    return (a, b, c, d) if all(math.isfinite(value) for value in (a, b, c, d)) else None
 
 
 def corners(values: tuple[float, float, float, float], order: Order) -> Box:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Container, Iterator
 from typing import Literal
 
 from sightline.errors import SightlineError
@@ -23,7 +23,7 @@ SHORTEST_SHORTENED = 4
 """Words with fewer characters are never shortened."""
 
 
-def decoy_candidates(text: str, taken: Collection[str], version: Version = "confirmation-v2") -> list[str]:
+def decoy_candidates(text: str, taken: Container[str], version: Version = "confirmation-v2") -> list[str]:
     """All decoys of ``text`` whose casefold is not in ``taken`` (the casefolded words of the image), without repeats.
 
     Substitutions come first, position by position (look-alikes in table order, then the next character of the

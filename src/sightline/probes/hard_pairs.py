@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, get_args
 
 from sightline.errors import SightlineError
 from sightline.probes.decoys import Version, decoy_candidates
+from sightline.probes.presence import Presence
 from sightline.probes.regions import ImageRegions
 from sightline.types import Box, Probe
 
@@ -39,6 +39,8 @@ class HardPairRules:
     unique: bool = True
     """Whether the word must occur exactly once in its image."""
     negatives: bool = True
+    lines: bool = False
+    """Whether texts are lines: then a word is present, and a decoy ruled out, also as part of a longer text."""
 
     def __post_init__(self) -> None:
         if self.version not in get_args(Version):
@@ -101,7 +103,9 @@ def build_hard_pairs(
         if record.image_id in excluded:
             skipped += 1
             continue
-        candidates = _candidates(record, rules)
+        words = [(normalise_word(word.text), word.box) for word in record.words]
+        present = Presence((text for text, _ in words), lines=rules.lines)
+        candidates = _candidates(words, present, rules)
         if not candidates:
             without_candidate += 1
             continue
@@ -110,9 +114,8 @@ def build_hard_pairs(
         rank = 1 + candidates.index(chosen)
         probes.append(_probe(record, chosen, rank, chosen.text, positive=True))
         if rules.negatives:
-            taken = {normalise_word(text).casefold() for text in record.texts} - {""}
             try:
-                decoys = decoy_candidates(chosen.text, taken, rules.version)
+                decoys = decoy_candidates(chosen.text, present, rules.version)
             except SightlineError as problem:
                 raise SightlineError(f"image {record.image_id!r}: {problem}") from None
             if decoys:
@@ -122,10 +125,8 @@ def build_hard_pairs(
     return HardPairs(tuple(probes), skipped, without_candidate, without_decoy)
 
 
-def _candidates(record: ImageRegions, rules: HardPairRules) -> list[_Candidate]:
+def _candidates(words: Sequence[tuple[str, Box]], present: Presence, rules: HardPairRules) -> list[_Candidate]:
     """Words that may be asked for, smallest box first; equal areas stay in annotation order."""
-    words = [(normalise_word(word.text), word.box) for word in record.words]
-    occurrences = Counter(text.casefold() for text, _ in words if text)
     found = []
     for text, (x1, y1, x2, y2) in words:
         if not (0.0 <= x1 < x2 <= 1.0 and 0.0 <= y1 < y2 <= 1.0):
@@ -135,7 +136,7 @@ def _candidates(record: ImageRegions, rules: HardPairRules) -> list[_Candidate]:
         symbols = sum(not char.isalnum() for char in text)
         if symbols == len(text) or symbols / len(text) > rules.max_symbol_share:
             continue
-        if rules.unique and occurrences[text.casefold()] != 1:
+        if rules.unique and present.count(text.casefold()) != 1:
             continue
         area = (x2 - x1) * (y2 - y1)
         if rules.min_area <= area <= rules.max_area:

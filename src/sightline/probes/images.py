@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from PIL import Image, ImageDraw
 
 from sightline.errors import SightlineError
 from sightline.probes.image_name import check_image_name, resolve_image
+from sightline.probes.json_lines import file_digest
 from sightline.probes.regions import ImageRegions
 from sightline.types import Box
 
@@ -17,6 +17,7 @@ __all__ = [
     "check_image_name",
     "check_image_sizes",
     "image_digest",
+    "image_digests",
     "image_size",
     "occlude_boxes",
     "open_image",
@@ -26,7 +27,7 @@ __all__ = [
 
 MAX_PIXELS = 100_000_000
 GRAY = (127, 127, 127)
-_FORMATS = ("BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Raster formats only: some of the others hand the file to external programs."""
 
 
@@ -59,12 +60,20 @@ def image_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> tuple[int, 
 
 
 def image_digest(path: str | Path) -> str:
-    """``sha256:`` of the file's bytes."""
-    try:
-        with open(path, "rb") as stream:
-            return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
-    except OSError as problem:
-        raise SightlineError(f"image {path} cannot be read: {problem.strerror or problem}") from None
+    """``sha256:`` of the file's bytes, not of its pixels."""
+    return file_digest(path)
+
+
+def image_digests(
+    root: str | Path, names: Iterable[str], *, progress: Callable[[Iterable[str]], Iterable[str]] = iter
+) -> dict[str, str]:
+    """Digest per image name. Headers are read on the way, so that a missing or damaged file is found here."""
+    digests = {}
+    for name in progress(names):
+        path = resolve_image(root, name)
+        image_size(path)
+        digests[name] = image_digest(path)
+    return digests
 
 
 def pixel_box(box: Box, width: int, height: int) -> tuple[int, int, int, int]:

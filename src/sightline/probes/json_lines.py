@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -44,17 +45,29 @@ def read_objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as problem:
+            except (ValueError, RecursionError) as problem:
                 raise SightlineError(f"{path} line {number}: not JSON: {problem}") from None
             if not isinstance(row, dict):
                 raise SightlineError(f"{path} line {number}: expected a JSON object, found {type(row).__name__}")
             yield number, row
 
 
+def file_digest(path: str | Path) -> str:
+    """``sha256:`` of the file's bytes."""
+    try:
+        with open(path, "rb") as stream:
+            return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    except OSError as problem:
+        raise SightlineError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Replaces ``path`` in one step: temporary file beside it, flush, fsync, rename. ``.gz`` is compressed."""
     path = Path(path)
-    data = text.encode("utf-8")
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise SightlineError(f"{path}: cannot be written: a text holds half of a surrogate pair") from None
     if path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
     try:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from sightline.errors import SightlineError
+from sightline.probes.box_format import four_numbers
 from sightline.probes.image_name import check_image_name, strip_image_prefix
+from sightline.probes.regions import is_storable
 from sightline.types import Box, Probe
 
 OWN_KEYS = (
@@ -66,9 +68,6 @@ def probe_from_own(row: Mapping[str, Any]) -> Probe:
     unknown = sorted(set(row) - set(OWN_KEYS))
     if unknown:
         raise SightlineError(f"unknown key {unknown[0]!r}; put what Sightline does not know under 'extra'")
-    extra = row.get("extra", {})
-    if not isinstance(extra, dict):
-        raise SightlineError("'extra' must be an object")
     return Probe(
         id=_text(row, "id"),
         image=check_image_name(row.get("image")),
@@ -82,7 +81,7 @@ def probe_from_own(row: Mapping[str, Any]) -> Probe:
         kind=_text(row, "kind", empty=True),
         view=_text(row, "view") if "view" in row else "orig",
         occlude=_boxes(row, "occlude") if "occlude" in row else (),
-        extra=extra,
+        extra=_extra(row.get("extra", {})),
     )
 
 
@@ -151,7 +150,8 @@ def probe_from_artifact(row: Mapping[str, Any], image_prefix: str | None = None)
     )
     # Keep only what cannot be derived again, so that both layouts of one set have the same content and digest.
     derived = artifact_row(probe)
-    return replace(probe, extra={k: value for k, value in extra.items() if k not in derived or derived[k] != value})
+    kept = {key: value for key, value in extra.items() if key not in derived or derived[key] != value}
+    return replace(probe, extra=_extra(kept))
 
 
 def _occluded(row: Mapping[str, Any], evidence: tuple[Box, ...]) -> tuple[Box, ...]:
@@ -181,15 +181,23 @@ def _text(row: Mapping[str, Any], key: str, *, empty: bool = False) -> str:
         raise SightlineError(
             f"{key} is {'missing' if value is None else repr(value)}, expected {'text' if empty else 'non-empty text'}"
         )
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise SightlineError(f"{key} {value!r} holds half of a surrogate pair, which no text file can store") from None
+    if not is_storable(value):
+        raise SightlineError(f"{key} {value!r} holds half of a surrogate pair, which no text file can store")
     return value
 
 
 def _image(value: object, prefix: str | None) -> str:
     return check_image_name(strip_image_prefix(value, prefix) if prefix and isinstance(value, str) else value)
+
+
+def _extra(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise SightlineError("'extra' must be an object")
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except ValueError:
+        raise SightlineError("'extra' holds a number or text that JSON in UTF-8 cannot store") from None
+    return value
 
 
 def _boxes(row: Mapping[str, Any], key: str) -> tuple[Box, ...]:
@@ -200,14 +208,10 @@ def _boxes(row: Mapping[str, Any], key: str) -> tuple[Box, ...]:
 
 
 def _box(value: Any, where: str) -> Box:
-    numeric = (
-        isinstance(value, Sequence)
-        and len(value) == 4
-        and all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in value)
-    )
-    if not numeric:
+    numbers = four_numbers(value)
+    if numbers is None or len(value) != 4:
         raise SightlineError(f"{where} {value!r} is not a box of four finite numbers")
-    x1, y1, x2, y2 = (float(v) for v in value)
+    x1, y1, x2, y2 = numbers
     if not (0.0 <= x1 < x2 <= 1.0 and 0.0 <= y1 < y2 <= 1.0):
         raise SightlineError(f"{where} {list(value)} is not x1 < x2, y1 < y2 within the image (fractions from 0 to 1)")
     return (x1, y1, x2, y2)

@@ -20,6 +20,7 @@ from sightline.probes.lexical import (
     nfkc_casefold_alnum,
     shape,
 )
+from sightline.probes.presence import standing_alone
 from sightline.probes.regions import ImageRegions
 from sightline.types import Probe
 
@@ -41,6 +42,8 @@ class LexicalFinding:
     collisions: tuple[str, ...]
     """Normalisers under which the decoy equals a word of its own image."""
     colliding_words: tuple[str, ...]
+    within: tuple[str, ...]
+    """Longer texts of its image in which the decoy stands as a word (line-level annotation hides words that way)."""
     same_as_source: tuple[str, ...]
     """Normalisers under which the decoy equals its source."""
     other_images_casefold: int
@@ -58,6 +61,7 @@ class LexicalFinding:
         """Why a person should look at this probe; empty for most."""
         found = {
             "same_image_collision": bool(self.collisions),
+            "within_longer_text": bool(self.within),
             "source_target_same": bool(self.same_as_source),
             "edit_distance_gt2": self.distance > 2,
             "target_alnum_empty": not nfkc_casefold_alnum(self.probe.target_text),
@@ -125,6 +129,8 @@ def _finding(
             colliding.update(dict.fromkeys(matches))
         if normalise(probe.source_text) == wanted:
             same.append(name)
+    alone = standing_alone(probe.target_text.casefold())
+    within = [word for word in image_words if word not in colliding and alone.search(word.casefold())]
     own = {probe.image_id}
     return LexicalFinding(
         probe=probe,
@@ -135,6 +141,7 @@ def _finding(
         shape=shape(probe.target_text),
         collisions=tuple(collisions),
         colliding_words=tuple(colliding),
+        within=tuple(dict.fromkeys(within)),
         same_as_source=tuple(same),
         other_images_casefold=len(casefold.get(target, set()) - own),
         other_images_alnum=len(alnum.get(nfkc_casefold_alnum(probe.target_text), set()) - own),
@@ -256,6 +263,26 @@ def summary_rows(audit: LexicalAudit) -> list[Row]:
         rows[f"{name}_count"] = str(sum(hits))
         rows[f"{name}_rate"] = f"{sum(hits) / n:.3f}"
     return [{"metric": metric, "value": value} for metric, value in rows.items()]
+
+
+def headline(audit: LexicalAudit) -> list[tuple[str, str]]:
+    """The few figures worth reading first: label and value."""
+    summary = {row["metric"]: row["value"] for row in summary_rows(audit)}
+    figures = {
+        "decoy is a word of its image, any normaliser": "same_image_collision_any_normalizer_count",
+        "decoy equals its source, any normaliser": "source_target_same_any_normalizer_count",
+        "decoy is a word of another image (NFKC, casefold)": "global_other_image_nfkc_casefold_collision_count",
+        "decoy is a word of another image (letters, digits)": "global_other_image_alnum_collision_count",
+        "mean edit distance": "mean_edit_distance_nfkc_casefold",
+        "mean edit distance / length": "mean_normalized_edit_distance_nfkc_casefold",
+    }
+    edits = sorted(Counter(finding.edit for finding in audit.findings).items())
+    return [
+        *((label, summary[metric]) for label, metric in figures.items()),
+        ("decoy stands within a longer text of its image", str(sum(bool(f.within) for f in audit.findings))),
+        *((name.replace("_", " "), str(count)) for name, count in edits),
+        ("to be looked at by a person", str(len(audit.suspicious))),
+    ]
 
 
 TABLES = {

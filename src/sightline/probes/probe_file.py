@@ -42,6 +42,11 @@ class ProbeSet:
         """Each image once, in order of appearance."""
         return tuple(dict.fromkeys(probe.image_id for probe in self.probes))
 
+    @property
+    def images(self) -> tuple[str, ...]:
+        """Each image name once, in order of appearance."""
+        return tuple(dict.fromkeys(probe.image for probe in self.probes))
+
     def __len__(self) -> int:
         return len(self.probes)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -25,9 +26,9 @@ from sightline.probes.box_format import (
     leaves_image,
     to_fractions,
 )
-from sightline.probes.image_name import check_image_name, strip_image_prefix
-from sightline.probes.json_lines import open_text, read_objects, write_text
-from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word
+from sightline.probes.image_name import check_image_name, resolve_image, strip_image_prefix
+from sightline.probes.json_lines import file_digest, open_text, read_objects, write_text
+from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word, is_storable
 from sightline.probes.textocr import Pairing, SmallBoxes, read_textocr
 from sightline.types import Box
 
@@ -55,18 +56,37 @@ def load_regions(
     file_format: Format | None = None,
     order: str | None = None,
     units: str | None = None,
-    pairing: Pairing = "paired",
-    small_boxes: SmallBoxes = "pixels",
+    pairing: Pairing | None = None,
+    profile: Literal["paper", "artifact"] = "paper",
     min_annotation_area: float = 1.0,
-    image_prefix: str | None = None,
-    size_of: SizeOf | None = None,
+    images: str | Path | None = None,
 ) -> Ingest:
-    """Reads either annotation format; ``file_format=None`` looks at the file. The rest as in the two readers."""
-    if (file_format or detect_format(path)) == "textocr":
+    """Reads either annotation format (``None``: look at the file) and notes where the records come from.
+
+    ``profile="artifact"`` reads TextOCR as the paper's artifact does: shifted pairing unless said otherwise, tiny pixel
+    boxes taken for fractions. ``images`` is the folder to look sizes up in, for pixel records that do not say theirs.
+    """
+    file_format = file_format or detect_format(path)
+    source: dict[str, Any] = {"annotations": Path(path).name, "digest": file_digest(path), "format": file_format}
+    if file_format == "textocr":
         if order not in (None, "xywh") or units not in (None, "pixels"):
-            raise SightlineError(f"{path}: TextOCR boxes are xywh in pixels by definition, not {order} in {units}")
-        return read_textocr(path, pairing=pairing, small_boxes=small_boxes, min_annotation_area=min_annotation_area)
-    return read_regions(path, order=order, units=units, image_prefix=image_prefix, size_of=size_of)
+            raise SightlineError(
+                f"{path}: TextOCR boxes are xywh in pixels by definition; leave out --boxes and --units"
+            )
+        artifact = profile == "artifact"
+        pairing = pairing or ("shifted" if artifact else "paired")
+        small_boxes: SmallBoxes = "normalised" if artifact else "pixels"
+        ingest = read_textocr(path, pairing=pairing, small_boxes=small_boxes, min_annotation_area=min_annotation_area)
+        source |= {"pairing": pairing, "small_boxes": small_boxes, "min_annotation_area": min_annotation_area}
+    else:
+        ingest = read_regions(path, order=order, units=units, size_of=None if images is None else _sizes_below(images))
+    return replace(ingest, source=source | {"images": ingest.counts.images, "boxes": ingest.counts.boxes})
+
+
+def _sizes_below(root: str | Path) -> SizeOf:
+    from sightline.probes.images import image_size
+
+    return lambda name: image_size(resolve_image(root, name))
 
 
 def read_regions(
@@ -170,6 +190,14 @@ def _read_record(
             fractions = to_fractions(box, float(width), float(height))
         else:
             fractions = box
+        text = str(word.get("text") or "").strip()
+        if not is_storable(text):
+            raise SightlineError(f"word {position}: text {text!r} holds half of a surrogate pair")
+        if artifact:
+            # Its rows hold what its own ingest clipped; anything else is left for the builder to judge, as it does.
+            counts.boxes += 1
+            found.append(Word(text, box))
+            continue
         reason = contradiction(box, fractions, form)
         if reason:
             raise SightlineError(
@@ -181,7 +209,6 @@ def _read_record(
             continue
         counts.boxes += 1
         counts.clipped_boxes += leaves_image(fractions)
-        text = str(word.get("text") or "").strip()
         counts.boxes_without_text += not text
         found.append(Word(text, clipped))
     record = ImageRegions(

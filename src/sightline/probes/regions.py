@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from sightline.types import Box
+
+
+def is_storable(text: str) -> bool:
+    """Whether UTF-8 can hold the text. JSON escapes can smuggle in half of a surrogate pair, which it cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -66,3 +77,5 @@ class Ingest:
 
     records: tuple[ImageRegions, ...]
     counts: IngestCounts
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """Where they come from, for the header of a probe file: names and digests, no folders."""

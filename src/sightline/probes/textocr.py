@@ -11,7 +11,7 @@ from sightline.errors import SightlineError
 from sightline.probes.box_format import clip_to_image, corners, four_numbers, leaves_image, to_fractions
 from sightline.probes.image_name import check_image_name
 from sightline.probes.json_lines import open_text
-from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word
+from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word, is_storable
 from sightline.types import Box
 
 Pairing = Literal["paired", "shifted"]
@@ -68,7 +68,7 @@ def _load(path: str | Path) -> dict[str, dict[str, Any]]:
     with open_text(path) as stream:
         try:
             document = json.load(stream)
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             raise SightlineError(f"{path}: not a JSON document: {problem}") from None
     if not is_textocr(document):
         raise SightlineError(f"{path}: not a TextOCR file: it needs the objects imgs, anns and imgToAnns")
@@ -77,14 +77,16 @@ def _load(path: str | Path) -> dict[str, dict[str, Any]]:
 
 def _image_regions(
     image_id: str,
-    info: Mapping[str, Any],
-    annotation_ids: list[Any],
+    info: Any,
+    annotation_ids: Any,
     annotations: Mapping[str, Any],
     counts: IngestCounts,
     pairing: Pairing,
     small_boxes: SmallBoxes,
     min_annotation_area: float,
 ) -> ImageRegions | None:
+    if not isinstance(info, dict) or not isinstance(annotation_ids, list):
+        raise SightlineError("needs an object in imgs and a list in imgToAnns")
     size = _size(info)
     texts: list[str] = []
     boxes: list[Box] = []
@@ -97,8 +99,12 @@ def _image_regions(
         if values is None:
             counts.dropped_malformed += 1
             continue
-        area = annotation.get("area")
-        if (values[2] * values[3] if area is None else float(area)) < min_annotation_area:
+        area = _area(annotation.get("area"), values)
+        text = str(annotation.get("utf8_string") or "").strip()
+        if area is None or not is_storable(text):
+            counts.dropped_malformed += 1
+            continue
+        if area < min_annotation_area:
             counts.dropped_small += 1
             continue
         box = _fractions(corners(values, "xywh"), size, small_boxes)
@@ -108,7 +114,6 @@ def _image_regions(
             continue
         counts.boxes += 1
         counts.clipped_boxes += leaves_image(box)
-        text = str(annotation.get("utf8_string") or "").strip()
         counts.boxes_without_text += not text
         texts.append(text)
         boxes.append(clipped)
@@ -128,6 +133,13 @@ def _image_regions(
         box_source="textocr_word_annotations",
         id_prefix="textocr-",
     )
+
+
+def _area(stated: Any, values: tuple[float, float, float, float]) -> float | None:
+    try:
+        return values[2] * values[3] if stated is None else float(stated)
+    except (TypeError, ValueError):
+        return None
 
 
 def _size(info: Mapping[str, Any]) -> tuple[float, float] | None:

@@ -1,0 +1,1 @@
+"""One module per command group; heavy imports happen inside the commands."""

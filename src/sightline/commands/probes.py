@@ -1,0 +1,397 @@
+"""``sightline probes``: build, audit, split, lock and look at probe sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import typer
+
+from sightline.errors import SightlineError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sightline.probes import ProbeSet
+    from sightline.probes.hard_pairs import HardPairs
+
+T = TypeVar("T")
+
+app = typer.Typer(help="Build, audit, split, lock and look at probe sets.", no_args_is_help=True)
+
+ProbesArgument = Annotated[Path, typer.Argument(help="Probe file: Sightline's layout or the artifact's, plain or .gz.")]
+ImagesOption = Annotated[Path | None, typer.Option("--images", help="Folder that image names are relative to.")]
+PrefixOption = Annotated[
+    str, typer.Option("--image-prefix", help="Leading folder of image names in the file to strip.")
+]
+AnnotationsOption = Annotated[Path, typer.Option("--annotations", help="TextOCR JSON or regions JSONL, plain or .gz.")]
+FormatOption = Annotated[
+    Literal["textocr", "regions"] | None,
+    typer.Option("--format", help="Annotation format; seen from the file if left out."),
+]
+BoxesOption = Annotated[
+    Literal["xywh", "xyxy"] | None,
+    typer.Option("--boxes", help="Order of the four numbers, where a regions file does not say."),
+]
+UnitsOption = Annotated[
+    Literal["pixels", "normalised"] | None,
+    typer.Option("--units", help="Unit of boxes, where a regions file does not say."),
+]
+PairingOption = Annotated[
+    Literal["paired", "shifted"] | None,
+    typer.Option("--pairing", help="TextOCR: each text with its box, or the artifact's shift after an empty text."),
+]
+ProfileOption = Annotated[
+    Literal["paper", "artifact"],
+    typer.Option(
+        "--profile", help="artifact: --pairing shifted, --layout artifact, tiny pixel boxes read as fractions."
+    ),
+]
+LayoutOption = Annotated[
+    Literal["sightline", "artifact"] | None,
+    typer.Option("--layout", help="Rows as Sightline's or as the paper's artifact's."),
+]
+OutPrefixOption = Annotated[
+    str,
+    typer.Option("--image-prefix", help="Artifact layout: folder written before every image name (its image root)."),
+]
+MinAnnotationOption = Annotated[
+    float, typer.Option("--min-annotation-area", help="TextOCR: drop annotations of fewer square pixels.")
+]
+
+
+@app.command()
+def build(
+    annotations: AnnotationsOption,
+    out: Annotated[Path, typer.Option("--out", help="Probe file to write (.gz compresses).")],
+    images: ImagesOption = None,
+    check_images: Annotated[
+        bool,
+        typer.Option("--check-images/--no-check-images", help="Every image used must exist and have its stated size."),
+    ] = True,
+    file_format: FormatOption = None,
+    boxes: BoxesOption = None,
+    units: UnitsOption = None,
+    version: Annotated[
+        Literal["development-v1", "confirmation-v2"], typer.Option(help="How decoys are made.")
+    ] = "confirmation-v2",
+    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 17,
+    limit_images: Annotated[int, typer.Option(min=0, help="Stop after so many images gave probes; 0 for all.")] = 500,
+    shuffle_images: Annotated[
+        bool, typer.Option("--shuffle-images/--no-shuffle-images", help="Visit images at random.")
+    ] = False,
+    exclude: Annotated[
+        list[Path] | None, typer.Option(help="Leave out the images of a probe file, or of a list of ids. Repeatable.")
+    ] = None,
+    min_length: Annotated[int, typer.Option(help="Fewest characters of a word.")] = 4,
+    max_length: Annotated[int, typer.Option(help="Most characters of a word.")] = 18,
+    min_area: Annotated[float, typer.Option(help="Smallest box, as a fraction of the image area.")] = 5e-5,
+    max_area: Annotated[float, typer.Option(help="Largest box, as a fraction of the image area.")] = 1.2e-3,
+    pool: Annotated[int, typer.Option(help="Draw among so many smallest candidates.")] = 8,
+    max_symbol_share: Annotated[
+        float, typer.Option(help="Largest share of characters other than letters and digits.")
+    ] = 0.35,
+    unique: Annotated[bool, typer.Option("--unique/--no-unique", help="The word occurs once in its image.")] = True,
+    negatives: Annotated[
+        bool, typer.Option("--negatives/--no-negatives", help="Add a near miss to every word.")
+    ] = True,
+    lines: Annotated[bool, typer.Option("--lines", help="Texts are lines: look for words within them too.")] = False,
+    min_annotation_area: MinAnnotationOption = 1.0,
+    pairing: PairingOption = None,
+    profile: ProfileOption = "paper",
+    layout: LayoutOption = None,
+    image_prefix: OutPrefixOption = "",
+) -> None:
+    """Build hard pairs: per image one small word that is there, and a near miss of it that is not."""
+    from dataclasses import asdict
+
+    from sightline.probes import HardPairRules, build_hard_pairs, load_regions, write_probes
+    from sightline.probes.exclusion import read_image_ids
+    from sightline.probes.images import check_image_sizes
+
+    if check_images and images is None:
+        raise SightlineError(
+            "give the image folder with --images, or --no-check-images to build without looking at images"
+        )
+    rules = HardPairRules(
+        version=version,
+        seed=seed,
+        limit_images=limit_images or None,
+        shuffle_images=shuffle_images,
+        min_length=min_length,
+        max_length=max_length,
+        min_area=min_area,
+        max_area=max_area,
+        pool=pool,
+        max_symbol_share=max_symbol_share,
+        unique=unique,
+        negatives=negatives,
+        lines=lines,
+    )
+    excluded = frozenset[str]().union(*(read_image_ids(path) for path in exclude or []))
+    ingest = load_regions(
+        annotations,
+        file_format=file_format,
+        order=boxes,
+        units=units,
+        pairing=pairing,
+        profile=profile,
+        min_annotation_area=min_annotation_area,
+        images=images,
+    )
+    console = _console()
+    _say(console, "read", ", ".join(ingest.counts.notes()))
+    pairs = build_hard_pairs(ingest.records, rules, exclude=excluded, progress=_progress("building"))
+    if not pairs.probes:
+        raise SightlineError(
+            f"no image of {annotations} gave a probe ({pairs.images_without_candidate} without a candidate word, "
+            f"{pairs.excluded_images} excluded); widen --min-area/--max-area or --min-length/--max-length"
+        )
+    if check_images and images is not None:
+        used = {probe.image_id for probe in pairs.probes}
+        records = [record for record in ingest.records if record.image_id in used]
+        check_image_sizes(images, records, progress=_progress("checking images"))
+    construction: dict[str, Any] = {"name": "hard-pairs", **asdict(rules)}
+    if excluded:
+        construction["excluded_images"] = {"count": len(excluded), "digest": _digest_of("\n".join(sorted(excluded)))}
+    written = write_probes(
+        out,
+        pairs.probes,
+        construction=construction,
+        source=ingest.source,
+        layout=layout or ("artifact" if profile == "artifact" else "sightline"),
+        image_prefix=image_prefix,
+    )
+    _say(console, "built", _build_line(written, pairs, limit_images))
+    _say(console, "wrote", str(out))
+    _say(console, "digest", written.digest)
+
+
+@app.command()
+def regions(
+    annotations: AnnotationsOption,
+    out: Annotated[Path, typer.Option("--out", help="Regions JSONL to write (.gz compresses).")],
+    images: ImagesOption = None,
+    file_format: FormatOption = None,
+    boxes: BoxesOption = None,
+    units: UnitsOption = None,
+    min_annotation_area: MinAnnotationOption = 1.0,
+    pairing: PairingOption = None,
+    profile: ProfileOption = "paper",
+    layout: LayoutOption = None,
+    image_prefix: OutPrefixOption = "",
+) -> None:
+    """Convert annotations to regions JSONL: one image per line, boxes as fractions, each text with its box."""
+    from sightline.probes import load_regions, write_regions
+
+    ingest = load_regions(
+        annotations,
+        file_format=file_format,
+        order=boxes,
+        units=units,
+        pairing=pairing,
+        profile=profile,
+        min_annotation_area=min_annotation_area,
+        images=images,
+    )
+    layout = layout or ("artifact" if profile == "artifact" else "sightline")
+    write_regions(out, ingest.records, layout=layout, image_prefix=image_prefix)
+    console = _console()
+    _say(console, "read", ", ".join(ingest.counts.notes()))
+    _say(console, "wrote", str(out))
+
+
+@app.command()
+def audit(
+    probes: ProbesArgument,
+    regions: Annotated[Path, typer.Option("--regions", help="The annotations the probes were built from.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the four CSV tables.")] = None,
+    file_format: FormatOption = None,
+    boxes: BoxesOption = None,
+    units: UnitsOption = None,
+    images: ImagesOption = None,
+    min_annotation_area: MinAnnotationOption = 1.0,
+    pairing: PairingOption = None,
+    profile: ProfileOption = "paper",
+    image_prefix: PrefixOption = "",
+) -> None:
+    """Audit the wording of the negatives: does a decoy stand in its image, or elsewhere in the data?"""
+    from rich.table import Table
+
+    from sightline.probes import audit_negatives, load_regions, read_probes
+    from sightline.probes.lexical_audit import headline, write_audit
+
+    found = read_probes(probes, image_prefix=image_prefix)
+    ingest = load_regions(
+        regions,
+        file_format=file_format,
+        order=boxes,
+        units=units,
+        pairing=pairing,
+        profile=profile,
+        min_annotation_area=min_annotation_area,
+        images=images,
+    )
+    result = audit_negatives(found.probes, ingest.records)
+    console = _console()
+    table = Table("negatives", str(len(result.findings)), title="Lexical audit")
+    for label, value in headline(result):
+        table.add_row(label, value)
+    console.print(table)
+    for finding in result.suspicious[:10]:
+        words = f"{_printable(finding.probe.source_text)} -> {_printable(finding.probe.target_text)}"
+        _say(console, "look at", f"{finding.probe.id}  {words}  ({', '.join(finding.reasons)})")
+    for path in write_audit(out, result) if out else []:
+        _say(console, "wrote", str(path))
+
+
+@app.command()
+def split(
+    probes: ProbesArgument,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for dev.jsonl and test.jsonl.")] = None,
+    group_by: Annotated[
+        Literal["image", "record"], typer.Option(help="Hash the image id, or the probe id before its colon.")
+    ] = "image",
+    dev_buckets: Annotated[int, typer.Option(min=1, max=9, help="Tenths that go to dev.")] = 5,
+    image_prefix: PrefixOption = "",
+) -> None:
+    """Split by a hash of the image, so that an image's probes stay together and never change sides."""
+    from sightline.probes import ProbeSet, read_probes, split_probes, write_probes
+
+    found = read_probes(probes, image_prefix=image_prefix)
+    console = _console()
+    for side, part in split_probes(found.probes, group_by=group_by, dev_buckets=dev_buckets).items():
+        _say(console, side, f"{len(part)} probes, {len(ProbeSet(part).image_ids)} images")
+        if out is not None:
+            rule = {"side": side, "group_by": group_by, "dev_buckets": dev_buckets, "of": found.digest}
+            construction = {**found.construction, "split": rule}
+            write_probes(out / f"{side}.jsonl", part, construction=construction, source=found.source)
+            _say(console, "wrote", str(out / f"{side}.jsonl"))
+
+
+@app.command()
+def lock(
+    probes: ProbesArgument,
+    images: ImagesOption = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a lock on other content.")] = False,
+    image_prefix: PrefixOption = "",
+) -> None:
+    """Write PROBES.lock.json: digests of the set, of every probe and, with --images, of every image."""
+    from sightline.probes import lock_probes, read_probes
+
+    found = read_probes(probes, image_prefix=image_prefix)
+    path = lock_probes(probes, found, images=_image_digests(found, images), replace=replace)
+    console = _console()
+    _say(console, "locked", f"{len(found)} probes" + (f", {len(found.images)} images" if images else ""))
+    _say(console, "digest", found.digest)
+    _say(console, "wrote", str(path))
+
+
+@app.command()
+def verify(probes: ProbesArgument, images: ImagesOption = None, image_prefix: PrefixOption = "") -> None:
+    """Check a set against its lock (or, without one, its own digest), and with --images that its images are there."""
+    from sightline.probes import read_probes, verify_lock
+    from sightline.probes.lock import lock_path
+
+    locked = lock_path(probes).exists()
+    # With a lock, let it speak first: it can say which probes changed, the digest only that something did.
+    found = read_probes(probes, image_prefix=image_prefix, check_digest=not locked)
+    digests = _image_digests(found, images)
+    compared = 0
+    if locked:
+        known = verify_lock(probes, found, images=digests).images
+        compared = sum(name in known for name in digests)
+        read_probes(probes, image_prefix=image_prefix)
+    elif found.layout == "artifact":
+        raise SightlineError(f"{probes} has neither a lock nor a digest to verify against; lock it first")
+    console = _console()
+    _say(console, "intact", f"{len(found)} probes {'as locked' if locked else 'as in their digest'}")
+    if images:
+        _say(console, "images", f"{len(digests)} present, {compared} of them compared with the lock")
+    _say(console, "digest", found.digest)
+
+
+@app.command()
+def show(
+    probes: ProbesArgument,
+    examples: Annotated[int, typer.Option(min=0, help="How many probes to print.")] = 4,
+    image_prefix: PrefixOption = "",
+) -> None:
+    """Print counts, digest, construction and a few probes."""
+    from collections import Counter
+
+    from sightline.probes import read_probes
+
+    found = read_probes(probes, image_prefix=image_prefix)
+    console = _console()
+    labels = Counter(probe.label for probe in found.probes)
+    _say(console, "probes", f"{len(found)} ({labels['yes']} yes, {labels['no']} no)")
+    _say(console, "images", str(len(found.image_ids)))
+    for name, values in (("kinds", (p.kind for p in found.probes)), ("views", (p.view for p in found.probes))):
+        _say(console, name, ", ".join(f"{count} {_printable(value)}" for value, count in Counter(values).items()))
+    _say(console, "layout", found.layout)
+    _say(console, "digest", found.digest)
+    for name in ("construction", "source"):
+        for key, value in getattr(found, name).items():
+            _say(console, name, _printable(f"{key} = {value}"))
+    for probe in found.probes[:examples]:
+        _say(console, probe.label, f"{_printable(probe.question)}  [{_printable(probe.id)}]")
+
+
+def _build_line(written: ProbeSet, pairs: HardPairs, wanted: int) -> str:
+    yes = sum(probe.label == "yes" for probe in written.probes)
+    images = len(written.image_ids)
+    line = f"{len(written)} probes ({yes} yes, {len(written) - yes} no) from {images} images"
+    if wanted and images < wanted:
+        line += f" of {wanted} asked for"
+    notes = {
+        "without a candidate word": pairs.images_without_candidate,
+        "excluded": pairs.excluded_images,
+        "without a decoy": pairs.images_without_decoy,
+    }
+    return "; ".join([line, *(f"{count} images {what}" for what, count in notes.items() if count)])
+
+
+def _image_digests(found: ProbeSet, images: Path | None) -> dict[str, str]:
+    if images is None:
+        return {}
+    from sightline.probes.images import image_digests
+
+    return image_digests(images, found.images, progress=_progress("reading images"))
+
+
+def _digest_of(text: str) -> str:
+    import hashlib
+
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def _say(console: Console, label: str, text: str) -> None:
+    from rich.text import Text
+
+    console.print(Text.assemble((f"{label:<13}", "bold"), text), soft_wrap=True)
+
+
+def _printable(text: str) -> str:
+    """Words come from images and files: no terminal control sequence among them may reach the terminal."""
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+
+
+def _progress(what: str) -> Callable[[Iterable[T]], Iterable[T]]:
+    """A progress bar on stderr, only where somebody is watching."""
+
+    def track(rows: Iterable[T]) -> Iterable[T]:
+        from rich.console import Console
+        from rich.progress import track as rich_track
+
+        console = Console(stderr=True)
+        return rich_track(rows, what, console=console, transient=True, disable=not console.is_terminal)
+
+    return track

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.errors import SightlineError
+from sightline.probes import ImageRegions, Word
+from sightline.probes.images import (
+    check_image_sizes,
+    image_digest,
+    image_size,
+    occlude_boxes,
+    open_image,
+    pixel_box,
+    resolve_image,
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "train").mkdir()
+    noise = np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "train" / "a.png")
+    Image.fromarray(noise).save(tmp_path / "train" / "a.jpg")
+    return tmp_path
+
+
+def header_only_png(width: int, height: int) -> bytes:
+    """A PNG that announces a size and holds no pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    size = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+
+
+def test_images_open_as_rgb(root: Path) -> None:
+    Image.new("L", (7, 5), 9).save(root / "gray.png")
+    image = open_image(root, "gray.png")
+    assert (image.mode, image.size, image.getpixel((0, 0))) == ("RGB", (7, 5), (9, 9, 9))
+    assert image_size(root / "train" / "a.jpg") == (60, 40)
+
+
+def test_names_stay_below_the_root(root: Path) -> None:
+    for name in ("../a.png", "/etc/passwd", "train/../../a.png", "\\\\server\\a.png"):
+        with pytest.raises(SightlineError, match="image name"):
+            resolve_image(root, name)
+
+
+def test_links_out_of_the_root_are_refused(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    Image.new("RGB", (4, 4)).save(outside / "secret.png")
+    (root / "link.png").symlink_to(outside / "secret.png")
+    with pytest.raises(SightlineError, match="link that leaves the image root"):
+        open_image(root, "link.png")
+    (root / "inside.png").symlink_to(root / "train" / "a.png")
+    assert open_image(root, "inside.png").size == (60, 40)
+
+
+def test_a_prefix_is_stripped_only_when_asked(root: Path) -> None:
+    assert resolve_image(root, "mini/train/a.png", strip_prefix="mini") == root / "train" / "a.png"
+    with pytest.raises(SightlineError, match="does not exist"):
+        open_image(root, "mini/train/a.png")
+    with pytest.raises(SightlineError, match="leaves the image root"):
+        resolve_image(root, "mini/../../a.png", strip_prefix="mini")
+
+
+@pytest.mark.parametrize(("side", "limit"), [(20_000, 100_000_000), (60_000, 100_000_000), (100, 9_999)])
+def test_size_bombs_are_refused_from_the_header(root: Path, side: int, limit: int) -> None:
+    (root / "bomb.png").write_bytes(header_only_png(side, side))
+    with pytest.raises(SightlineError, match=r"bomb\.png (has|is too large)"):
+        open_image(root, "bomb.png", max_pixels=limit)
+
+
+def test_damaged_files_are_named(root: Path) -> None:
+    whole = (root / "train" / "a.jpg").read_bytes()
+    (root / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    (root / "text.jpg").write_text("not an image")
+    (root / "empty.jpg").touch()
+    (root / "page.eps").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n")
+    for name in ("cut.jpg", "text.jpg", "empty.jpg", "page.eps", "absent.jpg", "train"):
+        with pytest.raises(SightlineError, match=name.replace(".", r"\.")):
+            open_image(root, name)
+
+
+@pytest.mark.parametrize(
+    ("box", "pixels"),
+    [
+        ((0.1, 0.1, 0.2, 0.3), (6, 4, 12, 12)),
+        ((0.0, 0.0, 1.0, 1.0), (0, 0, 60, 40)),
+        ((0.5, 0.5, 0.5001, 0.5001), (30, 20, 31, 21)),
+        ((0.9999, 0.9999, 1.0, 1.0), (59, 39, 60, 40)),
+        ((0.025, 0.0375, 0.0583, 0.0875), (2, 2, 3, 4)),  # 1.5 and 1.5, 3.498 and 3.5: half goes to even
+    ],
+)
+def test_pixel_boxes(box: tuple[float, float, float, float], pixels: tuple[int, int, int, int]) -> None:
+    assert pixel_box(box, 60, 40) == pixels
+
+
+def test_occlusion_fills_the_box_and_its_far_edges(root: Path) -> None:
+    plain = np.asarray(open_image(root, "train/a.png"))
+    grayed = np.asarray(open_image(root, "train/a.png", occlude=((0.1, 0.1, 0.2, 0.3),)))
+    inside = np.zeros((40, 60), dtype=bool)
+    inside[4:13, 6:13] = True
+    assert (grayed[inside] == 127).all()
+    np.testing.assert_array_equal(grayed[~inside], plain[~inside])
+    whole = occlude_boxes(open_image(root, "train/a.png"), [(0.0, 0.0, 1.0, 1.0)])
+    assert (np.asarray(whole) == 127).all()
+
+
+def test_digest_is_of_the_bytes(root: Path) -> None:
+    digest = image_digest(root / "train" / "a.png")
+    assert digest.startswith("sha256:")
+    assert digest != image_digest(root / "train" / "a.jpg")
+
+
+def test_annotated_sizes_must_agree(root: Path) -> None:
+    def record(width: int, height: int) -> ImageRegions:
+        return ImageRegions("a", "train/a.png", (Word("w", (0.0, 0.0, 1.0, 1.0)),), width=width, height=height)
+
+    check_image_sizes(root, [record(60, 40)])
+    with pytest.raises(SightlineError, match="is 60 x 40 pixels, its annotation says 60 x 41"):
+        check_image_sizes(root, [record(60, 41)])
+    with pytest.raises(SightlineError, match="sides swapped"):
+        check_image_sizes(root, [record(40, 60)])

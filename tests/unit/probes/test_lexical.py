@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sightline.errors import SightlineError
+from sightline.probes import ImageRegions, Word, audit_negatives
+from sightline.probes.lexical import edit_distance, edit_type, shape
+from sightline.probes.lexical_audit import difficulty_bucket, rank_bucket
+from sightline.types import Probe
+
+WORDS = st.text("abcé1'", max_size=8)
+
+
+def negative(source: str, target: str, image_id: str = "a") -> Probe:
+    return Probe(f"{image_id}:neg", f"{image_id}.jpg", image_id, "?", "no", target, source, ())
+
+
+def image(image_id: str, *texts: str) -> ImageRegions:
+    return ImageRegions(image_id, f"{image_id}.jpg", tuple(Word(text, (0.0, 0.0, 1.0, 1.0)) for text in texts))
+
+
+@given(WORDS, WORDS, WORDS)
+def test_edit_distance_is_a_metric(a: str, b: str, c: str) -> None:
+    assert edit_distance(a, b) == edit_distance(b, a)
+    assert (edit_distance(a, b) == 0) == (a == b)
+    assert edit_distance(a, c) <= edit_distance(a, b) + edit_distance(b, c)
+    assert abs(len(a) - len(b)) <= edit_distance(a, b) <= max(len(a), len(b))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "kind"),
+    [
+        ("ab", "ab", "identical"),
+        ("ab", "ac", "single_substitution"),
+        ("ab", "a", "single_deletion"),
+        ("ab", "abc", "single_insertion"),
+        ("ab", "ba", "multi_edit_or_confusable_sequence"),
+    ],
+)
+def test_edit_types(source: str, target: str, kind: str) -> None:
+    assert edit_type(source, target) == kind
+
+
+def test_shapes_and_buckets() -> None:
+    assert shape("Aé-1") == "alpha+digit+punct+non_ascii"
+    assert shape(" ") == "other"
+    assert [difficulty_bucket(value) for value in (0.1, 0.2, 0.35, 0.36)] == [
+        "norm_edit_le_0p10",
+        "norm_edit_0p10_to_0p20",
+        "norm_edit_0p20_to_0p35",
+        "norm_edit_gt_0p35",
+    ]
+    assert [rank_bucket(rank) for rank in (1, 5, 10, 11, None)] == [
+        "rank_1",
+        "rank_2_to_5",
+        "rank_6_to_10",
+        "rank_gt_10",
+        "rank_unknown",
+    ]
+
+
+def test_a_collision_after_dropping_punctuation_is_found() -> None:
+    audit = audit_negatives([negative("ink'", "in'")], [image("a", "ink'", "In")])
+    (finding,) = audit.findings
+    assert finding.collisions == ("nfkc_casefold_alnum", "ascii_fold_alnum")
+    assert finding.colliding_words == ("In",)
+    assert "same_image_collision" in finding.reasons
+
+
+def test_a_decoy_within_a_line_is_found() -> None:
+    (finding,) = audit_negatives([negative("6.00", "5.00")], [image("a", "6.00", "QTY: 5.00", "15.00")]).findings
+    assert finding.collisions == ()
+    assert finding.within == ("QTY: 5.00",)
+    assert finding.reasons == ("within_longer_text",)
+
+
+def test_words_of_other_images_are_counted_by_image() -> None:
+    regions = [image("a", "door"), image("b", "Doom", "doom!"), image("c", "doom")]
+    (finding,) = audit_negatives([negative("door", "doom")], regions).findings
+    assert (finding.other_images_casefold, finding.other_images_alnum) == (2, 2)
+    assert finding.reasons == ("near_miss_is_real_ocr_token_elsewhere",)
+
+
+def test_strings_that_vanish_do_not_count_as_equal() -> None:
+    (finding,) = audit_negatives([negative("мир", "мар")], [image("a", "мир", "мор")]).findings
+    assert finding.same_as_source == finding.collisions == ()
+
+
+def test_missing_regions_are_an_error_not_a_clean_bill() -> None:
+    with pytest.raises(SightlineError, match=r"1 probes have no region record \(first: image 'z'\)"):
+        audit_negatives([negative("door", "doom", "z")], [image("a", "door")])
+    with pytest.raises(SightlineError, match="no negatives"):
+        audit_negatives([], [image("a", "door")])
