@@ -1,0 +1,1 @@
+"""Rows become conclusions and pictures: report, comparison and gate, from a run folder alone."""

@@ -1,0 +1,223 @@
+"""Which probes are shown as pictures, and what the page needs to draw them: each image once, masks as bits."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from sightline.errors import SightlineError
+from sightline.report.source import LOW_COVERAGE, ZERO_COVERAGE, Audited, Source, masks_of
+from sightline.store.load import unpack_cells, unpack_mask
+
+CONTROLS = frozenset({"random", "grid", "shuffled"})
+"""Selectors that ignore the question: their failures are expected and come after those of real methods."""
+LARGEST_SIDE = 560
+JPEG_QUALITY = 62
+
+
+@dataclass(frozen=True)
+class Case:
+    """One probe with the arm that makes it worth a look."""
+
+    probe_id: str
+    run: int
+    featured: str
+    """The arm the case was chosen for."""
+
+
+def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> list[Case]:
+    """At most ``limit`` probes, arms taking turns: correct without evidence first, then flips, then low coverage.
+
+    The first case is a correct answer with zero coverage whenever the runs contain one. ``between_runs`` is for a
+    comparison: the arms of the second run lead, answers that differ from the first run's come before everything else.
+    """
+    if limit < 1:
+        return []
+    queues: list[list[Case]] = []
+    first: tuple[tuple[bool, float], Case] | None = None
+    for index, audited in enumerate(source.runs):
+        if between_runs and index == 0:
+            continue
+        marked = mark_rows(audited, flips_first=between_runs)
+        for arm, rows in marked.groupby("arm", sort=False):
+            if arm == audited.full and len(audited.arms) > 1 and not between_runs:
+                continue  # Full loses nothing: it is shown beside the others, never as the point of a case.
+            ranked = rows.sort_values(["rank", "strength"], ascending=[True, False], kind="stable")
+            queues.append([Case(str(p), index, str(arm)) for p in ranked["probe_id"]])
+            gone = ranked[ranked["flip" if between_runs else "gone"]]
+            if not gone.empty:
+                best = gone.iloc[0]
+                score = (best["selector"] not in CONTROLS, float(best["strength"]))
+                if first is None or score > first[0]:
+                    first = (score, Case(str(best["probe_id"]), index, str(arm)))
+    order = chain([first[1]] if first else [], (c for turn in zip_longest(*queues) for c in turn if c is not None))
+    chosen: dict[tuple[str, int], Case] = {}
+    for case in order:
+        # Runs over the same probes share a case: its panels show the arms of all of them.
+        chosen.setdefault((case.probe_id, 0 if source.same_probes else case.run), case)
+        if len(chosen) >= limit:
+            break
+    return list(chosen.values())
+
+
+def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:
+    """Plain rows with ``gone`` (correct positive, no evidence left), ``low`` coverage, ``flip`` (unlike its reference).
+
+    ``rank`` orders rows within an arm by how much they tell, ``strength`` breaks ties by the size of the margin.
+    """
+    rows = audited.frame.copy()
+    ecr = rows["ecr"].astype(float)
+    positive = rows["label"] == "yes"
+    rows["gone"] = positive & rows["correct"] & (ecr <= ZERO_COVERAGE)
+    rows["low"] = positive & (ecr < LOW_COVERAGE)
+    known = rows["reference_predicted"].notna()
+    rows["flip"] = known & (rows["predicted"] != rows["reference_predicted"])
+    change = (rows["margin"] - rows["reference_margin"]).abs().fillna(rows["margin"].abs())
+    telling = [rows["gone"], rows["flip"], rows["low"] & rows["correct"]]
+    rows["rank"] = np.select(telling, [0, 1, 2] if not flips_first else [1, 0, 2], 3)
+    rows["strength"] = np.where(rows["gone"], rows["margin"].abs(), change)
+    return rows
+
+
+def pack_cases(source: Source, cases: list[Case], reference: str = "Full") -> dict[str, Any]:
+    """The data of the gallery as plain JSON: arms, images (JPEG once each), cell sets (deduplicated), cases.
+
+    ``reference`` names what flips and margin changes are measured against.
+    """
+    if not cases:
+        raise SightlineError("no case to show: raise --cases")
+    arms = [(i, arm) for i, audited in enumerate(source.runs) for arm in audited.arms]
+    arm_index = {arm: n for n, (_, arm) in enumerate(arms)}
+    marked = [mark_rows(audited).set_index("probe_id") for audited in source.runs]
+    packer = _Packer()
+    packed = []
+    for case in cases:
+        probe = source.runs[case.run].probes.get(case.probe_id, {})
+        panels = []
+        shown = range(len(source.runs)) if source.same_probes else [case.run]
+        for index in shown:
+            if case.probe_id not in marked[index].index:
+                continue
+            audited, rows = source.runs[index], marked[index].loc[[case.probe_id]]
+            for (_, row), masks in zip(rows.iterrows(), masks_of(audited, rows["row"].tolist()), strict=True):
+                panels.append(packer.panel(audited, probe, row, masks, arm_index[str(row["arm"])]))
+        packed.append(
+            {
+                "probe": case.probe_id,
+                "question": probe.get("question", ""),
+                "label": str(marked[case.run].loc[[case.probe_id], "label"].iloc[0]),
+                "target": probe.get("target_text", ""),
+                "source": probe.get("source_text", ""),
+                "regions": [[round(float(v), 6) for v in box] for box in probe.get("regions", [])],
+                "featured": arm_index[case.featured],
+                "panels": panels,
+            }
+        )
+    return {
+        "reference": reference,
+        "arms": [{"label": arm, "full": arm == source.runs[i].full} for i, arm in arms],
+        "images": packer.images,
+        "cells": packer.cells,
+        "cases": packed,
+    }
+
+
+class _Packer:
+    """Collects images and cell sets, each stored once however many panels use it."""
+
+    def __init__(self) -> None:
+        self.images: list[dict[str, Any]] = []
+        self.cells: list[str] = []
+        self._image: dict[str, int] = {}
+        self._cells: dict[bytes, int] = {}
+
+    def panel(
+        self,
+        audited: Audited,
+        probe: dict[str, Any],
+        row: pd.Series[Any],
+        masks: tuple[bytes, bytes | None],
+        arm: int,
+    ) -> dict[str, Any]:
+        where = audited.image_index.get(str(row["image_key"]))
+        if where is None:
+            raise SightlineError(
+                f"{audited.run.path} has no picture for {row['image_key']}: its images table is incomplete"
+            )
+        record = audited.run.images.slice(where, 1).to_pylist()[0]
+        cells = unpack_cells(record["cells"])
+        kept, lineage = masks
+        touched = touching(cells, probe.get("regions", []))
+        return {
+            "arm": arm,
+            "image": self._add_image(record),
+            "cells": self._add_cells(cells),
+            "kept": base64.b64encode(kept).decode(),
+            "lineage": None if lineage is None else base64.b64encode(lineage).decode(),
+            "margin": _number(row["margin"]),
+            "reference_margin": _number(row["reference_margin"]),
+            "predicted": str(row["predicted"]),
+            "correct": bool(row["correct"]),
+            "ecr": _number(row["ecr"]),
+            "anchor_ecr": _number(row["anchor_ecr"]),
+            "evidence_cells": int(touched.sum()),
+            "evidence_kept": int((touched & unpack_mask(kept, len(cells))).sum()),
+            "keep": _number(row["keep"]),
+            "gone": bool(row["gone"]),
+            "low": bool(row["low"]),
+            "flip": bool(row["flip"]),
+        }
+
+    def _add_image(self, record: dict[str, Any]) -> int:
+        # The same picture reaches the page once even when several runs carry it.
+        key = f"{record['digest']}|{record['image_key']}"
+        if key not in self._image:
+            data, width, height = small_jpeg(record["preview"], record["image_key"])
+            self._image[key] = len(self.images)
+            self.images.append({"w": width, "h": height, "jpeg": base64.b64encode(data).decode()})
+        return self._image[key]
+
+    def _add_cells(self, cells: np.ndarray) -> int:
+        quantised = np.rint(np.clip(cells, 0, 1) * 65535).astype("<u2").tobytes()
+        if quantised not in self._cells:
+            self._cells[quantised] = len(self.cells)
+            self.cells.append(base64.b64encode(quantised).decode())
+        return self._cells[quantised]
+
+
+def touching(cells: np.ndarray, regions: list[Any]) -> np.ndarray:
+    """(N,) bool: the cells that overlap any region with a positive area."""
+    boxes = np.asarray(regions, dtype=float).reshape(-1, 4)
+    width = np.minimum(cells[:, None, 2], boxes[:, 2]) - np.maximum(cells[:, None, 0], boxes[:, 0])
+    height = np.minimum(cells[:, None, 3], boxes[:, 3]) - np.maximum(cells[:, None, 1], boxes[:, 1])
+    overlapping: np.ndarray = ((width > 1e-9) & (height > 1e-9)).any(axis=1)
+    return overlapping
+
+
+def small_jpeg(preview: bytes, name: str) -> tuple[bytes, int, int]:
+    """The preview, recompressed when that makes it smaller; returns (JPEG, width, height)."""
+    try:
+        image = Image.open(io.BytesIO(preview))
+        image.load()
+    except (OSError, ValueError, Image.DecompressionBombError):
+        raise SightlineError(f"the stored preview of {name} is not a readable picture; write its shard again") from None
+    small = image.convert("RGB")
+    small.thumbnail((LARGEST_SIDE, LARGEST_SIDE), Image.Resampling.LANCZOS)
+    sink = io.BytesIO()
+    small.save(sink, "JPEG", quality=JPEG_QUALITY, optimize=True, progressive=True)
+    data = sink.getvalue()
+    if image.size == small.size and image.format == "JPEG" and len(preview) <= len(data):
+        data = preview
+    return data, small.width, small.height
+
+
+def _number(value: Any) -> float | None:
+    number = float("nan") if value is None else float(value)
+    return round(number, 5) if np.isfinite(number) else None

@@ -1,0 +1,253 @@
+"""Two runs over the same probes, for example two checkpoints or two library versions: what changed from A to B."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.compute as pc
+
+from sightline.errors import SightlineError
+from sightline.report import sections as made
+from sightline.report.build import CASES, Page, Progress, method_words, pack_pictures, write_page
+from sightline.report.calibration import flip_columns, flip_counts
+from sightline.report.contract import facts
+from sightline.report.sections import Section
+from sightline.report.source import MASK_COLUMNS, Audited, Source, read_source
+from sightline.report.summary import COMPARED, Verdict, summarise
+from sightline.report.table import Column, Table, format_value
+from sightline.report.tables import main_table, typographic
+from sightline.statistics.bootstrap import DRAWS, SEED
+from sightline.statistics.metrics import METRICS
+from sightline.statistics.table import paired_differences
+
+UNREMARKABLE = ("arms", "shards", "shard_images", "created", "schema")
+"""Manifest fields that say nothing about what the two runs measured."""
+
+
+def compare_runs(
+    first: Path | str,
+    second: Path | str,
+    out: Path | str,
+    *,
+    cases: int = CASES,
+    draws: int = DRAWS,
+    seed: int = SEED,
+    progress: Progress = lambda step: None,
+) -> Path:
+    """Writes the comparison of run A and run B into ``out`` and returns the path of its HTML file."""
+    progress("reading rows")
+    source, arms = aligned(first, second)
+    progress("resampling images")
+    differences = differences_table(source, arms, draws, seed)
+    summary = summarise(source, draws, seed)
+    progress("tables and charts")
+    between = Section("between", "From A to B", "The same arm on the same probes in both runs.")
+    between.tables.append(differences)
+    between.tables.append(flips_table(source, arms))
+    sameness = sameness_table(source, arms)
+    between.tables.append(sameness)
+    contract = Section("contract", "Contract", "What is different about the two runs, and what each arm is.")
+    contract.tables.append(manifest_table(source))
+    contract.tables += made.contract_section(source).tables
+    parts = [
+        contract,
+        between,
+        made.frontier_section(source, summary),
+        made.pictures_section(),
+        made.provenance_section(source, draws, seed),
+        made.calibration_section(source, summary),
+        made.cost_section(source),
+    ]
+    progress("pictures")
+    gallery = next(part for part in parts if part.pictures)
+    packed, hero = pack_pictures(source, cases, gallery, reference="A", between_runs=True)
+    page = Page(
+        title="Comparison of two runs: A and B",
+        facts=[facts(audited) for audited in source.runs],
+        notes=source.notes,
+        verdicts=_verdicts(arms, differences.frame, sameness.frame),
+        overview=[main_table(summary)],
+        sections=parts,
+        packed=packed,
+        hero=hero,
+        method=method_words(draws, seed),
+    )
+    progress("writing")
+    return write_page(page, Path(out))
+
+
+def aligned(first: Path | str, second: Path | str) -> tuple[Source, list[str]]:
+    """Both runs on their common arms and probes, after checking that they audited the same probe set."""
+    source = read_source([first, second], names=["A", "B"])
+    a, b = source.runs
+    if not source.same_probes:
+        ours, theirs = set(a.probes), set(b.probes)
+        common = len(ours & theirs)
+        what = f"{len(ours) - common} probes only in A, {len(theirs) - common} only in B, {common} ids in common"
+        if ours == theirs:
+            what = "the same probe ids, but their content differs"
+        raise SightlineError(f"{first} and {second} did not audit the same probes ({what}); run both on one probe set")
+    names = [set(audited.frame["arm_name"]) for audited in source.runs]
+    arms = [str(arm) for arm in a.frame["arm_name"].unique() if arm in names[1]]
+    if not arms:
+        raise SightlineError(
+            f"the runs have no arm in common: A has {', '.join(sorted(names[0]))}; B has {', '.join(sorted(names[1]))}"
+        )
+    notes = list(source.notes)
+    for letter, only in (("A", names[0] - names[1]), ("B", names[1] - names[0])):
+        if only:
+            notes.append(f"only in {letter}, and not compared: {', '.join(sorted(only))}")
+    probes = set(a.frame["probe_id"]) & set(b.frame["probe_id"])
+    left_out = len(set(a.frame["probe_id"]) | set(b.frame["probe_id"])) - len(probes)
+    if not probes:
+        raise SightlineError("the runs have no answered probe in common yet; let both finish")
+    if left_out:
+        notes.append(f"{left_out} probes are usable in one of the runs alone and are left out")
+    kept = [_restrict(audited, arms, probes) for audited in source.runs]
+    before = kept[0].frame.set_index(["arm_name", "probe_id"])
+    keys = pd.MultiIndex.from_frame(kept[1].frame[["arm_name", "probe_id"]])
+    kept[0].frame[["reference_margin", "reference_predicted"]] = np.nan, None
+    kept[1].frame["reference_margin"] = before["margin"].reindex(keys).to_numpy()
+    kept[1].frame["reference_predicted"] = before["predicted"].reindex(keys).to_numpy()
+    return Source(kept, notes), arms
+
+
+def _restrict(audited: Audited, arms: list[str], probes: set[str]) -> Audited:
+    frame = audited.frame
+    wanted = frame["arm_name"].isin(arms) & frame["probe_id"].isin(probes)
+    return replace(audited, frame=frame[wanted].reset_index(drop=True))
+
+
+def _pair(source: Source, arm: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of one arm in A and in B, probes in the same order."""
+    a, b = (run.frame[run.frame["arm_name"] == arm].set_index("probe_id", drop=False) for run in source.runs)
+    return a, b.loc[a.index]
+
+
+def differences_table(source: Source, arms: list[str], draws: int, seed: int) -> Table:
+    """B - A of every compared metric of every common arm, paired by probe, resampled by image."""
+    parts = []
+    for arm in arms:
+        a, b = _pair(source, arm)
+        both = pd.concat([a.assign(arm="A"), b.assign(arm="B")], ignore_index=True)
+        parts.append(paired_differences(both, "A", metrics=COMPARED, draws=draws, seed=seed).assign(arm=arm))
+    frame = pd.concat(parts, ignore_index=True).rename(columns={"low": "diff_low", "high": "diff_high"})
+    frame["label"] = frame["metric"].map(lambda name: METRICS[name].label)
+    frame["words"] = typographic(frame["words"])
+    columns = [
+        Column("arm", "Arm"),
+        Column("label", "Metric"),
+        Column("reference_value", "A", "score"),
+        Column("value", "B", "score"),
+        Column("diff", "B − A", "signed", interval=True),
+        Column("words", "B in words", "words"),
+        Column("win", "Better", "count", help="Images on which B is better."),
+        Column("loss", "Worse", "count", help="Images on which B is worse."),
+        Column("tie", "Equal", "count"),
+        Column("mcnemar_p", "McNemar p", "p"),
+    ]
+    caption = "Paired by probe, resampled by image. “Not distinguishable” bounds the change; it is not proof of none."
+    return Table("between_runs", "Differences between the runs", caption, columns, frame, filter="label")
+
+
+def flips_table(source: Source, arms: list[str]) -> Table:
+    records = []
+    for arm in arms:
+        a, b = _pair(source, arm)
+        records.append({"arm": arm, "probes": len(a), **flip_counts(a, b)})
+    caption = "Answers at t = 0, from A to B on the same probe; exact McNemar p on right answers gained and lost."
+    return Table("flips_between_runs", "Flips from A to B", caption, flip_columns(), pd.DataFrame(records))
+
+
+def sameness_table(source: Source, arms: list[str]) -> Table:
+    """How far the runs are the same bit for bit: margins, kept cells, answers."""
+    masks = [audited.run.rows.select(list(MASK_COLUMNS[:1])) for audited in source.runs]
+    records = []
+    for arm in arms:
+        a, b = _pair(source, arm)
+        ours, theirs = (
+            table.column(0).take(frame["row"].to_numpy()).combine_chunks()
+            for table, frame in zip(masks, (a, b), strict=True)
+        )
+        same_size = a["n_tokens"].to_numpy() == b["n_tokens"].to_numpy()
+        identical = same_size & np.asarray(pc.fill_null(pc.equal(ours, theirs), False))
+        overlaps = [
+            _overlap(x, y) for x, y, ok in zip(ours.to_pylist(), theirs.to_pylist(), same_size, strict=True) if ok
+        ]
+        change = np.abs(b["margin"].to_numpy(dtype=float) - a["margin"].to_numpy(dtype=float))
+        records.append(
+            {
+                "arm": arm,
+                "probes": len(a),
+                "same_cells": float(identical.mean()),
+                "jaccard": float(np.mean(overlaps)) if overlaps else np.nan,
+                "same_margin": float((change == 0).mean()),
+                "mean_change": float(change.mean()),
+                "max_change": float(change.max()),
+                "same_answer": float((a["predicted"].to_numpy() == b["predicted"].to_numpy()).mean()),
+            }
+        )
+    columns = [
+        Column("arm", "Arm"),
+        Column("probes", "Probes", "count"),
+        Column("same_cells", "Same kept cells", "percent"),
+        Column("jaccard", "Overlap of kept cells", "score", help="Mean intersection over union of the two masks."),
+        Column("same_margin", "Same margin", "percent"),
+        Column("mean_change", "Mean |change|", "score"),
+        Column("max_change", "Largest |change|", "score"),
+        Column("same_answer", "Same answer", "percent"),
+    ]
+    caption = "Equal means equal to the last bit. Overlap is over probes whose number of visual tokens agrees."
+    return Table("sameness", "How much is the same", caption, columns, pd.DataFrame(records))
+
+
+def _overlap(first: bytes, second: bytes) -> float:
+    a, b = np.frombuffer(first, np.uint8), np.frombuffer(second, np.uint8)
+    either = int(np.unpackbits(a | b).sum())
+    return int(np.unpackbits(a & b).sum()) / either if either else 1.0
+
+
+def manifest_table(source: Source) -> Table:
+    """Every recorded field in which the runs differ."""
+    a, b = (_flat(audited.run.manifest) for audited in source.runs)
+    fields = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
+    records = [{"field": key, "a": a.get(key, "–"), "b": b.get(key, "–")} for key in fields]
+    records = records or [{"field": "none", "a": "", "b": ""}]
+    columns = [Column("field", "Field"), Column("a", "A"), Column("b", "B")]
+    caption = "A comparison says something about a field only if it is the only one that differs."
+    return Table("run_differences", "Fields in which the runs differ", caption, columns, pd.DataFrame(records))
+
+
+def _flat(manifest: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in manifest.items():
+        if prefix == "" and key in UNREMARKABLE:
+            continue
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            flat[prefix + key] = text if len(text) <= 80 else text[:16] + "…"
+    return flat
+
+
+def _verdicts(arms: list[str], differences: pd.DataFrame, sameness: pd.DataFrame) -> list[Verdict]:
+    same = sameness.set_index("arm")
+    found = []
+    for arm in arms:
+        line = differences[(differences["arm"] == arm) & (differences["metric"] == "accuracy")].iloc[0]
+        values = f"{format_value(line['reference_value'], 'score')} in A, {format_value(line['value'], 'score')} in B"
+        words = f"accuracy {values}, {line['words']}"
+        if same.loc[arm, "same_answer"] == 1 and same.loc[arm, "same_margin"] == 1:
+            words = f"every margin is the same in A and B; accuracy {format_value(line['value'], 'score')}"
+        cells = format_value(same.loc[arm, "same_cells"], "percent")
+        answers = format_value(1 - same["same_answer"].astype(float)[arm], "percent")
+        found.append(
+            Verdict(arm, f"{words}; {answers} of answers flip, kept cells are identical in {cells} of probes.")
+        )
+    return found

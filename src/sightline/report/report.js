@@ -1,0 +1,239 @@
+"use strict";
+// Sortable tables and the picture gallery. Everything it shows is on the page already; nothing is fetched.
+(() => {
+  const byId = (id) => document.getElementById(id);
+
+  // ---- tables -------------------------------------------------------------------------------------------------
+  const compare = (a, b) => {
+    if (a === "" || b === "") return (a === "") - (b === "");
+    const x = Number(a), y = Number(b);
+    return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b, "en", { numeric: true }) : x - y;
+  };
+  for (const button of document.querySelectorAll("thead button")) {
+    button.addEventListener("click", () => {
+      const head = button.closest("th");
+      const descending = head.getAttribute("aria-sort") === "ascending";
+      for (const other of head.parentNode.children) other.setAttribute("aria-sort", "none");
+      head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+      const body = head.closest("table").tBodies[0];
+      const column = head.cellIndex;
+      const key = (row) => row.cells[column].dataset.sort;
+      const rows = [...body.rows].sort((p, q) => {
+        const order = compare(key(p), key(q));
+        return descending && key(p) !== "" && key(q) !== "" ? -order : order;
+      });
+      body.append(...rows);
+    });
+  }
+  for (const select of document.querySelectorAll("select[data-table]")) {
+    const narrow = () => {
+      const column = Number(select.dataset.column);
+      for (const row of byId(select.dataset.table).tBodies[0].rows) {
+        row.hidden = select.value !== "" && row.cells[column].textContent !== select.value;
+      }
+    };
+    select.closest("label").hidden = false;
+    select.selectedIndex = 0;
+    select.addEventListener("change", narrow);
+    narrow();
+  }
+
+  // ---- pictures -----------------------------------------------------------------------------------------------
+  const holder = byId("cases");
+  if (!holder) return;
+  const data = JSON.parse(holder.textContent);
+  const SVG = "http://www.w3.org/2000/svg";
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const fixed = (v, digits = 3) => (v === null ? "–" : v.toFixed(digits).replace("-", "−"));
+  const signed = (v) => (v === null ? "–" : (v >= 0 ? "+" : "") + fixed(v));
+
+  const svg = (name, attributes = {}, ...children) => {
+    const node = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    node.append(...children);
+    return node;
+  };
+  const html = (name, properties = {}, ...children) => {
+    const node = Object.assign(document.createElement(name), properties);
+    node.append(...children);
+    return node;
+  };
+
+  const once = (make) => {
+    const made = new Map();
+    return (key) => {
+      if (!made.has(key)) made.set(key, make(key));
+      return made.get(key);
+    };
+  };
+  const cellsOf = once((i) => new Uint16Array(bytes(data.cells[i]).buffer));
+  const addressOf = once((i) => {
+    const jpeg = data.images[i].jpeg;
+    if (jpeg === null) return document.querySelector("#hero image").getAttribute("href");
+    return URL.createObjectURL(new Blob([bytes(jpeg)], { type: "image/jpeg" }));
+  });
+
+  // Path data of the cells whose bit is set (all of them when mask is null); neighbours in a row are joined.
+  const path = (cells, mask, w, h, join = true) => {
+    const parts = [];
+    let x1 = -1, y1 = -1, x2 = -1, y2 = -1;
+    const flush = () => {
+      if (x2 > x1) parts.push(`M${(x1 * w).toFixed(2)} ${(y1 * h).toFixed(2)}H${(x2 * w).toFixed(2)}V${(y2 * h).toFixed(2)}H${(x1 * w).toFixed(2)}Z`);
+    };
+    for (let i = 0; i < cells.length / 4; i++) {
+      if (mask && !((mask[i >> 3] >> (7 - (i & 7))) & 1)) continue;
+      const [a, b, c, d] = [0, 1, 2, 3].map((k) => cells[4 * i + k] / 65535);
+      if (join && Math.abs(a - x2) < 1e-4 && b === y1 && d === y2) { x2 = c; continue; }
+      flush();
+      [x1, y1, x2, y2] = [a, b, c, d];
+    }
+    flush();
+    return parts.join("");
+  };
+
+  // The part of the picture shown: everything, or the regions with three times their size around them.
+  const viewBox = (regions, w, h, zoom) => {
+    if (!zoom || regions.length === 0) return [0, 0, w, h];
+    const left = Math.min(...regions.map((r) => r[0])) * w, right = Math.max(...regions.map((r) => r[2])) * w;
+    const top = Math.min(...regions.map((r) => r[1])) * h, bottom = Math.max(...regions.map((r) => r[3])) * h;
+    let width = Math.max((right - left) * 1.8, (bottom - top) * 6, w / 5);
+    width = Math.min(width, w);
+    const height = Math.min(width * h / w, h);
+    const x = Math.min(Math.max(0, (left + right - width) / 2), w - width);
+    const y = Math.min(Math.max(0, (top + bottom - height) / 2), h - height);
+    return [x, y, width, height];
+  };
+
+  let serial = 0;
+  const picture = (entry, panel, zoom) => {
+    const { w, h } = data.images[panel.image];
+    const cells = cellsOf(panel.cells);
+    const id = `mask-${serial++}`;
+    const grey = (d) => `rgb(${d * 100}%,${d * 100}%,${d * 100}%)`;
+    const mask = svg("mask", { id, maskUnits: "userSpaceOnUse", x: 0, y: 0, width: w, height: h },
+      svg("rect", { width: w, height: h, fill: grey(0.88) }),
+      svg("path", { d: path(cells, null, w, h), fill: grey(0.72) }));
+    if (panel.lineage) mask.append(svg("path", { d: path(cells, bytes(panel.lineage), w, h), fill: grey(0.38) }));
+    mask.append(svg("path", { d: path(cells, bytes(panel.kept), w, h), fill: "#000" }));
+    const node = svg("svg", { viewBox: viewBox(entry.regions, w, h, zoom).map((v) => v.toFixed(2)).join(" "), class: "picture", role: "img",
+      "aria-label": `${data.arms[panel.arm].label}: ${panel.evidence_kept} of ${panel.evidence_cells} evidence cells kept, ${Math.round(100 * panel.keep)} percent of all cells` },
+      mask,
+      svg("image", { href: addressOf(panel.image), width: w, height: h, preserveAspectRatio: "none" }),
+      svg("rect", { width: w, height: h, fill: "#000", mask: `url(#${id})` }),
+      svg("path", { d: path(cells, bytes(panel.kept), w, h, false), fill: "none", stroke: "#fff", "stroke-opacity": 0.4, "stroke-width": 0.6, "vector-effect": "non-scaling-stroke" }));
+    for (const [x1, y1, x2, y2] of entry.regions) {
+      const box = { x: x1 * w, y: y1 * h, width: (x2 - x1) * w, height: (y2 - y1) * h, fill: "none", "vector-effect": "non-scaling-stroke" };
+      node.append(svg("rect", { ...box, stroke: "#000", "stroke-width": 4 }), svg("rect", { ...box, stroke: "#ff8a00", "stroke-width": 2 }));
+    }
+    return node;
+  };
+
+  const verdict = (entry, panel) => {
+    const line = html("p", { className: "facts" });
+    line.append(
+      html("span", { className: panel.correct ? "right" : "wrong" }, `${panel.predicted}, ${panel.correct ? "right" : "wrong"}`),
+      ` · margin ${signed(panel.margin)}`);
+    if (panel.reference_margin !== null && !(data.reference === "Full" && data.arms[panel.arm].full)) {
+      line.append(` (${data.reference} ${signed(panel.reference_margin)})`);
+    };
+    line.append(html("br"));
+    if (panel.ecr === null) line.append("no region to trace");
+    else {
+      line.append(`coverage ${fixed(panel.ecr)}`);
+      if (panel.lineage) line.append(`, anchors ${fixed(panel.anchor_ecr)}`);
+      line.append(` · ${panel.evidence_kept} of ${panel.evidence_cells} evidence cells`);
+    }
+    line.append(html("br"));
+    const tag = (words) => line.append(html("span", { className: "tag" }, words));
+    if (panel.gone) tag("correct, evidence gone");
+    else if (panel.low) tag("low coverage");
+    if (panel.flip) tag(`flips vs ${data.reference}`);
+    return line;
+  };
+
+  // ---- gallery ------------------------------------------------------------------------------------------------
+  const state = { filter: "all", arm: "", order: "chosen" };
+  const armSelect = byId("gallery-arm");
+  data.arms.forEach((arm, i) => armSelect.append(html("option", { value: String(i) }, arm.label)));
+
+  const passes = {
+    all: () => true, gone: (p) => p.gone, flip: (p) => p.flip, low: (p) => p.low, wrong: (p) => !p.correct,
+  };
+  const orders = {
+    chosen: () => 0,
+    ecr: (p) => (p.ecr === null ? 2 : p.ecr),
+    margin: (p) => -Math.abs(p.margin),
+    change: (p) => (p.reference_margin === null ? 0 : -Math.abs(p.margin - p.reference_margin)),
+  };
+  // The panel a card shows: the chosen arm's, or the one the case was picked for if it passes, else the first that does.
+  const panelFor = (entry) => {
+    const able = entry.panels.filter((p) => (state.arm === "" || p.arm === Number(state.arm)) && passes[state.filter](p));
+    return able.find((p) => p.arm === entry.featured) || able[0];
+  };
+
+  let shown = [];
+  const render = () => {
+    shown = data.cases.map((entry) => ({ entry, panel: panelFor(entry) })).filter((item) => item.panel);
+    const rank = orders[state.order];
+    shown.sort((a, b) => rank(a.panel) - rank(b.panel));
+    byId("gallery-found").textContent = shown.length === 0
+      ? "No case matches; choose another filter or arm."
+      : `${shown.length} of ${data.cases.length} cases. Open one to see every arm on the same image; arrow keys step through.`;
+    byId("gallery").replaceChildren(...shown.map(({ entry, panel }, at) => {
+      const card = html("button", { type: "button", className: "card" },
+        picture(entry, panel, false),
+        html("span", { className: "quoted" }, `“${entry.target}” — ${data.arms[panel.arm].label}`),
+        verdict(entry, panel));
+      card.addEventListener("click", () => open(at));
+      return html("li", {}, card);
+    }));
+  };
+  for (const button of document.querySelectorAll("#gallery-tools [data-filter]")) {
+    button.addEventListener("click", () => {
+      state.filter = button.dataset.filter;
+      for (const other of document.querySelectorAll("#gallery-tools [data-filter]")) {
+        other.setAttribute("aria-pressed", String(other === button));
+      }
+      render();
+    });
+  }
+  armSelect.addEventListener("change", () => { state.arm = armSelect.value; render(); });
+  byId("gallery-order").addEventListener("change", (event) => { state.order = event.target.value; render(); });
+
+  // ---- one case, every arm ------------------------------------------------------------------------------------
+  const dialog = byId("case");
+  let current = 0;
+  let zoom = false;
+  const draw = () => {
+    const { entry } = shown[current];
+    byId("case-position").textContent = `Case ${current + 1} of ${shown.length}`;
+    byId("case-title").textContent = entry.question;
+    byId("case-facts").textContent = `Right answer: ${entry.label}. The region reads “${entry.source}”. Probe ${entry.probe}.`;
+    byId("case-panels").replaceChildren(...entry.panels.map((panel) =>
+      html("article", { className: "panel" }, html("h4", {}, data.arms[panel.arm].label), picture(entry, panel, zoom), verdict(entry, panel))));
+    byId("case-previous").disabled = current === 0;
+    byId("case-next").disabled = current === shown.length - 1;
+  };
+  const open = (at) => { current = at; draw(); if (!dialog.open) dialog.showModal(); };
+  const step = (by) => {
+    const next = current + by;
+    if (next >= 0 && next < shown.length) { current = next; draw(); }
+  };
+  byId("case-previous").addEventListener("click", () => step(-1));
+  byId("case-next").addEventListener("click", () => step(1));
+  byId("case-close").addEventListener("click", () => dialog.close());
+  byId("case-zoom").addEventListener("click", (event) => {
+    zoom = !zoom;
+    event.currentTarget.setAttribute("aria-pressed", String(zoom));
+    draw();
+  });
+  dialog.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowLeft") step(-1);
+    else if (event.key === "ArrowRight") step(1);
+  });
+  dialog.addEventListener("close", () => {
+    const cards = byId("gallery").querySelectorAll(".card");
+    if (cards[current]) cards[current].focus();
+  });
+  render();
+})();

@@ -1,0 +1,188 @@
+"""What a report is made from: one or more run folders, checked, with a clear line for everything that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from sightline.errors import SightlineError
+from sightline.store.load import Run, load_run
+
+MASK_COLUMNS = ("kept_mask", "lineage_mask")
+ZERO_COVERAGE = 1e-12
+"""Coverage at or below this counts as none at all."""
+LOW_COVERAGE = 0.5
+
+
+@dataclass(frozen=True)
+class Audited:
+    """One run made ready: plain rows in ``frame``, interventions and other image views in ``others``."""
+
+    name: str
+    """What the run is called in the report; empty when the report has a single run."""
+    run: Run
+    frame: pd.DataFrame
+    """Plain rows with finite margins. ``arm`` is unique within the report, ``arm_name`` is the arm of the run, ``row``
+    the index into ``run.rows``; ``reference_margin`` and ``reference_predicted`` are Full's on the same probe."""
+    others: pd.DataFrame
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def arms(self) -> list[str]:
+        return list(self.frame["arm"].unique())
+
+    @property
+    def full(self) -> str | None:
+        """The arm that keeps every token, the reference of paired differences."""
+        full = self.frame.loc[self.frame["selector"] == "full", "arm"]
+        return None if full.empty else str(full.iloc[0])
+
+    @cached_property
+    def probes(self) -> dict[str, dict[str, Any]]:
+        return {str(probe["id"]): probe for probe in self.run.probes}
+
+    @cached_property
+    def image_index(self) -> dict[str, int]:
+        """Image key -> index into ``run.images``."""
+        return {key: i for i, key in enumerate(self.run.images.column("image_key").to_pylist())}
+
+
+@dataclass(frozen=True)
+class Source:
+    """All runs of one report and the lines that stand at its head."""
+
+    runs: list[Audited]
+    notes: list[str]
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """Plain rows of all runs under one another."""
+        return pd.concat([audited.frame for audited in self.runs], ignore_index=True)
+
+    @property
+    def same_probes(self) -> bool:
+        return len({audited.run.manifest.get("probe_digest") for audited in self.runs}) == 1
+
+
+def read_source(paths: Sequence[Path | str], names: Sequence[str] | None = None) -> Source:
+    """Reads run folders and checks them. Raises only where nothing could be reported at all."""
+    if not paths:
+        raise SightlineError("no run folder given: name at least one")
+    runs = [load_run(path) for path in paths]
+    names = list(names) if names is not None else _names(runs)
+    audited = [_audit(run, name) for run, name in zip(runs, names, strict=True)]
+    source = Source(audited, [])
+    for one in audited:
+        source.notes.extend(f"{one.name}: {note}" if one.name else note for note in one.notes)
+    if not source.same_probes:
+        source.notes.append(
+            "mixed probe sets: these runs did not audit the same probes, so their rows stand side by side "
+            "and no difference between runs is computed"
+        )
+    return source
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """The shortest names that tell runs apart: nothing, the model, or the folder."""
+    if len(runs) == 1:
+        return [""]
+    models = [str(run.manifest.get("model")) for run in runs]
+    if len(set(models)) == len(models):
+        return models
+    folders = [run.path.resolve().name for run in runs]
+    if len(set(folders)) == len(folders):
+        return folders
+    return [f"run {i + 1}" for i in range(len(runs))]
+
+
+def _audit(run: Run, name: str) -> Audited:
+    notes: list[str] = []
+    frame = _plain_table(run.rows).to_pandas()
+    frame["row"] = np.arange(len(frame))
+    frame["arm_name"] = frame["arm"]
+    if name:
+        frame["arm"] = name + " · " + frame["arm"].astype(str)
+    if run.missing:
+        notes.append(f"the run is not finished: {run.missing} of its shards are still to be computed")
+    frame = _finite(frame, notes)
+    plain = (frame["intervention"].fillna("none") == "none") & (frame["view"] == _main_view(frame))
+    main, others = frame[plain].reset_index(drop=True), frame[~plain].reset_index(drop=True)
+    if main.empty:
+        raise SightlineError(f"{run.path} has no usable plain row: every margin is non-finite or an intervention")
+    main = _paired(main, notes)
+    _note_data(main, notes)
+    full = main[main["selector"] == "full"].drop_duplicates("probe_id").set_index("probe_id")
+    main["reference_margin"] = main["probe_id"].map(full["margin"])
+    main["reference_predicted"] = main["probe_id"].map(full["predicted"])
+    return Audited(name, run, main, others, notes)
+
+
+def _plain_table(rows: pa.Table) -> pa.Table:
+    return rows.drop_columns([name for name in MASK_COLUMNS if name in rows.column_names])
+
+
+def _main_view(frame: pd.DataFrame) -> str:
+    views = frame["view"].value_counts()
+    return "orig" if "orig" in views.index or views.empty else str(views.index[0])
+
+
+def _finite(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Leaves out arms without a single finite margin, then probes whose margin is non-finite in any arm."""
+    finite = pd.Series(np.isfinite(frame["margin"].to_numpy(dtype=float, na_value=np.nan)), index=frame.index)
+    if finite.all():
+        return frame
+    dead = [str(arm) for arm, good in finite.groupby(frame["arm"]).any().items() if not good]
+    if dead:
+        notes.append(f"arm {', '.join(dead)} has no finite margin and is left out; the model's scores overflowed")
+    alive = ~frame["arm"].isin(dead)
+    bad = sorted(frame.loc[alive & ~finite, "probe_id"].unique())
+    if bad:
+        notes.append(
+            f"{len(bad)} probe{'s have' if len(bad) > 1 else ' has'} a non-finite margin in some arm "
+            f"(first: {bad[0]}) and {'are' if len(bad) > 1 else 'is'} left out of every arm"
+        )
+    return frame[alive & ~frame["probe_id"].isin(bad)].copy()
+
+
+def _paired(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Keeps the probes that every arm has: arms are compared on the same questions or not at all."""
+    arms = frame["arm"].nunique()
+    counts = frame.groupby("probe_id")["arm"].nunique()
+    common = counts.index[counts == arms]
+    if len(common) == len(counts):
+        return frame
+    if len(common) == 0:
+        notes.append("no probe was answered by every arm yet: arms are summarised on different probes")
+        return frame
+    notes.append(f"{len(counts) - len(common)} of {len(counts)} probes are missing from some arm and are left out")
+    return frame[frame["probe_id"].isin(common)].reset_index(drop=True)
+
+
+def _note_data(frame: pd.DataFrame, notes: list[str]) -> None:
+    probes = frame.drop_duplicates("probe_id")
+    images = probes["image_id"].nunique()
+    if images < 2:
+        notes.append("fewer than two images: intervals resample images, so none can be given")
+    labels = set(probes["label"])
+    if len(labels) < 2:
+        only = next(iter(labels), "no")
+        notes.append(f"every probe has label {only}: AUROC and the rates of the other label are undefined")
+    bare = int((probes["n_regions"].fillna(0) == 0).sum())
+    if bare == len(probes):
+        notes.append("no probe has a region: there is no evidence to trace, so every geometric column is empty")
+    elif bare:
+        notes.append(f"{bare} of {len(probes)} probes have no region; geometry is over the other {len(probes) - bare}")
+
+
+def masks_of(audited: Audited, rows: Sequence[int]) -> list[tuple[bytes, bytes | None]]:
+    """(kept, lineage) bit-packed masks of some rows, read only when a picture needs them."""
+    table = audited.run.rows.select(list(MASK_COLUMNS)).take(pa.array(rows, type=pa.int64()))
+    kept, lineage = (table.column(name).to_pylist() for name in MASK_COLUMNS)
+    return list(zip(kept, lineage, strict=True))

@@ -1,0 +1,257 @@
+"""A synthetic run folder with drawn words, real masks and plausible margins, written through RunFolder itself.
+
+Nothing here runs a model: answers depend on how much evidence an arm kept, plus noise that is shared between arms, so
+that paired differences, flips and "correct but evidence gone" all occur, as they do in an audit.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from sightline.store.folder import RunFolder
+from sightline.store.load import pack_mask
+from sightline.types import Box, Budget, Probe
+
+ARMS = (
+    "full",
+    "target:0.15",
+    "target:0.3",
+    "target:0.5",
+    "random:0.3",
+    "random:0.5",
+    "grid:0.3",
+    "visionzip:0.3",
+)
+HOSTILE = "</script><script>document.title='owned'</script>"
+WORDS = ("invoice", "total", "EXPRESS", "closed", "Saturday", "parking", "receipt", "24h", "MUSEUM", "exit", "ticket")
+ROWS, COLUMNS = 15, 20
+SIZE = (640, 480)
+
+
+def grid_cells(rows: int = ROWS, columns: int = COLUMNS) -> np.ndarray:
+    """(rows * columns, 4) float32 cells of a raster over the whole image."""
+    y, x = np.divmod(np.arange(rows * columns), columns)
+    return np.stack([x / columns, y / rows, (x + 1) / columns, (y + 1) / rows], axis=1).astype("<f4")
+
+
+def overlap(cells: np.ndarray, box: Box) -> np.ndarray:
+    """(N,) area of each cell within the box."""
+    width = np.minimum(cells[:, 2], box[2]) - np.maximum(cells[:, 0], box[0])
+    height = np.minimum(cells[:, 3], box[3]) - np.maximum(cells[:, 1], box[1])
+    return np.clip(width, 0, None) * np.clip(height, 0, None)
+
+
+def draw_image(rng: np.random.Generator, source: str) -> tuple[bytes, Box]:
+    """A JPEG with a few words on a tinted page, and the box of the word that the probes ask about."""
+    tint = tuple(int(v) for v in rng.integers(170, 245, 3))
+    image = Image.new("RGB", SIZE, tint)
+    draw = ImageDraw.Draw(image)
+    for _ in range(4):
+        x, y = int(rng.integers(0, 540)), int(rng.integers(0, 380))
+        shade = tuple(int(v) for v in rng.integers(90, 230, 3))
+        draw.rectangle((x, y, x + int(rng.integers(60, 260)), y + int(rng.integers(40, 160))), fill=shade)
+    for _ in range(7):
+        font = ImageFont.load_default(size=int(rng.integers(16, 44)))
+        where = (int(rng.integers(0, 520)), int(rng.integers(0, 440)))
+        draw.text(where, str(rng.choice(WORDS)), fill=(30, 34, 48), font=font)
+    font = ImageFont.load_default(size=int(rng.integers(14, 20)))
+    x, y = int(rng.integers(20, 480)), int(rng.integers(20, 420))
+    left, top, right, bottom = draw.textbbox((x, y), source[:14], font=font)
+    draw.rectangle((left - 4, top - 3, right + 4, bottom + 3), fill=(250, 248, 240))
+    draw.text((x, y), source[:14], fill=(10, 10, 10), font=font)
+    sink = io.BytesIO()
+    image.save(sink, "JPEG", quality=70)
+    box = (left / SIZE[0], top / SIZE[1], min(1.0, right / SIZE[0]), bottom / SIZE[1])
+    return sink.getvalue(), box
+
+
+def _mask(name: str, k: int, cells: np.ndarray, box: Box, rng: np.random.Generator) -> np.ndarray:
+    """(N,) bool: a caricature of each selector."""
+    n = len(cells)
+    if name == "grid":
+        chosen = np.linspace(0, n - 1, k).round().astype(int)
+    elif name in ("random", "visionzip", "full"):
+        chosen = rng.permutation(n)[:k]
+    else:
+        centre = np.array([(box[0] + box[2]) / 2, (box[1] + box[3]) / 2])
+        if rng.random() < 0.3:
+            centre = rng.random(2)
+        middle = (cells[:, :2] + cells[:, 2:]) / 2
+        distance = np.abs(middle - centre).sum(axis=1) + 0.12 * rng.random(n)
+        chosen = np.argsort(distance, kind="stable")[:k]
+    kept = np.zeros(n, dtype=bool)
+    kept[chosen] = True
+    return kept
+
+
+def make_probes(images: int, rng: np.random.Generator) -> tuple[list[Probe], dict[str, bytes]]:
+    """A positive and a near-miss negative per image, one of them with a hostile string, and the JPEG of each image."""
+    probes, jpegs = [], {}
+    for i in range(images):
+        source = HOSTILE if i == 1 else f"{WORDS[i % len(WORDS)]}{i}"
+        jpeg, box = draw_image(rng, source)
+        jpegs[f"img{i:04d}"] = jpeg
+        for label, target in (("yes", source), ("no", source[:-1] + "x")):
+            probes.append(
+                Probe(
+                    id=f"img{i:04d}:{label}",
+                    image=f"img{i:04d}.jpg",
+                    image_id=f"img{i:04d}",
+                    question=f'Does the image contain the exact text "{target}"? Answer yes or no.',
+                    label=label,  # type: ignore[arg-type]
+                    target_text=target,
+                    source_text=source,
+                    regions=(box,),
+                    kind="small_positive" if label == "yes" else "near_miss_negative",
+                )
+            )
+    return probes, jpegs
+
+
+def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, margin: float) -> dict[str, Any]:
+    selector, _, budget = arm.partition(":")
+    cells, n, k = grid_cells(), len(kept), int(kept.sum())
+    box = probe.regions[0] if probe.regions else None
+    parts = overlap(cells, box) if box else np.zeros(n)
+    area = parts.sum() or 1.0
+    sources = kept if lineage is None else lineage
+    ecr, anchor = float(parts[sources].sum() / area), float(parts[kept].sum() / area)
+    touching = kept & (parts > 0)
+    lpp = float(parts[touching].sum() / (touching.sum() / n)) if touching.any() else 0.0
+    predicted = "yes" if margin >= 0 else "no"
+    geometry = {
+        "ecr": ecr,
+        "anchor_ecr": anchor,
+        "center_recall": float(anchor > 0.5),
+        "patch_recall": float(touching.sum() / max(1, (parts > 0).sum())),
+        "lpp": lpp,
+        "geo_f1": 2 * ecr * lpp / (ecr + lpp) if ecr + lpp else 0.0,
+        "worst_region": ecr,
+        "all_half": ecr >= 0.5,
+    }
+    keep_requested = 1.0 if selector == "full" else float(budget.split(",")[0])
+    return {
+        "arm": arm,
+        "selector": selector,
+        "arguments": "{}",
+        "budget": budget or "1.0",
+        "keep_requested": keep_requested,
+        "keep": k / n,
+        "n_tokens": n,
+        "k_tokens": k,
+        "k_layers": None,
+        "keep_layer_mean": k / n,
+        "positions": "preserve",
+        "box_source": "annotation",
+        "intervention": "none",
+        "probe_id": probe.id,
+        "image_id": probe.image_id,
+        "image_key": f"{probe.image}@orig",
+        "view": "orig",
+        "label": probe.label,
+        "kind": probe.kind,
+        "loss_yes": 1.0,
+        "loss_no": 1.0 + margin,
+        "margin": margin,
+        "predicted": predicted,
+        "correct": predicted == probe.label,
+        "greedy_yes": margin > 0,
+        "greedy_no": margin < 0,
+        "n_regions": len(probe.regions),
+        **(geometry if box else dict.fromkeys(geometry)),
+        "kept_mask": pack_mask(kept),
+        "lineage_mask": None if lineage is None else pack_mask(lineage),
+        "sequence_full": n + 40,
+        "sequence_pruned": k + 40,
+        "preprocess_ms": 3.0,
+        "vision_ms": 12.0,
+        "signal_ms": 0.0,
+        "select_ms": 0.0 if selector == "full" else 0.8,
+        "materialise_ms": 0.2,
+        "language_ms": 4.0 + 20.0 * k / n,
+        "model": "reader-mini",
+        "model_type": "sightline_reader",
+        "weight_digest": "ab" * 32,
+        "device": "cpu",
+        "dtype": "float32",
+        "attention": "sdpa",
+        "profile": "paper",
+        "versions": json.dumps({"sightline": "0.1.0"}),
+    }
+
+
+def make_run(
+    path: Path,
+    *,
+    images: int = 20,
+    arms: Sequence[str] = ARMS,
+    seed: int = 5,
+    shift: float = 0.0,
+    probe_digest: str = "cd" * 32,
+) -> Path:
+    """Writes a run folder of ``images`` pairs and returns its path. ``shift`` moves margins, as a new model would."""
+    rng = np.random.default_rng(seed)
+    probes, jpegs = make_probes(images, rng)
+    folder = RunFolder(path)
+    manifest = {
+        "shards": 1,
+        "shard_images": images,
+        "model": "reader-mini",
+        "model_type": "sightline_reader",
+        "weight_digest": ("ab" if shift == 0 else "ef") * 32,
+        "probe_digest": probe_digest,
+        "dtype": "float32",
+        "device": "cpu",
+        "attention": "sdpa",
+        "profile": "paper",
+        "positions": "preserve",
+        "box_source": "annotation",
+        "seed": seed,
+        "versions": {"sightline": "0.1.0", "torch": "2.13.0"},
+        "created": "2026-07-29T12:00:00Z",
+        "image_options": {},
+    }
+    lines = [json.dumps({"sightline_probes": 1})] + [json.dumps(asdict(p), ensure_ascii=False) for p in probes]
+    folder.open(manifest, list(arms), ("\n".join(lines) + "\n").encode())
+    cells = grid_cells()
+    folder.write_images(
+        0,
+        [
+            {
+                "image_key": f"{key}.jpg@orig",
+                "image": f"{key}.jpg",
+                "image_id": key,
+                "digest": "0" * 64,
+                "width": SIZE[0],
+                "height": SIZE[1],
+                "layout": json.dumps([[ROWS, COLUMNS]]),
+                "cells": cells.tobytes(),
+                "preview": jpeg,
+            }
+            for key, jpeg in jpegs.items()
+        ],
+    )
+    base = rng.normal(0.0, 0.7, len(probes))
+    for index, arm in enumerate(arms):
+        noise = np.random.default_rng((seed, index))
+        rows = []
+        for probe, bias in zip(probes, base, strict=True):
+            name, _, budget = arm.partition(":")
+            k = Budget.ratio(float(budget.split(",")[0]) if budget else 1.0).resolve(len(cells))
+            kept = _mask(name, k, cells, probe.regions[0], noise)
+            lineage = np.ones(len(cells), dtype=bool) if name == "visionzip" else None
+            parts = overlap(cells, probe.regions[0])
+            covered = float(parts[kept].sum() / parts.sum())
+            evidence = (1.0 if probe.label == "yes" else -0.8) * (0.35 + 0.75 * covered)
+            margin = evidence + bias + shift + (0.0 if name == "full" else float(noise.normal(0, 0.25)))
+            rows.append(_row(arm, probe, kept, lineage, margin))
+        folder.write_rows(arm, 0, rows)
+    return path
