@@ -209,7 +209,8 @@ def why_not(metric: Metric, rows: ArmRows) -> str:
     if not chosen.any():
         return f"there are no {metric.over}"
     if metric.form in ("auroc", "macro") and (rows.labels[chosen].all() or not rows.labels[chosen].any()):
-        return f"all {int(chosen.sum())} {metric.over} have the label {'yes' if rows.labels[chosen][0] else 'no'}"
+        only = "yes" if rows.labels[chosen][0] else "no"
+        return f"it needs both labels and all {int(chosen.sum())} of its probes have '{only}'"
     broken = int(np.count_nonzero(~np.isfinite(metric.value(rows)[chosen])))
     return f"{broken} of {int(chosen.sum())} values are not finite" if broken else ""
 

@@ -67,8 +67,9 @@ class ArmRows:
             regions = np.asarray(has_regions).astype(bool)
         else:
             regions = np.isfinite(values["ecr"]) if "ecr" in values else np.zeros(count, dtype=bool)
-        ids = np.arange(count) if images is None else np.asarray(images).astype(str)
-        lengths = {"margins": margin, "predicted": answered, "has_regions": regions, "images": ids, **values}
+        ids = np.arange(count) if images is None else np.asarray(images)
+        ids = ids.astype(str) if ids.dtype == object else ids
+        lengths = {"margins": margin, "predicted": answered, **values, "has_regions": regions, "images": ids}
         for name, column in lengths.items():
             if column is not None and column.shape != (count,):
                 raise SightlineError(f"{name} has shape {column.shape}, expected one value for each of {count} labels")

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.statistics.bootstrap import (
+    ImageSums,
+    count_blocks,
+    difference_interval,
+    generator,
+    mean_interval,
+    metric_interval,
+    replicate,
+)
+from sightline.statistics.metrics import METRICS, point
+from sightline.statistics.rows import ArmRows
+
+
+def uneven_rows(seed: int, images: int = 40) -> ArmRows:
+    """Images with one to four probes of either label, tied margins included."""
+    rng = np.random.default_rng(seed)
+    ids = np.repeat(np.arange(images), np.random.default_rng(0).integers(1, 5, images))
+    labels = np.random.default_rng(1).random(len(ids)) < 0.5
+    return ArmRows.of(
+        labels,
+        np.round(rng.normal(size=len(ids)) + labels, 1),
+        [f"image{i:03d}" for i in ids],
+        ecr=rng.random(len(ids)),
+    )
+
+
+NAMES = ("accuracy", "hfpr", "pos_ecr", "pn_average", "low_coverage", "auroc", "ece", "brier")
+
+
+def repeated(rows: ArmRows, counts: np.ndarray) -> ArmRows:
+    """The resample spelled out: every probe of an image repeated as often as the image was drawn."""
+    index = np.repeat(np.arange(len(rows.labels)), counts.astype(int)[rows.image_index])
+    assert rows.margins is not None
+    return ArmRows.of(rows.labels[index], rows.margins[index], ecr=rows.columns["ecr"][index])
+
+
+def test_a_draw_equals_the_metric_of_the_repeated_rows() -> None:
+    rows = uneven_rows(3)
+    metrics = [METRICS[name] for name in NAMES]
+    counts = next(count_blocks(rows.n_images, 12, seed=5))
+    found = ImageSums.of(rows, metrics).at(counts)
+    expected = [[point(metric, repeated(rows, row)) for metric in metrics] for row in counts]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_counts_are_resamples_and_do_not_depend_on_the_block_size() -> None:
+    whole = np.concatenate(list(count_blocks(30, 500, seed=9)))
+    assert whole.shape == (500, 30)
+    assert (whole.sum(axis=1) == 30).all()
+    np.testing.assert_array_equal(whole, np.concatenate(list(count_blocks(30, 500, seed=9, block=7))))
+    np.testing.assert_array_equal(whole[:100], np.concatenate(list(count_blocks(30, 100, seed=9))))
+    # Counts of a multinomial with equal shares: mean 1, variance 1 - 1/n.
+    assert whole.mean(axis=0) == pytest.approx(np.ones(30), abs=0.2)
+    assert whole.var() == pytest.approx(1 - 1 / 30, abs=0.05)
+
+
+def test_seeds_and_purposes_have_streams_of_their_own() -> None:
+    first = generator(1, "images").integers(0, 1 << 30, 8)
+    assert np.array_equal(first, generator(1, "images").integers(0, 1 << 30, 8))
+    assert not np.array_equal(first, generator(2, "images").integers(0, 1 << 30, 8))
+    assert not np.array_equal(first, generator(1, "seeds").integers(0, 1 << 30, 8))
+
+
+def test_the_draws_are_pinned() -> None:
+    """A change of generator, seeding or order would silently move every published interval."""
+    assert next(count_blocks(6, 2, seed=17)).tolist() == [[0, 4, 0, 0, 0, 2], [0, 1, 2, 1, 1, 1]]
+
+
+def test_row_order_and_other_metrics_do_not_move_a_draw() -> None:
+    rows = uneven_rows(4)
+    assert rows.margins is not None
+    order = np.random.default_rng(2).permutation(len(rows.labels))
+    shuffled = ArmRows.of(
+        rows.labels[order],
+        rows.margins[order],
+        rows.image_ids[rows.image_index][order],
+        ecr=rows.columns["ecr"][order],
+    )
+    metrics = [METRICS[name] for name in NAMES]
+    np.testing.assert_allclose(
+        replicate(rows, metrics, draws=50), replicate(shuffled, metrics, draws=50), rtol=0, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        replicate(rows, metrics, draws=50)[:, 2], replicate(rows, [METRICS["pos_ecr"]], draws=50)[:, 0], atol=1e-15
+    )
+
+
+def test_pairing_cancels_what_two_arms_share() -> None:
+    rows = uneven_rows(5)
+    assert rows.margins is not None
+    better = ArmRows.of(rows.labels, rows.margins, rows.image_ids[rows.image_index], ecr=rows.columns["ecr"] + 0.125)
+    found = difference_interval(better, rows, METRICS["pos_ecr"], draws=400)
+    assert [found.value, found.low, found.high] == pytest.approx([0.125] * 3, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_difference_with_itself_is_exactly_nothing(name: str) -> None:
+    rows = uneven_rows(6)
+    found = difference_interval(rows, rows, METRICS[name], draws=50)
+    assert (found.value, found.low, found.high) == (0.0, 0.0, 0.0)
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+    """Two probes per image that share a random effect: an interval that ignored clusters would cover far too rarely."""
+    covered = 0
+    for trial in range(200):
+        rng = np.random.default_rng(trial)
+        shift = np.repeat(rng.normal(size=60), 2)
+        rows = ArmRows.of([True, True] * 60, shift + 0.1 * rng.normal(size=120), np.repeat(np.arange(60), 2))
+        found = metric_interval(rows, METRICS["accuracy"], draws=400, seed=trial)
+        covered += found.low <= 0.5 <= found.high
+    assert 0.90 <= covered / 200 <= 0.99
+
+
+def test_auroc_interval_covers_the_truth() -> None:
+    truth = 0.7602499389065233  # Phi(1 / sqrt 2): normals one standard deviation apart
+    covered = 0
+    for trial in range(150):
+        rng = np.random.default_rng(1000 + trial)
+        labels = np.tile([True, False], 60)
+        rows = ArmRows.of(labels, rng.normal(size=120) + labels, np.repeat(np.arange(60), 2))
+        found = metric_interval(rows, METRICS["auroc"], draws=400, seed=trial)
+        covered += found.low <= truth <= found.high
+    assert 0.89 <= covered / 150 <= 0.99
+
+
+def test_draws_without_any_probe_concerned_are_left_out_and_counted() -> None:
+    rows = ArmRows.of([False, True, True, True], [1.0, 1.0, -1.0, 1.0], ["a", "b", "c", "d"])
+    found = metric_interval(rows, METRICS["hfpr"], draws=1000)
+    assert found.value == found.low == found.high == 1.0
+    assert 500 < found.valid_draws < 1000  # about 1 - (3/4)^4 = 0.68 of the draws hold image a
+
+
+def test_pseudo_values_of_a_balanced_mean_are_the_image_means() -> None:
+    rng = np.random.default_rng(8)
+    ecr = rng.random(40)
+    rows = ArmRows.of([True, True] * 20, np.ones(40), np.repeat(np.arange(20), 2), ecr=ecr)
+    sums = ImageSums.of(rows, [METRICS["pos_ecr"]])
+    expected = ecr.reshape(20, 2).mean(axis=1)
+    np.testing.assert_allclose(sums.pseudo_values()[:, 0], expected, atol=1e-12)
+    np.testing.assert_allclose(sums.per_image()[:, 0], expected, atol=1e-12)
+
+
+def test_mean_interval_agrees_with_normal_theory() -> None:
+    values = np.random.default_rng(4).normal(size=400)
+    found = mean_interval(values)
+    half = 1.96 * values.std() / 20
+    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.006)
+
+
+def test_bad_input_is_one_clear_line() -> None:
+    single = ArmRows.of([True, False], [1.0, -1.0], ["a", "a"])
+    with pytest.raises(SightlineError, match="at least two images"):
+        metric_interval(single, METRICS["accuracy"])
+    with pytest.raises(SightlineError, match="auroc cannot be computed: it needs both labels"):
+        metric_interval(ArmRows.of([True, True], [1.0, 2.0]), METRICS["auroc"])
+    left, right = (ArmRows.of([True, False], [1.0, 2.0], ["a", other]) for other in ("b", "c"))
+    with pytest.raises(SightlineError, match="same images"):
+        difference_interval(left, right, METRICS["accuracy"])

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import rankdata, spearmanr
+
+from sightline.errors import SightlineError
+from sightline.statistics.bootstrap import count_blocks
+from sightline.statistics.correlation import (
+    conditional_residuals,
+    conditional_spearman,
+    fixed_residual_draws,
+    partial_spearman,
+    partial_spearman_draws,
+    pearson,
+    ranks,
+    residuals,
+    spearman,
+    spearman_interval,
+    two_way_draws,
+    two_way_residuals,
+)
+from sightline.statistics.ranks import RankedValues
+
+
+def by_least_squares(x: np.ndarray, y: np.ndarray, controls: list[np.ndarray]) -> float:
+    """The definition, spelled out: correlation of least-squares residuals of ranks."""
+    design = np.column_stack([np.ones(len(x)), *(rankdata(c) for c in controls)])
+    left, right = (v - design @ np.linalg.lstsq(design, v, rcond=None)[0] for v in (rankdata(x), rankdata(y)))
+    return float(left @ right / math.sqrt((left @ left) * (right @ right)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=4, max_size=30))
+def test_spearman_is_scipys_with_ties(pairs: list[tuple[int, int]]) -> None:
+    x, y = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        assert math.isnan(spearman(x, y))
+    else:
+        assert spearman(x, y) == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
+
+
+@given(st.lists(st.integers(0, 4), min_size=3, max_size=12), st.data())
+def test_midranks_of_weights_are_ranks_of_the_repeated_rows(values: list[int], data: st.DataObject) -> None:
+    weights = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(values), max_size=len(values))))
+    found = RankedValues.of(np.array(values, dtype=float)).midranks(weights[:, None].astype(float))[:, 0]
+    repeated = np.repeat(np.arange(len(values)), weights)
+    if len(repeated):
+        expected = rankdata(np.array(values)[repeated])
+        np.testing.assert_allclose(found[repeated], expected)
+
+
+def test_partial_spearman_is_correlation_of_residual_ranks() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(3, 80))
+    x, y = z[0] + rng.normal(size=80), z[0] - z[1] + rng.normal(size=80)
+    assert partial_spearman(x, y, list(z)) == pytest.approx(by_least_squares(x, y, list(z)), abs=1e-12)
+
+
+def test_a_control_that_explains_everything_leaves_nothing() -> None:
+    x = np.arange(20.0)
+    assert math.isnan(partial_spearman(x, x**2, [x]))
+
+
+def test_constant_and_repeated_controls_change_nothing() -> None:
+    rng = np.random.default_rng(1)
+    x, y, z = rng.normal(size=(3, 60)) + rng.normal(size=60)
+    once = partial_spearman(x, y, [z])
+    assert partial_spearman(x, y, [z, np.ones(60), z]) == pytest.approx(once, abs=1e-9)
+
+
+def test_refitting_draws_rank_and_regress_the_repeated_rows() -> None:
+    rng = np.random.default_rng(2)
+    x, y, z = (np.round(rng.normal(size=40), 1) for _ in range(3))
+    counts = next(count_blocks(40, 15))
+    expected = []
+    for row in counts.astype(int):
+        index = np.repeat(np.arange(40), row)
+        expected.append(by_least_squares(x[index], y[index], [z[index]]))
+    np.testing.assert_allclose(partial_spearman_draws(x, y, [z], counts.T), expected, atol=1e-10)
+
+
+def test_two_way_residuals_of_a_complete_table_have_a_closed_form() -> None:
+    cube = np.random.default_rng(3).normal(size=(9, 4))
+    image, method = (axis.ravel() for axis in np.indices(cube.shape))
+    expected = cube - cube.mean(axis=1, keepdims=True) - cube.mean(axis=0) + cube.mean()
+    np.testing.assert_allclose(two_way_residuals(cube.ravel(), image, method), expected.ravel(), atol=1e-12)
+
+
+def test_two_way_residuals_of_an_incomplete_table_are_least_squares_on_indicators() -> None:
+    rng = np.random.default_rng(4)
+    image, method = (axis.ravel() for axis in np.indices((12, 4)))
+    kept = rng.random(48) < 0.8
+    image, method = np.unique(image[kept], return_inverse=True)[1], method[kept]
+    values = rng.normal(size=len(image))
+    design = np.column_stack([image[:, None] == np.arange(12), method[:, None] == np.arange(4)]).astype(float)
+    np.testing.assert_allclose(two_way_residuals(values, image, method), residuals(values, design), atol=1e-9)
+
+
+def test_two_way_draws_refit_the_repeated_images() -> None:
+    rng = np.random.default_rng(5)
+    image, method = (axis.ravel() for axis in np.indices((10, 3)))
+    x, y = rng.normal(size=30), np.round(rng.normal(size=30), 1)
+    order = rng.permutation(30)  # rows may come in any order
+    counts = next(count_blocks(10, 8))
+    found = two_way_draws(x[order], y[order], image[order], method[order], counts)
+    for row, value in zip(counts.astype(int), found, strict=True):
+        drawn = np.repeat(np.arange(10), row)
+        index = (drawn[:, None] * 3 + np.arange(3)).ravel()
+        new_image = np.repeat(np.arange(10), 3)
+        left, right = (two_way_residuals(ranks(v[index]), new_image, method[index]) for v in (x, y))
+        assert value == pytest.approx(pearson(left, right), abs=1e-10)
+
+
+def test_fixed_residual_draws_keep_the_residuals() -> None:
+    rng = np.random.default_rng(6)
+    left, right = rng.normal(size=(2, 24))
+    image = np.repeat(np.arange(8), 3)
+    counts = next(count_blocks(8, 6))
+    expected = []
+    for row in counts.astype(int):
+        index = np.repeat(np.arange(24), row[image])
+        expected.append(np.corrcoef(left[index], right[index])[0, 1])
+    np.testing.assert_allclose(fixed_residual_draws(left, right, image, counts), expected, atol=1e-12)
+
+
+def test_fixed_effects_remove_what_images_and_methods_share() -> None:
+    """x and y agree across images and methods only; within them they are independent."""
+    rng = np.random.default_rng(7)
+    image, method = (axis.ravel() for axis in np.indices((200, 4)))
+    common = rng.normal(size=200)[image] * 3 + rng.normal(size=4)[method]
+    x, y = common + rng.normal(size=800), common + rng.normal(size=800)
+    assert spearman(x, y) > 0.6
+    for refit in (False, True):
+        found = conditional_spearman(x, y, image, method, refit=refit, draws=500)
+        assert found.low < 0.0 < found.high
+        assert abs(found.value) < 0.1
+
+
+@pytest.mark.parametrize("with_controls", [False, True])
+def test_refitting_and_fixed_forms_agree_when_there_are_many_images(with_controls: bool) -> None:
+    rng = np.random.default_rng(8)
+    image, method = (axis.ravel() for axis in np.indices((300, 3)))
+    z = rng.normal(size=900)
+    x = z + rng.normal(size=900)
+    y = 0.4 * x + z + rng.normal(size=900)
+    controls = [z] if with_controls else None
+    fixed, refitted = (
+        conditional_spearman(x, y, image, method, controls, refit=refit, draws=1000) for refit in (False, True)
+    )
+    assert fixed.value == refitted.value > 0.2
+    assert (fixed.low, fixed.high) == pytest.approx((refitted.low, refitted.high), abs=0.03)
+    left, right = conditional_residuals(x, y, image, method, controls)
+    assert fixed.value == pytest.approx(pearson(left, right), abs=1e-12)
+
+
+def test_clusters_widen_the_interval() -> None:
+    rng = np.random.default_rng(9)
+    x, y = (np.repeat(rng.normal(size=40), 10) for _ in range(2))
+    rows = spearman_interval(x, y, draws=1000)
+    images = spearman_interval(x, y, images=np.repeat(np.arange(40), 10), draws=1000)
+    assert images.high - images.low > 2 * (rows.high - rows.low)
+    assert rows.value == images.value
+
+
+def test_bad_input_is_one_clear_line() -> None:
+    with pytest.raises(SightlineError, match="at least three rows"):
+        spearman([1.0, 2.0], [1.0, 2.0])
+    with pytest.raises(SightlineError, match="y has shape"):
+        spearman([1.0, 2.0, 3.0], [1.0, 2.0])
+    with pytest.raises(SightlineError, match="not finite"):
+        spearman_interval([1.0, 2.0, np.nan], [1.0, 2.0, 3.0])
+    with pytest.raises(SightlineError, match="every method exactly once"):
+        conditional_spearman([1.0, 2, 3, 4], [4.0, 2, 3, 1], [0, 0, 1, 1], [0, 1, 0, 0], refit=True)

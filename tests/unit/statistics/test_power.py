@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.statistics.bootstrap import difference_interval, mean_interval, replicate
+from sightline.statistics.metrics import METRICS
+from sightline.statistics.power import detectable_difference, image_differences, images_needed, power_for
+from sightline.statistics.rows import ArmRows
+
+
+def test_the_formulas_agree_with_each_other() -> None:
+    observed = np.random.default_rng(0).choice([-0.5, 0.0, 0.5], size=200, p=[0.2, 0.5, 0.3])
+    reach = detectable_difference(observed, 500, power=0.9)
+    assert power_for(observed, 500, reach) == pytest.approx(0.9, abs=1e-3)
+    assert images_needed(observed, reach, power=0.9) == pytest.approx(500, abs=1)
+    assert power_for(observed, 500, 0.0) == pytest.approx(0.05, abs=1e-9)
+    assert power_for(observed, 500, -reach) == power_for(observed, 500, reach)
+
+
+def test_power_is_what_simulated_studies_reach() -> None:
+    """Counts how often the bootstrap interval of a simulated study around a true difference excludes 0."""
+    rng = np.random.default_rng(1)
+    pilot = rng.choice([-0.5, 0.0, 0.5], size=1000, p=[0.15, 0.6, 0.25])
+    images, shift = 150, 0.08
+    centred = pilot - pilot.mean()
+    found = 0
+    for trial in range(400):
+        study = rng.choice(centred, size=images) + shift
+        interval = mean_interval(study, draws=500, seed=trial)
+        found += not interval.low <= 0.0 <= interval.high
+    assert found / 400 == pytest.approx(power_for(pilot, images, shift), abs=0.06)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "hfpr", "pos_ecr", "pn_average", "auroc"])
+def test_image_differences_have_the_variance_of_the_paired_bootstrap(name: str) -> None:
+    rng = np.random.default_rng(2)
+    ids = np.repeat(np.arange(120), rng.integers(1, 4, 120))
+    labels = rng.random(len(ids)) < 0.5
+    base = rng.normal(size=len(ids)) + labels
+    arms = [ArmRows.of(labels, base + 0.5 * rng.normal(size=len(ids)), ids, ecr=rng.random(len(ids))) for _ in range(2)]
+    metric = METRICS[name]
+    shares = image_differences(arms[0], arms[1], metric)
+    draws = np.subtract(*(replicate(arm, [metric], draws=4000)[:, 0] for arm in arms))
+    assert shares.std(ddof=1) / np.sqrt(len(shares)) == pytest.approx(draws.std(), rel=0.08)
+    assert shares.mean() == pytest.approx(difference_interval(arms[0], arms[1], metric, draws=10).value, abs=0.01)
+
+
+def test_no_spread_means_any_difference_shows() -> None:
+    assert power_for(np.zeros(10), 5, 0.01) == 1.0
+    assert power_for(np.zeros(10), 5, 0.0) == 0.0
+
+
+def test_bad_plans_are_named() -> None:
+    with pytest.raises(SightlineError, match="at least two images"):
+        detectable_difference([0.1, 0.2], 1)
+    with pytest.raises(SightlineError, match="at least two images"):
+        power_for([0.1], 100, 0.1)
+    with pytest.raises(SightlineError, match="difference of 0"):
+        images_needed([0.1, 0.2], 0.0)
+    single_class = ArmRows.of([True, True], [1.0, 2.0])
+    with pytest.raises(SightlineError, match="power for hfpr cannot be computed: there are no negatives"):
+        image_differences(single_class, single_class, METRICS["hfpr"])
