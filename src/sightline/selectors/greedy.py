@@ -201,4 +201,4 @@ def _cover_lazily(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tenso
         handicap[best] = value[best] = TAKEN
         torch.maximum(covered, covers[best], out=covered)
         fresh = set()
-    return torch.tensor(picks)
+    return torch.tensor(picks, device=covers.device)
