@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.statistics.bootstrap import difference_interval, metric_interval
+from sightline.statistics.metrics import METRICS, point
+from sightline.statistics.table import arm_rows, arm_summary, paired_differences
+from tests.unit.statistics.golden_rows import run_frame, run_rows
+
+ARMS = {"full": 0.0, "target@0.30": 0.2, "random@0.30": -0.8}
+QUICK = 300
+
+
+def frame(images: int = 30) -> pd.DataFrame:
+    """A positive and a negative probe per image for three arms, with every column of the row schema."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for arm, shift in ARMS.items():
+        n = 2 * images
+        labels = np.tile(["yes", "no"], images)
+        margin = np.where(labels == "yes", 1.0, -1.0) + shift * (labels == "yes") + rng.normal(size=n)
+        ecr = np.ones(n) if arm == "full" else rng.random(n)
+        predicted = np.where(margin >= 0, "yes", "no")
+        parts.append(
+            pd.DataFrame(
+                {
+                    "arm": arm,
+                    "probe_id": [f"p{i:03d}" for i in range(n)],
+                    "image_id": [f"im{i // 2:03d}" for i in range(n)],
+                    "label": labels,
+                    "margin": margin,
+                    "loss_yes": 1.0,
+                    "loss_no": 1.0 + margin,
+                    "predicted": predicted,
+                    "correct": predicted == labels,
+                    **dict.fromkeys(("ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1"), ecr),
+                    "worst_region": ecr,
+                    "all_half": ecr >= 0.5,
+                    "n_tokens": 100,
+                    "k_tokens": 30,
+                    "keep": 1.0 if arm == "full" else 0.3,
+                    "has_regions": True,
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def line(table: pd.DataFrame, arm: str, metric: str) -> pd.Series:
+    return table[(table["arm"] == arm) & (table["metric"] == metric)].iloc[0]
+
+
+def test_summary_has_every_metric_with_its_interval() -> None:
+    rows = frame()
+    table = arm_summary(rows, draws=QUICK)
+    assert list(table["arm"]) == list(ARMS)
+    assert (table["n_images"] == 30).all()
+    assert (table["n_positive"] == 30).all()
+    for name, metric in METRICS.items():
+        assert (table[f"{name}_low"] <= table[name] + 1e-12).all(), name
+        assert (table[name] <= table[f"{name}_high"] + 1e-12).all() or metric.form == "ece", name
+    assert (table["reason"] == "").all()
+    assert table.attrs["problems"] == []
+    target = arm_rows(rows[rows["arm"] == "target@0.30"])
+    expected = metric_interval(target, METRICS["auroc"], draws=QUICK)
+    found = table.set_index("arm").loc["target@0.30"]
+    assert (found["auroc"], found["auroc_low"], found["auroc_high"]) == pytest.approx(
+        (expected.value, expected.low, expected.high), abs=1e-12
+    )
+
+
+def test_differences_are_paired_and_in_words() -> None:
+    rows = frame()
+    table = paired_differences(rows, draws=QUICK)
+    assert set(table["arm"]) == {"target@0.30", "random@0.30"}
+    found = line(table, "random@0.30", "accuracy")
+    arms = {name: arm_rows(rows[rows["arm"] == name]) for name in ("full", "random@0.30")}
+    expected = difference_interval(arms["random@0.30"], arms["full"], METRICS["accuracy"], draws=QUICK)
+    assert (found["diff"], found["low"], found["high"]) == pytest.approx((expected.value, expected.low, expected.high))
+    assert found["words"].startswith("not distinguishable from Full: -0.")
+    right = {n: np.asarray(a.predicted == a.labels) for n, a in arms.items()}
+    assert found["mcnemar_b"] == int((right["random@0.30"] & ~right["full"]).sum())
+    assert found["mcnemar_c"] == int((~right["random@0.30"] & right["full"]).sum())
+    assert 0.0 < found["mcnemar_p"] <= 1.0
+    assert found["win"] + found["loss"] + found["tie"] == 30
+    coverage = line(table, "random@0.30", "pos_ecr")
+    assert coverage["words"].startswith("lower than Full by 0.")
+    assert (coverage["win"], coverage["loss"], coverage["tie"]) == (0, 30, 0)
+    assert pd.isna(line(table, "random@0.30", "auroc")["win"])
+    assert pd.isna(coverage["mcnemar_b"])
+
+
+def test_adding_an_arm_or_shuffling_rows_moves_nobodys_interval() -> None:
+    rows = frame()
+    some = rows[rows["arm"] != "random@0.30"].sample(frac=1.0, random_state=3)
+    for compute in (arm_summary, paired_differences):
+        everything = compute(rows, draws=QUICK)
+        alone = compute(some, draws=QUICK)
+        both = everything[everything["arm"].isin(alone["arm"])].set_index("arm").sort_index(kind="stable")
+        alone = alone.set_index("arm").sort_index(kind="stable")
+        pd.testing.assert_frame_equal(both, alone, rtol=0, atol=1e-12)
+
+
+def test_a_noninferiority_margin_is_stated_only_where_named() -> None:
+    table = paired_differences(frame(), draws=QUICK, noninferiority={"accuracy": 0.5, "hfpr": 0.5})
+    assert line(table, "target@0.30", "accuracy")["noninferiority"].startswith("not inferior to Full by more than 0.5")
+    assert line(table, "target@0.30", "hfpr")["noninferiority"].startswith("not inferior to Full")
+    assert line(table, "target@0.30", "auroc")["noninferiority"] == ""
+
+
+def test_thresholds_override_the_answers_of_the_rows() -> None:
+    rows = frame()
+    stored = arm_summary(rows, metrics=["yes_rate"], draws=QUICK).set_index("arm")["yes_rate"]
+    never = arm_summary(rows, metrics=["yes_rate"], draws=QUICK, threshold=99.0).set_index("arm")["yes_rate"]
+    assert (never == 0.0).all()
+    one = arm_summary(rows, metrics=["yes_rate"], draws=QUICK, threshold={"full": 99.0}).set_index("arm")["yes_rate"]
+    assert one["full"] == 0.0
+    assert one["random@0.30"] == stored["random@0.30"]
+
+
+def test_a_run_without_the_reference_arm() -> None:
+    rows = frame()
+    with pytest.raises(SightlineError, match="no arm 'fulll' to compare with; did you mean 'full'"):
+        paired_differences(rows, "fulll")
+    assert len(arm_summary(rows[rows["arm"] != "full"], draws=QUICK)) == 2
+
+
+def test_arms_with_different_probes_are_not_compared_but_the_rest_is() -> None:
+    rows = frame()
+    rows = rows[~((rows["arm"] == "random@0.30") & (rows["probe_id"] == "p003"))]
+    table = paired_differences(rows, draws=QUICK)
+    bad = line(table, "random@0.30", "accuracy")
+    assert bad["reason"] == "'random@0.30' has 59 probes and 'full' 60, 59 in common: run both on the same probes"
+    assert math.isnan(bad["diff"])
+    assert bad["words"] == "not computed"
+    assert math.isfinite(bad["value"])
+    assert line(table, "target@0.30", "accuracy")["reason"] == ""
+    assert len(table.attrs["problems"]) == 1
+
+
+def test_arms_that_disagree_on_labels_are_not_compared() -> None:
+    rows = frame()
+    odd = (rows["arm"] == "random@0.30") & (rows["probe_id"] == "p003")
+    rows.loc[odd, "label"] = "yes"
+    assert "different sets" in line(paired_differences(rows, draws=QUICK), "random@0.30", "hfpr")["reason"]
+
+
+def test_one_image_has_values_but_no_interval() -> None:
+    rows = frame()
+    rows = rows[rows["image_id"] == "im000"]
+    table = arm_summary(rows, draws=QUICK)
+    assert table["accuracy"].notna().all()
+    assert table["accuracy_low"].isna().all()
+    assert table["reason"].str.contains("an interval needs at least two images").all()
+    difference = line(paired_differences(rows, draws=QUICK), "target@0.30", "pos_ecr")
+    assert math.isfinite(difference["diff"])
+    assert difference["words"] == "not computed"
+
+
+def test_a_single_class_loses_what_needs_both() -> None:
+    rows = frame()
+    table = arm_summary(rows[rows["label"] == "yes"], draws=QUICK)
+    assert table[["auroc", "hfpr", "neg_src", "pn_average"]].isna().all(axis=None)
+    assert table[["accuracy", "pos_ecr", "pos_ecr_low"]].notna().all(axis=None)
+    assert table["reason"].str.contains("negative_accuracy, hfpr: there are no negatives;").all()
+
+
+def test_no_regions_loses_geometry_and_nothing_else() -> None:
+    rows = frame()
+    rows["has_regions"] = False
+    table = arm_summary(rows, draws=QUICK)
+    assert table[["pos_ecr", "center_recall", "low_coverage"]].isna().all(axis=None)
+    assert table[["accuracy", "auroc", "keep"]].notna().all(axis=None)
+    assert table["reason"].str.contains("there are no positives with regions").all()
+
+
+def test_a_broken_margin_costs_its_arm_the_answers_and_keeps_the_geometry() -> None:
+    rows = frame()
+    rows.loc[(rows["arm"] == "random@0.30") & (rows["probe_id"] == "p004"), "margin"] = np.nan
+    table = arm_summary(rows, draws=QUICK).set_index("arm")
+    assert math.isnan(table.loc["random@0.30", "accuracy"])
+    assert "1 of 60 margins are not finite" in table.loc["random@0.30", "reason"]
+    assert math.isfinite(table.loc["random@0.30", "pos_ecr_low"])
+    assert math.isfinite(table.loc["target@0.30", "accuracy"])
+    paired = paired_differences(rows, draws=QUICK)
+    assert "not finite" in line(paired, "random@0.30", "accuracy")["reason"]
+    assert line(paired, "random@0.30", "pos_ecr")["reason"] == ""
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("label", "maybe", "labels must be 'yes' or 'no', found 'maybe'"),
+        ("probe_id", "p000", "probe 'p000' has more than one row"),
+        ("ecr", "much", "column 'ecr' holds something that is not a number"),
+    ],
+)
+def test_a_malformed_arm_is_named_and_the_others_are_computed(column: str, value: str, words: str) -> None:
+    rows = frame()
+    rows[column] = rows[column].astype(object)
+    rows.loc[(rows["arm"] == "random@0.30") & (rows["probe_id"] == "p004"), column] = value
+    table = arm_summary(rows, draws=QUICK).set_index("arm")
+    assert words in table.loc["random@0.30", "reason"]
+    assert math.isnan(table.loc["random@0.30", "accuracy"])
+    assert math.isfinite(table.loc["full", "accuracy"])
+    assert words in line(paired_differences(rows, draws=QUICK), "random@0.30", "pos_ecr")["reason"]
+
+
+def test_missing_columns() -> None:
+    rows = frame()
+    with pytest.raises(SightlineError, match="no column 'image_id'"):
+        arm_summary(rows.drop(columns="image_id"))
+    with pytest.raises(SightlineError, match="no rows"):
+        arm_summary(rows.iloc[:0])
+    with pytest.raises(SightlineError, match="unknown metric"):
+        arm_summary(rows, metrics=["nope"])
+    table = arm_summary(rows.drop(columns=["lpp", "predicted"]), draws=QUICK)
+    assert table["lpp"].isna().all()
+    assert table["reason"].str.contains("lpp: the rows have no column 'lpp'").all()
+    assert table["accuracy"].notna().all()
+
+
+def test_reference_runs_as_a_frame(shared: Path) -> None:
+    """The same numbers through the table as through arrays, on rows that a real run produced."""
+    runs = {"full": "qwen3_8b_full", "target": "qwen3_8b_target_0p30", "grid": "qwen3_8b_grid_0p30"}
+    parts = []
+    for arm, run in runs.items():
+        part = run_frame(shared, f"textocr_confirmation/{run}").rename(columns={"sample_id": "probe_id"})
+        part["label"] = np.where(part["polarity"] == "positive", "yes", "no")
+        parts.append(part[["probe_id", "image_id", "label", "margin", "ecr", "anchor_ecr"]].assign(arm=arm))
+    table = paired_differences(pd.concat(parts), metrics=["accuracy", "pos_ecr"], draws=QUICK)
+    for arm in ("target", "grid"):
+        for name in ("accuracy", "pos_ecr"):
+            rows = run_rows(shared, f"textocr_confirmation/{runs[arm]}")
+            full = run_rows(shared, f"textocr_confirmation/{runs['full']}")
+            expected = point(METRICS[name], rows) - point(METRICS[name], full)
+            assert line(table, arm, name)["diff"] == pytest.approx(expected, abs=1e-12)
