@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
-from sightline.selectors.greedy import TAKEN, stack, unit
+from sightline.selectors.greedy import TAKEN, gram, stack, unit
 from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 REFRESHED = 32
@@ -27,8 +27,9 @@ def coverage(
     alpha * softmax_j(cos(c_i, c_j) / visual_temp) / N.
     """
     n, texts = tokens.shape[0], text.shape[0]
-    directions = unit(features)
-    logits = torch.cat([unit(tokens) @ unit(text).T / text_temp, directions @ directions.T / visual_temp], dim=1)
+    to_text = unit(tokens) @ unit(text).T
+    to_image = gram(unit(features).unsqueeze(0))[0]
+    logits = torch.cat([to_text / text_temp, to_image / visual_temp], dim=1)
     logits.nan_to_num_(0.0)  # one broken vector must not make every softmax NaN
     weight = logits.new_full((texts + n,), alpha / n)
     weight[:texts] = 1.0 / max(texts, 1)
