@@ -36,7 +36,7 @@ def from_artifact(
         "random": ("random", {"seed": seed, "salt": name}),
         "grid": ("grid", {"cells": "truncated"}),
         "center": ("center", {}),
-        "topk": ("target", scored),
+        "topk": ("prompt" if score == "prompt" else "target", scored),
         "bottomk": ("bottom", scored),
         "shuffled_topk": ("shuffled", {**scored, "seed": seed}),
         "grid_topk": ("target_grid", {**scored, "reserve": hybrid_core_ratio, "cells": "truncated"}),

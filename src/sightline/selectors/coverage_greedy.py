@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,24 +38,35 @@ class CoverageGreedy(Scored):
 def coverage_greedy(
     scores: Tensor, uniqueness: Tensor, cells: Tensor, boxes: Tensor, k: int, boost: float = 0.5
 ) -> Tensor:
-    """(k,) picks from (N,) scores and uniqueness, (N, 4) cells and (M, 4) boxes."""
+    """(k,) picks from (N,) scores and uniqueness, (N, 4) cells and (M, 4) boxes.
+
+    A pick changes the gain of few tokens: those at the same place of the raster and those that overlap a box.
+    """
     side = math.ceil(math.sqrt(k))
     x, y = centres(cells)
-    place = (y * side).long().clamp(0, side - 1) * side + (x * side).long().clamp(0, side - 1)
-    base = 1.0 * minmax(scores, 1e-12) + 0.2 * minmax(uniqueness, 1e-12)
+    place = ((y * side).long().clamp(0, side - 1) * side + (x * side).long().clamp(0, side - 1)).numpy()
+    by_place = np.argsort(place, kind="stable")
+    ends = np.searchsorted(place[by_place], np.arange(side * side + 1))
+
+    base = (1.0 * minmax(scores, 1e-12) + 0.2 * minmax(uniqueness, 1e-12)).numpy()
+    ground = base + 0.3 / (side * side)
     area = (boxes[:, 2:] - boxes[:, :2]).clamp_min(0.0).prod(dim=-1)
-    adds = overlap_area(cells, boxes) / torch.where(area > 0.0, area, 1.0)[:, None]
-    covered = adds.new_zeros(boxes.shape[0], 1)
-    fresh = torch.full_like(base, 0.3 / (side * side))
-    picks = torch.empty(k, dtype=torch.long)
+    adds = (overlap_area(cells, boxes) / torch.where(area > 0.0, area, 1.0)[:, None]).numpy()
+    touching = np.flatnonzero(adds.any(axis=0))
+    covered = np.zeros((len(boxes), 1))
+
+    gain = ground.copy()
+    picks = np.empty(k, dtype=np.int64)
+    stale = touching
     for step in range(k):
-        gain = base + fresh
-        if boxes.shape[0]:
-            increase = (covered + adds).clamp_max(1.0) - covered
-            gain = gain + boost * (increase.sum(dim=0) / boxes.shape[0])
-        pick = int(gain.argmax())
-        picks[step] = pick
-        base[pick] = -torch.inf
-        fresh[place == place[pick]] = 0.0
-        covered = (covered + adds[:, pick, None]).clamp_max(1.0)
-    return picks
+        if stale.size and len(boxes):
+            increase = np.minimum(1.0, covered + adds[:, stale]) - covered
+            gain[stale] = ground[stale] + boost * (increase.sum(axis=0) / len(boxes))
+        pick = picks[step] = gain.argmax()
+        here = by_place[ends[place[pick]] : ends[place[pick] + 1]]
+        base[pick] = -np.inf
+        ground[here] = base[here]
+        gain[here] = base[here]
+        covered = np.minimum(1.0, covered + adds[:, pick, None])
+        stale = touching if adds[:, pick].any() else here
+    return torch.from_numpy(picks)

@@ -47,10 +47,9 @@ def _covering(cells: Tensor, k: int) -> Tensor:
     """k equal-height rows of rectangles that tile everything the tokens see."""
     side = math.ceil(math.sqrt(k))
     starts = torch.div(torch.arange(side + 1) * k, side, rounding_mode="floor")
-    left, upper = cells[:, :2].amin(dim=0)
-    right, lower = cells[:, 2:].amax(dim=0)
-    x, y = centres(cells)
-    x, y = (x - left) / (right - left), (y - upper) / (lower - upper)
+    corner = cells[:, :2].amin(dim=0)
+    extent = cells[:, 2:].amax(dim=0) - corner
+    x, y = (torch.stack(centres(cells), dim=-1) - corner).div(torch.where(extent > 0.0, extent, 1.0)).unbind(dim=-1)
 
     row = (y * side).long().clamp(0, side - 1)
     columns = starts.diff()

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,7 +11,7 @@ from sightline.selectors import SELECTORS
 from sightline.selectors.neighbourhood import Neighbours, local_uniqueness
 from sightline.selectors.scored import Scored
 from sightline.selectors.scores import centres, rank
-from sightline.selectors.spreading import nearest
+from sightline.selectors.spreading import approach, nearest
 from sightline.types import TokenView
 
 
@@ -37,17 +38,14 @@ def rise(scores: Tensor, uniqueness: Tensor, cells: Tensor, k: int) -> Tensor:
     base = scores + 0.6 * uniqueness
     shortlist = rank(base)[: 3 * k].sort().values  # ascending, so that the first of equals is the lower index
     base, cells = base[shortlist], cells[shortlist]
-    picks = torch.empty(k, dtype=torch.long)
-    start = max(1, min(k, round(0.7 * k)))
-    picks[:start] = rank(base)[:start]
-    x, y = centres(cells)
-    gap = nearest(cells, cells[picks[:start]])
-    base = base.clone()
-    base[picks[:start]] = -torch.inf
-    for step in range(start, k):
-        pick = int((base + 0.4 * gap.sqrt()).argmax())
-        picks[step] = pick
-        across, down = x - x[pick], y - y[pick]
-        torch.minimum(gap, across * across + down * down, out=gap)
-        base[pick] = -torch.inf
-    return shortlist[picks]
+    first = rank(base)[: max(1, round(0.7 * k))]
+    x, y = (part.numpy() for part in centres(cells))
+    gap = nearest(cells, cells[first]).numpy()
+    open_base = base.numpy()
+    open_base[first] = -np.inf
+    later = np.empty(k - len(first), dtype=np.int64)
+    for step in range(len(later)):
+        pick = later[step] = (open_base + 0.4 * np.sqrt(gap)).argmax()
+        approach(gap, x, y, pick)
+        open_base[pick] = -np.inf
+    return shortlist[torch.cat([first, torch.from_numpy(later)])]

@@ -69,14 +69,16 @@ def uniqueness(tokens: Tensor, layout: tuple[tuple[int, int], ...]) -> Tensor:
     tokens (N, D); ``layout`` lists the row-major (rows, columns) blocks the N tokens consist of. Tokens of different
     blocks (tiles, thumbnail) are never neighbours.
     """
-    directions = torch.nn.functional.normalize(tokens.float(), dim=-1, eps=NORM_FLOOR)
+    tokens = tokens.float()
+    norms = torch.linalg.vector_norm(tokens, dim=-1).clamp_min(NORM_FLOOR)
     blocks = []
     start = 0
     for rows, columns in layout:
-        block = directions[start : start + rows * columns].view(rows, columns, -1)
-        start += rows * columns
-        beside = 1.0 - (block[:, 1:] * block[:, :-1]).sum(dim=-1)
-        below = 1.0 - (block[1:] * block[:-1]).sum(dim=-1)
+        end = start + rows * columns
+        block, norm = tokens[start:end].view(rows, columns, -1), norms[start:end].view(rows, columns)
+        start = end
+        beside = 1.0 - _products(block[:, 1:], block[:, :-1]) / (norm[:, 1:] * norm[:, :-1])
+        below = 1.0 - _products(block[1:], block[:-1]) / (norm[1:] * norm[:-1])
         total, count = beside.new_zeros(rows, columns), beside.new_zeros(rows, columns)
         for part, distance in (
             ((slice(None), slice(1, None)), beside),
@@ -88,6 +90,13 @@ def uniqueness(tokens: Tensor, layout: tuple[tuple[int, int], ...]) -> Tensor:
             count[part] += 1.0
         blocks.append((total / count.clamp_min(1.0)).flatten())
     return minmax(torch.cat(blocks), 1e-8)
+
+
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    """(R, C) inner products of (R, C, D) vectors. On a CPU row by row: a row of products stays in its cache."""
+    if a.device.type != "cpu" or a.shape[0] == 0:
+        return (a * b).sum(dim=-1)
+    return torch.stack([(row * other).sum(dim=-1) for row, other in zip(a, b, strict=True)])
 
 
 def centres(boxes: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,96 @@
+"""Coverage against an independent polygon library, and the laws it must obey."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shapely.geometry import box
+from shapely.geometry.base import BaseGeometry
+from shapely.ops import unary_union
+
+from sightline.geometry.coverage import RegionGeometry
+
+# A coarse lattice makes shared edges and exact overlaps common; the free coordinates make the rest.
+coordinate = st.one_of(st.integers(0, 12).map(lambda i: i / 12), st.floats(0.0, 1.0, allow_nan=False))
+
+
+@st.composite
+def rectangles(draw: st.DrawFn, least: int, most: int) -> list[tuple[float, float, float, float]]:
+    found = []
+    for _ in range(draw(st.integers(least, most))):
+        xs, ys = sorted([draw(coordinate), draw(coordinate)]), sorted([draw(coordinate), draw(coordinate)])
+        if xs[1] - xs[0] < 1e-6 or ys[1] - ys[0] < 1e-6:  # slivers below the library's own precision
+            xs, ys = [0.25, 0.5], [0.125, 0.75]
+        found.append((xs[0], ys[0], xs[1], ys[1]))
+    return found
+
+
+scenes = st.tuples(rectangles(1, 12), rectangles(1, 5), st.integers(0, 2**12 - 1))
+
+
+def kept_mask(n: int, bits: int) -> np.ndarray:
+    return np.array([bits >> i & 1 for i in range(n)], dtype=bool)
+
+
+def union(rectangles: list[tuple[float, float, float, float]]) -> BaseGeometry:
+    return unary_union([box(*r) for r in rectangles])
+
+
+@settings(max_examples=300, deadline=None)
+@given(scenes)
+def test_areas_equal_shapely(scene: tuple[list, list, int]) -> None:
+    cells, regions, bits = scene
+    mask = kept_mask(len(cells), bits)
+    plane = RegionGeometry(cells, regions)
+    found = plane.measure(mask)
+    evidence = union(regions)
+    assert plane.area == pytest.approx(evidence.area, abs=1e-9)
+    kept = [cell for cell, keep in zip(cells, mask, strict=True) if keep]
+    assert found.ecr == pytest.approx(evidence.intersection(union(kept)).area / evidence.area, abs=1e-9)
+    touching = [c for c, near in zip(cells, plane.evidence, strict=True) if near]
+    kept_touching = [c for c, near, keep in zip(cells, plane.evidence, mask, strict=True) if near and keep]
+    around = union(kept_touching)
+    precision = evidence.intersection(around).area / around.area if kept_touching else 0.0
+    assert found.lpp == pytest.approx(precision, abs=1e-9)
+    assert found.evidence_cells == len(touching)
+    single = [box(*r).intersection(union(kept)).area / box(*r).area for r in regions]
+    assert found.worst_region == pytest.approx(min(single), abs=1e-9)
+
+
+@settings(max_examples=150, deadline=None)
+@given(scenes, st.integers(0, 2**12 - 1))
+def test_keeping_more_never_covers_less(scene: tuple[list, list, int], more: int) -> None:
+    cells, regions, bits = scene
+    plane = RegionGeometry(cells, regions)
+    few, many = plane.measure_many(np.stack([kept_mask(len(cells), bits), kept_mask(len(cells), bits | more)]))
+    for name in ("ecr", "anchor_ecr", "center_recall", "patch_recall", "worst_region"):
+        assert getattr(few, name) <= getattr(many, name) + 1e-12
+    assert few.all_half <= many.all_half
+
+
+@settings(max_examples=150, deadline=None)
+@given(scenes, st.randoms(use_true_random=False))
+def test_the_order_of_regions_and_cells_does_not_matter(scene: tuple[list, list, int], shuffle) -> None:  # type: ignore[no-untyped-def]
+    cells, regions, bits = scene
+    mask = kept_mask(len(cells), bits)
+    turned = list(range(len(cells)))
+    shuffle.shuffle(turned)
+    mixed = regions[:]
+    shuffle.shuffle(mixed)
+    here = RegionGeometry(cells, regions).measure(mask)
+    there = RegionGeometry([cells[i] for i in turned], mixed).measure(mask[turned])
+    for name in vars(here):
+        assert getattr(here, name) == pytest.approx(getattr(there, name), abs=1e-12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(scenes)
+def test_a_repeated_region_changes_no_area(scene: tuple[list, list, int]) -> None:
+    cells, regions, bits = scene
+    mask = kept_mask(len(cells), bits)
+    once, twice = RegionGeometry(cells, regions), RegionGeometry(cells, [*regions, *regions])
+    assert once.area == pytest.approx(twice.area, abs=1e-15)
+    for name in ("ecr", "lpp", "geo_f1", "worst_region"):
+        assert getattr(once.measure(mask), name) == pytest.approx(getattr(twice.measure(mask), name), abs=1e-12)
