@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import collections
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,18 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("no ../shared folder beside this checkout: nothing to test against")
     return SHARED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many golden cases ran per method, so that a missing file or a silent skip shows."""
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for outcome in ("passed", "failed", "skipped"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for key, method in getattr(report, "user_properties", []):
+                if key == "golden":
+                    counts[str(method)][outcome] += 1
+    if counts:
+        terminalreporter.section("golden cases per method")
+        for method in sorted(counts):
+            line = ", ".join(f"{counts[method][outcome]} {outcome}" for outcome in ("passed", "failed", "skipped"))
+            terminalreporter.write_line(f"{method:40} {line}")

@@ -1,4 +1,4 @@
-"""An arm is a selector with its arguments and a budget: ``target:0.3``, ``scope:0.4:alpha=0``, ``random:192t:seed=5``."""
+"""An arm: a selector, a budget, arguments. ``target:0.3``, ``scope:0.4:alpha=0``, ``random:192t:seed=5``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The audit, top to bottom: probes -> encode -> select -> materialise -> score -> geometry -> rows.
 
-An image is encoded once for all its probes and arms. Arms are scored one after the other over the shard's probes, so the batches of an
-arm do not depend on which other arms run: amending a run, or reordering its arms, changes no row.
+An image is encoded once for all its probes and arms. Arms are scored one after the other over the shard's probes, so
+the batches of an arm do not depend on which other arms run: amending a run, or reordering its arms, changes no row.
 """
 
 from __future__ import annotations

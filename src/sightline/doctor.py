@@ -154,7 +154,8 @@ def batch_invariance(backbone: Backbone, encoded: Encoded, prompt: Prompt) -> Fi
     allowed = TOLERANCE[backbone.language.dtype]
     return Finding(
         difference <= allowed,
-        f"batch invariance: margins alone and in a batch of {len(strides)} differ by at most {difference:.2e} (allowed {allowed:.0e})",
+        f"batch invariance: margins alone and in a batch of {len(strides)} differ by at most {difference:.2e} "
+        f"(allowed {allowed:.0e})",
     )
 
 

@@ -48,8 +48,8 @@ def lineage_mask(selection: Selection, n: int) -> Tensor:
 def visual_tokens(backbone: Backbone, encoded: Encoded, selection: Selection) -> tuple[Tensor, tuple[Tensor, ...]]:
     """(K, D) tokens and DeepStack levels after deletion or merging.
 
-    A merge multiplies by ``mix``: on projected tokens and every DeepStack level alike, or on vision hidden states that are
-    projected afterwards.
+    A merge multiplies by ``mix``: on projected tokens and every DeepStack level alike, or on vision hidden states
+    that are projected afterwards.
     """
     device = encoded.tokens.device
     if selection.mix is None:
@@ -71,7 +71,7 @@ def materialise(
     *,
     branches: bool = True,
 ) -> Prefix:
-    """The shortened sequence for one probe and arm, with the yes and no branches behind it (unless ``branches=False``)."""
+    """The shortened sequence for one probe and arm, with both answer branches behind it unless ``branches=False``."""
     language = backbone.language
     tokens, deepstack = visual_tokens(backbone, encoded, selection)
     anchors = selection.anchors.to(tokens.device)

@@ -38,7 +38,7 @@ def make_shards(probes: Sequence[Probe], pictures_per_shard: int, limit: int | N
     keys = list(groups)[:limit]
     if not keys:
         raise SightlineError("the probe file holds no probes")
-    shards = []
+    shards: list[Shard] = []
     for start in range(0, len(keys), pictures_per_shard):
         members = keys[start : start + pictures_per_shard]
         shards.append(

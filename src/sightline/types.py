@@ -26,7 +26,7 @@ class Probe:
     """One yes/no question about one image, its label and the regions that support it."""
 
     id: str
-    """Unique within a probe set."""
+    """Unique within a probe set, together with ``view``."""
     image: str
     """File name relative to the image root."""
     image_id: str
@@ -183,15 +183,22 @@ class Selection:
     merge_at: Literal["tokens", "vision"] = "tokens"
     """Whether ``mix`` acts on projected tokens or on vision hidden states, which are projected afterwards."""
     native_order: bool = True
-    """Whether outputs are put into ascending anchor order before the model sees them; False only for artifact parity."""
+    """Whether outputs are put into ascending anchor order before the model sees them; False to match the artifact."""
 
 
 class Selector(Protocol):
     """A pruning method. Usually a frozen dataclass whose fields are its hyper-parameters."""
 
-    name: str
-    query: QuerySpan
-    parity: Parity
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def query(self) -> QuerySpan:
+        """Which part of the prompt ``TokenView.query`` holds."""
+        ...
+
+    @property
+    def parity(self) -> Parity: ...
 
     @property
     def needs(self) -> frozenset[str]:
@@ -224,8 +231,11 @@ class LayerState:
 class LayerSelector(Protocol):
     """A method that prunes inside the language model: it cuts the sequence after one or more layers."""
 
-    name: str
-    parity: Parity
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def parity(self) -> Parity: ...
 
     @property
     def needs(self) -> frozenset[str]: ...

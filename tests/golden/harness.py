@@ -1,7 +1,7 @@
 """Golden cases: what a public implementation answered, and how closely ours must agree.
 
-A method's adapter is ``tests/golden/adapters/<file stem>.py`` with ``run(case) -> dict`` mapping the case's output names to
-what Sightline computes. The adapter only renames tensors; the algorithm is the selector's own.
+A method's adapter is ``tests/golden/adapters/<file stem>.py`` with ``run(case) -> dict`` mapping the case's output
+names to what Sightline computes. The adapter only renames tensors; the algorithm is the selector's own.
 """
 
 from __future__ import annotations

@@ -40,6 +40,8 @@ class ImageOptions:
     """Qwen3-VL, artifact: re-encode the picture as JPEG of this quality first."""
     first_resize_factor: int | None = None
     """Qwen3-VL, artifact: resize to multiples of this before the processor resizes again."""
+    tensor_resize: bool = False
+    """InternVL: resize tensors (as the torchvision-backed processor does) instead of PIL pictures."""
     crop_blind: bool = False
     """LLaVA, artifact: lay the token grid over the whole picture although the processor crops it."""
 
@@ -170,7 +172,7 @@ class Backbone(ABC):
     def visual_positions(
         self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
     ) -> tuple[Tensor, int]:
-        """(A, K) logical ids of the kept visual tokens behind ``start`` text tokens, and the id of the next text token."""
+        """(A, K) logical ids of the kept tokens behind ``start`` text tokens, and the id of the next text token."""
 
     # ------------------------------------------------------------------ prompts
 

@@ -1,7 +1,8 @@
 """Pruning between language layers: run some layers on the full prefix, cut, continue on what is left.
 
-All text stays, in order; cache slots stay contiguous while logical positions keep their original values (or are renumbered under
-``compact``), and the mask stays causal. The choice looks at the prompt alone, so the yes and the no branch share it.
+All text stays, in order; cache slots stay contiguous while logical positions keep their original values (or are
+renumbered under ``compact``), and the mask stays causal. The choice looks at the prompt alone, so the yes and the no
+branch share it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from sightline.types import LayerSelector, LayerState, Prefix
 class LayerCuts:
     """One method's cuts over a batch of prefixes that all have the same number of visual tokens.
 
-    After the run ``lineage[b]`` (K, N) says which of the N original tokens flow into each survivor, and ``anchors[b]`` (K,)
-    which one represents it.
+    After the run ``lineage[b]`` (K, N) says which of the N original tokens flow into each survivor, and
+    ``anchors[b]`` (K,) which one represents it.
     """
 
     selector: LayerSelector
@@ -132,18 +133,10 @@ class LayerCuts:
             elif name == "lm.normed":
                 computed[name] = model.norm(batch.hidden[b, :length])
             elif name == "lm.embeds":
-                computed[name] = surviving_embeds(prefix, self.anchors[b], length)
+                computed[name] = prefix.embeds[: prefix.prompt_length]
             else:
                 raise SightlineError(f"selector {self.selector.name} needs {name}, which no language layer provides")
         return computed
-
-
-def surviving_embeds(prefix: Prefix, anchors: Tensor, length: int) -> Tensor:
-    """(L, D) input embeddings of the prompt positions that are still there."""
-    visual = prefix.embeds[prefix.start : prefix.start + prefix.k][anchors.to(prefix.embeds.device)]
-    behind = prefix.embeds[prefix.start + prefix.k : prefix.prompt_length]
-    whole = torch.cat([prefix.embeds[: prefix.start], visual, behind])
-    return whole[:length]
 
 
 def projections(model: LanguageModel, layer: int, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -154,8 +147,9 @@ def projections(model: LanguageModel, layer: int, states: Tensor, positions: Ten
     width = int(attention.head_dim)
 
     def heads(projection: Any, norm: Any) -> Tensor:
-        split = projection(normed).unflatten(-1, (-1, width))
-        return (split if norm is None else norm(split)).transpose(0, 1)
+        split: Tensor = projection(normed).view(len(states), -1, width)
+        normalised: Tensor = split if norm is None else norm(split)
+        return normalised.transpose(0, 1)
 
     query = heads(attention.q_proj, getattr(attention, "q_norm", None))
     key = heads(attention.k_proj, getattr(attention, "k_norm", None))

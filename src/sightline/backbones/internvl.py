@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -37,11 +38,30 @@ class InternVL(Backbone):
         return low, high
 
     def preprocess_inputs(self, image: Image.Image) -> dict[str, Tensor]:
+        if self.options.tensor_resize:
+            return {"pixel_values": self._tiles_by_tensor_resize(image)}
         low, high = self._tile_limits()
         features = self.image_processor(
             images=image, crop_to_patches=True, min_patches=low, max_patches=high, return_tensors="pt"
         )
         return {"pixel_values": features["pixel_values"]}
+
+    def _tiles_by_tensor_resize(self, image: Image.Image) -> Tensor:
+        """(tiles, 3, side, side): bicubic with antialiasing on uint8 tensors, row-major tiles, then the thumbnail."""
+        processor = self.image_processor
+        height, width = int(processor.size["height"]), int(processor.size["width"])
+        columns, rows = self._canvas(image.size)
+        picture = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
+
+        def resized(size: tuple[int, int]) -> Tensor:
+            return torch.nn.functional.interpolate(picture, size=size, mode="bicubic", antialias=True)[0]
+
+        canvas = resized((rows * height, columns * width))
+        tiles = canvas.reshape(3, rows, height, columns, width).permute(1, 3, 0, 2, 4).flatten(0, 1)
+        if len(tiles) > 1:
+            tiles = torch.cat([tiles, resized((height, width))[None]])
+        mean, spread = (torch.tensor(v)[:, None, None] for v in (processor.image_mean, processor.image_std))
+        return (tiles * float(processor.rescale_factor) - mean) / spread
 
     @property
     def tile_grid(self) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """The language model as a loop over its own layers: batched scoring, cuts between layers, cached generation.
 
-Running the layers ourselves is what makes three things one mechanism: a prefix of any length, a cut after any layer, and
-DeepStack features added at contiguous slots (an addition instead of boolean indexing, so a GPU can capture it).
+Running the layers ourselves is what makes three things one mechanism: a prefix of any length, a cut after any layer,
+and DeepStack features added at contiguous slots (an addition instead of boolean indexing, so a GPU can capture it).
 The weights, norms and rotary tables are the checkpoint's modules, untouched.
 """
 
@@ -150,8 +150,8 @@ class LanguageModel:
         nll = torch.nn.functional.cross_entropy(logits, wanted, reduction="none")
         hit = logits.argmax(-1) == wanted
         sizes = [len(t) for t in targets]
-        losses = [part.mean().item() for part in nll.split(sizes)]
-        greedy = [bool(part.all()) for part in hit.split(sizes)]
+        losses = [part.mean().item() for part in torch.split(nll, sizes)]
+        greedy = [bool(part.all()) for part in torch.split(hit, sizes)]
         return [Answer(*pair) for pair in zip(losses[::2], losses[1::2], greedy[::2], greedy[1::2], strict=True)]
 
     @torch.inference_mode()
@@ -160,8 +160,8 @@ class LanguageModel:
     ) -> list[int]:
         """Greedy continuation of one branch-free prefix with a key-value cache.
 
-        After a cut, layers hold caches of different lengths; a single query token attends to all of its layer's cache, so
-        no mask is needed while decoding.
+        After a cut, layers hold caches of different lengths; a single query token attends to all of its layer's
+        cache, so no mask is needed while decoding.
         """
         from transformers import DynamicCache
 

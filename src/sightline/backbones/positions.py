@@ -9,7 +9,8 @@ from sightline.types import PositionPolicy
 
 
 def sequential_positions(n: int, anchors: Tensor, start: int, policy: PositionPolicy) -> tuple[Tensor, int]:
-    """``preserve``: each kept token keeps the slot of its anchor among the n; ``compact``: 0, 1, 2, ... behind ``start``.
+    """``preserve``: each kept token keeps the slot of its anchor among the n; ``compact``: 0, 1, 2, ... behind
+    ``start``.
 
     An output without an anchor (-1: a class token) has no slot of its own and takes the first.
     """

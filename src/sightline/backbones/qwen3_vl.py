@@ -106,8 +106,8 @@ class Qwen3VL(Backbone):
     ) -> tuple[Tensor, int]:
         """Row and column of each anchor behind ``start``; text goes on behind the longer side of the grid.
 
-        ``compact`` closes the gaps that pruning left: rows and columns are replaced by their rank among the kept ones, as
-        if the picture had been a smaller grid. Text ids stay equal on all three axes either way.
+        ``compact`` closes the gaps that pruning left: rows and columns are replaced by their rank among the kept
+        ones, as if the picture had been a smaller grid. Text ids stay equal on all three axes either way.
         """
         ((rows, columns),) = encoded.layout
         row, column = anchors.clamp(min=0) // columns, anchors.clamp(min=0) % columns

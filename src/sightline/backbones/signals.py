@@ -1,8 +1,9 @@
 """Signals: what selectors need beyond projected tokens, computed only when asked for and billed to who asked.
 
-Names read ``kind@layer``. Hidden states are indexed as transformers does (0 = embeddings, -1 = output of the last block),
-attention and keys by block. The vision tower runs once, with whatever kernel it was loaded with; a hook keeps the input of the blocks
-concerned, and attention is recomputed from those alone. So asking for a signal changes no other result.
+Names read ``kind@layer``. Hidden states are indexed as transformers does (0 = embeddings, -1 = output of the last
+block), attention and keys by block. The vision tower runs once, with whatever kernel it was loaded with; a hook keeps
+the input of the blocks concerned, and attention is recomputed from those alone. So asking for a signal changes no
+other result.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def rotate(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def merged_patch_signal(
     name: str, hidden: dict[str, Tensor], rotary: tuple[Tensor, Tensor], blocks: Any, heads: int, merge: int
 ) -> Tensor:
-    """Signals of a tower without class token whose visual tokens are groups of ``merge`` consecutive patches (Qwen3-VL)."""
+    """Signals of a tower without class token whose tokens are groups of ``merge`` consecutive patches (Qwen3-VL)."""
     kind, _ = split_name(name)
     if kind not in ("vision.key", "vision.received"):
         raise SightlineError(
@@ -157,6 +158,6 @@ def merged_patch_signal(
     cos, sin = (table.float() for table in rotary)
     query, key = rotate(query.float(), cos, sin), rotate(key.float(), cos, sin)
     if kind == "vision.key":
-        return key.unflatten(1, (-1, merge)).mean(dim=2)
+        return key.reshape(heads, -1, merge, key.shape[-1]).mean(dim=2)
     received = attention_weights(query, key, float(query.shape[-1]) ** -0.5).mean(dim=(0, 1))
-    return received.unflatten(0, (-1, merge)).mean(dim=1)
+    return received.reshape(-1, merge).mean(dim=1)

@@ -37,8 +37,8 @@ def score_prefixes(
 ) -> tuple[list[Answer], list[float]]:
     """Answers in the order given, and each row's share of its batch's milliseconds.
 
-    ``cutter_of`` makes the cutter of a batch of indices, for methods that prune between layers. Batch composition depends on
-    lengths and budget alone, so the same call gives the same bits.
+    ``cutter_of`` makes the cutter of a batch of indices, for methods that prune between layers. Batch composition
+    depends on lengths and budget alone, so the same call gives the same bits.
     """
     answers: list[Answer | None] = [None] * len(prefixes)
     shares = [0.0] * len(prefixes)

@@ -1,4 +1,4 @@
-"""One arm over many probes: select, materialise, score in batches; the same record for methods before and inside the LLM."""
+"""One arm over many probes: select, materialise, score in batches. Methods before and inside the LLM alike."""
 
 from __future__ import annotations
 

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SHARED
+from tests.golden_e2e.reference import Encoder, Run, read_runs
+
+
+def golden_dir(config: pytest.Config) -> Path:
+    chosen = config.getoption("--golden-dir")
+    return Path(chosen) if chosen else SHARED / "golden_e2e"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "golden_run" not in metafunc.fixturenames:
+        return
+    folder = golden_dir(metafunc.config)
+    if not (folder / "manifest.json").is_file() or not SHARED.is_dir():
+        reason = f"no recorded runs in {folder}: pass --golden-dir DIR"
+        metafunc.parametrize("golden_run", [pytest.param(None, marks=pytest.mark.skip(reason=reason))])
+        return
+    runs = read_runs(folder)
+    metafunc.parametrize(
+        "golden_run",
+        [pytest.param(run, id=run.name, marks=pytest.mark.xdist_group(run.group)) for run in runs],
+    )
+
+
+@pytest.fixture(scope="session")
+def encoder(shared: Path) -> Encoder:
+    return Encoder(shared)
+
+
+__all__ = ["Run"]

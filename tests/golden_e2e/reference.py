@@ -1,0 +1,155 @@
+"""The artifact's recorded runs, and how each maps onto a Sightline arm under the artifact profile."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sightline.arms import Arm, parse_arm
+from sightline.backbones import Backbone, ImageOptions, load_backbone
+from sightline.backbones.clip import ClipSpace
+from sightline.probes import read_probes
+from sightline.probes.images import open_image
+from sightline.selecting import SelectStep
+from sightline.selectors import SELECTORS
+from sightline.selectors.artifact_names import from_artifact
+from sightline.types import Budget, Encoded, Probe
+
+PREFIX = "mini_textocr"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One entry of the manifest with its per-probe records."""
+
+    folder: Path
+    entry: dict[str, Any]
+    records: tuple[dict[str, Any], ...]
+
+    @property
+    def name(self) -> str:
+        return str(self.entry["run"])
+
+    @property
+    def group(self) -> str:
+        """Runs that can share encoded pictures: same model, preprocessing and probe file."""
+        entry = self.entry
+        return "-".join(str(entry.get(key, "")) for key in ("model", "image_processor", "min_pixels", "probes"))
+
+    @property
+    def method(self) -> str:
+        name = str(self.entry["selector"])
+        return f"{self.entry['model']} {'full' if name.startswith('none') else name}"
+
+
+def read_runs(folder: Path) -> list[Run]:
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    records: dict[str, list[dict[str, Any]]] = {}
+    for model in sorted({entry["model"] for entry in manifest["runs"]}):
+        with gzip.open(folder / "runs" / f"{model}.jsonl.gz", "rt", encoding="utf-8") as lines:
+            for line in lines:
+                record = json.loads(line)
+                records.setdefault(record["run"], []).append(record)
+    return [Run(folder, entry, tuple(records.get(entry["run"], ()))) for entry in manifest["runs"]]
+
+
+def arm_of(run: Run, masks: Path) -> Arm:
+    """The arm that reproduces a recorded run; a replayed run reads its masks from a file written to ``masks``."""
+    entry = run.entry
+    budget = Budget.ratio(entry["keep_ratio"])
+    name = str(entry["selector"])
+    if "replayed_masks" in entry:
+        file = masks / f"{re.sub(r'[^a-z0-9]+', '_', run.name)}.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in replayed(run)), encoding="utf-8")
+        return parse_arm(f"masks:file={file}")
+    if name.startswith("none") or entry["keep_ratio"] == 1.0:
+        return parse_arm("full")
+    if name in ("coin", "fastv"):
+        return parse_arm(f"{name}:{budget}", profile="artifact")
+    if name == "visionzip":
+        return parse_arm(f"{'visionzip_qwen' if entry['model'] == 'qwen3vl' else name}:{budget}", profile="artifact")
+    if name == "scope":
+        return parse_arm(f"scope:{budget}:alpha={entry.get('scope_alpha', 1.0)}")
+    if name == "anchorprune":
+        smallest = f",k_min={int(entry['anchorprune_k_min'])}" if "anchorprune_k_min" in entry else ""
+        return parse_arm(f"anchorprune:{budget}:tau={entry['anchorprune_tau']}{smallest}")
+    ours, arguments = from_artifact(
+        name,
+        seed=entry["seed"],
+        backbone=entry["model"],
+        evidence_boost=entry.get("evidence_boost", 0.1),
+        hybrid_core_ratio=entry.get("hybrid_core_ratio", 0.5),
+        embedding_relevance_weight=entry.get("embedding_relevance_weight", 0.85),
+        embedding_query_topk=int(entry.get("embedding_query_topk", 2)),
+    )
+    kind: Any = SELECTORS.get(ours)
+    return Arm(kind(**arguments), budget, f"{ours}:{budget}")
+
+
+def replayed(run: Run) -> list[dict[str, Any]]:
+    """The masks that a replay was given: the intervention's own file where there is one, else the recorded indices."""
+    variant = re.search(r"(qwen|internvl)\w*_indices/(\w+)\.jsonl$", run.entry["replayed_masks"])
+    if variant is None:
+        return [{"sample_id": record["sample_id"], "kept_indices": record["kept"]} for record in run.records]
+    file = run.folder / "inputs" / f"deletion_restoration_{variant[1]}.jsonl.gz"
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    return [row for row in rows if row["variant"] == variant[2]]
+
+
+@cache
+def backbone_for(shared: Path, model: str, options: ImageOptions) -> Backbone:
+    return load_backbone(
+        str(shared / "tiny" / model), dtype="float32", device="cpu", attention="eager", options=options
+    )
+
+
+@cache
+def probes_for(folder: Path, name: str) -> dict[tuple[str, str], Probe]:
+    file = folder / "inputs" / name
+    file = file if file.exists() else file.with_name(f"{file.name}.gz")
+    probes = read_probes(file, image_prefix=PREFIX).probes
+    return {(probe.id, probe.view): probe for probe in probes}
+
+
+class Encoder:
+    """Encodes each picture of a group of runs once, whichever runs ask for it."""
+
+    def __init__(self, shared: Path) -> None:
+        self.shared = shared
+        self._steps: dict[tuple[str, ImageOptions], SelectStep] = {}
+        self._encoded: dict[tuple[str, ImageOptions, str, Any], Encoded] = {}
+
+    def options(self, run: Run) -> ImageOptions:
+        entry = run.entry
+        return ImageOptions.artifact(
+            min_pixels=entry.get("min_pixels"),
+            max_pixels=entry.get("max_pixels"),
+            min_tiles=entry.get("min_patches"),
+            max_tiles=entry.get("max_patches"),
+            tensor_resize=str(entry.get("image_processor", "")).startswith("torchvision"),
+        )
+
+    def step(self, run: Run) -> SelectStep:
+        key = (run.entry["model"], self.options(run))
+        if key not in self._steps:
+            backbone = backbone_for(self.shared, *key)
+            clip = ClipSpace(str(self.shared / "tiny" / "clip"), backbone.language.device)
+            self._steps[key] = SelectStep(backbone, clip)
+        return self._steps[key]
+
+    def encode(self, run: Run, probe: Probe) -> Encoded:
+        options = self.options(run)
+        key = (run.entry["model"], options, probe.image, probe.occlude)
+        if key not in self._encoded:
+            backbone = self.step(run).backbone
+            picture = open_image(self.shared / PREFIX, probe.image, occlude=probe.occlude)
+            every = range(len(backbone.vision_blocks))
+            needs = [f"vision.received@{i}" for i in every] if run.entry["model"] != "internvl" else []
+            self._encoded[key] = backbone.encode([backbone.preprocess(picture)], needs)[0]
+        return self._encoded[key]
