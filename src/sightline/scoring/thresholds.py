@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sightline.errors import SightlineError
-from sightline.statistics.arrays import BoolArray, FloatArray, IntArray
+from sightline.statistics.arrays import BoolArray, FloatArray, IntArray, flags
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Decomposition:
 
 
 def _checked(labels: ArrayLike, margins: ArrayLike) -> tuple[BoolArray, FloatArray]:
-    label, margin = np.asarray(labels).astype(bool), np.asarray(margins, dtype=np.float64)
+    label, margin = flags(labels, "labels"), np.asarray(margins, dtype=np.float64)
     if label.shape != margin.shape or label.ndim != 1:
         raise SightlineError(f"{label.shape} labels and {margin.shape} margins do not pair up")
     if len(label) == 0:
@@ -142,7 +142,7 @@ def risk_constrained(labels: ArrayLike, margins: ArrayLike, max_hfpr: float) -> 
 
 def flips(before: ArrayLike, after: ArrayLike) -> Flips:
     """Answers (n,) True = yes, before and after a change of threshold, mask or image."""
-    first, second = np.asarray(before).astype(bool), np.asarray(after).astype(bool)
+    first, second = flags(before, "answers before"), flags(after, "answers after")
     if first.shape != second.shape:
         raise SightlineError(f"flips need the same rows before and after, got {first.shape} and {second.shape}")
     return Flips(int(np.count_nonzero(~first & second)), int(np.count_nonzero(first & ~second)))
@@ -161,7 +161,7 @@ def decompose(
     split: dict[str, tuple[BoolArray, FloatArray, BoolArray]] = {}
     for name, (labels, margins, development) in arms.items():
         label, margin = _checked(labels, margins)
-        mask = np.asarray(development).astype(bool)
+        mask = flags(development, f"the development split of arm '{name}'")
         if mask.shape != label.shape:
             raise SightlineError(f"arm '{name}': {mask.shape} development flags for {label.shape} rows")
         if mask.all() or not mask.any():

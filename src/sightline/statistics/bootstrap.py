@@ -40,6 +40,8 @@ def count_blocks(
     """
     if units < 2:
         raise SightlineError(f"an interval needs at least two {purpose} to resample, got {units}")
+    if draws < 1:
+        raise SightlineError(f"an interval needs at least one draw, got {draws}")
     rng = generator(seed, purpose)
     step = block or max(1, _BLOCK_CELLS // units)
     for start in range(0, draws, step):

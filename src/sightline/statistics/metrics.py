@@ -211,8 +211,11 @@ def why_not(metric: Metric, rows: ArmRows) -> str:
     if metric.form in ("auroc", "macro") and (rows.labels[chosen].all() or not rows.labels[chosen].any()):
         only = "yes" if rows.labels[chosen][0] else "no"
         return f"it needs both labels and all {int(chosen.sum())} of its probes have '{only}'"
-    broken = int(np.count_nonzero(~np.isfinite(metric.value(rows)[chosen])))
-    return f"{broken} of {int(chosen.sum())} values are not finite" if broken else ""
+    for name in set(metric.needs) & set(rows.columns):
+        broken = int(np.count_nonzero(~np.isfinite(rows.columns[name][chosen])))
+        if broken:
+            return f"{broken} of {int(chosen.sum())} values of '{name}' are not finite"
+    return ""
 
 
 def probe_sums(metric: Metric, rows: ArmRows) -> FloatArray:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom
 
 from sightline.errors import SightlineError
+from sightline.statistics.arrays import flags
 
 TIE = 1e-12
 
@@ -36,7 +37,7 @@ def mcnemar(first: ArrayLike, second: ArrayLike) -> McNemar:
 
     It treats probes as independent, which two probes of one image are not: read it beside the image-cluster interval.
     """
-    one, two = np.asarray(first).astype(bool), np.asarray(second).astype(bool)
+    one, two = flags(first, "the first arm"), flags(second, "the second arm")
     if one.shape != two.shape:
         raise SightlineError(f"paired arrays differ in length: {one.shape} and {two.shape}")
     b, c = int(np.count_nonzero(one & ~two)), int(np.count_nonzero(~one & two))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sightline.errors import SightlineError
-from sightline.statistics.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from sightline.statistics.arrays import AnyArray, BoolArray, FloatArray, IntArray, flags
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ArmRows:
         Without ``predicted`` an answer is yes iff margin >= threshold; without ``images`` every probe is its own image;
         without ``has_regions`` a probe has regions where ``ecr`` is finite.
         """
-        label = np.asarray(labels).astype(bool)
+        label = flags(labels, "labels")
         count = len(label)
         if count == 0:
             raise SightlineError("there are no rows to compute statistics from")
@@ -60,11 +60,11 @@ class ArmRows:
         values = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
         answered: BoolArray | None = None
         if predicted is not None:
-            answered = np.asarray(predicted).astype(bool)
+            answered = flags(predicted, "predicted")
         elif margin is not None:
             answered = margin >= threshold
         if has_regions is not None:
-            regions = np.asarray(has_regions).astype(bool)
+            regions = flags(has_regions, "has_regions")
         else:
             regions = np.isfinite(values["ecr"]) if "ecr" in values else np.zeros(count, dtype=bool)
         ids = np.arange(count) if images is None else np.asarray(images)

@@ -109,7 +109,7 @@ def _analyse_all(
     if frame.empty:
         raise SightlineError("the run has no rows; statistics need at least one arm")
     chosen = [metric_named(name) for name in (metrics if metrics is not None else METRICS)]
-    arms = frame.groupby("arm", sort=False)
+    arms = frame.groupby("arm", sort=False, observed=True)
     return chosen, {str(n): _analyse(str(n), part, chosen, threshold, draws, seed) for n, part in arms}
 
 

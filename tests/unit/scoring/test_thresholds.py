@@ -165,11 +165,14 @@ def test_reference_thresholds_of_every_calibrated_run(shared: Path) -> None:
         best, overall = accuracy_optimal(labels[dev], margins[dev]), accuracy_optimal(labels, margins)
         assert best.threshold == summary["dev_best_threshold"]
         assert overall.threshold == summary["all_best_threshold"]
+        assert auroc(labels, margins) == pytest.approx(summary["margin_auroc_all"], abs=1e-15)
         for point, key in (
             (best, "dev_best_dev"),
             (evaluate(labels[~dev], margins[~dev], best.threshold), "dev_best_test"),
             (overall, "all_best_all"),
             (evaluate(labels, margins), "default_all"),
+            (evaluate(labels[dev], margins[dev]), "default_dev"),
+            (evaluate(labels[~dev], margins[~dev]), "default_test"),
         ):
             found = {
                 "acc": point.accuracy,
@@ -179,6 +182,14 @@ def test_reference_thresholds_of_every_calibrated_run(shared: Path) -> None:
                 "yes_rate": point.yes_rate,
             }
             assert found == pytest.approx(summary[key], abs=1e-15), (summary["name"], key)
+
+
+def test_reference_shared_threshold_applied_to_every_run(shared: Path) -> None:
+    for row in table(shared / "golden_e2e" / "analysis" / "internvl_shared_threshold.csv"):
+        labels, margins, dev = arm(shared, f"{INTERNVL}_{row['run']}")
+        point = evaluate(labels[~dev], margins[~dev], float(row["threshold"]))
+        assert int((~dev).sum()) == int(row["n"])
+        assert (point.accuracy, point.hfpr) == pytest.approx((float(row["accuracy"]), float(row["hFPR"])), abs=1e-15)
 
 
 def test_reference_shared_thresholds_chosen_on_all_development_rows_of_the_full_prefix(shared: Path) -> None:

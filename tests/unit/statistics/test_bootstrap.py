@@ -160,6 +160,8 @@ def test_bad_input_is_one_clear_line() -> None:
         metric_interval(single, METRICS["accuracy"])
     with pytest.raises(SightlineError, match="auroc cannot be computed: it needs both labels"):
         metric_interval(ArmRows.of([True, True], [1.0, 2.0]), METRICS["auroc"])
+    with pytest.raises(SightlineError, match="at least one draw"):
+        mean_interval(np.zeros(3), draws=0)
     left, right = (ArmRows.of([True, False], [1.0, 2.0], ["a", other]) for other in ("b", "c"))
     with pytest.raises(SightlineError, match="same images"):
         difference_interval(left, right, METRICS["accuracy"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,13 +134,25 @@ def test_the_bootstrap_statistic_at_one_count_per_image_is_the_point_estimate() 
         (ArmRows.of([True], predicted=[True]), "brier", "no margin"),
         (ArmRows.of([True], ecr=[1.0]), "accuracy", "no prediction"),
         (ArmRows.of([True], [1.0], ecr=[1.0], has_regions=[False]), "pos_ecr", "there are no positives with regions"),
-        (ArmRows.of([True], [1.0], ecr=[np.nan], has_regions=[True]), "pos_ecr", "1 of 1 values are not finite"),
+        (
+            ArmRows.of([True], [1.0], ecr=[np.nan], has_regions=[True]),
+            "pos_ecr",
+            "1 of 1 values of 'ecr' are not finite",
+        ),
+        (ArmRows.of([True], [1.0], ecr=[np.nan], has_regions=[True]), "low_coverage", "values of 'ecr' are not finite"),
         (ArmRows.of([True], [-1.0], ecr=[1.0]), "low_coverage", "there are no correctly answered positives"),
     ],
 )
 def test_what_cannot_be_computed_is_nan_with_a_reason(rows: ArmRows, name: str, words: str) -> None:
     assert words in why_not(METRICS[name], rows)
     assert math.isnan(point(METRICS[name], rows))
+
+
+def test_the_documentation_lists_every_metric_as_defined() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "statistics.md").read_text()
+    for metric in METRICS.values():
+        line = f"| `{metric.name}` | {metric.label} | {metric.definition} | {metric.over} | {metric.better} |"
+        assert line in page, line
 
 
 def test_answers_without_margins_still_have_an_accuracy() -> None:
@@ -149,6 +162,8 @@ def test_answers_without_margins_still_have_an_accuracy() -> None:
 def test_bad_arrays_are_named() -> None:
     with pytest.raises(SightlineError, match=r"ecr has shape \(1,\)"):
         ArmRows.of([True, False], [1.0, 2.0], ecr=[1.0])
+    with pytest.raises(SightlineError, match="labels must be true or false"):
+        ArmRows.of(["yes", "no"], [1.0, 2.0])
     with pytest.raises(SightlineError, match="no rows"):
         ArmRows.of([], [])
     with pytest.raises(SightlineError, match="unknown metric 'acuracy'"):

@@ -107,6 +107,15 @@ def test_adding_an_arm_or_shuffling_rows_moves_nobodys_interval() -> None:
         pd.testing.assert_frame_equal(both, alone, rtol=0, atol=1e-12)
 
 
+def test_columns_of_categories_are_read_like_words() -> None:
+    rows = frame()
+    expected = paired_differences(rows, metrics=["accuracy"], draws=QUICK)
+    for column in ("arm", "label", "image_id", "probe_id", "predicted"):
+        rows[column] = rows[column].astype("category")
+    found = paired_differences(rows[rows["arm"] != "random@0.30"], metrics=["accuracy"], draws=QUICK)
+    pd.testing.assert_frame_equal(found, expected.iloc[:1])
+
+
 def test_a_noninferiority_margin_is_stated_only_where_named() -> None:
     table = paired_differences(frame(), draws=QUICK, noninferiority={"accuracy": 0.5, "hfpr": 0.5})
     assert line(table, "target@0.30", "accuracy")["noninferiority"].startswith("not inferior to Full by more than 0.5")
