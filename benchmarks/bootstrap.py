@@ -38,7 +38,7 @@ def frame(count: int) -> pd.DataFrame:
     rng = np.random.default_rng(1)
     n = 2 * IMAGES
     labels = np.tile(["yes", "no"], IMAGES)
-    geometry = ("ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "worst_region", "all_half")
+    geometry = ("ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "worst_region")
     parts = [
         pd.DataFrame(
             {
@@ -49,6 +49,7 @@ def frame(count: int) -> pd.DataFrame:
                 "margin": rng.normal(size=n) + (labels == "yes"),
                 "keep": 0.3,
                 "has_regions": True,
+                "all_half": rng.random(n) < 0.5,
                 **{name: rng.random(n) for name in geometry},
             }
         )

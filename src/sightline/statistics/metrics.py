@@ -215,6 +215,8 @@ def why_not(metric: Metric, rows: ArmRows) -> str:
         broken = int(np.count_nonzero(~np.isfinite(rows.columns[name][chosen])))
         if broken:
             return f"{broken} of {int(chosen.sum())} values of '{name}' are not finite"
+        if metric.binary and not np.isin(rows.columns[name][chosen], (0.0, 1.0)).all():
+            return f"'{name}' has values other than 0 and 1"
     return ""
 
 

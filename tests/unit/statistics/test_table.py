@@ -180,6 +180,14 @@ def test_a_single_class_loses_what_needs_both() -> None:
     assert table["reason"].str.contains("negative_accuracy, hfpr: there are no negatives;").all()
 
 
+def test_a_share_that_is_no_share_costs_that_metric_alone() -> None:
+    rows = frame()
+    rows["all_half"] = 0.7
+    table = paired_differences(rows, draws=QUICK)
+    assert "other than 0 and 1" in line(table, "random@0.30", "all_half")["reason"]
+    assert line(table, "random@0.30", "worst_region")["reason"] == ""
+
+
 def test_no_regions_loses_geometry_and_nothing_else() -> None:
     rows = frame()
     rows["has_regions"] = False
