@@ -1,0 +1,167 @@
+"""What the reader is trained on: local objectives for the vision tower, answer objectives for the whole model."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sightline.probes.scenes.compose import CANVAS
+from sightline.reader import vocabulary
+from sightline.reader.forward import PATCHES, SIDE, TOKENS
+from sightline.reader.samples import ANSWER, BIGRAM_BUCKETS, CHARACTER_COUNT, ENDING, SLOTS, SPELLING
+
+RELEVANCE_WEIGHT = 0.85
+"""Weight of the cosine part in Target's score; the rest is the norm of the visual token."""
+
+
+class LocalTargets(NamedTuple):
+    """What stands where, per image."""
+
+    slots: Tensor
+    """(B, 784 * SLOTS) int64, 0..93, or 94 for no character."""
+    bag: Tensor
+    """(B, 196, 94) bool, the characters of each visual token."""
+    bigrams: Tensor
+    """(B, 196, 1024) bool, hashed pairs of neighbours."""
+
+
+def local_targets(sample: dict[str, Tensor]) -> LocalTargets:
+    slot, bigram = sample["slot"], sample["bigram"]
+    batch, device = slot.shape[0], slot.device
+    size = PATCHES * SLOTS
+    # One spare place at the end takes the unused entries of the record.
+    place = torch.where(slot < 0, size, slot // CHARACTER_COUNT)
+    character = slot % CHARACTER_COUNT
+    slots = torch.full((batch, size + 1), CHARACTER_COUNT, device=device).scatter_(1, place, character)[:, :-1]
+    flat = torch.where(slot < 0, TOKENS * CHARACTER_COUNT, place // (4 * SLOTS) * CHARACTER_COUNT + character)
+    bag = _multi_hot(flat, TOKENS * CHARACTER_COUNT).view(batch, TOKENS, CHARACTER_COUNT)
+    pairs = torch.where(bigram < 0, TOKENS * BIGRAM_BUCKETS, bigram)
+    return LocalTargets(slots, bag, _multi_hot(pairs, TOKENS * BIGRAM_BUCKETS).view(batch, TOKENS, BIGRAM_BUCKETS))
+
+
+def _multi_hot(index: Tensor, size: int) -> Tensor:
+    out = torch.zeros(index.shape[0], size + 1, dtype=torch.bool, device=index.device)
+    return out.scatter_(1, index, True)[:, :-1]
+
+
+class Heads(nn.Module):
+    """Linear read-outs that exist during training only."""
+
+    def __init__(self, vision_width: int, text_width: int) -> None:
+        super().__init__()
+        self.slots = nn.Linear(vision_width, SLOTS * (CHARACTER_COUNT + 1))
+        self.bigrams = nn.Linear(text_width, BIGRAM_BUCKETS)
+        self.align_scale = nn.Parameter(torch.tensor(3.0))
+        self.align_bias = nn.Parameter(torch.tensor(-6.0))
+        self.rank_scale = nn.Parameter(torch.tensor(math.log(12.0)))
+        with torch.no_grad():
+            self.bigrams.bias.fill_(-6.0)
+            self.slots.bias.view(SLOTS, -1)[:, -1].fill_(5.0)
+
+
+def overlap_shares(boxes: Tensor) -> Tensor:
+    """(B, Q, 4) pixel boxes -> (B, Q, 196) share of each box that falls into each visual token's cell; 0 for no box."""
+    start = torch.arange(SIDE, device=boxes.device) * (CANVAS / SIDE)
+    end = start + CANVAS / SIDE
+    across = (torch.minimum(end, boxes[..., 2:3]) - torch.maximum(start, boxes[..., 0:1])).clamp(min=0)
+    down = (torch.minimum(end, boxes[..., 3:4]) - torch.maximum(start, boxes[..., 1:2])).clamp(min=0)
+    area = (down[..., :, None] * across[..., None, :]).flatten(-2)
+    return area / area.sum(-1, keepdim=True).clamp(min=1e-6)
+
+
+def target_scores(tokens: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
+    """Target's score of each visual token for each question: 0.85 minmax(mean of top-2 cosines) + 0.15 minmax(norm).
+
+    tokens: (B, 196, D); embedding: (V, D); targets: (B, Q, T) ids, -1 where there is none. Returns (B, Q, 196).
+    """
+    cosines = F.normalize(tokens.float(), dim=-1) @ F.normalize(embedding.float(), dim=-1).T
+    batch, questions, length = targets.shape
+    index = targets.clamp(min=0).view(batch, 1, -1).expand(-1, TOKENS, -1)
+    found = cosines.gather(2, index).view(batch, TOKENS, questions, length)
+    found = found.masked_fill((targets < 0)[:, None], -1.0)
+    # Largest and second largest by two maxima: a top-k over a few columns of many rows is slow on a GPU.
+    best, place = found.max(dim=-1, keepdim=True)
+    second = found.scatter(-1, place, -1.0).amax(-1)
+    relevance = ((best[..., 0] + second) / 2).transpose(1, 2)
+    norm = tokens.float().norm(dim=-1)[:, None]
+    return RELEVANCE_WEIGHT * _minmax(relevance) + (1 - RELEVANCE_WEIGHT) * _minmax(norm)
+
+
+def _minmax(values: Tensor) -> Tensor:
+    low, high = values.amin(-1, keepdim=True), values.amax(-1, keepdim=True)
+    return (values - low) / (high - low).clamp(min=1e-6)
+
+
+def local_losses(
+    heads: Heads, hidden: Tensor, tokens: Tensor, embedding: Tensor, scores: Tensor, boxes: Tensor, what: LocalTargets
+) -> dict[str, Tensor]:
+    """Losses that look at the vision tower alone.
+
+    slots: which character has its centre in each 4 x 8 px slot of a patch (cross-entropy, summed, per character);
+    bigrams: hashed neighbour pairs of each visual token (binary, per pair);
+    align: characters of each visual token, predicted as exp(s) cos(token, input embedding of the character) + b;
+    rank: Target's score as a distribution over cells, against the share of the word's box in each cell.
+    """
+    batch = hidden.shape[0]
+    logits = heads.slots(hidden).float().view(batch, -1, CHARACTER_COUNT + 1)
+    present = what.bag.sum().clamp(min=1)
+    slots = F.cross_entropy(logits.flatten(0, 1), what.slots.flatten(), reduction="sum") / present
+    pairs = heads.bigrams(tokens).float()
+    bigrams = F.binary_cross_entropy_with_logits(pairs, what.bigrams.float(), reduction="sum")
+    letters = embedding[vocabulary.FIRST_BYTE + 33 : vocabulary.FIRST_BYTE + 33 + CHARACTER_COUNT].float()
+    cosines = F.normalize(tokens.float(), dim=-1) @ F.normalize(letters, dim=-1).T
+    aligned = heads.align_scale.exp() * cosines + heads.align_bias
+    align = F.binary_cross_entropy_with_logits(aligned, what.bag.float(), reduction="sum") / present
+    shares = overlap_shares(boxes)
+    likely = F.log_softmax(heads.rank_scale.exp() * scores, dim=-1)
+    asked = shares.sum(-1) > 0
+    rank = -(shares * likely).sum() / asked.sum().clamp(min=1)
+    return {"slots": slots, "bigrams": bigrams / what.bigrams.sum().clamp(min=1), "align": align, "rank": rank}
+
+
+def answer_losses(logits: Tensor, sample: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Mean cross-entropy of the answer token, of what follows it, and of the spelling of targets that are there.
+
+    ``logits``: (B, Q, V) at the packed question tokens. Also the accuracy of yes against no.
+    """
+    labels, kinds = sample["labels"], sample["kinds"]
+    every = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
+    answered = kinds == ANSWER
+    says_yes = logits[..., vocabulary.YES] >= logits[..., vocabulary.NO]
+    is_yes = labels == vocabulary.YES
+    return {
+        "answer": _mean(every, answered),
+        "ending": _mean(every, kinds == ENDING),
+        "spelling": _mean(every, kinds == SPELLING),
+        "accuracy": _mean((says_yes == is_yes).float(), answered).detach(),
+        "tpr": _mean(says_yes.float(), answered & is_yes).detach(),
+        "fpr": _mean(says_yes.float(), answered & ~is_yes).detach(),
+    }
+
+
+def _mean(values: Tensor, where: Tensor) -> Tensor:
+    return (values * where).sum() / where.sum().clamp(min=1)
+
+
+def draw_keep(batch: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
+    """Visual-token dropout: (B, 196) bool, and (B,) int64 counts for images whose tokens Target chooses (0: not those).
+
+    45 % of images keep all tokens; 40 % keep each token with a probability drawn from 0.2..1; 15 % keep what Target
+    would choose for the image's first question, at a budget drawn from 0.2..0.6.
+    """
+    draw = torch.rand(batch, 1, device=device)
+    share = torch.where(draw < 0.45, 1.0, 0.2 + 0.8 * torch.rand(batch, 1, device=device))
+    keep = torch.rand(batch, TOKENS, device=device) < share
+    budget = (TOKENS * (0.2 + 0.4 * torch.rand(batch, device=device))).long()
+    return keep | (draw < 0.45), torch.where(draw[:, 0] > 0.85, budget, 0)
+
+
+def apply_target_choice(keep: Tensor, counts: Tensor, scores: Tensor) -> Tensor:
+    """Replaces the rows of ``keep`` (B, 196) that have a count by the tokens of highest score (B, 196)."""
+    order = scores.sort(dim=1, descending=True).values
+    threshold = order.gather(1, (counts[:, None] - 1).clamp(min=0))
+    return torch.where(counts[:, None] > 0, scores >= threshold, keep)

@@ -1,0 +1,153 @@
+"""One training sample: a scene, where its characters stand, and packed questions, as a flat record."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import IterableDataset, get_worker_info
+
+from sightline.probes.scenes.compose import CANVAS, Scene
+from sightline.probes.scenes.layouts import compose
+from sightline.reader import record, vocabulary
+from sightline.reader.atlas import MARGIN, glyph_table
+from sightline.reader.forward import PATCH, QUESTION_START, SIDE
+from sightline.reader.questions import Question, ask
+
+SLOT_WIDTH, SLOT_HEIGHT = 4, 8
+SLOTS = (PATCH // SLOT_WIDTH) * (PATCH // SLOT_HEIGHT)
+"""Cells of 4 x 8 pixels within a patch; each is asked which character has its centre there."""
+CHARACTER_COUNT = 94
+BIGRAM_BUCKETS = 1024
+ANSWER, ENDING, SPELLING = 1, 2, 3
+"""Kinds of scored tokens: the yes or no; what follows it; the letters of a target that is in the image."""
+NO_QUESTION = 99
+BLANK_SHARE = 0.03
+
+Views = dict[str, NDArray[Any]]
+
+
+def build_sample(seed: int) -> NDArray[np.int32]:
+    """The record of training scene ``seed``: see ``record.FIELDS``."""
+    row = np.zeros(record.WIDTH, np.int32)
+    out = record.views(row)
+    scene = compose(seed, "train")
+    rng = random.Random(f"questions:{seed}")
+    if rng.random() < BLANK_SHARE:
+        scene.words.clear()
+        if rng.random() < 0.5:
+            scene.shapes.clear()
+    _write_surfaces(scene, out)
+    _write_glyphs(scene, out)
+    _write_questions(ask(scene, rng, record.QUESTIONS), out)
+    return row
+
+
+def _write_surfaces(scene: Scene, out: Views) -> None:
+    out["background"][:] = scene.background
+    for index, shape in enumerate(scene.shapes):
+        out["shapes"][index] = shape[:4]
+        out["shape_colour"][index] = _pack(shape.colour)
+    out["effects"][:] = (scene.angle, *scene.light, scene.blur, scene.noise)
+
+
+def _write_glyphs(scene: Scene, out: Views) -> None:
+    """Glyph tiles and, after rotation, the slot of each character and the visual token of each pair of neighbours."""
+    for name in ("glyph", "slot", "bigram"):
+        out[name][:] = -1
+    if not scene.words:
+        return
+    table = glyph_table(scene.role)
+    lengths = np.array([len(word.text) for word in scene.words])
+    columns = np.array([(word.font, word.size, word.x, word.y, _pack(word.colour)) for word in scene.words])
+    font, size, x, y, colour = np.repeat(columns, lengths, axis=0).T
+    character = np.frombuffer("".join(word.text for word in scene.words).encode(), np.uint8).astype(np.int64) - 33
+    advance = table.advance[font, size, character]
+    end = np.cumsum(advance)
+    first = np.cumsum(lengths) - lengths
+    begin = end - advance
+    begin -= np.repeat(begin[first], lengths)
+    count = len(character)
+    sizes = table.advance.shape[1]
+    out["glyph"][:count] = (font * sizes + size) * CHARACTER_COUNT + character
+    out["glyph_x"][:count] = x + begin - MARGIN
+    out["glyph_y"][:count] = y + table.top[font, size]
+    out["glyph_colour"][:count] = colour
+
+    middle = y + table.middle[font, size]
+    centre_x, centre_y = _turn(x + begin + advance / 2, middle, scene.angle)
+    row, column = (centre_y // PATCH).astype(int), (centre_x // PATCH).astype(int)
+    patch = (row // 2 * SIDE + column // 2) * 4 + row % 2 * 2 + column % 2
+    slot = (centre_y % PATCH // SLOT_HEIGHT * (PATCH // SLOT_WIDTH) + centre_x % PATCH // SLOT_WIDTH).astype(int)
+    on_canvas = (centre_x >= 0) & (centre_x < CANVAS) & (centre_y >= 0) & (centre_y < CANVAS)
+    out["slot"][:count] = np.where(on_canvas, (patch * SLOTS + slot) * CHARACTER_COUNT + character, -1)
+
+    edge_x, edge_y = _turn(x + begin, middle, scene.angle)
+    on_canvas = (edge_x >= 0) & (edge_x < CANVAS) & (edge_y >= 0) & (edge_y < CANVAS)
+    on_canvas[first] = False
+    pair = np.roll(character, 1) * CHARACTER_COUNT + character
+    token = (edge_y // (2 * PATCH)).astype(int) * SIDE + (edge_x // (2 * PATCH)).astype(int)
+    bucket = (pair * 2654435761 >> 7) % BIGRAM_BUCKETS
+    out["bigram"][:count] = np.where(on_canvas, token * BIGRAM_BUCKETS + bucket, -1)
+
+
+def _write_questions(questions: list[Question], out: Views) -> None:
+    """Packs questions with their answers one after another while they fit; each starts at the same position."""
+    out["segments"][:] = NO_QUESTION
+    out["positions"][:] = QUESTION_START
+    out["targets"][:] = -1
+    place = 0
+    for number, question in enumerate(questions):
+        spelled = vocabulary.spell(question.target)[: record.TARGET_LENGTH]
+        answer = vocabulary.YES if question.answer else vocabulary.NO
+        prompt = vocabulary.question_ids(question.target)
+        ids = [*prompt, answer, vocabulary.IM_END, vocabulary.NEWLINE]
+        length = len(ids) - 1
+        if place + length > record.TEXT_LENGTH:
+            break
+        kinds = [0] * length
+        kinds[-3], kinds[-2], kinds[-1] = ANSWER, ENDING, ENDING
+        if question.answer:
+            # From the second letter on: the first cannot be known before the reader has found the word.
+            kinds[2 : 1 + len(spelled)] = [SPELLING] * (len(spelled) - 1)
+        span = slice(place, place + length)
+        out["ids"][span], out["labels"][span], out["kinds"][span] = ids[:-1], ids[1:], kinds
+        out["segments"][span] = number
+        out["positions"][span] = np.arange(length) + QUESTION_START
+        out["targets"][number, : len(spelled)] = spelled
+        if question.box is not None:
+            out["boxes"][number] = question.box
+        place += length
+
+
+def _turn(
+    x: NDArray[np.floating], y: NDArray[np.floating], angle: float
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """``compose.rotate`` for arrays."""
+    cos, sin, half = np.cos(np.radians(angle)), np.sin(np.radians(angle)), CANVAS / 2
+    return half + (x - half) * cos + (y - half) * sin, half - (x - half) * sin + (y - half) * cos
+
+
+def _pack(colour: tuple[int, int, int]) -> int:
+    return colour[0] << 16 | colour[1] << 8 | colour[2]
+
+
+class SampleBatches(IterableDataset[Tensor]):
+    """Endless (B, WIDTH) int32 batches; scene seeds are never repeated within a run nor between its legs."""
+
+    def __init__(self, batch: int, first_seed: int) -> None:
+        self.batch, self.first_seed = batch, first_seed
+
+    def __iter__(self) -> Iterator[Tensor]:
+        worker = get_worker_info()
+        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        seed = self.first_seed + number
+        while True:
+            rows = [build_sample(seed + index * workers) for index in range(self.batch)]
+            seed += self.batch * workers
+            yield torch.from_numpy(np.stack(rows))

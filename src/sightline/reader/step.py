@@ -1,0 +1,69 @@
+"""One training step as a pure function of a drawn batch, so that it can be compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sightline.reader.forward import BatchedForward, attention_mask
+from sightline.reader.objectives import (
+    Heads,
+    LocalTargets,
+    answer_losses,
+    apply_target_choice,
+    local_losses,
+    target_scores,
+)
+
+LOCAL_WEIGHTS = {"slots": 1.0, "bigrams": 0.5, "align": 1.0, "rank": 1.0}
+ANSWER_WEIGHTS = {"answer": 1.0, "spelling": 1.0, "ending": 0.1}
+LOCAL_SHARE_IN_JOINT = 0.2
+RANK_SHARE_IN_JOINT = 0.5
+
+Losses = dict[str, Tensor]
+
+
+class Steps:
+    """The two stages' losses over one model and its training heads."""
+
+    def __init__(self, model: Any, heads: Heads, device: torch.device) -> None:
+        self.forward = BatchedForward(model, device)
+        self.heads = heads
+        self.device = device
+
+    @property
+    def embedding(self) -> Tensor:
+        return self.forward.language.embed_tokens.weight  # type: ignore[no-any-return]
+
+    def vision(self, images: Tensor, sample: dict[str, Tensor], what: LocalTargets) -> Losses:
+        """Stage A: the vision tower alone, under local supervision."""
+        with self._mixed():
+            hidden, tokens, _ = self.forward.see(images)
+            scores = target_scores(tokens, self.embedding, sample["targets"])
+            losses = local_losses(self.heads, hidden, tokens, self.embedding, scores, sample["boxes"], what)
+        return losses | {"loss": sum_weighted(losses, LOCAL_WEIGHTS)}
+
+    def joint(
+        self, images: Tensor, sample: dict[str, Tensor], what: LocalTargets, keep: Tensor, counts: Tensor
+    ) -> Losses:
+        """Stage B: answers through the whole model, with visual tokens dropped; local supervision goes on, weakly."""
+        with self._mixed():
+            hidden, tokens, deep = self.forward.see(images)
+            scores = target_scores(tokens, self.embedding, sample["targets"])
+            losses = local_losses(self.heads, hidden, tokens, self.embedding, scores, sample["boxes"], what)
+            keep = apply_target_choice(keep, counts, scores[:, 0].detach())
+            mask = attention_mask(sample["segments"], keep)
+            states = self.forward.read(tokens, deep, sample["ids"], sample["positions"], mask)
+            answers = answer_losses(self.forward.logits(states), sample)
+        local = sum_weighted(losses, LOCAL_WEIGHTS | {"rank": RANK_SHARE_IN_JOINT / LOCAL_SHARE_IN_JOINT})
+        total = sum_weighted(answers, ANSWER_WEIGHTS) + LOCAL_SHARE_IN_JOINT * local
+        return losses | answers | {"loss": total}
+
+    def _mixed(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
+
+
+def sum_weighted(losses: Losses, weights: dict[str, float]) -> Tensor:
+    return torch.stack([losses[name] * weight for name, weight in weights.items()]).sum()

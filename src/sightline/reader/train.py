@@ -1,0 +1,280 @@
+"""Trains the reader from scratch in legs: ``python -m sightline.reader.train --minutes 9 --progress 0:0.5 --out DIR``.
+
+Needs torch, transformers, numpy and Pillow only. A leg moves the schedule from one point of 0..1 to another within its
+wall-clock minutes, however fast the machine is, and can be resumed by the next leg from its output folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from sightline.errors import SightlineError
+from sightline.reader import record
+from sightline.reader.architecture import PRESETS, build_model
+from sightline.reader.atlas import build_atlas, glyph_table
+from sightline.reader.evaluate import HeldOut, draw_held_out, evaluate, render
+from sightline.reader.objectives import Heads, draw_keep, local_targets
+from sightline.reader.raster import draw_batch, plan
+from sightline.reader.samples import SampleBatches
+from sightline.reader.state import load_moments, load_weights, read_state, save_state
+from sightline.reader.step import Losses, Steps
+
+VISION_SHARE = 0.3
+"""Part of the schedule spent on the vision tower alone."""
+HOLD_SHARE = 0.25
+"""Part of the joint stage at the full learning rate, before the cosine."""
+WARM_UP = 200
+REWARM = 50
+SAVE_SECONDS = 150.0
+
+
+def learning_rate(progress: float, stage_step: int, peak: float) -> float:
+    """Warm-up over ``WARM_UP`` steps of each stage; constant; then cosine to one hundredth over the joint stage."""
+    joint = max(0.0, (progress - VISION_SHARE) / (1 - VISION_SHARE))
+    falling = max(0.0, (joint - HOLD_SHARE) / (1 - HOLD_SHARE))
+    shape = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, falling)))
+    return peak * shape * min(1.0, (stage_step + 1) / WARM_UP)
+
+
+class Clock:
+    """Spreads the schedule over the time that is left. Time that ``pause`` marks (compilation) does not count."""
+
+    def __init__(self, start: float, end: float, deadline: float) -> None:
+        self.progress, self.end, self.deadline = start, end, deadline
+        self.last = time.monotonic()
+
+    def tick(self, *, pause: bool = False) -> None:
+        now = time.monotonic()
+        spent, left = now - self.last, max(1e-3, self.deadline - self.last)
+        if not pause:
+            self.progress += (self.end - self.progress) * min(1.0, spent / left)
+        self.last = now
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+
+class Trainer:
+    """One leg: model, data, optimiser, schedule, log."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.began = time.monotonic()
+        self.out = Path(args.out)
+        self.curves: list[dict[str, float]] = []
+        self.checks: list[dict[str, Any]] = []
+        self.history: dict[str, Any] = {"steps": 0, "next_seed": args.seed * 100_000_000, "legs": []}
+        tensors: dict[str, Tensor] = {}
+        if args.resume:
+            tensors, self.history = read_state(Path(args.resume))
+            self.curves, self.checks = self.history.pop("curves"), self.history.pop("checks")
+        # Processes are forked before the device is touched; workers inherit the glyph metrics.
+        self.held_out = draw_held_out(args.eval_images, "development", args.workers)
+        glyph_table("train")
+        self.batches = self._start_workers()
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        torch.set_float32_matmul_precision("high")
+        model = build_model(args.preset, args.seed)
+        config = model.config
+        torch.manual_seed(args.seed + 1)
+        heads = Heads(config.vision_config.hidden_size, config.text_config.hidden_size)
+        self.module = nn.ModuleDict({"model": model, "heads": heads}).to(self.device)
+        self.optimizer = self._build_optimizer()
+        if tensors:
+            load_weights(tensors, self.module)
+            load_moments(tensors, self.module, self.optimizer, self.history["steps"])
+        self.steps = Steps(self.module["model"], heads.to(self.device), self.device)
+        self.atlas = torch.from_numpy(build_atlas("train")).to(self.device)
+        self.losses: dict[str, Callable[..., Losses]] = {"vision": self.steps.vision, "joint": self.steps.joint}
+        self.called: set[str] = set()
+        if args.compile:
+            self.losses = {name: torch.compile(step, dynamic=False) for name, step in self.losses.items()}
+        torch.manual_seed(args.seed + 2 + self.history["steps"])
+
+    def _start_workers(self) -> Iterator[Tensor]:
+        args = self.args
+        loader = DataLoader(
+            SampleBatches(args.batch, self.history["next_seed"]),
+            batch_size=None,
+            num_workers=args.workers,
+            prefetch_factor=2 if args.workers else None,
+            pin_memory=torch.cuda.is_available(),
+        )
+        return iter(loader)
+
+    def _build_optimizer(self) -> torch.optim.Optimizer:
+        decayed = [parameter for parameter in self.module.parameters() if parameter.ndim > 1]
+        plain = [parameter for parameter in self.module.parameters() if parameter.ndim <= 1]
+        groups = [{"params": decayed, "weight_decay": 0.05}, {"params": plain, "weight_decay": 0.0}]
+        return torch.optim.AdamW(groups, lr=self.args.lr, betas=(0.9, 0.98), fused=self.device.type == "cuda")
+
+    def run(self) -> None:
+        args = self.args
+        start, end = (float(part) for part in args.progress.split(":"))
+        deadline = self.began + args.minutes * 60 - args.reserve
+        clock = Clock(start, end, deadline)
+        stage_step = self.history.get("stage_step", 0)
+        stage = ""
+        saved = checked = time.monotonic()
+        size = sum(parameter.numel() for parameter in self.steps.forward.model.parameters()) / 1e6
+        self.say(f"device {self.device}, {size:.2f} M parameters")
+        while not clock.over:
+            now_stage = "vision" if clock.progress < VISION_SHARE else "joint"
+            if now_stage != stage:
+                fresh = now_stage != self.history.get("stage")
+                stage, stage_step = now_stage, 0 if fresh else max(stage_step, WARM_UP)
+                self.history["stage"] = stage
+                resumed = 0 if not fresh else REWARM
+            rate = learning_rate(clock.progress, stage_step, args.lr) * min(1.0, (resumed + 1) / REWARM)
+            first = stage not in self.called
+            losses = self.step(stage, rate)
+            stage_step += 1
+            resumed += 1
+            clock.tick(pause=first)
+            if self.history["steps"] % args.log_every == 0 or first:
+                self.log(stage, clock.progress, rate, losses)
+            if time.monotonic() - saved > SAVE_SECONDS:
+                self.save(clock.progress, stage_step)
+                saved = time.monotonic()
+            if stage == "joint" and time.monotonic() - checked > args.eval_seconds:
+                self.check(clock.progress, images=min(64, args.eval_images))
+                checked = time.monotonic()
+                clock.tick(pause=True)
+        self.history["legs"].append(
+            {"progress": args.progress, "minutes": args.minutes, "batch": args.batch, "lr": args.lr}
+        )
+        self.save(clock.progress, stage_step)
+        self.finish(clock.progress)
+
+    def step(self, stage: str, rate: float) -> Losses:
+        """Draws a batch on the device, computes the stage's loss, updates the weights."""
+        rows = next(self.batches)
+        with torch.no_grad():
+            sample = record.unpack(rows.to(self.device, non_blocking=True))
+            images, what = draw_batch(self.atlas, sample, plan(rows, self.device)), local_targets(sample)
+        inputs: tuple[Any, ...] = (images, sample, what)
+        if stage == "joint":
+            inputs += draw_keep(len(images), self.device)
+        losses = self.compute(stage, inputs)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(losses["loss"])
+        used = [parameter for parameter in self.module.parameters() if parameter.grad is not None]
+        nn.utils.clip_grad_norm_(used, 1.0)
+        self.optimizer.step()
+        self.history["steps"] += 1
+        self.history["next_seed"] += len(images)
+        return losses
+
+    def compute(self, stage: str, inputs: tuple[Any, ...]) -> Losses:
+        """The compiled loss; the plain one from then on if compilation fails."""
+        if stage in self.called or not self.args.compile:
+            self.called.add(stage)
+            return self.losses[stage](*inputs)
+        self.called.add(stage)
+        try:
+            losses = self.losses[stage](*inputs)
+            torch.autograd.backward(losses["loss"])
+            return self.losses[stage](*inputs)
+        except Exception as problem:
+            self.say(f"compilation of the {stage} step failed, going on without: {str(problem)[:400]}")
+            self.losses[stage] = getattr(self.steps, stage)
+            return self.losses[stage](*inputs)
+
+    def log(self, stage: str, progress: float, rate: float, losses: Losses) -> None:
+        values = {name: round(value.item(), 4) for name, value in losses.items()}
+        seconds = time.monotonic() - self.began
+        done = self.history["steps"]
+        speed = (
+            self.args.batch
+            * (done - getattr(self, "_logged", done - 1))
+            / max(1e-3, seconds - getattr(self, "_logged_at", 0.0))
+        )
+        self._logged, self._logged_at = done, seconds
+        self.curves.append({"step": done, "progress": round(progress, 4), "joint": float(stage == "joint"), **values})
+        shown = " ".join(f"{name} {value:.3f}" for name, value in values.items())
+        self.say(f"{seconds:6.1f}s step {done} {stage} at {progress:.3f} lr {rate:.1e} {speed:.0f} img/s {shown}")
+        if not math.isfinite(values["loss"]):
+            raise SightlineError(f"training diverged at step {done}: the loss is {values['loss']}; lower --lr")
+
+    def check(self, progress: float, images: int | None = None) -> dict[str, dict[str, float]]:
+        held_out = self.held_out
+        if images is not None:
+            probes = 2 * images
+            held_out = HeldOut(
+                held_out.probes[:probes], held_out.images[:probes], held_out.targets[:probes], held_out.boxes[:probes]
+            )
+        table = evaluate(self.steps.forward, held_out)
+        self.checks.append(
+            {"step": self.history["steps"], "progress": progress, "probes": len(held_out.probes), "arms": table}
+        )
+        self.say(f"held-out scenes, {len(held_out.probes)} probes, at {progress:.3f}\n{render(table)}")
+        return table
+
+    def save(self, progress: float, stage_step: int) -> None:
+        extra = {"progress": progress, "stage_step": stage_step, "preset": self.args.preset, "seed": self.args.seed}
+        save_state(
+            self.out, self.module, self.optimizer, self.history | extra | {"curves": self.curves, "checks": self.checks}
+        )
+
+    def finish(self, progress: float) -> None:
+        """The last check uses the weights as they are saved, in bfloat16 precision."""
+        with torch.no_grad():
+            for parameter in self.module.parameters():
+                parameter.copy_(parameter.to(torch.bfloat16))
+        table = self.check(progress)
+        metrics = {
+            "parameters": sum(parameter.numel() for parameter in self.steps.forward.model.parameters()),
+            "history": self.history,
+            "curves": self.curves,
+            "checks": self.checks,
+            "final": {"probes": len(self.held_out.probes), "arms": table},
+            "torch": str(torch.__version__),
+            "device": torch.cuda.get_device_name() if self.device.type == "cuda" else "cpu",
+        }
+        (self.out / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="sightline.reader.train", description=__doc__.splitlines()[0] if __doc__ else ""
+    )
+    parser.add_argument("--out", required=True, help="folder for the training state and metrics.json")
+    parser.add_argument("--resume", help="--out of the leg before")
+    parser.add_argument("--minutes", type=float, default=9.0, help="wall-clock minutes of this leg, all included")
+    parser.add_argument("--progress", default="0:1", help="part of the schedule that this leg covers, FROM:TO in 0..1")
+    parser.add_argument("--reserve", type=float, default=40.0, help="seconds kept for saving and the last check")
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="full")
+    parser.add_argument("--batch", type=int, default=96)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--workers", type=int, default=max(0, (os.cpu_count() or 2) - 2))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--log-every", type=int, default=100)
+    parser.add_argument("--eval-images", type=int, default=256)
+    parser.add_argument("--eval-seconds", type=float, default=120.0)
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=torch.cuda.is_available())
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    Trainer(parse(argv)).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Token ids of prompts, targets and answers."""
+
+import pytest
+from transformers import AutoTokenizer
+
+from sightline.reader import vocabulary
+from sightline.reader.processor import save_processor
+
+TARGETS = [
+    "Total",
+    "yes",
+    "no",
+    "text",
+    "image",
+    "user",
+    "assistant",
+    "$1,234.56",
+    "a@b.io",
+    "Café",
+    "exact",
+    '5"',
+    "Answer",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reader")
+    save_processor(folder)
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def messages(target):
+    question = f'Does the image contain the exact text "{target}"? Answer yes or no.'
+    user = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": question}]}
+    return [{"role": "system", "content": "You are a helpful assistant."}, user]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_prompt_is_fixed_tokens_around_the_spelled_target(tokenizer, target):
+    prompt = tokenizer.apply_chat_template(messages(target), add_generation_prompt=True, tokenize=False)
+    ids = tokenizer.encode(prompt, add_special_tokens=False)
+    expected = [*vocabulary.PREFIX, vocabulary.IMAGE, vocabulary.VISION_END, *vocabulary.question_ids(target)]
+    assert ids == expected
+    assert tokenizer.encode(target, add_special_tokens=False) == vocabulary.spell(target)
+    assert tokenizer.decode(ids) == prompt
+
+
+@pytest.mark.parametrize(("answer", "token"), [(" yes", vocabulary.YES), (" no", vocabulary.NO)])
+def test_scored_labels_are_answer_end_newline(tokenizer, answer, token):
+    prompt = tokenizer.apply_chat_template(messages("Total"), add_generation_prompt=True, tokenize=False)
+    turn = [*messages("Total"), {"role": "assistant", "content": answer}]
+    full = tokenizer.apply_chat_template(turn, tokenize=False)
+    assert full.startswith(prompt)
+    prompt_ids = tokenizer.encode(prompt, add_special_tokens=False)
+    ids = tokenizer.encode(full, add_special_tokens=False)
+    assert ids[: len(prompt_ids)] == prompt_ids
+    assert ids[len(prompt_ids) :] == [token, vocabulary.IM_END, vocabulary.NEWLINE]
+
+
+def test_vocabulary_size_matches(tokenizer):
+    assert len(tokenizer) == vocabulary.VOCABULARY_SIZE
+    assert tokenizer.convert_tokens_to_ids("<|image_pad|>") == vocabulary.IMAGE
+    assert tokenizer.eos_token_id == vocabulary.IM_END

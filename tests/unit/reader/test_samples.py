@@ -1,0 +1,98 @@
+"""Training samples: pictures equal Pillow's, supervision points at the right pixels, labels are true."""
+
+import numpy as np
+import pytest
+import torch
+
+from sightline.probes.hard_pairs import normalise_word
+from sightline.probes.scenes.compose import CANVAS, inside
+from sightline.probes.scenes.draw import draw
+from sightline.probes.scenes.fonts import CHARACTERS
+from sightline.probes.scenes.layouts import compose
+from sightline.reader import record, vocabulary
+from sightline.reader.atlas import build_atlas
+from sightline.reader.forward import SIDE
+from sightline.reader.objectives import local_targets, overlap_shares
+from sightline.reader.raster import draw_batch, plan
+from sightline.reader.samples import ANSWER, NO_QUESTION, SPELLING, build_sample
+
+SEEDS = (0, 2, 5, 8)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return torch.from_numpy(np.stack([build_sample(seed) for seed in SEEDS]))
+
+
+@pytest.fixture(scope="module")
+def sample(rows):
+    return record.unpack(rows)
+
+
+def test_samples_are_deterministic(rows):
+    assert np.array_equal(build_sample(SEEDS[1]), rows[1].numpy())
+
+
+def test_raster_equals_pillow(rows, sample):
+    drawn = draw_batch(torch.from_numpy(build_atlas("train")), sample, plan(rows, "cpu"), degrade=False)
+    for seed, image in zip(SEEDS, drawn, strict=True):
+        scene = compose(seed, "train")
+        scene.noise = 0.0
+        expected = np.asarray(draw(scene)).astype(float)
+        # Corners uncovered by the rotation are filled differently; touching glyphs add up instead of overlaying.
+        difference = np.abs(image.permute(1, 2, 0).numpy() - expected)[24:-24, 24:-24]
+        assert difference.mean() < 0.5
+        assert (difference > 8).mean() < 2e-4
+
+
+def test_characters_are_where_the_words_are(sample):
+    bag = local_targets(sample).bag
+    for number, seed in enumerate(SEEDS):
+        scene = compose(seed, "train")
+        checked = 0
+        for word in scene.words:
+            box = scene.box(word)
+            if not inside(box):
+                continue
+            cells = overlap_shares(torch.tensor([[box]]))[0, 0] > 0
+            found = {CHARACTERS[index] for index in bag[number][cells].any(0).nonzero().flatten().tolist()}
+            assert set(word.text) <= found, (word.text, found)
+            checked += 1
+        assert checked > 10
+
+
+def test_questions_are_labelled_truly(sample):
+    yes = no = 0
+    for number, seed in enumerate(SEEDS):
+        texts = {normalise_word(word.text) for word in compose(seed, "train").words}
+        folded = {text.casefold() for text in texts}
+        ids, kinds, segments = (sample[name][number] for name in ("ids", "kinds", "segments"))
+        for question in range(record.QUESTIONS):
+            here = segments == question
+            target = sample["targets"][number, question]
+            text = bytes(target[target >= 0].sub(vocabulary.FIRST_BYTE).tolist()).decode()
+            answer = sample["labels"][number][here & (kinds == ANSWER)].tolist()
+            assert len(answer) == 1
+            spelled = ids[here].tolist()
+            assert spelled[:2] == [vocabulary.HEAD, vocabulary.QUOTE]
+            assert spelled[2 : 2 + len(text)] == vocabulary.spell(text)
+            if answer == [vocabulary.YES]:
+                yes += 1
+                assert text in texts
+                labels = sample["labels"][number][here & (kinds == SPELLING)].tolist()
+                assert labels == vocabulary.spell(text)[1:]
+            else:
+                no += 1
+                assert text.casefold() not in folded
+        assert (segments == NO_QUESTION).any()
+    assert yes > 10
+    assert no > 10
+
+
+def test_overlap_shares_are_areas():
+    shares = overlap_shares(torch.tensor([[[16.0, 8.0, 80.0, 24.0], [0.0, 0.0, 0.0, 0.0]]]))[0]
+    assert shares[0].nonzero().flatten().tolist() == [0, 1, 2]
+    assert shares[0, :3].tolist() == [0.25, 0.5, 0.25]
+    assert shares[1].sum() == 0
+    assert shares.shape == (2, SIDE * SIDE)
+    assert CANVAS / SIDE == 32
