@@ -62,7 +62,7 @@ def thresholds_table(source: Source) -> Table:
     caption = (
         "Thresholds are chosen on the development side of a split that keeps the probes of an image together (SHA-1 of "
         "the image id) and judged on the other side. Full's t is the accuracy-optimal threshold of Full for all "
-        "arms; own t is each arm's; t within Full's risk is the most accurate one whose development hFPR does not exceed "
+        "arms; own t is each arm's; t within Full's risk is the most accurate one whose development hFPR is at most "
         "that of Full at t = 0. Flips are against t = 0."
     )
     if problems:

@@ -6,6 +6,7 @@ import base64
 import io
 from dataclasses import dataclass
 from itertools import chain, zip_longest
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from sightline.errors import SightlineError
 from sightline.report.source import LOW_COVERAGE, ZERO_COVERAGE, Audited, Source, masks_of
 from sightline.store.load import unpack_cells, unpack_mask
 
-CONTROLS = frozenset({"random", "grid", "shuffled"})
-"""Selectors that ignore the question: their failures are expected and come after those of real methods."""
+CONTROLS = frozenset({"full", "random", "grid", "shuffled"})
+"""References and selectors that ignore the question: what happens to real methods is shown before them."""
 LARGEST_SIDE = 560
 JPEG_QUALITY = 62
 
@@ -96,6 +97,9 @@ def pack_cases(source: Source, cases: list[Case], reference: str = "Full") -> di
     arms = [(i, arm) for i, audited in enumerate(source.runs) for arm in audited.arms]
     arm_index = {arm: n for n, (_, arm) in enumerate(arms)}
     marked = [mark_rows(audited).set_index("probe_id") for audited in source.runs]
+    names = source.frame.drop_duplicates("arm").set_index("arm")["arm_name"]
+    seen = list(names.unique())
+    order = {arm: seen.index(name) for arm, name in names.items()}
     packer = _Packer()
     packed = []
     for case in cases:
@@ -108,6 +112,8 @@ def pack_cases(source: Source, cases: list[Case], reference: str = "Full") -> di
             audited, rows = source.runs[index], marked[index].loc[[case.probe_id]]
             for (_, row), masks in zip(rows.iterrows(), masks_of(audited, rows["row"].tolist()), strict=True):
                 panels.append(packer.panel(audited, probe, row, masks, arm_index[str(row["arm"])]))
+        # The same arm of several runs side by side.
+        panels.sort(key=lambda panel: order[arms[panel["arm"]][1]])
         packed.append(
             {
                 "probe": case.probe_id,
@@ -137,6 +143,7 @@ class _Packer:
         self.cells: list[str] = []
         self._image: dict[str, int] = {}
         self._cells: dict[bytes, int] = {}
+        self._known: dict[tuple[Path, str], tuple[int, int, np.ndarray]] = {}
 
     def panel(
         self,
@@ -146,19 +153,13 @@ class _Packer:
         masks: tuple[bytes, bytes | None],
         arm: int,
     ) -> dict[str, Any]:
-        where = audited.image_index.get(str(row["image_key"]))
-        if where is None:
-            raise SightlineError(
-                f"{audited.run.path} has no picture for {row['image_key']}: its images table is incomplete"
-            )
-        record = audited.run.images.slice(where, 1).to_pylist()[0]
-        cells = unpack_cells(record["cells"])
+        image, cell_set, cells = self._look_up(audited, str(row["image_key"]))
         kept, lineage = masks
         touched = touching(cells, probe.get("regions", []))
         return {
             "arm": arm,
-            "image": self._add_image(record),
-            "cells": self._add_cells(cells),
+            "image": image,
+            "cells": cell_set,
             "kept": base64.b64encode(kept).decode(),
             "lineage": None if lineage is None else base64.b64encode(lineage).decode(),
             "margin": _number(row["margin"]),
@@ -174,6 +175,18 @@ class _Packer:
             "low": bool(row["low"]),
             "flip": bool(row["flip"]),
         }
+
+    def _look_up(self, audited: Audited, key: str) -> tuple[int, int, np.ndarray]:
+        """Index of the image, index of its cell set, and the cells themselves."""
+        known = (audited.run.path, key)
+        if known not in self._known:
+            where = audited.image_index.get(key)
+            if where is None:
+                raise SightlineError(f"{audited.run.path} has no picture for {key}: its images table is incomplete")
+            record = audited.run.images.slice(where, 1).to_pylist()[0]
+            cells = unpack_cells(record["cells"])
+            self._known[known] = self._add_image(record), self._add_cells(cells), cells
+        return self._known[known]
 
     def _add_image(self, record: dict[str, Any]) -> int:
         # The same picture reaches the page once even when several runs carry it.

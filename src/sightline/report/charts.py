@@ -115,20 +115,30 @@ def budget_curves(curves: Sequence[Curve], y_title: str, reference: float | None
         parts.append(tag("line", x1=x.start, x2=x.end, y1=y(reference), y2=y(reference), class_="reference"))
         below = y(reference) - y.end < 14  # No room between the line and the chart's title.
         parts.append(tag("text", "Full", x=x.start + 4, y=y(reference) + (13 if below else -5), class_="name"))
-    ends = spread([y(c.y[-1]) + 4 for c in curves], 13, y.end, y.start)
+    ends = _label_heights([(x(c.x[-1]), y(c.y[-1]) + 4) for c in curves], y.end, y.start)
     for i, (curve, end) in enumerate(zip(curves, ends, strict=True)):
         colour = QUALITATIVE[i % len(QUALITATIVE)]
         route = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(curve.x, curve.y, strict=True))
         dash = None if i < len(QUALITATIVE) else "5 3"
         parts.append(tag("polyline", points=route, fill="none", stroke=colour, stroke_width=2.0, stroke_dasharray=dash))
         parts += [_marker(i, x(a), y(b), colour) for a, b in zip(curve.x, curve.y, strict=True)]
-        parts.append(tag("text", curve.label, x=x(curve.x[-1]) + 9, y=end, class_="name", fill=colour))
+        parts.append(tag("text", curve.label, x=x(curve.x[-1]) + 9, y=end, class_="name"))
     description = "; ".join(
         f"{c.label} from {format_value(c.y[0], 'score')} at {tick(c.x[0])} "
         f"to {format_value(c.y[-1], 'score')} at {tick(c.x[-1])}"
         for c in curves
     )
     return chart(width, height, f"{y_title} over the kept fraction", description, *parts)
+
+
+def _label_heights(ends: Sequence[tuple[float, float]], low: float, high: float) -> list[float]:
+    """Where the label of each curve stands; only labels that start at the same place push one another apart."""
+    heights = [y for _, y in ends]
+    for left in {round(x) for x, _ in ends}:
+        group = [i for i, (x, _) in enumerate(ends) if round(x) == left]
+        for i, moved in zip(group, spread([heights[i] for i in group], 13, low, high), strict=True):
+            heights[i] = moved
+    return heights
 
 
 def _marker(kind: int, x: float, y: float, colour: str) -> Markup:

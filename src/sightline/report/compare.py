@@ -18,7 +18,7 @@ from sightline.report.calibration import flip_columns, flip_counts
 from sightline.report.contract import facts
 from sightline.report.sections import Section
 from sightline.report.source import MASK_COLUMNS, Audited, Source, read_source
-from sightline.report.summary import COMPARED, Verdict, summarise
+from sightline.report.summary import COMPARED, Summary, Verdict, share, summarise
 from sightline.report.table import Column, Table, format_value
 from sightline.report.tables import main_table, typographic
 from sightline.statistics.bootstrap import DRAWS, SEED
@@ -71,7 +71,7 @@ def compare_runs(
         facts=[facts(audited) for audited in source.runs],
         notes=source.notes,
         verdicts=_verdicts(arms, differences.frame, sameness.frame),
-        overview=[main_table(summary)],
+        overview=[main_table(_side_by_side(summary, source))],
         sections=parts,
         packed=packed,
         hero=hero,
@@ -236,6 +236,14 @@ def _flat(manifest: dict[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
+def _side_by_side(summary: Summary, source: Source) -> Summary:
+    """The summary with the two rows of an arm next to each other."""
+    names = source.frame.drop_duplicates("arm").set_index("arm")["arm_name"]
+    seen = list(names.unique())
+    order = summary.arms["arm"].map(names).map(seen.index)
+    return replace(summary, arms=summary.arms.iloc[order.argsort(kind="stable")].reset_index(drop=True))
+
+
 def _verdicts(arms: list[str], differences: pd.DataFrame, sameness: pd.DataFrame) -> list[Verdict]:
     same = sameness.set_index("arm")
     found = []
@@ -245,8 +253,8 @@ def _verdicts(arms: list[str], differences: pd.DataFrame, sameness: pd.DataFrame
         words = f"accuracy {values}, {line['words']}"
         if same.loc[arm, "same_answer"] == 1 and same.loc[arm, "same_margin"] == 1:
             words = f"every margin is the same in A and B; accuracy {format_value(line['value'], 'score')}"
-        cells = format_value(same.loc[arm, "same_cells"], "percent")
-        answers = format_value(1 - same["same_answer"].astype(float)[arm], "percent")
+        cells = share(same["same_cells"].astype(float)[arm])
+        answers = share(1 - same["same_answer"].astype(float)[arm])
         found.append(
             Verdict(arm, f"{words}; {answers} of answers flip, kept cells are identical in {cells} of probes.")
         )

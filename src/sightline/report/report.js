@@ -4,10 +4,19 @@
   const byId = (id) => document.getElementById(id);
 
   // ---- tables -------------------------------------------------------------------------------------------------
+  // Numbers within names compare as decimals, so that target:0.15 comes before target:0.3; missing values come last.
+  const pieces = (text) => text.toLowerCase().match(/\d+(?:\.\d+)?|\D+/g) || [];
   const compare = (a, b) => {
     if (a === "" || b === "") return (a === "") - (b === "");
     const x = Number(a), y = Number(b);
-    return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b, "en", { numeric: true }) : x - y;
+    if (!Number.isNaN(x) && !Number.isNaN(y)) return x - y;
+    const p = pieces(a), q = pieces(b);
+    for (let i = 0; i < Math.min(p.length, q.length); i++) {
+      const numbers = !Number.isNaN(Number(p[i])) && !Number.isNaN(Number(q[i]));
+      const order = numbers ? p[i] - q[i] : p[i].localeCompare(q[i], "en");
+      if (order !== 0) return order;
+    }
+    return p.length - q.length;
   };
   for (const button of document.querySelectorAll("thead button")) {
     button.addEventListener("click", () => {

@@ -100,20 +100,20 @@ def _verdict(line: pd.Series[Any], summary: Summary, is_full: bool) -> Verdict:
             f"is the reference: {accuracy}{f' ({interval})' if interval else ''}{risk} on {line['n_probes']} probes "
             f"of {line['n_images']} image{'s' if line['n_images'] != 1 else ''}.",
         )
-    words = f"keeps {_share(line['keep'])}; {accuracy}"
+    words = f"keeps {share(line['keep'])}; {accuracy}"
     change = summary.difference(arm, "accuracy")
     if change is not None and change["words"] != "not computed":
         words += f", {_minus(change['words'])}"
     if math.isfinite(line["pos_ecr"]):
-        words += f"; {_share(line['pos_ecr'])} of the evidence survives"
+        words += f"; {share(line['pos_ecr'])} of the evidence survives"
         if math.isfinite(line["anchor_ecr"]) and abs(line["anchor_ecr"] - line["pos_ecr"]) > 5e-4:
-            words += f" in merges, {_share(line['anchor_ecr'])} in place"
+            words += f" in merges, {share(line['anchor_ecr'])} in place"
         if math.isfinite(line["zero_coverage"]):
-            words += f", {_share(line['zero_coverage'])} of correct yes answers have none"
+            words += f", {share(line['zero_coverage'])} of correct yes answers have none"
     return Verdict(arm, words + ".")
 
 
-def _share(value: float) -> str:
+def share(value: float) -> str:
     """A percentage without decimals; what is not quite nothing or everything does not read as such."""
     if 0 < value < 0.005:
         return "<1%"

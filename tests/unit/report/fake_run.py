@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -196,10 +196,18 @@ def make_run(
     seed: int = 5,
     shift: float = 0.0,
     probe_digest: str = "cd" * 32,
+    labels: Sequence[str] = ("yes", "no"),
+    regions: bool = True,
+    edit_row: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> Path:
-    """Writes a run folder of ``images`` pairs and returns its path. ``shift`` moves margins, as a new model would."""
+    """Writes a run folder of ``images`` pairs and returns its path.
+
+    ``shift`` moves margins, as a new model would; ``labels`` keeps one class alone; ``regions=False`` takes the
+    evidence away after the answers are made; ``edit_row`` may break any row before it is written.
+    """
     rng = np.random.default_rng(seed)
     probes, jpegs = make_probes(images, rng)
+    probes = [probe for probe in probes if probe.label in labels]
     folder = RunFolder(path)
     manifest = {
         "shards": 1,
@@ -219,7 +227,8 @@ def make_run(
         "created": "2026-07-29T12:00:00Z",
         "image_options": {},
     }
-    lines = [json.dumps({"sightline_probes": 1})] + [json.dumps(asdict(p), ensure_ascii=False) for p in probes]
+    written = probes if regions else [replace(probe, regions=()) for probe in probes]
+    lines = [json.dumps({"sightline_probes": 1})] + [json.dumps(asdict(p), ensure_ascii=False) for p in written]
     folder.open(manifest, list(arms), ("\n".join(lines) + "\n").encode())
     cells = grid_cells()
     folder.write_images(
@@ -252,6 +261,8 @@ def make_run(
             covered = float(parts[kept].sum() / parts.sum())
             evidence = (1.0 if probe.label == "yes" else -0.8) * (0.35 + 0.75 * covered)
             margin = evidence + bias + shift + (0.0 if name == "full" else float(noise.normal(0, 0.25)))
-            rows.append(_row(arm, probe, kept, lineage, margin))
+            asked = probe if regions else replace(probe, regions=())
+            rows.append(_row(arm, asked, kept, lineage, margin))
+            edit_row(rows[-1])
         folder.write_rows(arm, 0, rows)
     return path

@@ -1,0 +1,61 @@
+"""A headless Chromium with the report of a synthetic run. Without one the tests skip; where CI is set they fail."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.chrome.webdriver import WebDriver
+
+from sightline.report.build import build_report
+from tests.unit.report.fake_run import make_run
+
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
+
+
+def _missing(reason: str) -> None:
+    advice = "install chromium and chromium-driver, for example with tests/browser/install_chromium.sh"
+    if os.environ.get("CI"):
+        pytest.fail(f"{reason}; {advice}", pytrace=False)
+    pytest.skip(f"{reason}; {advice}")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[WebDriver]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver_program = shutil.which("chromedriver")
+    if program is None or driver_program is None:
+        _missing("no Chromium or no chromedriver on this machine")
+    options = Options()
+    options.binary_location = str(program)
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    try:
+        driver = webdriver.Chrome(options=options, service=Service(driver_program))
+    except WebDriverException as error:
+        _missing(f"Chromium does not start ({str(error).splitlines()[0]})")
+    driver.set_window_size(1360, 900)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("browser")
+    return build_report([make_run(folder / "run")], folder / "report", draws=300)
+
+
+@pytest.fixture
+def opened(browser: WebDriver, page: Path) -> WebDriver:
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    browser.get(page.as_uri())
+    return browser

@@ -1,0 +1,229 @@
+"""What a reader does with the report: sort, filter, open a case, step through it, print it, read it at night."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from selenium.webdriver.chrome.webdriver import WebDriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select
+
+from tests.unit.report.fake_run import HOSTILE
+
+
+def one(browser: WebDriver, selector: str) -> WebElement:
+    return browser.find_element(By.CSS_SELECTOR, selector)
+
+
+def cards(browser: WebDriver) -> list[WebElement]:
+    return browser.find_elements(By.CSS_SELECTOR, "#gallery .card")
+
+
+def pixels(element: WebElement) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(element.screenshot_as_png)).convert("L"), dtype=float)
+
+
+def column(browser: WebDriver, table: str, index: int) -> list[str]:
+    return [
+        str(cell.get_attribute("data-sort"))
+        for cell in browser.find_elements(By.CSS_SELECTOR, f"#table-{table} tbody tr > :nth-child({index})")
+    ]
+
+
+def header(browser: WebDriver, table: str, title: str) -> WebElement:
+    for button in browser.find_elements(By.CSS_SELECTOR, f"#table-{table} thead button"):
+        if button.text == title:
+            return button
+    raise AssertionError(f"no column {title} in {table}")
+
+
+def test_nothing_fails_and_nothing_is_fetched(opened: WebDriver) -> None:
+    assert opened.get_log("browser") == []
+    fetched = opened.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert [name for name in fetched if not name.startswith(("data:", "blob:"))] == []
+    assert opened.title == "Visual-token pruning audit of reader-mini"
+
+
+def test_hostile_words_are_shown_as_words(opened: WebDriver) -> None:
+    shown = [card.find_element(By.CSS_SELECTOR, ".quoted").text for card in cards(opened)]
+    assert any(HOSTILE in text for text in shown)
+    assert opened.title == "Visual-token pruning audit of reader-mini"
+
+
+def test_the_first_screen_has_words_numbers_and_a_picture(opened: WebDriver) -> None:
+    for selector in (".verdicts li", "#hero svg", "#table-main"):
+        assert one(opened, selector).rect["y"] < 900, selector
+    assert "Correct, but the evidence is gone." in one(opened, "#hero figcaption").text
+    picture = pixels(one(opened, "#hero svg"))
+    assert (picture < 90).mean() > 0.1, "dropped cells are dark"
+    assert (picture > 150).mean() > 0.1, "kept cells are bright"
+
+
+def test_a_table_sorts_both_ways_and_says_so(opened: WebDriver) -> None:
+    button = header(opened, "main", "Accuracy")
+    heading = button.find_element(By.XPATH, "..")
+    before = column(opened, "main", 1)
+    button.click()
+    assert heading.get_attribute("aria-sort") == "ascending"
+    rising = [float(v) for v in column(opened, "main", 3)]
+    assert rising == sorted(rising)
+    button.send_keys(Keys.ENTER)
+    assert heading.get_attribute("aria-sort") == "descending"
+    falling = [float(v) for v in column(opened, "main", 3)]
+    assert falling == sorted(falling, reverse=True)
+    header(opened, "main", "Arm").click()
+    assert heading.get_attribute("aria-sort") == "none"
+    assert column(opened, "main", 1) == sorted(before, key=str.lower)
+
+
+def test_missing_values_sort_last(opened: WebDriver) -> None:
+    Select(one(opened, "select[data-table=table-paired_differences]")).select_by_visible_text("everything")
+    button = header(opened, "paired_differences", "McNemar p")
+    for _ in range(2):
+        button.click()
+        values = column(opened, "paired_differences", 10)
+        assert values[0] != ""
+        assert values[-1] == ""
+
+
+def test_a_long_table_is_narrowed_by_its_metric(opened: WebDriver) -> None:
+    def visible() -> set[str]:
+        rows = opened.find_elements(By.CSS_SELECTOR, "#table-paired_differences tbody tr")
+        return {row.find_elements(By.CSS_SELECTOR, "td")[0].text for row in rows if row.is_displayed()}
+
+    assert visible() == {"Accuracy"}
+    Select(one(opened, "select[data-table=table-paired_differences]")).select_by_visible_text("PosECR")
+    assert visible() == {"PosECR"}
+
+
+def test_filters_press_and_narrow_the_gallery(opened: WebDriver) -> None:
+    everything = len(cards(opened))
+    button = one(opened, "[data-filter=gone]")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    assert one(opened, "[data-filter=all]").get_attribute("aria-pressed") == "false"
+    gone = cards(opened)
+    assert 0 < len(gone) < everything
+    assert all("correct, evidence gone" in card.text for card in gone)
+    assert one(opened, "#gallery-found").text.startswith(f"{len(gone)} of {everything} cases")
+    one(opened, "[data-filter=flip]").click()
+    assert all("flips vs Full" in card.text for card in cards(opened))
+    one(opened, "[data-filter=low]").click()
+    assert all("low coverage" in card.text or "evidence gone" in card.text for card in cards(opened))
+
+
+def test_arm_and_order(opened: WebDriver) -> None:
+    Select(one(opened, "#gallery-arm")).select_by_visible_text("random:0.3")
+    Select(one(opened, "#gallery-order")).select_by_visible_text("least coverage first")
+    texts = [card.text for card in cards(opened)]
+    assert all("random:0.3" in text for text in texts)
+    coverage = [float(text.split("coverage ")[1].split()[0]) for text in texts]
+    assert coverage == sorted(coverage)
+    one(opened, "[data-filter=gone]").click()
+    Select(one(opened, "#gallery-arm")).select_by_visible_text("full")
+    assert cards(opened) == []
+    assert "No case matches" in one(opened, "#gallery-found").text
+
+
+def test_a_case_opens_with_every_arm_and_keys_step_through(opened: WebDriver) -> None:
+    card = cards(opened)[0]
+    card.send_keys(Keys.ENTER)
+    dialog = one(opened, "#case")
+    assert dialog.get_attribute("open") is not None
+    assert one(opened, "#case-position").text.startswith("Case 1 of")
+    panels = opened.find_elements(By.CSS_SELECTOR, "#case .panel")
+    assert [panel.find_element(By.CSS_SELECTOR, "h4").text for panel in panels][:2] == ["full", "target:0.15"]
+    assert len(panels) == 8
+    question = one(opened, "#case-title").text
+    assert question.startswith("Does the image contain the exact text")
+    ActionChains(opened).send_keys(Keys.ARROW_RIGHT).perform()
+    assert one(opened, "#case-position").text.startswith("Case 2 of")
+    assert one(opened, "#case-title").text != question
+    ActionChains(opened).send_keys(Keys.ARROW_LEFT).send_keys(Keys.ESCAPE).perform()
+    assert dialog.get_attribute("open") is None
+    assert opened.switch_to.active_element == cards(opened)[0], "focus returns to the card"
+
+
+def test_full_is_lit_and_pruned_arms_are_dimmed(opened: WebDriver) -> None:
+    cards(opened)[0].click()
+    pictures = opened.find_elements(By.CSS_SELECTOR, "#case .picture")
+    full, pruned = pixels(pictures[0]), pixels(pictures[1])
+    assert (full < 90).mean() < 0.15
+    assert (pruned < 90).mean() > 0.5
+    zoom = one(opened, "#case-zoom")
+    zoom.click()
+    assert zoom.get_attribute("aria-pressed") == "true"
+    width = "return document.querySelector('#case .picture').viewBox.baseVal.width"
+    assert opened.execute_script(width) < 400
+    one(opened, "#case-close").click()
+
+
+@pytest.mark.parametrize("width", [390, 820])
+def test_narrow_windows_do_not_scroll_sideways(opened: WebDriver, width: int) -> None:
+    screen = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    assert opened.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_dark_mode_is_dark_and_stays_legible(opened: WebDriver) -> None:
+    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    colours = "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"
+    light_paper, _ = opened.execute_script(colours)
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+    paper, ink = opened.execute_script(colours)
+    assert paper != light_paper
+    assert brightness(paper) < 40
+    assert brightness(ink) > 200
+
+
+def brightness(colour: str) -> float:
+    return float(np.mean([float(v) for v in colour[colour.index("(") + 1 : -1].split(",")][:3]))
+
+
+def test_print_leaves_the_controls_away(opened: WebDriver) -> None:
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert not one(opened, "nav").is_displayed()
+    assert not one(opened, "#gallery-tools").is_displayed()
+    assert one(opened, "#hero svg").is_displayed()
+    assert one(opened, "#table-main").is_displayed()
+    printed: dict[str, Any] = opened.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    assert base64.b64decode(printed["data"]).startswith(b"%PDF")
+
+
+def test_screen_readers_find_names_everywhere(opened: WebDriver) -> None:
+    script = """
+    const name = (n) => (n.getAttribute("aria-label") || n.textContent || n.getAttribute("title") || "").trim();
+    const bad = [];
+    for (const n of document.querySelectorAll("button, a, select, svg[role=img]")) {
+      const label = n.tagName === "SELECT" ? n.closest("label") : n;
+      if (!label || !name(label)) bad.push(n.outerHTML.slice(0, 120));
+    }
+    for (const t of document.querySelectorAll("table")) {
+      if (!t.caption || !t.caption.textContent.trim()) bad.push("table without caption " + t.id);
+      for (const h of t.tHead.rows[0].cells) if (h.scope !== "col") bad.push("header without scope in " + t.id);
+    }
+    for (const s of document.querySelectorAll("section")) {
+      if (!document.getElementById(s.getAttribute("aria-labelledby"))) bad.push("section without name " + s.id);
+    }
+    return bad;
+    """
+    assert opened.execute_script(script) == []
+    assert opened.execute_script("return document.documentElement.lang") == "en"
+
+
+def test_the_keyboard_shows_where_it_is(opened: WebDriver) -> None:
+    opened.execute_script("document.body.tabIndex = -1; document.body.focus()")
+    ActionChains(opened).send_keys(Keys.TAB).perform()
+    skip = opened.switch_to.active_element
+    assert skip.text == "Skip to the results"
+    assert skip.rect["x"] >= 0, "the skip link comes into view when it has the focus"
+    width = "return getComputedStyle(document.activeElement).outlineWidth"
+    assert float(opened.execute_script(width).removesuffix("px")) >= 2

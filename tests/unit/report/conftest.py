@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sightline.report.build import build_report
+from tests.unit.report.fake_run import make_run
+
+DRAWS = 300
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A synthetic run of 8 arms over 20 images."""
+    return make_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="session")
+def report(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its report.html."""
+    return build_report([run], tmp_path_factory.mktemp("report"), draws=DRAWS)

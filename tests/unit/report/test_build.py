@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.report.build import build_report
+from sightline.store.folder import RunFolder
+from tests.unit.report.conftest import DRAWS
+from tests.unit.report.fake_run import HOSTILE, make_run
+
+TABLES = (
+    "main",
+    "contract",
+    "runs",
+    "paired_differences",
+    "correct_positive_provenance",
+    "calibration",
+    "thresholds",
+    "flips",
+    "geometry",
+    "scale_strata",
+    "cost",
+)
+
+
+class Outline(HTMLParser):
+    """Checks that elements nest, and collects ids, headings and text outside scripts and styles."""
+
+    VOID = frozenset({"meta", "br", "link", "img", "input"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack: list[str] = []
+        self.ids: list[str] = []
+        self.references: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if found.get("id"):
+            self.ids.append(str(found["id"]))
+        self.references += [str(found[k]) for k in ("src", "href", "action", "data") if found.get(k)]
+        if tag not in self.VOID:
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.stack or self.stack[-1] not in ("script", "style"):
+            self.text.append(data)
+
+
+def outline(page: Path) -> Outline:
+    parser = Outline()
+    parser.feed(page.read_text(encoding="utf-8"))
+    parser.close()
+    assert parser.stack == []
+    return parser
+
+
+def notes(page: Path) -> str:
+    return " ".join(re.findall(r'<p class="note" role="note">(.*?)</p>', page.read_text(encoding="utf-8")))
+
+
+def break_margin(probe: str, arm: str | None, value: float = float("nan")) -> Any:
+    def edit(row: dict[str, Any]) -> None:
+        if row["probe_id"].startswith(probe) and arm in (None, row["arm"]):
+            row["margin"] = value
+
+    return edit
+
+
+def test_every_table_is_there_in_three_formats(report: Path) -> None:
+    for name in TABLES:
+        for suffix in ("csv", "md", "tex"):
+            assert (report.parent / "tables" / f"{name}.{suffix}").stat().st_size > 0
+    rows = list(csv.DictReader((report.parent / "tables/main.csv").open()))
+    assert [row["arm"] for row in rows][:3] == ["full", "target:0.15", "target:0.3"]
+    assert float(rows[0]["accuracy_low"]) <= float(rows[0]["accuracy"]) <= float(rows[0]["accuracy_high"])
+
+
+def test_the_page_is_whole_and_asks_for_nothing(report: Path) -> None:
+    page = outline(report)
+    for section in ("contract", "frontier", "differences", "provenance", "pictures", "calibration", "geometry", "cost"):
+        assert section in page.ids
+    assert len(page.ids) == len(set(page.ids))
+    outside = [r for r in page.references if not r.startswith(("#", "data:image/jpeg;base64,"))]
+    assert outside == []
+    text = report.read_text(encoding="utf-8")
+    assert set(re.findall(r"https?://[^\s\"'<]+", text)) == {"http://www.w3.org/2000/svg"}
+    assert "@import" not in text
+    assert "url(http" not in text
+
+
+def test_words_say_what_the_intervals_allow(report: Path) -> None:
+    text = " ".join("".join(outline(report).text).split())
+    assert re.search(r"target:0.5 keeps 50%; accuracy 0\.\d{3}, (not distinguishable|lower|higher)", text)
+    assert "of the evidence survives in merges" in text
+    assert re.search(r"not distinguishable from Full: [−+]?0\.\d{3} to [−+]?0\.\d{3}", text)
+
+
+def test_the_first_picture_is_correct_without_evidence(report: Path) -> None:
+    text = report.read_text(encoding="utf-8")
+    assert text.index('id="hero"') < text.index('id="gallery"')
+    caption = re.search(r"<figcaption>(.*?)</figcaption>", text, re.S)
+    assert caption is not None
+    assert "Correct, but the evidence is gone." in caption[1]
+
+
+def test_hostile_strings_stay_text(report: Path) -> None:
+    text = report.read_text(encoding="utf-8")
+    assert HOSTILE not in text
+    assert "document.title='owned'</script>" not in text
+    assert len(re.findall(r"<script", text)) == 2
+    assert "script-src 'sha256-" in text
+
+
+def test_previews_are_inlined_once(report: Path) -> None:
+    text = report.read_text(encoding="utf-8")
+    jpegs = re.findall(r"/9j/[A-Za-z0-9+/=]{200,}", text)
+    assert len(jpegs) == len(set(jpegs)) == 20
+
+
+def test_no_torch_and_quick_on_a_large_run(tmp_path: Path) -> None:
+    """20 arms, 200 probes, full number of draws, in a fresh interpreter."""
+    arms = ["full", *(f"{s}:{b}" for s in ("target", "random", "grid") for b in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6))]
+    run = make_run(tmp_path / "run", images=100, arms=[*arms, "visionzip:0.3"])
+    code = (
+        "import sys; from sightline.report.build import build_report; "
+        f"build_report([{str(run)!r}], {str(tmp_path / 'out')!r}); assert 'torch' not in sys.modules"
+    )
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert time.monotonic() - start < 20
+    assert (tmp_path / "out/report.html").stat().st_size < 4_000_000
+
+
+def test_a_run_without_full_says_so_in_place(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=6, arms=("target:0.3", "random:0.3"))
+    page = build_report([run], tmp_path / "out", draws=DRAWS)
+    assert "no full arm" in notes(page)
+    assert "flips are counted against Full" in notes(page)
+    assert (tmp_path / "out/tables/main.csv").exists()
+    assert not (tmp_path / "out/tables/paired_differences.csv").exists()
+
+
+def test_full_alone_still_makes_a_report(tmp_path: Path) -> None:
+    page = build_report([make_run(tmp_path / "run", images=5, arms=("full",))], tmp_path / "out", draws=DRAWS)
+    assert "Full is the only arm" in notes(page)
+
+
+def test_mixed_probe_sets_are_named_and_reported_side_by_side(run: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "other", images=6, arms=("full", "grid:0.3"), seed=9, probe_digest="99" * 32)
+    page = build_report([run, other], tmp_path / "out", draws=DRAWS)
+    assert "mixed probe sets" in notes(page)
+    text = (tmp_path / "out/tables/main.csv").read_text()
+    assert "run · target:0.3" in text
+    assert "other · grid:0.3" in text
+
+
+def test_one_image_has_no_intervals_but_a_report(tmp_path: Path) -> None:
+    page = build_report([make_run(tmp_path / "run", images=1)], tmp_path / "out", draws=DRAWS)
+    assert "fewer than two images" in notes(page)
+    row = next(iter(csv.DictReader((tmp_path / "out/tables/main.csv").open())))
+    assert row["accuracy"]
+    assert row["accuracy_low"] == ""
+
+
+@pytest.mark.parametrize("label", ["yes", "no"])
+def test_a_single_class_is_one_line_each(tmp_path: Path, label: str) -> None:
+    page = build_report([make_run(tmp_path / "run", images=8, labels=(label,))], tmp_path / "out", draws=DRAWS)
+    assert f"every probe has label {label}" in notes(page)
+    assert "thresholds need both labels" in notes(page)
+    assert (tmp_path / "out/tables/main.csv").exists()
+
+
+def test_empty_regions_leave_the_answers(tmp_path: Path) -> None:
+    page = build_report([make_run(tmp_path / "run", images=8, regions=False)], tmp_path / "out", draws=DRAWS)
+    found = notes(page)
+    assert "no probe has a region" in found
+    assert "the frontier has no points" in found
+    assert "no geometry to validate" in found
+    assert (tmp_path / "out/tables/paired_differences.csv").exists()
+    outline(page)
+
+
+def test_non_finite_margins_are_left_out_and_counted(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=8, edit_row=break_margin("img0003:yes", "target:0.3"))
+    page = build_report([run], tmp_path / "out", draws=DRAWS)
+    assert "1 probe has a non-finite margin in some arm (first: img0003:yes)" in notes(page)
+    rows = list(csv.DictReader((tmp_path / "out/tables/contract.csv").open()))
+    assert {row["probes"] for row in rows} == {"15"}, "every arm is judged on the same probes"
+
+
+def test_an_arm_that_overflowed_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=6, edit_row=break_margin("", "grid:0.3", float("inf")))
+    page = build_report([run], tmp_path / "out", draws=DRAWS)
+    assert "arm grid:0.3 has no finite margin" in notes(page)
+    assert "grid:0.3" not in (tmp_path / "out/tables/main.csv").read_text()
+
+
+def test_nothing_usable_is_an_error(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=3, edit_row=break_margin("", None))
+    with pytest.raises(SightlineError, match="no usable plain row"):
+        build_report([run], tmp_path / "out", draws=DRAWS)
+    with pytest.raises(SightlineError, match="not a run folder"):
+        build_report([tmp_path / "nowhere"], tmp_path / "out")
+    with pytest.raises(SightlineError, match="no run folder"):
+        build_report([], tmp_path / "out")
+
+
+def test_an_unfinished_run_is_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=6)
+    RunFolder(run).rows_file("grid:0.3", 0).unlink()
+    page = build_report([run], tmp_path / "out", draws=DRAWS)
+    assert "the run is not finished" in notes(page)
+
+
+def test_a_broken_preview_costs_the_pictures_alone(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=4)
+    folder = RunFolder(run)
+    from sightline.store.load import load_run
+
+    records = [{**record, "preview": b"broken"} for record in load_run(run).images.to_pylist()]
+    folder.write_images(0, records)
+    page = build_report([run], tmp_path / "out", draws=DRAWS)
+    assert "is not a readable picture" in notes(page)
+    assert 'id="gallery"' not in page.read_text()
+    assert "<noscript>" not in page.read_text()
+
+
+def test_no_pictures_on_request(run: Path, tmp_path: Path) -> None:
+    page = build_report([run], tmp_path / "out", cases=0, draws=DRAWS)
+    assert "no case to show" in notes(page)
+    assert "data:image" not in page.read_text()
+
+
+def test_interventions_have_a_section_of_their_own(tmp_path: Path) -> None:
+    def delete(row: dict[str, Any]) -> None:
+        if row["arm"] == "grid:0.3":
+            row["intervention"] = "delete"
+
+    page = build_report([make_run(tmp_path / "run", images=6, edit_row=delete)], tmp_path / "out", draws=DRAWS)
+    assert "interventions" in outline(page).ids
+    assert "grid:0.3" not in (tmp_path / "out/tables/main.csv").read_text()
+    assert "delete / orig" in (tmp_path / "out/tables/interventions.csv").read_text()
+
+
+def test_arms_that_differ_in_their_seed_are_described_together(tmp_path: Path) -> None:
+    def seeded(row: dict[str, Any]) -> None:
+        if row["selector"] == "random":
+            row["arguments"] = '{"seed": ' + row["arm"].split("=")[1] + "}"
+            row["budget"] = "0.3"
+
+    arms = ("full", "random:0.3,seed=1", "random:0.3,seed=2", "random:0.3,seed=3")
+    run = make_run(tmp_path / "run", images=6, arms=arms, edit_row=seeded)
+    build_report([run], tmp_path / "out", draws=DRAWS)
+    (row,) = csv.DictReader((tmp_path / "out/tables/seeds.csv").open())
+    assert row["family"] == "random:0.3"
+    assert row["seeds"] == "3"
+    assert float(row["accuracy_low"]) <= float(row["accuracy"]) <= float(row["accuracy_high"])

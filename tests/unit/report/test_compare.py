@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.report.compare import compare_runs
+from tests.unit.report.conftest import DRAWS
+from tests.unit.report.fake_run import make_run
+
+
+def table(out: Path, name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader((out / "tables" / f"{name}.csv").open()))
+
+
+def test_a_run_compared_with_itself_is_identical(run: Path, tmp_path: Path) -> None:
+    twin = tmp_path / "twin"
+    shutil.copytree(run, twin)
+    page = compare_runs(run, twin, tmp_path / "out", draws=DRAWS)
+    assert {row["words"] for row in table(tmp_path / "out", "between_runs")} == {"identical to A"}
+    same = table(tmp_path / "out", "sameness")
+    assert {row["same_margin"] for row in same} == {row["same_cells"] for row in same} == {"1.0"}
+    assert {row["flips"] for row in table(tmp_path / "out", "flips_between_runs")} == {"0"}
+    assert table(tmp_path / "out", "run_differences")[0]["field"] == "none"
+    assert "every margin is the same in A and B" in page.read_text()
+
+
+def test_what_a_new_checkpoint_changes(run: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "other", arms=("full", "target:0.3", "grid:0.5"), shift=0.5)
+    page = compare_runs(run, other, tmp_path / "out", draws=DRAWS)
+    text = page.read_text()
+    assert "only in A, and not compared" in text
+    assert "only in B, and not compared: grid:0.5" in text
+    assert [row["arm"] for row in table(tmp_path / "out", "sameness")] == ["full", "target:0.3"]
+    full = table(tmp_path / "out", "sameness")[0]
+    assert float(full["max_change"]) == pytest.approx(0.5)
+    assert float(full["same_cells"]) == 1.0
+    flips = table(tmp_path / "out", "flips_between_runs")[0]
+    assert int(flips["no_to_yes"]) > 0
+    assert int(flips["yes_to_no"]) == 0, "every margin rose"
+    assert {"weight_digest"} == {row["field"] for row in table(tmp_path / "out", "run_differences")}
+    assert [row["arm"] for row in table(tmp_path / "out", "main")][:2] == ["A · full", "B · full"]
+    assert "flips vs A" in text
+    assert "The answer flips." in text
+
+
+def test_different_probes_are_refused(run: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "other", images=22, arms=("full",), probe_digest="99" * 32)
+    with pytest.raises(SightlineError, match=r"0 probes only in A, 4 only in B, 40 ids in common"):
+        compare_runs(run, other, tmp_path / "out")
+    changed = make_run(tmp_path / "changed", arms=("full",), probe_digest="98" * 32)
+    with pytest.raises(SightlineError, match="their content differs"):
+        compare_runs(run, changed, tmp_path / "out")
+
+
+def test_no_common_arm_is_refused(run: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "other", arms=("scope:0.4",))
+    with pytest.raises(SightlineError, match="no arm in common"):
+        compare_runs(run, other, tmp_path / "out")
