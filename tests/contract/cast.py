@@ -1,0 +1,102 @@
+"""Who takes part in the contract: every registered selector, every tiny checkpoint, and what each pair needs said."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+from PIL import Image, ImageOps
+
+from sightline.arms import Arm, parse_arm
+from sightline.backbones import ImageOptions, load_backbone
+from sightline.backbones.clip import ClipSpace
+from sightline.errors import SightlineError
+from sightline.selecting import SelectStep, all_needs
+from sightline.selectors import SELECTORS
+from sightline.types import Encoded, Probe
+
+MODELS = {
+    "qwen3vl": ImageOptions(max_pixels=50176),
+    "llava": ImageOptions(),
+    "internvl": ImageOptions(max_tiles=2),
+}
+DTYPES = ("float32", "bfloat16")
+KEEPS = ("1t", "0.1", "0.3", "0.7", "1.0")
+METHODS = tuple(SELECTORS.names())
+
+CLASS_TOKEN = {"fastervlm", "holov", "mmtok", "nuwa", "prumerge", "prumerge_plus", "scope", "visionzip", "vispruner"}
+CLIP_SPACE = {"anchorprune", "cdpruner"}
+PER_PATCH = {"anchorprune_qwen", "hiprune", "tome", "visionzip_qwen"}
+REFUSED: dict[str, set[str]] = {
+    "llava": set(),
+    "qwen3vl": CLASS_TOKEN | CLIP_SPACE,
+    "internvl": CLASS_TOKEN | CLIP_SPACE | PER_PATCH,
+}
+"""Methods whose signals an architecture does not have. docs/methods.md says why."""
+
+SHALLOW = {"hiprune": "object_layer=1", "nuwa": "first_layer=2,last_layer=4"}
+"""The tiny towers have four blocks; published layer numbers of a tower with 24 must be replaced."""
+
+PICTURES = ("train/02ac65de9eec83e1.jpg", "train/05093bd5d1fb7bd3.jpg")
+
+
+def servable(model: str) -> list[str]:
+    return [name for name in METHODS if name not in REFUSED[model]]
+
+
+def arm_of(name: str, keep: str, masks: Path | None = None) -> Arm:
+    if name == "full":
+        return parse_arm("full")
+    if name == "masks":
+        return parse_arm(f"masks:file={masks}")
+    return parse_arm(f"{name}:{keep}" + (f":{SHALLOW[name]}" if name in SHALLOW else ""))
+
+
+class Stage:
+    """One checkpoint in one dtype with three encoded pictures: a photograph, its mirror image (same N), another one."""
+
+    def __init__(self, shared: Path, model: str, dtype: str) -> None:
+        self.model, self.dtype = model, dtype
+        self.backbone = load_backbone(
+            str(shared / "tiny" / model), dtype=dtype, device="cpu", attention="sdpa", options=MODELS[model]
+        )
+        self.step = SelectStep(self.backbone, ClipSpace(str(shared / "tiny" / "clip"), self.backbone.language.device))
+        first, other = (Image.open(shared / "mini_textocr" / name).convert("RGB") for name in PICTURES)
+        needs = all_needs(arm_of(name, "0.3") for name in servable(model) if name != "masks")
+        self.pixels = [self.backbone.preprocess(picture) for picture in (first, ImageOps.mirror(first), other)]
+        self.encoded: list[Encoded] = [self.backbone.encode([item], needs)[0] for item in self.pixels]
+        self.probes = [
+            probe("one:a", "Is the word EXIT visible in the image?", "EXIT", ((0.2, 0.2, 0.4, 0.3), (0.6, 0.5, 0.8, 0.7))),
+            probe("two", "Can you read 'Grand Hotel' anywhere? Answer yes or no.", "Grand Hotel", ((0.1, 0.6, 0.3, 0.65),)),
+            probe("three", "Is the word EXIT visible in the image?", "EXIT", ()),
+        ]  # fmt: skip
+
+    def masks(self, folder: Path, keep: str) -> Path:
+        """A mask file that keeps every other token of what the budget allows."""
+        file = folder / f"masks_{self.model}_{keep}.jsonl"
+        lines = []
+        for asked, picture in zip(self.probes, self.encoded, strict=True):
+            k = parse_arm(f"random:{keep}").budget.resolve(picture.n)
+            step = max(1, picture.n // k)
+            lines.append({"id": asked.id, "kept_indices": list(range(0, step * k, step))})
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        return file
+
+
+def probe(name: str, question: str, target: str, regions: tuple[tuple[float, float, float, float], ...]) -> Probe:
+    return Probe(name, f"{name}.jpg", name, question, "yes", target, target, regions)
+
+
+@cache
+def stage(shared: Path, model: str, dtype: str) -> Stage:
+    return Stage(shared, model, dtype)
+
+
+def refusal(step: SelectStep, arm: Arm) -> str:
+    """The sentence that refuses an arm, or nothing."""
+    try:
+        step.refuse_unserved([arm])
+    except SightlineError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,152 @@
+"""Every registered selector on every architecture, through the path that an audit takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sightline.arms import Arm, parse_arm
+from sightline.engine.scoring import Scored, score_arm
+from sightline.materialise import lineage_mask
+from sightline.selecting import SelectStep
+from sightline.types import Selection, TokenView
+from tests.contract.cast import DTYPES, KEEPS, METHODS, MODELS, REFUSED, SHALLOW, Stage, arm_of, refusal, servable, stage
+
+BATCH_TOKENS = 16384
+PAIRS = [
+    pytest.param(model, dtype, name, id=f"{model}-{dtype}-{name}", marks=pytest.mark.xdist_group(f"{model}-{dtype}"))
+    for model in MODELS
+    for dtype in DTYPES
+    for name in servable(model)
+]
+REFUSALS = [pytest.param(model, name, id=f"{model}-{name}") for model in MODELS for name in sorted(REFUSED[model])]
+
+
+@pytest.mark.parametrize(("model", "dtype", "name"), PAIRS)
+def test_selector_keeps_its_promises(shared: Path, tmp_path: Path, model: str, dtype: str, name: str) -> None:
+    here = stage(shared, model, dtype)
+    for keep in KEEPS if name != "full" else ("1.0",):
+        arm = arm_of(name, keep, here.masks(tmp_path, keep) if name == "masks" else None)
+        here.step.refuse_unserved([arm])
+        if arm.inside:
+            check_inside(here, arm)
+        else:
+            check_before(here, arm)
+
+
+def check_before(here: Stage, arm: Arm) -> None:
+    first = [select(here, arm, i) for i in range(3)]
+    for i, chosen in enumerate(first):
+        n = here.encoded[i].n
+        check_selection(chosen, n, here.step.count(here.probes[i], arm, n))
+        again = select(here, arm, i)
+        assert torch.equal(chosen.anchors, again.anchors), "two calls differ"
+        assert (chosen.mix is None) == (again.mix is None)
+        assert chosen.mix is None or torch.equal(chosen.mix, again.mix), "two calls mix differently"
+    together = score_arm(here.step, arm, here.probes, here.encoded, "preserve", BATCH_TOKENS)
+    for chosen, scored, picture in zip(first, together, here.encoded, strict=True):
+        assert np.array_equal(scored.lineage, lineage_mask(chosen, picture.n).numpy()), "another choice when scored"
+        check_scored(scored, len(chosen.anchors))
+    check_batch(here, arm)
+
+
+def check_selection(chosen: Selection, n: int, k: int) -> None:
+    anchors = chosen.anchors.tolist()
+    placed = [anchor for anchor in anchors if anchor >= 0]
+    assert len(anchors) == k, "the budget is not respected"
+    assert anchors == sorted(anchors), "not in native order"
+    assert len(set(placed)) == len(placed), "a token is kept twice"
+    assert all(anchor < n for anchor in placed)
+    assert len(placed) >= k - 1, "more than one output without a cell"
+    assert set(placed) <= set(torch.nonzero(lineage_mask(chosen, n)).flatten().tolist()), "an anchor outside the lineage"
+    if chosen.mix is not None:
+        assert torch.isfinite(chosen.mix).all()
+        assert bool((chosen.mix != 0).any(dim=1).all()), "an output that nothing flows into"
+
+
+def check_batch(here: Stage, arm: Arm) -> None:
+    """The photograph and its mirror image have equal N: together they are chosen as each alone."""
+    if not hasattr(arm.selector, "select_many"):
+        return
+    k = arm.budget.resolve(here.encoded[0].n)
+    views = [view_of(here, arm, i) for i in (0, 1)]
+    together = arm.selector.select_many(views, k)
+    for view, chosen in zip(views, together, strict=True):
+        alone = arm.selector.select(view, k)
+        assert torch.equal(chosen.anchors, alone.anchors), "the batch changes the choice"
+        if alone.mix is not None:
+            assert chosen.mix is not None
+            assert torch.equal(chosen.mix != 0, alone.mix != 0), "the batch changes the lineage"
+            torch.testing.assert_close(chosen.mix, alone.mix)
+
+
+def check_inside(here: Stage, arm: Arm) -> None:
+    together = score_arm(here.step, arm, here.probes, here.encoded, "preserve", BATCH_TOKENS)
+    for i, scored in enumerate(together):
+        n = here.encoded[i].n
+        k = arm.budget.resolve(n)
+        check_scored(scored, k)
+        assert int(scored.anchors.sum()) == k, "the budget is not respected"
+        assert bool((scored.lineage | ~scored.anchors).all()), "an anchor outside the lineage"
+        assert scored.k_layers is not None
+        assert scored.k_layers[0] == n, "the first layer must see every token"
+        assert scored.k_layers[-1] == k, "the last layer must see K tokens"
+        assert scored.k_layers == sorted(scored.k_layers, reverse=True)
+        (alone,) = score_arm(here.step, arm, here.probes[i : i + 1], here.encoded[i : i + 1], "preserve", BATCH_TOKENS)
+        assert np.array_equal(alone.anchors, scored.anchors), "the batch changes the choice"
+        assert np.array_equal(alone.lineage, scored.lineage), "the batch changes the lineage"
+
+
+def check_scored(scored: Scored, k: int) -> None:
+    assert scored.k == k
+    assert np.isfinite([scored.answer.loss_yes, scored.answer.loss_no]).all()
+    assert scored.sequence_full - scored.sequence_pruned == len(scored.anchors) - k
+
+
+def select(here: Stage, arm: Arm, index: int) -> Selection:
+    asked = here.probes[index]
+    return here.step(here.encoded[index], here.backbone.prompt(asked.question, asked.target_text), asked, arm).selection
+
+
+def view_of(here: Stage, arm: Arm, index: int) -> TokenView:
+    asked, picture = here.probes[index], here.encoded[index]
+    with torch.inference_mode():
+        return TokenView(
+            tokens=picture.tokens,
+            cells=torch.from_numpy(picture.cells),
+            layout=picture.layout,
+            query=here.backbone.query(here.backbone.prompt(asked.question, asked.target_text), arm.selector.query),
+            boxes=torch.tensor(asked.visible_boxes, dtype=torch.float64).reshape(-1, 4),
+            signals={name: here.step.signal(name, picture, asked) for name in arm.selector.needs},
+            key=here.step.key(asked, arm),
+        )
+
+
+@pytest.mark.parametrize(("model", "name"), REFUSALS)
+def test_what_an_architecture_cannot_serve_is_refused_by_name(shared: Path, model: str, name: str) -> None:
+    sentence = refusal(stage(shared, model, "float32").step, arm_of(name, "0.3"))
+    assert sentence.startswith(f"{name} cannot run on ")
+    assert "it needs " in sentence
+    assert "class token" in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("name", sorted(SHALLOW))
+def test_layers_that_do_not_exist_are_refused_before_any_work(shared: Path, name: str) -> None:
+    sentence = refusal(stage(shared, "llava", "float32").step, parse_arm(f"{name}:0.3"))
+    assert sentence.startswith(f"{name} cannot run on Llava: ")
+    for argument in SHALLOW[name].split(","):
+        assert argument.partition("=")[0] in sentence
+
+
+@pytest.mark.parametrize("name", ["anchorprune", "cdpruner"])
+def test_a_missing_clip_checkpoint_is_asked_for(shared: Path, name: str) -> None:
+    step = SelectStep(stage(shared, "llava", "float32").backbone, clip=None)
+    assert "--clip" in refusal(step, arm_of(name, "0.3"))
+
+
+def test_every_method_runs_somewhere() -> None:
+    assert set(METHODS) == set().union(*(servable(model) for model in MODELS))
