@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar, cast
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from sightline.arms import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
+from sightline.backbones.signals import hidden_indices
 from sightline.errors import SightlineError
 from sightline.materialise import check_selection, in_native_order
 from sightline.types import Encoded, Probe, Prompt, Selection, Selector, TokenView
@@ -41,9 +42,15 @@ class SelectStep:
         for arm in arms:
             for name in sorted(arm.selector.needs):
                 reason = self.backbone.serves(name)
+                kind = type(self.backbone).__name__
                 if reason is not None:
-                    kind = type(self.backbone).__name__
                     raise SightlineError(f"{arm.selector.name} cannot run on {kind}: it needs {name}, but {reason}")
+                try:
+                    hidden_indices([name], len(self.backbone.vision_blocks))
+                except SightlineError as error:
+                    layers = [f.name for f in fields(cast(Any, arm.selector)) if "layer" in f.name]
+                    way_out = f"; set {' and '.join(layers)}" if layers else "; this tower is too shallow for it"
+                    raise SightlineError(f"{arm.selector.name} cannot run on {kind}: {error}{way_out}") from None
                 if name.startswith("clip.") and self.clip is None:
                     raise SightlineError(
                         f"{arm.selector.name} needs {name}: name a CLIP checkpoint with --clip (for LLaVA-1.5: "
@@ -88,7 +95,7 @@ class SelectStep:
         if name == "clip.text":
             return self._clip.text(f"<image>\n{probe.question}")
         if name == "clip.image":
-            return self._clip.image(self.backbone.vision_signal("vision.hidden@-2", encoded))
+            return self._clip.image(self.backbone.clip_states(encoded))
         return self.backbone.vision_signal(name, encoded)
 
     @property

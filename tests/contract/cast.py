@@ -66,11 +66,12 @@ class Stage:
         needs = all_needs(arm_of(name, "0.3") for name in servable(model) if name != "masks")
         self.pixels = [self.backbone.preprocess(picture) for picture in (first, ImageOps.mirror(first), other)]
         self.encoded: list[Encoded] = [self.backbone.encode([item], needs)[0] for item in self.pixels]
+        exit_sign, hotel = "Is the word EXIT visible in the image?", "Can you read 'Grand Hotel' anywhere? Yes or no."
         self.probes = [
-            probe("one:a", "Is the word EXIT visible in the image?", "EXIT", ((0.2, 0.2, 0.4, 0.3), (0.6, 0.5, 0.8, 0.7))),
-            probe("two", "Can you read 'Grand Hotel' anywhere? Answer yes or no.", "Grand Hotel", ((0.1, 0.6, 0.3, 0.65),)),
-            probe("three", "Is the word EXIT visible in the image?", "EXIT", ()),
-        ]  # fmt: skip
+            probe("one:a", exit_sign, "EXIT", ((0.2, 0.2, 0.4, 0.3), (0.6, 0.5, 0.8, 0.7))),
+            probe("two", hotel, "Grand Hotel", ((0.1, 0.6, 0.3, 0.65),)),
+            probe("three", exit_sign, "EXIT", ()),
+        ]
 
     def masks(self, folder: Path, keep: str) -> Path:
         """A mask file that keeps every other token of what the budget allows."""

@@ -48,9 +48,7 @@ def hidden_indices(names: Iterable[str], depth: int) -> frozenset[int]:
 def _hidden_index(layer: int, depth: int, name: str) -> int:
     index = layer if layer >= 0 else depth + 1 + layer
     if not 0 <= index <= depth:
-        raise SightlineError(
-            f"signal {name}: the vision tower has hidden states 0..{depth}; set the selector's layer argument"
-        )
+        raise SightlineError(f"signal {name}: the vision tower has hidden states 0..{depth}")
     return index
 
 
@@ -59,9 +57,7 @@ def block_index(name: str, depth: int) -> int:
     layer = int(split_name(name)[1])
     index = layer if layer >= 0 else depth + layer
     if not 0 <= index < depth:
-        raise SightlineError(
-            f"signal {name}: the vision tower has blocks 0..{depth - 1}; set the selector's layer argument"
-        )
+        raise SightlineError(f"signal {name}: the vision tower has blocks 0..{depth - 1}")
     return index
 
 

@@ -93,7 +93,13 @@ def _score_inside(
     policy: PositionPolicy,
     batch_tokens: int,
 ) -> list[Scored]:
-    """Methods that cut between layers: the prefix starts full, one batch per number of visual tokens."""
+    """Methods that cut between layers: the prefix starts full, one batch per number of visual tokens.
+
+    In half precision every probe runs alone: rounding depends on the shape of a batch, and there it is coarse enough to
+    change which tokens such a method keeps.
+    """
+    if step.backbone.language.dtype != torch.float32:
+        batch_tokens = 0
     selector = cast(LayerSelector, arm.selector)
     backbone = step.backbone
     depth = len(backbone.language.layers)

@@ -1,0 +1,122 @@
+"""What running selectors must never do: leave hooks behind, change the model, encode a picture twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sightline.arms import Arm, parse_arm
+from sightline.backbones.base import Pixels
+from sightline.backbones.signals import keeping
+from sightline.engine.scoring import Scored, score_arm
+from sightline.selecting import all_needs
+from sightline.types import Budget, LayerState, Selection
+from tests.contract.cast import MODELS, Stage, arm_of, servable, stage
+
+pytestmark = pytest.mark.xdist_group("contract-invariants")
+
+
+def hooks(model: torch.nn.Module) -> int:
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return sum(len(getattr(module, kind)) for module in model.modules() for kind in kinds)
+
+
+def vision_tower(here: Stage) -> torch.nn.Module:
+    inner = here.backbone.model.model
+    return inner.visual if here.model == "qwen3vl" else inner.vision_tower
+
+
+@dataclass(frozen=True)
+class Breaks:
+    """Raises in the middle of the language model."""
+
+    name = "breaks"
+    parity = "own"
+    needs = frozenset({"lm.attention", "lm.key"})
+
+    def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
+        return {1: k}
+
+    def cut(self, state: LayerState, k: int) -> Selection:
+        raise ValueError("broken on purpose")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_hooks_are_gone_after_an_exception(shared: Path, model: str) -> None:
+    here = stage(shared, model, "float32")
+    before = hooks(here.backbone.model)
+    blocks = here.backbone.vision_blocks
+    with pytest.raises(ValueError, match="on purpose"):
+        break_while_keeping(here, frozenset({0, 1, len(blocks)}), before)
+    assert hooks(here.backbone.model) == before
+
+    broken = {
+        name: value[..., :-1] if value.is_floating_point() else value for name, value in here.pixels[0].inputs.items()
+    }
+    needs = all_needs(arm_of(name, "0.3") for name in servable(model) if name != "masks")
+    with pytest.raises((RuntimeError, ValueError)):
+        here.backbone.encode([Pixels(broken, here.pixels[0].size, 0.0)], needs)
+    assert hooks(here.backbone.model) == before
+
+    arm = Arm(Breaks(), Budget.ratio(0.3), "breaks:0.3")
+    with pytest.raises(ValueError, match="on purpose"):
+        score_arm(here.step, arm, here.probes, here.encoded, "preserve", 16384)
+    assert hooks(here.backbone.model) == before
+
+
+def break_while_keeping(here: Stage, indices: frozenset[int], before: int) -> None:
+    with keeping(here.backbone.vision_blocks, indices):
+        assert hooks(here.backbone.model) > before
+        raise ValueError("broken on purpose")
+
+
+def facts(scored: Scored) -> tuple[Any, ...]:
+    return scored.answer, scored.anchors.tobytes(), scored.lineage.tobytes(), scored.k
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_full_is_the_same_before_and_after_every_selector(shared: Path, tmp_path: Path, model: str) -> None:
+    """Bit for bit: the unpruned answer, the weights, and the pictures' tokens."""
+    here = stage(shared, model, "float32")
+    full = parse_arm("full")
+
+    def reference() -> list[tuple[Any, ...]]:
+        return [facts(s) for s in score_arm(here.step, full, here.probes, here.encoded, "preserve", 16384)]
+
+    before = reference()
+    weights = {name: value.clone() for name, value in here.backbone.model.state_dict().items()}
+    tokens = [picture.tokens.clone() for picture in here.encoded]
+    for name in servable(model):
+        arm = arm_of(name, "0.3", here.masks(tmp_path, "0.3") if name == "masks" else None)
+        score_arm(here.step, arm, here.probes[:1], here.encoded[:1], "preserve", 16384)
+    assert reference() == before
+    for name, value in here.backbone.model.state_dict().items():
+        assert torch.equal(value, weights[name]), f"{name} changed"
+    for picture, kept in zip(here.encoded, tokens, strict=True):
+        assert torch.equal(picture.tokens, kept), "a selector wrote into the picture's tokens"
+    for item, kept in zip(here.pixels, tokens, strict=True):
+        assert torch.equal(here.backbone.encode([item])[0].tokens, kept), "asking for signals changes the tokens"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_vision_tower_runs_once_however_many_methods_ask(shared: Path, tmp_path: Path, model: str) -> None:
+    here = stage(shared, model, "float32")
+    arms = [arm_of(name, "0.3", here.masks(tmp_path, "0.3") if name == "masks" else None) for name in servable(model)]
+    calls = 0
+
+    def count(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    handle = vision_tower(here).register_forward_hook(count)
+    try:
+        (picture,) = here.backbone.encode([here.pixels[0]], all_needs(arms))
+        for arm in arms:
+            score_arm(here.step, arm, here.probes[:1], [picture], "preserve", 16384)
+    finally:
+        handle.remove()
+    assert calls == 1
