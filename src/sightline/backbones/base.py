@@ -154,6 +154,10 @@ class Backbone(ABC):
         """A ``vision.*`` signal of one encoded picture."""
         raise SightlineError(f"{type(self).__name__} has no signal {name}")
 
+    def clip_states(self, encoded: Encoded) -> Tensor:
+        """(N, C) penultimate patch states after the tower's final layer norm, for CLIP's visual projection."""
+        raise SightlineError(f"{type(self).__name__} has no CLIP tower")
+
     def merge_sources(self, encoded: Encoded) -> Tensor:
         """(N + 1, C) vision hidden states that methods merge before projection, the class token last."""
         raise SightlineError(f"{type(self).__name__} cannot merge vision states before projection")

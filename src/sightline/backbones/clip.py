@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,10 +12,10 @@ from sightline.errors import SightlineError
 
 
 class ClipSpace:
-    """The text tower and the two projections of a CLIP checkpoint, in float32.
+    """The text tower and the visual projection of a CLIP checkpoint, in float32.
 
-    The picture is not encoded again: the backbone's CLIP tower already has the hidden states, which are normalised and
-    projected with this checkpoint's weights. Its width must therefore match the backbone's tower.
+    The picture is not encoded again: the backbone's own CLIP tower already has its states, which only need this
+    checkpoint's projection. Its width must therefore match the backbone's tower.
     """
 
     def __init__(self, source: str, device: torch.device) -> None:
@@ -47,13 +46,12 @@ class ClipSpace:
         return self._texts[question]
 
     @torch.inference_mode()
-    def image(self, hidden: Tensor) -> Tensor:
-        """(N, P) from (N, C) penultimate patch states: post layer norm, then visual projection."""
-        vision: Any = self.model.vision_model
+    def image(self, states: Tensor) -> Tensor:
+        """(N, P) projection of (N, C) patch states that went through the tower's final layer norm."""
         wanted = int(self.model.config.vision_config.hidden_size)
-        if hidden.shape[1] != wanted:
+        if states.shape[1] != wanted:
             raise SightlineError(
-                f"the CLIP checkpoint projects {wanted}-wide states, the vision tower gives {hidden.shape[1]}"
+                f"the CLIP checkpoint projects {wanted}-wide states, the vision tower gives {states.shape[1]}"
             )
-        projected: Tensor = self.model.visual_projection(vision.post_layernorm(hidden.float()))
+        projected: Tensor = self.model.visual_projection(states.float())
         return projected

@@ -70,6 +70,10 @@ class Llava(Backbone):
         heads = int(self.model.config.vision_config.num_attention_heads)
         return class_token_signal(name, dict(encoded.captured), self.vision_blocks, heads, "layer_norm1")
 
+    def clip_states(self, encoded: Encoded) -> Tensor:
+        normed: Tensor = self.model.model.vision_tower.post_layernorm(self.vision_signal("vision.hidden@-2", encoded))
+        return normed
+
     def merge_sources(self, encoded: Encoded) -> Tensor:
         layer = int(self.model.config.vision_feature_layer)
         rows = encoded.captured[f"hidden:{layer if layer >= 0 else len(self.vision_blocks) + 1 + layer}"]
