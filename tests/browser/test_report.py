@@ -89,7 +89,7 @@ def test_missing_values_sort_last(opened: WebDriver) -> None:
     button = header(opened, "paired_differences", "McNemar p")
     for _ in range(2):
         button.click()
-        values = column(opened, "paired_differences", 10)
+        values = column(opened, "paired_differences", 11)
         assert values[0] != ""
         assert values[-1] == ""
 
@@ -97,7 +97,7 @@ def test_missing_values_sort_last(opened: WebDriver) -> None:
 def test_a_long_table_is_narrowed_by_its_metric(opened: WebDriver) -> None:
     def visible() -> set[str]:
         rows = opened.find_elements(By.CSS_SELECTOR, "#table-paired_differences tbody tr")
-        return {row.find_elements(By.CSS_SELECTOR, "td")[0].text for row in rows if row.is_displayed()}
+        return {row.find_elements(By.CSS_SELECTOR, "td")[1].text for row in rows if row.is_displayed()}
 
     assert visible() == {"Accuracy"}
     Select(one(opened, "select[data-table=table-paired_differences]")).select_by_visible_text("PosECR")

@@ -27,6 +27,9 @@ def _steps() -> Iterator[Callable[[str], None]]:
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
     out: OutOption = Path("report"),
+    reference: Annotated[
+        list[str] | None, typer.Option(help="Compare all arms with this one too, for example random:0.3. Repeatable.")
+    ] = None,
     cases: CasesOption = 60,
     draws: DrawsOption = 10_000,
     seed: SeedOption = 17,
@@ -35,7 +38,9 @@ def report(
     from sightline.report.build import build_report
 
     with _steps() as progress:
-        page = build_report(runs, out, cases=cases, draws=draws, seed=seed, progress=progress)
+        page = build_report(
+            runs, out, references=reference or (), cases=cases, draws=draws, seed=seed, progress=progress
+        )
     typer.echo(f"report: {page}")
     typer.echo(f"tables: {page.parent / 'tables'}")
 

@@ -56,16 +56,20 @@ def build_report(
     runs: Sequence[Path | str],
     out: Path | str,
     *,
+    references: Sequence[str] = (),
     cases: int = CASES,
     draws: int = DRAWS,
     seed: int = SEED,
     progress: Progress = lambda step: None,
 ) -> Path:
-    """Writes the report of one or more runs into ``out`` and returns the path of its HTML file."""
+    """Writes the report of one or more runs into ``out`` and returns the path of its HTML file.
+
+    ``references`` are arms to compare all others with, besides Full.
+    """
     progress("reading rows")
     source = read_source(runs)
     progress("resampling images")
-    summary = summarise(source, draws, seed)
+    summary = summarise(source, draws, seed, references)
     progress("tables and charts")
     parts = [
         made.contract_section(source),
@@ -74,7 +78,7 @@ def build_report(
         made.provenance_section(source, draws, seed),
         made.pictures_section(),
         made.calibration_section(source, summary),
-        made.geometry_section(source, summary),
+        made.geometry_section(source, summary, draws, seed),
         made.cost_section(source),
     ]
     interventions = made.interventions_section(source, draws, seed)

@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from sightline.errors import SightlineError
+from sightline.report.association import association_table
 from sightline.report.calibration import MOST_DIAGRAMS, flips_table, reliability_charts, thresholds_table
 from sightline.report.charts import Point, budget_curves, curves_by_selector, frontier
 from sightline.report.contract import contract_table, cost_table, runs_table
@@ -115,7 +116,7 @@ def _curves(lines: list[dict[Any, Any]], full: str | None) -> list[Markup]:
 
 
 def differences_section(source: Source, summary: Summary) -> Section:
-    section = Section("differences", "Differences", "Each arm against Full on the same probes.")
+    section = Section("differences", "Differences", "Each arm against its reference on the same probes.")
     section.add(lambda: differences_table(summary))
     section.notes += [note for note in summary.notes if note not in section.notes]
     section.add(lambda: seeds_table(summary, source))
@@ -148,11 +149,12 @@ def calibration_section(source: Source, summary: Summary) -> Section:
     return section
 
 
-def geometry_section(source: Source, summary: Summary) -> Section:
+def geometry_section(source: Source, summary: Summary, draws: int, seed: int) -> Section:
     lead = "Coverage is only as sharp as the cells: precision and scale say how far to trust it."
     section = Section("geometry", "Geometry", lead)
     section.add(lambda: geometry_table(summary))
     section.add(lambda: strata_table(source))
+    section.add(lambda: association_table(source, draws, seed))
     return section
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from sightline.errors import SightlineError
 from sightline.report.source import Audited, Source
 from sightline.report.table import format_range, format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
@@ -34,13 +37,14 @@ class Summary:
 
     arms: pd.DataFrame
     differences: pd.DataFrame
-    """arm - Full of the same run; empty when no run has a Full arm."""
+    """arm - reference of the same run, ``against`` Full or another named arm; empty when there is none."""
     notes: list[str]
 
     def difference(self, arm: str, metric: str) -> pd.Series[Any] | None:
         if self.differences.empty:
             return None
-        found = self.differences[(self.differences["arm"] == arm) & (self.differences["metric"] == metric)]
+        table = self.differences
+        found = table[(table["arm"] == arm) & (table["metric"] == metric) & (table["against"] == "Full")]
         return None if found.empty else found.iloc[0]
 
 
@@ -52,8 +56,15 @@ class Verdict:
     words: str
 
 
-def summarise(source: Source, draws: int = DRAWS, seed: int = SEED) -> Summary:
-    """Every run on its own: arms are compared with the Full arm of their run, never across probe sets."""
+def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: Sequence[str] = ()) -> Summary:
+    """Every run on its own: arms are compared with the Full arm of their run, never across probe sets.
+
+    ``references`` are further arms to compare all others with, such as a random control at the same budget.
+    """
+    known = [str(arm) for arm in source.frame["arm_name"].unique()]
+    for reference in references:
+        if reference not in known:
+            raise SightlineError(f"no run has an arm '{reference}' to compare with{_guess(reference, known)}")
     arms, differences, notes = [], [], []
     for audited in source.runs:
         # Statistics see the run's own arm names ("full" reads as Full in words); the report's names come back after.
@@ -64,16 +75,25 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED) -> Summary:
         table["selector"] = table["arm"].map(extra)
         arms.append(table.assign(arm=table["arm"].map(names), run=audited.name))
         if audited.full is not None and len(audited.arms) > 1:
-            full = next(plain for plain, shown in names.items() if shown == audited.full)
-            found = paired_differences(frame, full, metrics=COMPARED, draws=draws, seed=seed)
-            differences.append(found.assign(arm=found["arm"].map(names)))
+            wanted = [next(plain for plain, shown in names.items() if shown == audited.full)]
         else:
+            wanted = []
             notes.append(_no_difference(audited))
+        for reference in dict.fromkeys([*wanted, *references]):
+            if reference in names and len(names) > 1:
+                found = paired_differences(frame, reference, metrics=COMPARED, draws=draws, seed=seed)
+                against = "Full" if reference in wanted else reference
+                differences.append(found.assign(arm=found["arm"].map(names), against=against))
     return Summary(
         pd.concat(arms, ignore_index=True),
         pd.concat(differences, ignore_index=True) if differences else pd.DataFrame(),
         notes,
     )
+
+
+def _guess(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; arms: {', '.join(known)}"
 
 
 def _no_difference(audited: Audited) -> str:
@@ -104,6 +124,9 @@ def _verdict(line: pd.Series[Any], summary: Summary, is_full: bool) -> Verdict:
     change = summary.difference(arm, "accuracy")
     if change is not None and change["words"] != "not computed":
         words += f", {_minus(change['words'])}"
+    alarms = summary.difference(arm, "hfpr")
+    if alarms is not None and str(alarms["words"]).startswith(("lower", "higher")):
+        words += f"; hFPR {format_value(line['hfpr'], 'score')}, {alarms['words']}"
     if math.isfinite(line["pos_ecr"]):
         words += f"; {share(line['pos_ecr'])} of the evidence survives"
         if math.isfinite(line["anchor_ecr"]) and abs(line["anchor_ecr"] - line["pos_ecr"]) > 5e-4:

@@ -84,7 +84,7 @@ def padded(values: Sequence[float], lowest: float = 0.0, highest: float = 1.0) -
     finite = [v for v in values if math.isfinite(v)]
     if not finite:
         return lowest, highest
-    room = max(0.02, 0.08 * (max(finite) - min(finite)))
+    room = max(0.03, 0.08 * (max(finite) - min(finite)))
     step = round_step((max(finite) - min(finite) + 2 * room) / 6)
     low = math.floor((min(finite) - room) / step) * step
     high = math.ceil((max(finite) + room) / step) * step

@@ -19,7 +19,17 @@ from sightline.statistics.seeds import seed_summary
 from sightline.statistics.table import arm_rows, arm_summary
 
 MAIN = ("keep", "accuracy", "hfpr", "auroc", "pos_ecr", "anchor_ecr", "neg_src", "zero_coverage")
-GEOMETRY = ("pos_ecr", "anchor_ecr", "lpp", "geo_f1", "center_recall", "patch_recall", "worst_region", "all_half")
+GEOMETRY = (
+    "pos_ecr",
+    "anchor_ecr",
+    "pn_average",
+    "lpp",
+    "geo_f1",
+    "center_recall",
+    "patch_recall",
+    "worst_region",
+    "all_half",
+)
 CALIBRATION = ("yes_rate", "positive_accuracy", "negative_accuracy", "ece", "brier", "nll")
 
 
@@ -41,7 +51,7 @@ def main_table(summary: Summary) -> Table:
 
 
 def differences_table(summary: Summary) -> Table:
-    """arm - Full on the same probes, with the sentence that the interval allows."""
+    """arm - reference on the same probes, with the sentence that the interval allows."""
     if summary.differences.empty:
         raise SightlineError(summary.notes[0] if summary.notes else "no arm can be compared with Full")
     frame = summary.differences.copy()
@@ -51,9 +61,10 @@ def differences_table(summary: Summary) -> Table:
     frame["words"] = typographic(frame["words"])
     columns = [
         Column("arm", "Arm"),
+        Column("against", "Against"),
         Column("label", "Metric"),
-        Column("value", "Arm's value", "score"),
-        Column("reference_value", "Full", "score"),
+        Column("value", "Arm", "score"),
+        Column("reference_value", "Reference", "score"),
         Column("diff", "Difference", "signed", interval=True),
         Column("words", "In words", "words"),
         Column("win", "Better", "count", help="Images on which the arm is better."),
@@ -65,7 +76,7 @@ def differences_table(summary: Summary) -> Table:
         "Paired by probe, resampled by image. “Not distinguishable” bounds what may have been lost; it is not proof of "
         "equality."
     )
-    return Table("paired_differences", "Differences from Full", caption, columns, frame, filter="label")
+    return Table("paired_differences", "Paired differences", caption, columns, frame, filter="label")
 
 
 def provenance_table(source: Source, draws: int, seed: int) -> Table:
@@ -144,7 +155,7 @@ def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
         )
         for (arm, what), rows in others.groupby(["arm", "what"], sort=False):
             table = arm_summary(rows, metrics=("accuracy", "hfpr", "auroc", "pos_ecr"), draws=draws, seed=seed)
-            plain = audited.frame[audited.frame["arm"] == arm]
+            plain = audited.frame[(audited.frame["arm"] == arm) & audited.frame["image_id"].isin(rows["image_id"])]
             margin = {label: rows.loc[rows["label"] == label, "margin"].mean() for label in ("yes", "no")}
             base = {label: plain.loc[plain["label"] == label, "margin"].mean() for label in ("yes", "no")}
             lines.append(
@@ -165,7 +176,7 @@ def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
         Column("margin_yes", "Margin change, positives", "signed"),
         Column("margin_no", "Margin change, negatives", "signed"),
     ]
-    caption = "Margin change is the mean margin under the intervention minus the mean margin of the plain arm."
+    caption = "Margin change is the mean margin under the intervention minus that of the plain arm on the same images."
     return Table(
         "interventions", "Interventions and image controls", caption, columns, pd.concat(lines, ignore_index=True)
     )

@@ -28,6 +28,7 @@ TABLES = (
     "flips",
     "geometry",
     "scale_strata",
+    "association",
     "cost",
 )
 
@@ -254,6 +255,20 @@ def test_interventions_have_a_section_of_their_own(tmp_path: Path) -> None:
     assert "interventions" in outline(page).ids
     assert "grid:0.3" not in (tmp_path / "out/tables/main.csv").read_text()
     assert "delete / orig" in (tmp_path / "out/tables/interventions.csv").read_text()
+
+
+def test_further_references_and_the_association_of_coverage(run: Path, tmp_path: Path) -> None:
+    build_report([run], tmp_path / "out", references=["random:0.3"], draws=DRAWS, cases=1)
+    rows = list(csv.DictReader((tmp_path / "out/tables/paired_differences.csv").open()))
+    pair = [r for r in rows if (r["arm"], r["against"], r["label"]) == ("target:0.3", "random:0.3", "PosECR")]
+    assert len(pair) == 1
+    assert float(pair[0]["diff_low"]) > 0, "the target selector keeps more of the evidence than chance"
+    assert pair[0]["words"].startswith("higher than random:0.3 by")
+    found = list(csv.DictReader((tmp_path / "out/tables/association.csv").open()))
+    assert {row["budget"] for row in found} == {"0.3", "0.5"}
+    assert all(-1 <= float(row["r_low"]) <= float(row["r_high"]) <= 1 for row in found if row["r"])
+    with pytest.raises(SightlineError, match=r"did you mean 'random:0\.3'"):
+        build_report([run], tmp_path / "out", references=["randm:0.3"], draws=DRAWS)
 
 
 def test_arms_that_differ_in_their_seed_are_described_together(tmp_path: Path) -> None:
