@@ -42,7 +42,7 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
     if limit < 1:
         return []
     queues: list[list[Case]] = []
-    first: tuple[tuple[bool, float], Case] | None = None
+    first: tuple[tuple[bool, bool, float], Case] | None = None
     for index, audited in enumerate(source.runs):
         if between_runs and index == 0:
             continue
@@ -55,7 +55,7 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
             gone = ranked[ranked["flip" if between_runs else "gone"]]
             if not gone.empty:
                 best = gone.iloc[0]
-                score = (best["selector"] not in CONTROLS, float(best["strength"]))
+                score = (bool(best["seen"]), best["selector"] not in CONTROLS, float(best["strength"]))
                 if first is None or score > first[0]:
                     first = (score, Case(str(best["probe_id"]), index, str(arm)))
     order = chain([first[1]] if first else [], (c for turn in zip_longest(*queues) for c in turn if c is not None))
@@ -81,8 +81,10 @@ def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:
     known = rows["reference_predicted"].notna()
     rows["flip"] = known & (rows["predicted"] != rows["reference_predicted"])
     change = (rows["margin"] - rows["reference_margin"]).abs().fillna(rows["margin"].abs())
-    telling = [rows["gone"], rows["flip"], rows["low"] & rows["correct"]]
-    rows["rank"] = np.select(telling, [0, 1, 2] if not flips_first else [1, 0, 2], 3)
+    # Evidence that a crop took away before any pruning is no fault of the selector: it waits behind flips.
+    rows["seen"] = ~(rows["full_ecr"].astype(float) <= ZERO_COVERAGE)
+    telling = [rows["gone"] & rows["seen"], rows["flip"], rows["gone"], rows["low"] & rows["correct"]]
+    rows["rank"] = np.select(telling, [1, 0, 2, 3] if flips_first else [0, 1, 2, 3], 4)
     rows["strength"] = np.where(rows["gone"], rows["margin"].abs(), change)
     return rows
 

@@ -116,10 +116,10 @@ def _sentences(case: dict[str, Any], panel: dict[str, Any], arm: str) -> tuple[s
     verdict = "right" if panel["correct"] else "wrong"
     margin = format_value(panel["margin"], "signed")
     asked = case["target"] or case["question"]
-    words = (
-        f"{arm} is asked for “{asked}” and says {panel['predicted']} ({verdict}, margin {margin}) with "
-        f"{panel['evidence_kept']} of {panel['evidence_cells']} evidence cells kept."
-    )
+    kept = f"with {panel['evidence_kept']} of {panel['evidence_cells']} evidence cells kept"
+    if panel["evidence_cells"] == 0:
+        kept = "although its evidence lies outside every cell" if case["regions"] else "without an annotated region"
+    words = f"{arm} is asked for “{asked}” and says {panel['predicted']} ({verdict}, margin {margin}) {kept}."
     if panel["gone"]:
         return "Correct, but the evidence is gone.", words
     if panel["flip"]:

@@ -150,7 +150,8 @@
     else {
       line.append(`coverage ${fixed(panel.ecr)}`);
       if (panel.lineage) line.append(`, anchors ${fixed(panel.anchor_ecr)}`);
-      line.append(` · ${panel.evidence_kept} of ${panel.evidence_cells} evidence cells`);
+      line.append(panel.evidence_cells === 0 ? " · evidence outside every cell"
+        : ` · ${panel.evidence_kept} of ${panel.evidence_cells} evidence cells`);
     }
     line.append(html("br"));
     const tag = (words) => line.append(html("span", { className: "tag" }, words));

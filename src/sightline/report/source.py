@@ -30,7 +30,8 @@ class Audited:
     run: Run
     frame: pd.DataFrame
     """Plain rows with finite margins. ``arm`` is unique within the report, ``arm_name`` is the arm of the run, ``row``
-    the index into ``run.rows``; ``reference_margin`` and ``reference_predicted`` are Full's on the same probe."""
+    the index into ``run.rows``; ``reference_margin`` and ``reference_predicted`` are Full's on the same probe,
+    ``full_ecr`` is its coverage."""
     others: pd.DataFrame
     notes: list[str] = field(default_factory=list)
 
@@ -121,6 +122,7 @@ def _audit(run: Run, name: str) -> Audited:
     full = main[main["selector"] == "full"].drop_duplicates("probe_id").set_index("probe_id")
     main["reference_margin"] = main["probe_id"].map(full["margin"])
     main["reference_predicted"] = main["probe_id"].map(full["predicted"])
+    main["full_ecr"] = main["probe_id"].map(full["ecr"])
     return Audited(name, run, main, others, notes)
 
 

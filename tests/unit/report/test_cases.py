@@ -4,6 +4,7 @@ import base64
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +30,21 @@ def test_the_first_case_is_correct_without_evidence(source: Source) -> None:
     assert row["correct"]
     assert row["ecr"] <= 1e-12
     assert row["selector"] == "target", "a method comes before a control"
+
+
+def test_evidence_lost_to_a_crop_does_not_lead(tmp_path: Path) -> None:
+    """What the processor cut away before pruning says nothing about the selector."""
+
+    def crop(row: dict[str, Any]) -> None:
+        if row["image_id"] < "img0010":
+            row["ecr"] = row["anchor_ecr"] = 0.0
+
+    source = read_source([make_run(tmp_path / "run", edit_row=crop)])
+    first = choose_cases(source, 3)[0]
+    assert first.probe_id >= "img0010"
+    gone = source.frame[(source.frame["label"] == "yes") & source.frame["correct"] & (source.frame["ecr"] == 0)]
+    strongest = gone.loc[gone["margin"].idxmax()]
+    assert strongest["image_id"] < "img0010", "the largest margin is among the cropped ones"
 
 
 def test_cases_are_bounded_unique_and_never_about_full(source: Source) -> None:
