@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sightline.config import AuditConfig
+from sightline.probes import HardPairRules, build_hard_pairs, load_regions, write_probes
+
+MODELS = ("qwen3vl", "llava", "internvl")
+SMALL = {"qwen3vl": {"max_pixels": 100352}, "llava": {}, "internvl": {"max_tiles": 2}}
+"""Image limits that keep tiny models quick."""
+TEN_ARMS = [
+    "full", "target:0.3", "random:0.3", "grid:0.3", "shuffled:0.3", "target_grid:0.3", "protected:0.4",
+    "soft_evidence:0.3", "coin:0.2", "fastv:0.5",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def mini_probes(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Hard pairs on the first twelve usable pictures of the mini set."""
+    data = shared / "mini_textocr"
+    records = load_regions(data / "TextOCR_mini_val.json").records
+    pairs = build_hard_pairs(records, HardPairRules(limit_images=12))
+    path = tmp_path_factory.mktemp("probes") / "mini.jsonl"
+    write_probes(path, pairs.probes)
+    return path
+
+
+@pytest.fixture
+def config(shared: Path, mini_probes: Path, tmp_path: Path) -> Any:
+    """``config("llava", arms=[...], limit=2)`` -> a quick AuditConfig on the mini set."""
+
+    def make(model: str, **changes: Any) -> AuditConfig:
+        settings: dict[str, Any] = {
+            "model": str(shared / "tiny" / model),
+            "probes": mini_probes,
+            "images": shared / "mini_textocr",
+            "out": tmp_path / "run",
+            "arms": ["full", "target:0.3", "random:0.3"],
+            "device": "cpu",
+            "dtype": "float32",
+            "limit": 3,
+            **SMALL[model],
+            **changes,
+        }
+        return AuditConfig(**settings)
+
+    return make

@@ -1,0 +1,46 @@
+"""A run killed with SIGKILL in the middle and run again equals an undisturbed one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from sightline.audit import audit
+from sightline.config import AuditConfig
+from tests.integration.conftest import MODELS, TEN_ARMS
+from tests.integration.test_audit import facts
+
+
+def command(config: AuditConfig) -> list[str]:
+    words = [sys.executable, "-m", "sightline", "run"]
+    for name, value in config.model_dump(exclude_unset=True).items():
+        for item in value if isinstance(value, list) else [value]:
+            words += [f"--{'arm' if name == 'arms' else name.replace('_', '-')}", str(item)]
+    return words
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_killed_and_resumed_rows_are_identical(config: Any, model: str, tmp_path: Path) -> None:
+    settings = config(model, arms=TEN_ARMS, limit=6, shard_images=1, out=tmp_path / "killed")
+    process = subprocess.Popen(command(settings), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    rows = settings.out / "rows"
+    deadline = time.monotonic() + 120
+    while len(list(rows.glob("*/*.parquet"))) < 12 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = len(list(rows.glob("*/*.parquet")))
+    assert 12 <= done < 60, f"the kill must hit the middle, {done} of 60 shards were done"
+
+    resumed = audit(settings)
+    undisturbed = audit(settings.model_copy(update={"out": tmp_path / "undisturbed"}))
+    assert resumed.missing == 0
+    pd.testing.assert_frame_equal(facts(resumed.frame()), facts(undisturbed.frame()))
+    assert not list(settings.out.rglob("*.tmp")), "what the kill left half-written is gone"
