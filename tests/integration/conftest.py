@@ -32,7 +32,7 @@ def mini_probes(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config(shared: Path, mini_probes: Path, tmp_path: Path) -> Any:
     """``config("llava", arms=[...], limit=2)`` -> a quick AuditConfig on the mini set."""
 
-    def make(model: str, **changes: Any) -> AuditConfig:
+    def make(model: str, /, **changes: Any) -> AuditConfig:
         settings: dict[str, Any] = {
             "model": str(shared / "tiny" / model),
             "probes": mini_probes,
