@@ -19,7 +19,11 @@ app = typer.Typer(
 
 _GROUPS = ("probes",)
 """Sub-command groups: ``sightline.commands.<name>`` with an ``app``."""
-_COMMANDS = {"run": ("run", "rows", "selectors"), "check": ("doctor", "ask")}
+_COMMANDS = {
+    "run": ("run", "rows", "selectors"),
+    "report": ("report", "compare", "gate"),
+    "check": ("doctor", "ask"),
+}
 """Single commands: module of ``sightline.commands`` -> its functions."""
 
 
