@@ -1,15 +1,19 @@
-"""An arm: a selector, a budget, arguments. ``target:0.3``, ``scope:0.4:alpha=0``, ``random:192t:seed=5``."""
+"""An arm: a selector, a budget, arguments. ``target:0.3``, ``scope:0.4:alpha=0``, ``random:192t:seed=5``.
+
+Behind a plus an arm may carry one intervention: ``target:0.3+remove_evidence``.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from types import UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from sightline.errors import SightlineError
+from sightline.interventions.edits import Edit, split_edit
 from sightline.selectors import SELECTORS
-from sightline.types import Budget, LayerSelector, Selector
+from sightline.types import Budget, LayerSelector, PositionPolicy, Selector
 
 ARTIFACT_ARGUMENTS: dict[str, dict[str, Any]] = {
     "grid": {"cells": "truncated"},
@@ -32,7 +36,28 @@ class Arm:
     selector: Selector | LayerSelector
     budget: Budget
     text: str
-    """Canonical form: name, budget, and the arguments that differ from their defaults."""
+    """Canonical form: name, budget, the arguments that differ from their defaults, and the edit."""
+    edit: Edit | None = None
+
+    @property
+    def plain(self) -> str:
+        """The arm without its edit: what its rows are listed under."""
+        return self.text if self.edit is None else self.text.removesuffix(f"+{self.edit}")
+
+    @property
+    def view(self) -> str:
+        """The version of the image that the arm looks at."""
+        return "orig" if self.edit is None else self.edit.view
+
+    def positions(self, usual: PositionPolicy) -> PositionPolicy:
+        return usual if self.edit is None else self.edit.policy(usual)
+
+    def edited(self, edit: Edit) -> Arm:
+        if edit.on_mask and self.inside:
+            raise SightlineError(
+                f"arm '{self.text}+{edit}': {self.selector.name} prunes between layers, so there is no one mask to edit"
+            )
+        return replace(self, text=f"{self.text}+{edit}", edit=edit)
 
     @property
     def arguments(self) -> str:
@@ -45,7 +70,8 @@ class Arm:
 
 
 def parse_arm(text: str, *, seed: int = 17, profile: str = "paper") -> Arm:
-    """Reads ``NAME[:BUDGET][:key=value,...]``. ``seed`` fills a selector's seed unless the arm names one."""
+    """Reads ``NAME[:BUDGET][:key=value,...][+EDIT]``. ``seed`` fills a selector's seed unless the arm names one."""
+    text, edit = split_edit(text)
     name, _, rest = text.strip().partition(":")
     kind = SELECTORS.get(name)
     budget_text, _, argument_text = rest.partition(":")
@@ -74,7 +100,8 @@ def parse_arm(text: str, *, seed: int = 17, profile: str = "paper") -> Arm:
         f"{key}={_print(getattr(selector, key))}" for key, f in known.items() if getattr(selector, key) != _default(f)
     ]
     parts = [name, *([str(budget)] if budget_text else []), *([",".join(changed)] if changed else [])]
-    return Arm(selector, budget, ":".join(parts))
+    arm = Arm(selector, budget, ":".join(parts))
+    return arm if edit is None else arm.edited(edit)
 
 
 def parse_arms(texts: list[str], *, seed: int, profile: str) -> list[Arm]:

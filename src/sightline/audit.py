@@ -1,7 +1,8 @@
 """The audit, top to bottom: probes -> encode -> select -> materialise -> score -> geometry -> rows.
 
-An image is encoded once for all its probes and arms. Arms are scored one after the other over the shard's probes, so
-the batches of an arm do not depend on which other arms run: amending a run, or reordering its arms, changes no row.
+An image is encoded once for all its probes and arms, and once more for each version that an intervention asks for.
+Arms are scored one after the other over the shard's probes, so the batches of an arm do not depend on which other arms
+run: amending a run, or reordering its arms, changes no row.
 """
 
 from __future__ import annotations
@@ -9,44 +10,50 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
 
 import sightline
-from sightline.arms import Arm, parse_arms
+from sightline.arms import Arm, parse_arm
 from sightline.backbones import Backbone, ImageOptions, Pixels, load_backbone, weight_digest
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.loading import checkpoint_folder
+from sightline.boxes.sources import check_source, reads_boxes
 from sightline.config import AuditConfig
 from sightline.engine.scoring import score_arm
 from sightline.geometry.coverage import RegionGeometry
+from sightline.interventions.plan import plan_arms, refuse_unusable
 from sightline.probes import ProbeSet, read_probes
 from sightline.probes.images import open_image
 from sightline.progress import Progress
 from sightline.rows import image_records, row_records
 from sightline.selecting import SelectStep, all_needs
-from sightline.shards import Shard, check_images, image_key, make_shards
+from sightline.shards import Shard, check_images, image_key, make_shards, with_boxes
 from sightline.store import Run, RunFolder, load_run
 from sightline.types import Box, Encoded, Probe
 
 
 def audit(config: AuditConfig) -> Run:
     """Runs (or resumes, or amends) an audit and returns the finished run."""
-    arms = parse_arms(config.arms, seed=config.seed, profile=config.profile)
+    plan = plan_arms(config)
+    check_source(config.box_source)
     probes = read_probes(config.probes, image_prefix=config.image_prefix or None)
     shards = make_shards(probes.probes, config.shard_images, config.limit)
     check_images(config.images, shards)
+    refuse_unusable(plan.arms, probes.probes)
+    shards, shown = with_boxes(shards, config.box_source, config.images)
     folder = RunFolder(config.out)
+    recorded = folder.manifest() if folder.exists else {}
     source = checkpoint_folder(config.model)
     backbone = load_backbone(
         str(source), dtype=config.dtype, device=config.device, attention=config.attention, options=image_options(config)
     )
     clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
     step = SelectStep(backbone, clip)
-    step.refuse_unserved(arms)
+    step.refuse_unserved(plan.arms)
     facts = reporting_contract(config, backbone, weight_digest(source))
     names = folder.open(
         {
@@ -58,18 +65,19 @@ def audit(config: AuditConfig) -> Run:
             "image_options": backbone.options.as_dict(),
             "seed": config.seed,
             "images": str(config.images),
+            "boxes": dict(shown.facts),
+            "matched_controls": list(dict.fromkeys([*recorded.get("matched_controls", []), *plan.controls])),
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         },
-        [arm.text for arm in arms],
+        [arm.text for arm in plan.arms],
         probe_bytes(probes, shards),
     )
-    known = {arm.text: arm for arm in arms}
+    known = {arm.text: arm for arm in plan.arms}
     # Arms of an earlier command under the same folder are finished too, so that a killed amendment never leaves holes.
     arms = [
-        known[name] if name in known else parse_arms([name], seed=config.seed, profile=config.profile)[0]
-        for name in names
+        known[name] if name in known else parse_arm(name, seed=config.seed, profile=config.profile) for name in names
     ]
-    run_shards(config, folder, step, shards, arms, facts)
+    run_shards(config, folder, step, shards, arms, facts, shown.ms)
     return load_run(config.out)
 
 
@@ -80,22 +88,34 @@ def run_shards(
     shards: Sequence[Shard],
     arms: Sequence[Arm],
     facts: dict[str, Any],
+    boxes_ms: Mapping[str, float] | None,
 ) -> None:
-    todo = [(shard, [arm for arm in arms if not folder.has_rows(arm.text, shard.index)]) for shard in shards]
-    todo = [(shard, missing) for shard, missing in todo if missing]
+    todo = work_left(folder, shards, arms)
     total = sum(len(shard.probes) * len(missing) for shard, missing in todo)
     with Progress("auditing", total, "rows") as progress:
         for shard, missing, pixels in preprocessed(config, step.backbone, todo):
             pictures = encode_shard(step.backbone, shard, missing, pixels)
-            if not folder.images_file(shard.index).is_file():
-                folder.write_images(shard.index, image_records(config.images, shard, pictures, pixels))
+            if not folder.images_file(shard.picture_file).is_file():
+                folder.write_images(shard.picture_file, image_records(config.images, shard, pictures, pixels))
             encoded = [pictures[image_key(probe)] for probe in shard.probes]
             geometries = region_geometries(shard.probes, encoded)
             for arm in missing:
-                scored = score_arm(step, arm, shard.probes, encoded, facts["positions"], config.batch_tokens)
-                rows = row_records(arm, shard.probes, encoded, geometries, scored, facts)
+                contract = {**facts, "positions": arm.positions(facts["positions"])}
+                scored = score_arm(step, arm, shard.probes, encoded, contract["positions"], config.batch_tokens)
+                billed = boxes_ms if reads_boxes(arm.selector) else None
+                rows = row_records(arm, shard.probes, encoded, geometries, scored, contract, billed)
                 folder.write_rows(arm.text, shard.index, rows)
                 progress.advance(len(shard.probes))
+
+
+def work_left(folder: RunFolder, shards: Sequence[Shard], arms: Sequence[Arm]) -> list[tuple[Shard, list[Arm]]]:
+    """What is not on disk yet: arms that look at the same version of a shard's pictures together."""
+    todo = []
+    for shard in shards:
+        missing = [arm for arm in arms if not folder.has_rows(arm.text, shard.index)]
+        for view in dict.fromkeys(arm.view for arm in missing):
+            todo.append((shard.seen_as(view), [arm for arm in missing if arm.view == view]))
+    return todo
 
 
 def preprocessed(

@@ -26,6 +26,13 @@ class AuditConfig(BaseModel):
         "auto", description="Logical positions of kept tokens; auto is the paper's policy for the architecture."
     )
     box_source: str = Field("annotation", description="Where selector-visible boxes come from.")
+    interventions: list[str] = Field(
+        default_factory=list, description="deletion, occlusion, blank, positions: edited arms added to those named."
+    )
+    matched_controls: bool = Field(
+        True,
+        description="Random and Grid at the budget of every arm that claims coverage, added where they are missing.",
+    )
     profile: Literal["paper", "artifact"] = Field(
         "paper",
         description="paper: as the paper defines it, done correctly; artifact: as its published numbers were made.",

@@ -36,8 +36,12 @@ def row_records(
     geometries: Sequence[RegionGeometry | None],
     scored: Sequence[Scored],
     facts: dict[str, Any],
+    boxes_ms: Mapping[str, float] | None = None,
 ) -> list[dict[str, Any]]:
-    """The rows of one arm over a shard; ``facts`` is the reporting contract that every row carries."""
+    """The rows of one arm over a shard; ``facts`` is the reporting contract that every row carries.
+
+    ``boxes_ms`` is what a text detector took per image, for an arm whose selector reads its boxes.
+    """
     rows = []
     for probe, picture, regions, result in zip(probes, encoded, geometries, scored, strict=True):
         if not (math.isfinite(result.answer.loss_yes) and math.isfinite(result.answer.loss_no)):
@@ -46,7 +50,8 @@ def row_records(
                 "try --dtype float32 (finished shards are kept)"
             )
         geometry = regions.measure(result.lineage, result.anchors) if regions is not None else None
-        rows.append(_row(arm, probe, picture, result, geometry, facts))
+        detection = None if boxes_ms is None else boxes_ms.get(probe.image)
+        rows.append({**_row(arm, probe, picture, result, geometry, facts), "boxes_ms": detection})
     return rows
 
 
@@ -58,7 +63,7 @@ def _row(
     predicted = "yes" if margin >= 0.0 else "no"
     layers = scored.k_layers
     return {
-        "arm": arm.text,
+        "arm": arm.plain,
         "selector": arm.selector.name,
         "arguments": arm.arguments,
         "budget": str(arm.budget),
@@ -68,7 +73,7 @@ def _row(
         "k_tokens": scored.k,
         "k_layers": layers,
         "keep_layer_mean": float(np.mean(layers)) / picture.n if layers else scored.k / picture.n,
-        "intervention": "none",
+        "intervention": _intervention(arm, probe),
         "probe_id": probe.id,
         "image_id": probe.image_id,
         "image_key": image_key(probe),
@@ -98,6 +103,13 @@ def _row(
         **{name: facts[name] for name in ("weight_digest", "device", "dtype", "attention")},
         "versions": json.dumps(facts["versions"]),
     }
+
+
+def _intervention(arm: Arm, probe: Probe) -> str:
+    """The arm's edit; for a probe that is about a control image already, that image's name."""
+    if arm.edit is not None:
+        return str(arm.edit)
+    return "none" if probe.view == "orig" else probe.view
 
 
 def _geometry_fields(geometry: Geometry | None) -> dict[str, Any]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+from sightline.boxes.sources import ANNOTATION, Shown, show_boxes
 from sightline.errors import SightlineError
+from sightline.interventions.edits import VIEW_OF
+from sightline.interventions.views import seen_as
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import image_size
+from sightline.progress import Progress
 from sightline.types import Probe
+
+VERSIONS = ("orig", *VIEW_OF.values())
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,24 @@ class Shard:
     probes: tuple[Probe, ...]
     pictures: tuple[Probe, ...]
     """One probe per distinct picture, to say which file to open and what to occlude."""
+    view: str = "orig"
+    """Which version of the pictures this is; every version of a shard has the same index."""
+
+    @property
+    def picture_file(self) -> int:
+        """Number of the file that holds this version's image records: those of edited pictures follow far behind."""
+        return self.index + VERSIONS.index(self.view) * 1_000_000
+
+    def mapped(self, change: Callable[[Probe], Probe], view: str = "orig") -> Shard:
+        """The shard with every probe changed, and the pictures that the changed probes are about."""
+        probes = tuple(change(probe) for probe in self.probes)
+        pictures = {image_key(probe): probe for probe in reversed(probes)}
+        ordered = dict.fromkeys(image_key(probe) for probe in probes)
+        return replace(self, probes=probes, pictures=tuple(pictures[key] for key in ordered), view=view)
+
+    def seen_as(self, view: str) -> Shard:
+        """The shard's questions about another version of its pictures."""
+        return self if view == "orig" else self.mapped(lambda probe: seen_as(probe, view), view)
 
 
 def image_key(probe: Probe) -> str:
@@ -49,6 +73,17 @@ def make_shards(probes: Sequence[Probe], pictures_per_shard: int, limit: int | N
             )
         )
     return shards
+
+
+def with_boxes(shards: Sequence[Shard], source: str, images: Path) -> tuple[list[Shard], Shown]:
+    """The shards with the boxes of a box source on every probe. Detectors run now, once per image, and remember."""
+    probes = [probe for shard in shards for probe in shard.probes]
+    if source == ANNOTATION:
+        return list(shards), Shown(tuple(probes))
+    with Progress("finding boxes", len({probe.image for probe in probes}), "images") as progress:
+        shown = show_boxes(probes, source, images, advance=progress.advance)
+    boxed = {(probe.id, probe.view): probe for probe in shown.probes}
+    return [shard.mapped(lambda probe: boxed[probe.id, probe.view]) for shard in shards], shown
 
 
 def check_images(root: Path, shards: Sequence[Shard]) -> None:

@@ -21,6 +21,24 @@ def run(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder: created, resumed or amended.")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file with these options; flags win.")] = None,
+    interventions: Annotated[
+        str | None,
+        typer.Option(help="Comma-separated: deletion, occlusion, blank, positions. Adds edited versions of the arms."),
+    ] = None,
+    box_source: Annotated[
+        str | None,
+        typer.Option(
+            help="Boxes that selectors see: annotation, jitter_light, jitter_heavy, detected_like, low_recall, "
+            "missing, rapidocr, easyocr, tesseract. Coverage is audited against the annotation. [default: annotation]"
+        ),
+    ] = None,
+    matched_controls: Annotated[
+        bool | None,
+        typer.Option(
+            "--matched-controls/--no-matched-controls",
+            help="Add Random and Grid at the budget of every arm that claims coverage. [default: matched-controls]",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of drawn selections. [default: 17]")] = None,
     positions: Annotated[
         Literal["auto", "preserve", "compact"] | None,
@@ -46,8 +64,11 @@ def run(
     """Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept."""
     from sightline.config import read_config
 
-    given = {name: value for name, value in locals().items() if name not in ("config", "arm", "read_config")}
-    settings = read_config(config, {**given, "arms": arm})
+    given = {
+        name: value for name, value in locals().items() if name not in ("config", "arm", "interventions", "read_config")
+    }
+    chosen = [name.strip() for name in (interventions or "").split(",") if name.strip()]
+    settings = read_config(config, {**given, "arms": arm, "interventions": chosen})
     from sightline.audit import audit
     from sightline.commands.tables import print_summary
 

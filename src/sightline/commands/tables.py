@@ -34,6 +34,8 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 def print_summary(run: Run) -> None:
     frame = run.frame()
+    plain = frame[(frame["intervention"] == "none") & (frame["view"] == "orig")]
+    frame = frame if plain.empty else plain
     manifest = run.manifest
     table = Table(box=None, pad_edge=False)
     lines = summary(frame)

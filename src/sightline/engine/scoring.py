@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -14,6 +14,7 @@ from sightline.arms import Arm
 from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.language import Answer
 from sightline.engine.batching import score_prefixes
+from sightline.interventions.deletion import edit_selection
 from sightline.materialise import lineage_mask, materialise
 from sightline.selecting import SelectStep
 from sightline.types import Encoded, LayerSelector, PositionPolicy, Prefix, Probe, Selection
@@ -55,6 +56,10 @@ def score_arm(
     for probe, picture in zip(probes, encoded, strict=True):
         prompt = step.backbone.prompt(probe.question, probe.target_text)
         selected = step(picture, prompt, probe, arm)
+        if arm.edit is not None and arm.edit.on_mask:
+            cells = torch.from_numpy(picture.cells)
+            changed = edit_selection(selected.selection, cells, probe.regions, arm.edit, probe.id)
+            selected = replace(selected, selection=changed)
         started = time.perf_counter()
         prefix = materialise(step.backbone, picture, prompt, selected.selection, policy)
         step.backbone.synchronise()

@@ -14,7 +14,6 @@ SEED = 29
 DRAWS = 200
 MAX_IOU = 0.05
 EVIDENCE, RANDOM = "evidence_masked", "random_masked"
-VIEWS = ("orig", EVIDENCE, RANDOM)
 
 
 def random_region(evidence: Box, probe_id: str, seed: int = SEED) -> Box:

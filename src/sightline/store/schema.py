@@ -7,7 +7,7 @@ import pyarrow as pa
 SCHEMA_VERSION = 1
 
 _ROW = [
-    ("arm", pa.string(), "The arm as written on the command line, in canonical form: selector, budget, arguments."),
+    ("arm", pa.string(), "The plain arm in canonical form: selector, budget, arguments; edits are in intervention."),
     ("selector", pa.string(), "Registered name of the selector."),
     ("arguments", pa.string(), "Every hyper-parameter of the selector as JSON, defaults included."),
     ("budget", pa.string(), "Requested budget: a kept fraction such as 0.3, or an absolute count such as 192t."),
@@ -52,6 +52,11 @@ _ROW = [
     ("sequence_pruned", pa.int32(), "Length of the pruned prompt that was run."),
     ("preprocess_ms", pa.float32(), "Decoding and resizing the image (once per image, shared by its rows)."),
     ("vision_ms", pa.float32(), "Vision tower and projector (once per image, shared by its rows)."),
+    (
+        "boxes_ms",
+        pa.float32(),
+        "Text detector that found the boxes (once per image); null unless the selector reads boxes that were detected.",
+    ),
     ("signal_ms", pa.float32(), "Extra signals this selector asked for."),
     ("select_ms", pa.float32(), "The selector itself, its scores included."),
     ("materialise_ms", pa.float32(), "Building the shortened prefix."),

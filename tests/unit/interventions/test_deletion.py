@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells, tile_cells
-from sightline.interventions.deletion import MaskEdit, deletion_edits, edit_selection, edited
+from sightline.interventions.deletion import edit_selection, edited, touches
+from sightline.interventions.edits import DELETION, Edit, split_edit
 from sightline.probes import read_probes
-from sightline.selectors.scores import overlap_fraction
 from sightline.types import Selection
 
 KEPT = torch.tensor([1, 3, 5, 7, 9, 11, 13])
@@ -27,14 +27,14 @@ def mask(indices: list[int], n: int) -> torch.Tensor:
     return found
 
 
-def variant(edit: MaskEdit) -> str:
+def variant(edit: Edit) -> str:
     return edit.kind if edit.kind == "remove_evidence" else f"{edit.kind}_{edit.tag}"
 
 
 def test_the_golden_vector(shared: Path) -> None:
     expected = json.loads((shared / "protocol" / "golden_json" / "misc.json").read_text())["deletion_restoration"]
     evidence = mask([5, 7, 9], 16)
-    for edit in deletion_edits():
+    for edit in DELETION:
         assert edited(KEPT, evidence, edit, "textocr-a:hard-small-pos").tolist() == expected[variant(edit)]
 
 
@@ -60,9 +60,8 @@ def test_every_mask_of_the_reference(shared: Path, name: str, model: str, run: s
     expected = {(row["sample_id"], row["variant"]): row["kept_indices"] for row in rows}
     checked = 0
     for probe_id, kept in selected.items():
-        boxes = torch.tensor(probes[probe_id].regions, dtype=torch.float64)
-        evidence = (overlap_fraction(torch.from_numpy(cells[probe_id]), boxes) > 0).any(dim=0)
-        for edit in deletion_edits():
+        evidence = touches(torch.from_numpy(cells[probe_id]), probes[probe_id].regions)
+        for edit in DELETION:
             found = edited(torch.tensor(kept), evidence, edit, probe_id)
             assert found.tolist() == expected[probe_id, variant(edit)], (probe_id, str(edit))
             checked += 1
@@ -83,7 +82,7 @@ def test_variants_touch_nothing_but_evidence(drawn: tuple[int, set[int], set[int
     flags = mask(sorted(evidence), n)
     anchors = torch.tensor(sorted(kept), dtype=torch.long)
     gone = kept & evidence
-    for edit in deletion_edits():
+    for edit in DELETION:
         found = set(edited(anchors, flags, edit, probe_id).tolist())
         assert found >= kept - evidence
         if edit.kind == "restore_evidence":
@@ -94,25 +93,25 @@ def test_variants_touch_nothing_but_evidence(drawn: tuple[int, set[int], set[int
             assert len(found) <= len(kept)
         else:
             assert found == kept - evidence
-    assert set(edited(anchors, flags, MaskEdit("restore_evidence", 1.0), probe_id).tolist()) == kept
+    assert set(edited(anchors, flags, Edit("restore_evidence", 1.0), probe_id).tolist()) == kept
 
 
 def test_edits_are_read_and_written_alike() -> None:
-    for edit in deletion_edits():
-        assert MaskEdit.parse(str(edit)) == edit
+    for edit in DELETION:
+        assert split_edit(f"masks:file=a+b.jsonl+{edit}") == ("masks:file=a+b.jsonl", edit)
+    assert split_edit("masks:file=a+b.jsonl") == ("masks:file=a+b.jsonl", None)
 
 
-@pytest.mark.parametrize(
-    "text", ["remove", "restore_evidence", "restore_random=2", "restore_random=x", "remove_evidence=1"]
-)
+@pytest.mark.parametrize("text", ["remove", "restore_evidence", "restore_random=2", "remove_evidence=1", "blanket"])
 def test_an_unknown_edit_is_refused(text: str) -> None:
-    with pytest.raises(SightlineError, match="is no edit of a mask"):
-        MaskEdit.parse(text)
+    with pytest.raises(SightlineError, match=r"is no edit of an arm|needs a share"):
+        split_edit(f"target:0.3+{text}")
 
 
 def test_merged_selections_and_empty_results_are_refused() -> None:
-    evidence = mask([0], 2)
+    cells = torch.tensor([[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]])
+    left = ((0.1, 0.1, 0.2, 0.2),)
     with pytest.raises(SightlineError, match="merges tokens"):
-        edit_selection(Selection(torch.tensor([0]), torch.ones(1, 2)), evidence, MaskEdit("remove_evidence"), "p")
+        edit_selection(Selection(torch.tensor([0]), torch.ones(1, 2)), cells, left, Edit("remove_evidence"), "p")
     with pytest.raises(SightlineError, match="no visual token"):
-        edit_selection(Selection(torch.tensor([0])), evidence, MaskEdit("remove_evidence"), "p")
+        edit_selection(Selection(torch.tensor([0])), cells, left, Edit("remove_evidence"), "p")

@@ -1,0 +1,192 @@
+"""Detectors over many images: once per image, several processes at a time, remembered by the image's digest."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from sightline.boxes.detectors import DETECTORS, Detector, Finding
+from sightline.errors import SightlineError
+from sightline.probes.image_name import resolve_image
+from sightline.probes.images import image_digest, open_image
+from sightline.types import Box
+
+SAME = 1e-6
+"""Boxes whose coordinates all agree to this are one box."""
+
+
+@dataclass(frozen=True)
+class Detected:
+    """What a detector showed for one image."""
+
+    boxes: tuple[Box, ...]
+    """Axis-aligned, in fractions of the image, clipped to it."""
+    ms: float
+    """The detector's call alone: loading, decoding and starting up are not billed."""
+    outside: int
+    """Findings that lie outside the image or have no extent, and were left out."""
+
+
+def detect(
+    detector: str,
+    root: Path,
+    names: Iterable[str],
+    *,
+    cache: Path | None = None,
+    workers: int | None = None,
+    advance: Callable[[int], object] = lambda count: None,
+) -> dict[str, Detected]:
+    """Image name -> what the detector shows. Only images that were never seen by this detector are run."""
+    kind = DETECTORS.get(detector)
+    version = kind.require()
+    rule = sha256(kind.rule.encode()).hexdigest()[:8]
+    folder = (cache or cache_folder()) / "boxes" / f"{detector}-{version}-{rule}"
+    files = {name: folder / f"{image_digest(resolve_image(root, name))[7:]}.json" for name in dict.fromkeys(names)}
+    known = {name: found for name, file in files.items() if (found := _read(file)) is not None}
+    missing = [name for name in files if name not in known]
+    advance(len(known))
+    if missing:
+        folder.mkdir(parents=True, exist_ok=True)
+
+        def remember(name: str, found: Detected) -> None:
+            _write(files[name], found)
+            known[name] = found
+            advance(1)
+
+        _run(detector, root, missing, workers, remember)
+    return {name: known[name] for name in files}
+
+
+def cache_folder() -> Path:
+    """Where results are remembered: ``SIGHTLINE_CACHE``, else the user's cache folder."""
+    if "SIGHTLINE_CACHE" in os.environ:
+        return Path(os.environ["SIGHTLINE_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sightline"
+
+
+def detect_one(detector: Detector, root: Path, name: str) -> Detected:
+    """Runs a detector on one image, in this process."""
+    import numpy as np
+
+    picture = np.asarray(open_image(root, name))
+    started = time.perf_counter()
+    findings = detector.find(picture)
+    ms = (time.perf_counter() - started) * 1e3
+    boxes, outside = boxes_of(findings, picture.shape[1], picture.shape[0])
+    return Detected(boxes, ms, outside)
+
+
+def boxes_of(findings: Iterable[Finding], width: int, height: int) -> tuple[tuple[Box, ...], int]:
+    """Outlines in pixels -> upright boxes in fractions of the image, each once, and how many were no use."""
+    boxes: list[Box] = []
+    outside = 0
+    for finding in findings:
+        xs, ys = [x / width for x, _ in finding.outline], [y / height for _, y in finding.outline]
+        if not xs or not all(math.isfinite(v) for v in (*xs, *ys)):
+            outside += 1
+            continue
+        left, top, right, bottom = (min(max(v, 0.0), 1.0) for v in (min(xs), min(ys), max(xs), max(ys)))
+        if left >= right or top >= bottom:
+            outside += 1
+            continue
+        box = (left, top, right, bottom)
+        if not any(max(abs(a - b) for a, b in zip(box, other, strict=True)) <= SAME for other in boxes):
+            boxes.append(box)
+    return tuple(boxes), outside
+
+
+def _run(
+    detector: str, root: Path, names: list[str], workers: int | None, done: Callable[[str, Detected], None]
+) -> None:
+    """Hands images to worker processes one at a time, so that a slow page holds nobody up.
+
+    Workers are plain child processes that talk over pipes: unlike a pool of forked or re-imported parents they work
+    the same from a script, a notebook and a process that has already started CUDA.
+    """
+    count = min(workers or os.cpu_count() or 1, len(names))
+    idle: SimpleQueue[_Worker] = SimpleQueue()
+    started = [_Worker(detector, root, alone=count == 1) for _ in range(count)]
+    for worker in started:
+        idle.put(worker)
+
+    def one(name: str) -> tuple[str, Detected]:
+        worker = idle.get()
+        try:
+            return name, worker.detect(name)
+        finally:
+            idle.put(worker)
+
+    try:
+        with ThreadPoolExecutor(max_workers=count) as threads:
+            for name, found in threads.map(one, names):
+                done(name, found)
+    finally:
+        for worker in started:
+            worker.close()
+
+
+class _Worker:
+    def __init__(self, detector: str, root: Path, *, alone: bool) -> None:
+        environment = dict(os.environ)
+        if not alone:
+            environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "sightline.boxes.worker", detector, str(root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            env=environment,
+        )
+
+    def detect(self, name: str) -> Detected:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(name) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except OSError:
+            line = ""
+        if not line:
+            raise SightlineError(f"the text detector died on image {name!r}; try that image alone, or another detector")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise SightlineError(f"image {name!r}: {answer['error']}")
+        return _detected(answer)
+
+    def close(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.terminate()
+        self._process.wait()
+
+
+def _detected(record: Mapping[str, Any]) -> Detected:
+    boxes = tuple((float(a), float(b), float(c), float(d)) for a, b, c, d in record["boxes"])
+    return Detected(boxes, float(record["ms"]), int(record["outside"]))
+
+
+def _read(file: Path) -> Detected | None:
+    """A remembered result; a file that cannot be read counts as never written."""
+    try:
+        return _detected(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(file: Path, found: Detected) -> None:
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(asdict(found)), encoding="utf-8")
+    os.replace(temporary, file)

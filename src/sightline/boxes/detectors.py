@@ -1,0 +1,209 @@
+"""Text detectors behind one small interface. Each states which of its findings count; none downloads anything."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+
+from sightline.errors import SightlineError
+from sightline.registry import Registry
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One piece of text: its outline in pixels, its reading (empty when nobody read it) and how sure the engine is."""
+
+    outline: tuple[tuple[float, float], ...]
+    confidence: float
+    text: str = ""
+
+
+class Detector(Protocol):
+    """Made once per worker process, called once per image."""
+
+    name: ClassVar[str]
+    rule: ClassVar[str]
+    """Which findings are shown to selectors, in words; part of what a run reports."""
+
+    @classmethod
+    def require(cls) -> str:
+        """The version in use; refuses with a line that says how to get what is missing."""
+        ...
+
+    def find(self, image: np.ndarray) -> list[Finding]:
+        """(H, W, 3) uint8 RGB -> the findings that the rule admits."""
+        ...
+
+    def read(self, image: np.ndarray) -> list[Finding]:
+        """All findings with their text, whatever their confidence."""
+        ...
+
+
+DETECTORS: Registry[type[Detector]] = Registry("text detector", group="sightline.detectors")
+"""Name -> class. Other packages add theirs through the entry-point group."""
+
+
+@DETECTORS.register("rapidocr")
+class RapidOcr:
+    """PP-OCR through onnxruntime. Its wheel carries the weights."""
+
+    name: ClassVar[str] = "rapidocr"
+    rule: ClassVar[str] = "text detection alone, boxes with a mean text probability of at least 0.5; nothing is read"
+    LEAST: ClassVar[float] = 0.5
+
+    @classmethod
+    def require(cls) -> str:
+        version = _version("rapidocr", "pip install 'sightline[ocr]'")
+        _version("onnxruntime", "pip install 'sightline[ocr]'")
+        found = importlib.util.find_spec("rapidocr")
+        models = Path(cast(str, cast(Any, found).origin)).parent / "models"
+        if not any(models.glob("*det*.onnx")) or not any(models.glob("*rec*.onnx")):
+            raise SightlineError(
+                f"rapidocr {version} has no weights in {models}; reinstall it (its wheel carries them): "
+                "pip install --force-reinstall --no-deps rapidocr"
+            )
+        return version
+
+    def __init__(self) -> None:
+        from rapidocr import RapidOCR
+
+        self._engine = RapidOCR(
+            params={
+                "Global.log_level": "error",
+                "EngineConfig.onnxruntime.intra_op_num_threads": _threads(),
+                "EngineConfig.onnxruntime.inter_op_num_threads": 1,
+            }
+        )
+
+    def find(self, image: np.ndarray) -> list[Finding]:
+        output = self._engine(image[:, :, ::-1], use_cls=False, use_rec=False, box_thresh=self.LEAST)
+        return _findings(output.boxes, output.scores)
+
+    def read(self, image: np.ndarray) -> list[Finding]:
+        output = self._engine(image[:, :, ::-1], use_det=True, use_cls=False, use_rec=True, text_score=0.0)
+        return _findings(output.boxes, output.scores, output.txts)
+
+
+@DETECTORS.register("easyocr")
+class EasyOcr:
+    """CRAFT and a recogniser, as the paper used it. Its weights must lie in its model folder already."""
+
+    name: ClassVar[str] = "easyocr"
+    rule: ClassVar[str] = "detected and read, confidence of at least 0.20"
+    LEAST: ClassVar[float] = 0.20
+
+    @classmethod
+    def require(cls) -> str:
+        version = _version("easyocr", "pip install easyocr")
+        folder = Path(os.environ.get("EASYOCR_MODULE_PATH", Path.home() / ".EasyOCR")) / "model"
+        for name in ("craft_mlt_25k.pth", "english_g2.pth"):
+            if not (folder / name).is_file():
+                raise SightlineError(
+                    f"easyocr {version} has no weights: {folder / name} is missing; run "
+                    "python -c \"import easyocr; easyocr.Reader(['en'])\" once on a machine with a network "
+                    "and copy the folder here"
+                )
+        return version
+
+    def __init__(self) -> None:
+        import easyocr
+
+        self._reader = easyocr.Reader(["en"], gpu=True, download_enabled=False, verbose=False)
+
+    def find(self, image: np.ndarray) -> list[Finding]:
+        return [finding for finding in self.read(image) if finding.confidence >= self.LEAST]
+
+    def read(self, image: np.ndarray) -> list[Finding]:
+        results = self._reader.readtext(image[:, :, ::-1], detail=1, paragraph=False)
+        return [Finding(_outline(outline), float(sure), str(text)) for outline, text, sure in results]
+
+
+@DETECTORS.register("tesseract")
+class Tesseract:
+    """The ``tesseract`` program, sparse text mode, one box per word."""
+
+    name: ClassVar[str] = "tesseract"
+    rule: ClassVar[str] = "words (page segmentation mode 11) with a confidence of at least 20 of 100"
+    LEAST: ClassVar[float] = 0.20
+
+    @classmethod
+    def require(cls) -> str:
+        program = shutil.which("tesseract")
+        if program is None:
+            raise SightlineError(
+                "tesseract is not installed; install the program with its English data (apt-get install tesseract-ocr)"
+            )
+        shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+        return (shown.stdout or shown.stderr).split("\n")[0].removeprefix("tesseract ").strip()
+
+    def find(self, image: np.ndarray) -> list[Finding]:
+        return [finding for finding in self.read(image) if finding.confidence >= self.LEAST]
+
+    def read(self, image: np.ndarray) -> list[Finding]:
+        import io
+
+        from PIL import Image
+
+        picture = io.BytesIO()
+        Image.fromarray(image).save(picture, format="PNG")
+        command = ["tesseract", "stdin", "stdout", "--psm", "11", "tsv"]
+        done = subprocess.run(
+            command,
+            input=picture.getvalue(),
+            capture_output=True,
+            check=False,
+            env={**os.environ, "OMP_THREAD_LIMIT": "1"},
+        )
+        if done.returncode:
+            message = done.stderr.decode(errors="replace").strip().splitlines()
+            raise SightlineError(f"tesseract failed: {message[-1] if message else done.returncode}")
+        return words_of_tsv(done.stdout.decode(errors="replace"))
+
+
+def words_of_tsv(table: str) -> list[Finding]:
+    """Word rows (level 5) of tesseract's table; its confidence is a percentage, -1 where there is no word."""
+    lines = [line.split("\t") for line in table.splitlines()]
+    if not lines or "conf" not in lines[0]:
+        raise SightlineError("tesseract wrote no table; its output starts with " + repr(table[:40]))
+    column = {name: index for index, name in enumerate(lines[0])}
+    found = []
+    for cells in lines[1:]:
+        if len(cells) < len(column) or cells[column["level"]] != "5" or not cells[column["text"]].strip():
+            continue
+        x, y, w, h = (float(cells[column[name]]) for name in ("left", "top", "width", "height"))
+        corners = ((x, y), (x + w, y), (x + w, y + h), (x, y + h))
+        found.append(Finding(corners, float(cells[column["conf"]]) / 100.0, cells[column["text"]].strip()))
+    return found
+
+
+def _version(package: str, how: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        raise SightlineError(f"{package} is not installed; {how}") from None
+
+
+def _threads() -> int:
+    """One thread per worker where several share the machine; the pool says so through the environment."""
+    return int(os.environ.get("OMP_NUM_THREADS", "-1") or -1)
+
+
+def _outline(points: Any) -> tuple[tuple[float, float], ...]:
+    return tuple((float(x), float(y)) for x, y in points)
+
+
+def _findings(outlines: Any, scores: Any, texts: Any = None) -> list[Finding]:
+    if outlines is None or not len(outlines):
+        return []
+    read = texts if texts is not None else [""] * len(outlines)
+    sure = scores if scores is not None else [1.0] * len(outlines)
+    return [Finding(_outline(o), float(s), str(t)) for o, s, t in zip(outlines, sure, read, strict=True)]

@@ -1,0 +1,189 @@
+"""Interventions through ``audit``: rows against the recorded runs of the artifact, encodings counted, runs amended."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sightline.audit import audit
+from sightline.backbones.base import Backbone
+from sightline.config import AuditConfig
+from sightline.errors import SightlineError
+from sightline.probes import read_probes, write_probes
+from sightline.store import Run, load_run
+
+IMAGES = 4
+DELETIONS = "textocr_deletion_restoration/qwen_target30_runs/"
+OCCLUSION = "bbox_occlusion_qwen_textocr_hard_200/qwen3_8b_direct_802816"
+
+
+def settings(shared: Path, out: Path, **changes: Any) -> AuditConfig:
+    values: dict[str, Any] = {
+        "model": str(shared / "tiny" / "qwen3vl"),
+        "probes": shared / "golden_e2e" / "inputs" / "probes_dev.jsonl",
+        "images": shared / "mini_textocr",
+        "image_prefix": "mini_textocr",
+        "out": out,
+        "arms": ["target:0.3"],
+        "dtype": "float32",
+        "device": "cpu",
+        "attention": "eager",
+        "min_pixels": 200704,
+        "max_pixels": 200704,
+        "limit": IMAGES,
+        "shard_images": 2,
+        "profile": "artifact",
+    }
+    return AuditConfig(**{**values, **changes})
+
+
+@pytest.fixture
+def encodings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry per picture that went through a vision tower."""
+    seen: list[int] = []
+    original = Backbone.encode
+
+    def counted(self: Backbone, pixels: Any, *rest: Any) -> Any:
+        seen.append(len(pixels))
+        return original(self, pixels, *rest)
+
+    monkeypatch.setattr(Backbone, "encode", counted)
+    return seen
+
+
+def recorded(shared: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
+    rows = {}
+    with gzip.open(shared / "golden_e2e" / "runs" / "qwen3vl.jsonl.gz", "rt") as lines:
+        for line in lines:
+            row = json.loads(line)
+            if row["run"].startswith(DELETIONS) or row["run"] == OCCLUSION:
+                rows[row["run"].removeprefix(DELETIONS), row["sample_id"], row["probe"]] = row
+    return rows
+
+
+def variant(intervention: str) -> str:
+    name, _, share = intervention.partition("=")
+    return f"{name}_{float(share):.2f}".replace(".", "p") if share else name
+
+
+def test_deleted_and_occluded_rows_match_the_recorded_runs(shared: Path, tmp_path: Path, encodings: list[int]) -> None:
+    run = audit(settings(shared, tmp_path / "run", interventions=["deletion", "occlusion"]))
+    frame = run.frame()
+    expected = recorded(shared)
+    checked = {"deletion": 0, "occlusion": 0}
+    for row in frame.itertuples():
+        if row.selector == "target" and row.view == "orig":
+            key, kind = (
+                ("selected" if row.intervention == "none" else variant(row.intervention), row.probe_id),
+                "deletion",
+            )
+        elif row.selector == "full":
+            key, kind = (OCCLUSION, row.probe_id), "occlusion"
+        else:
+            continue
+        found = expected.get((*key, row.view))
+        if found is None:  # the record covers a part of the images
+            continue
+        assert row.margin == pytest.approx(found["margin"], abs=2e-5), (row.intervention, row.probe_id)
+        assert row.k_tokens == found.get("kept_tokens", row.n_tokens)
+        if "ecr" in found:
+            assert row.ecr == pytest.approx(found["ecr"], abs=1e-9)
+        checked[kind] += 1
+    assert checked["deletion"] >= 8 * IMAGES
+    assert checked["occlusion"] >= 3 * IMAGES
+    # originals once, grayed evidence once per image, another random box for each of the two probes
+    assert sum(encodings) == IMAGES * (1 + 1 + 2)
+
+
+def test_mask_edits_move_the_vision_counter_not_at_all(shared: Path, tmp_path: Path, encodings: list[int]) -> None:
+    audit(settings(shared, tmp_path / "run", interventions=["deletion", "positions"]))
+    assert sum(encodings) == IMAGES
+
+
+def test_interventions_amend_a_finished_run(shared: Path, tmp_path: Path) -> None:
+    first = audit(settings(shared, tmp_path / "run", limit=2, arms=["full", "target:0.3"]))
+    before = first.frame()
+    amended = audit(settings(shared, tmp_path / "run", limit=2, arms=["target:0.3"], interventions=["occlusion"]))
+    after = amended.frame()
+    plain = after[after["intervention"] == "none"]
+    columns = ["arm", "probe_id", "margin", "kept_mask"]
+    assert plain[columns].reset_index(drop=True).equals(before[columns])
+    assert set(after["view"]) == {"orig", "evidence_masked", "random_masked"}
+    assert set(after["arm"]) == {"full", "target:0.3", "random:0.3", "grid:0.3:cells=truncated"}
+    keys = set(amended.images.column("image_key").to_pylist())
+    assert set(after["image_key"]) <= keys
+
+
+def test_swapped_positions_keep_the_mask_and_change_the_policy(shared: Path, tmp_path: Path) -> None:
+    frame = audit(settings(shared, tmp_path / "run", limit=2, interventions=["positions"])).frame()
+    target = frame[frame["selector"] == "target"]
+    policies = target.pivot(index="probe_id", columns="positions", values=["kept_mask", "margin"])
+    assert set(target["positions"]) == {"preserve", "compact"}
+    assert (policies["kept_mask"]["preserve"] == policies["kept_mask"]["compact"]).all()
+    assert (policies["margin"]["preserve"] != policies["margin"]["compact"]).any()
+
+
+def test_matched_controls_are_added_recorded_and_can_be_left_out(shared: Path, tmp_path: Path) -> None:
+    run = audit(settings(shared, tmp_path / "with", limit=1, profile="paper", arms=["target:0.3", "random:0.3"]))
+    assert run.arms == ["target:0.3", "random:0.3", "grid:0.3"]
+    assert run.manifest["matched_controls"] == ["grid:0.3"]
+    counts = run.frame().groupby(["arm", "probe_id"])["k_tokens"].first().unstack()
+    assert (counts.nunique() == 1).all()
+    alone = audit(settings(shared, tmp_path / "without", limit=1, matched_controls=False))
+    assert alone.arms == ["target:0.3"]
+    controls = audit(settings(shared, tmp_path / "controls", limit=1, arms=["full", "evidence_only:0.3", "random:0.5"]))
+    assert controls.manifest["matched_controls"] == []
+
+
+def test_simulated_boxes_reach_selectors_and_leave_the_audit_alone(shared: Path, tmp_path: Path) -> None:
+    def protected(source: str) -> Run:
+        return audit(
+            settings(
+                shared, tmp_path / source, limit=2, arms=["protected:0.1"], box_source=source, matched_controls=False
+            )
+        )
+
+    shown, hidden = protected("annotation"), protected("missing")
+    assert (shown.frame()["ecr"] == 1.0).all()
+    assert hidden.frame()["ecr"].mean() < 1.0
+    assert set(hidden.frame()["box_source"]) == {"missing"}
+    assert hidden.manifest["boxes"]["empty_rate"] == hidden.manifest["boxes"]["missing_rate"] == 1.0
+    assert hidden.frame()["boxes_ms"].isna().all()
+    with pytest.raises(SightlineError, match="box_source"):
+        audit(settings(shared, tmp_path / "missing", limit=2, arms=["protected:0.1"]))
+
+
+def test_what_cannot_be_done_is_refused_before_any_work(shared: Path, tmp_path: Path) -> None:
+    def refused(message: str, **changes: Any) -> None:
+        with pytest.raises(SightlineError, match=message):
+            audit(settings(shared, tmp_path / "run", **changes))
+        assert not (tmp_path / "run").exists()
+
+    refused("unknown intervention 'deletions'", interventions=["deletions"])
+    refused("applies to none of the arms", arms=["full"], interventions=["deletion"])
+    refused("unknown box source 'rapidcr'; did you mean 'rapidocr'", box_source="rapidcr")
+    refused("prunes between layers", arms=["fastv:0.3+remove_evidence"])
+    bare = tmp_path / "bare.jsonl"
+    probes = read_probes(shared / "golden_e2e" / "inputs" / "probes_dev.jsonl", image_prefix="mini_textocr").probes
+    write_probes(bare, [replace(probes[0], regions=())])
+    changes = {"probes": bare, "image_prefix": ""}
+    refused("has no regions, so remove_evidence has nothing to act on", interventions=["deletion"], **changes)
+    write_probes(bare, [replace(probes[0], view="blank")])
+    refused("is already about the view 'blank'", interventions=["occlusion"], **changes)
+
+
+def test_a_run_with_interventions_resumes_where_it_was_killed(shared: Path, tmp_path: Path) -> None:
+    config = settings(shared, tmp_path / "run", limit=3, interventions=["deletion", "occlusion"])
+    whole = audit(config).frame()
+    lost = sorted((tmp_path / "run" / "rows").glob("*/00001.parquet"))[::2]
+    for file in lost:
+        file.unlink()
+    assert load_run(tmp_path / "run").missing == len(lost)
+    again = audit(config).frame()
+    columns = [name for name in whole.columns if not name.endswith("_ms")]
+    assert again[columns].equals(whole[columns])
