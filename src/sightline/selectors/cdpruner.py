@@ -37,7 +37,7 @@ def cdpruner_order(tokens: Tensor, relevance: Tensor, k: int) -> Tensor:
     """tokens (B, N, D), relevance (B, N) -> (B, k) in pick order: greedy MAP inference of the kernel r_i cos_ij r_j."""
     kernel = cosines(tokens).mul_(relevance.unsqueeze(1)).mul_(relevance.unsqueeze(2))
     volume = kernel.diagonal(dim1=1, dim2=2)
-    return residual_greedy(kernel, volume, bias=torch.zeros_like(volume), gain=lambda residual: residual, k=k)
+    return residual_greedy(kernel, volume, bias=torch.zeros_like(volume), k=k)
 
 
 @SELECTORS.register("cdpruner")

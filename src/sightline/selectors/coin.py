@@ -29,9 +29,10 @@ def coin_order(tokens: Tensor, text: Tensor, k: int, alpha: float, beta: float) 
         cosines(tokens),
         start=torch.ones_like(informative),
         bias=(1.0 - alpha) * informative,
-        gain=lambda residual: residual.clamp(min=0.0).sqrt_().mul_(alpha),
         k=k,
         first=informative.argmax(dim=1),
+        scale=alpha,
+        rooted=True,
     )
 
 

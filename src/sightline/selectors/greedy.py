@@ -1,17 +1,19 @@
 """Greedy loops shared by the diversity selectors, batched over images: (B, N, N) similarities -> (B, K) picks.
 
-Off the CPU every loop makes K steps of tensor operations without reading a value back to the host, so that it can be
-captured as one graph. The argmax of each step gives ties to the lower index, and a picked token is never picked again.
+On CUDA a loop is one kernel launch where Triton is installed; elsewhere off the CPU it makes K steps of tensor
+operations without reading a value back to the host. The argmax of each step gives ties to the lower index, and a picked
+token is never picked again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from sightline.errors import SightlineError
+from sightline.selectors.kernels import loops, usable
 from sightline.selectors.scores import NORM_FLOOR
 
 TAKEN = float("-inf")
@@ -77,31 +79,42 @@ def cosines(features: Tensor) -> Tensor:
 
 
 def residual_greedy(
-    products: Tensor, start: Tensor, bias: Tensor, gain: Callable[[Tensor], Tensor], k: int, first: Tensor | None = None
+    products: Tensor,
+    start: Tensor,
+    bias: Tensor,
+    k: int,
+    first: Tensor | None = None,
+    scale: float = 1.0,
+    rooted: bool = False,
 ) -> Tensor:
     """Picks by what the picks so far do not span yet: a pivoted Cholesky factorisation, (B, k) in pick order.
 
     products (B, N, N) are inner products of the tokens, start (B, N) their squared residuals r before any pick,
     bias (B, N) a score that does not change, first (B,) an optional forced pick. With pick j at step t:
 
-        e_i = (G_ij - sum_{s<t} e_is e_js) / sqrt(r_j),    r_i <- r_i - e_i^2,    next pick = argmax gain(r) + bias.
+        e_i = (G_ij - sum_{s<t} e_is e_js) / sqrt(r_j),    r_i <- r_i - e_i^2,    next pick = argmax gain(r) + bias,
+
+    where gain is scale * r, or scale * sqrt(max(0, r)) if ``rooted``.
 
     This is Gram-Schmidt expressed in inner products: O(tN) instead of O(ND) a step. It runs in float64, where the order
     of summation cannot change a pick. A pick whose own residual is rounding noise changes nobody's residual.
     """
     images, n, _ = products.shape
-    rows = products.reshape(images * n, n)
-    first_row = torch.arange(images, device=rows.device) * n
     residual = start.double().clone()
     noise = residual.clamp_min(0.0) * DEPENDENT
     handicap = bias.double().clone()
+    if usable(products, n):
+        return loops.residual(products, residual, noise, handicap, scale, rooted, first, k)
+    rows = products.reshape(images * n, n)
+    first_row = torch.arange(images, device=rows.device) * n
     factor = residual.new_zeros(images, k, n)
     picks = torch.empty(images, k, dtype=torch.int64, device=rows.device)
     for step in range(k):
         if step == 0 and first is not None:
             pick = first.unsqueeze(1)
         else:
-            pick = (gain(residual) + handicap).argmax(dim=1, keepdim=True)
+            length = residual.clamp(min=0.0).sqrt_() if rooted else residual
+            pick = (length * scale + handicap).argmax(dim=1, keepdim=True)
         picks[:, step : step + 1] = pick
         handicap.scatter_(1, pick, TAKEN)
         row = rows.index_select(0, pick.squeeze(1) + first_row).double()
@@ -124,9 +137,11 @@ def farthest_greedy(
     Distances are not negative: rounding must not order duplicates of a picked token.
     """
     images, n, _ = similarity.shape
+    weight = weight.to(similarity.dtype)
+    if usable(similarity, n) and ceiling in (1.0, 2.0):
+        return loops.farthest(similarity, weight, seeds, seed_count, ceiling, k)
     rows = similarity.reshape(images * n, n)
     first_row = torch.arange(images, device=rows.device) * n
-    weight = weight.to(rows.dtype)
     nearest = torch.full_like(weight, ceiling)
     taken = torch.zeros_like(weight)
     value = torch.empty_like(weight)
@@ -151,6 +166,8 @@ def cover_greedy(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor
     weight, bias = weight.to(covers.dtype), bias.to(covers.dtype)
     if covers.device.type == "cpu":
         return torch.stack([_cover_lazily(*image, k) for image in zip(covers, weight, bias, strict=True)])
+    if usable(covers, covers.shape[1]):
+        return loops.cover(covers, weight.double(), bias.double(), k)
     return _cover_fully(covers, weight, bias, k)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sightline.selectors.kernels import usable
+
 NORM_FLOOR = 1e-12
 """Vectors shorter than this count as zero; their cosine with anything is 0."""
 HALF_DIAGONAL = 0.70710678118
@@ -49,17 +51,27 @@ def minmax(x: Tensor, tolerance: float) -> Tensor:
 
 
 def relevance(tokens: Tensor, query: Tensor, weight: float = 0.85, top: int = 2) -> Tensor:
-    """Query relevance blended with token norm, (..., N) float32 (paper: Target score).
+    """Query relevance blended with token norm, (..., N) float32 (paper: Target score); on the CPU if a kernel made it.
 
     tokens (..., N, D), query (..., T, D) with T >= 1:
     r_i = mean of the ``top`` largest cos(z_i, q_t) over t;  a = w * minmax(r) + (1 - w) * minmax(|z|).
     """
+    if tokens.dim() == 2 and usable(tokens, tokens.shape[0]):
+        from sightline.selectors.kernels import relevance as kernel
+
+        if kernel.fits(query, top):
+            nearest, norms = kernel.alignment(tokens, query, top)
+            return _blend(nearest, norms, weight)
     tokens, query = tokens.float(), query.float()
     norms = torch.linalg.vector_norm(tokens, dim=-1)
     directions = torch.nn.functional.normalize(query, dim=-1, eps=NORM_FLOOR)
     # Dividing the (N, T) products instead of the (N, D) tokens saves a copy of every token.
     cosines = (tokens @ directions.mT) / norms.clamp_min(NORM_FLOOR).unsqueeze(-1)
     nearest = cosines.topk(min(top, cosines.shape[-1]), dim=-1).values.mean(dim=-1)
+    return _blend(nearest, norms, weight)
+
+
+def _blend(nearest: Tensor, norms: Tensor, weight: float) -> Tensor:
     return weight * minmax(nearest, 1e-8) + (1.0 - weight) * minmax(norms, 1e-8)
 
 

@@ -1,0 +1,110 @@
+"""``sightline bench``: measures Sightline's own parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sightline.errors import SightlineError
+
+if TYPE_CHECKING:
+    from sightline.cost.select_bench import Timing
+
+app = typer.Typer(help="Measure how fast Sightline's own parts are.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps ``select`` a sub-command while it is the only one."""
+
+
+@app.command()
+def select(
+    methods: Annotated[str, typer.Option(help="Comma-separated methods. [default: all]")] = "",
+    n: Annotated[str, typer.Option("--n", help="Comma-separated numbers of visual tokens.")] = "576,2500",
+    batch: Annotated[str, typer.Option(help="Comma-separated images per call.")] = "1,32",
+    device: Annotated[str, typer.Option(help="auto (CPU, and GPU where there is one), cpu, cuda.")] = "auto",
+    repeats: Annotated[int, typer.Option(min=1, help="Samples per measurement.")] = 7,
+    csv: Annotated[Path | None, typer.Option(help="Table with one line per measurement.")] = None,
+    json: Annotated[Path | None, typer.Option(help="The same with every sample.")] = None,
+) -> None:
+    """Time every method: median ms per image at keep 0.4, beside its official implementation (one CPU thread).
+
+    Only the choice is timed, not the signals it reads. Times on a machine that does other work are worthless.
+    """
+    from sightline.cost.select_bench import devices, time_method, timed_methods
+
+    sizes, batches = _numbers(n, "--n"), _numbers(batch, "--batch")
+    names = timed_methods(part.strip() for part in methods.split(",") if part.strip())
+    timings: list[Timing] = []
+    for place in devices(device):
+        for name in names:
+            for size in sizes:
+                for images in batches:
+                    timings.append(time_method(name, size, images, place, repeats))
+                    _print_line(timings[-1], header=len(timings) == 1)
+                    _write(timings, csv, json)
+    _print_growth(timings)
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise SightlineError(f"{option} {text}: give positive whole numbers, separated by commas")
+    return numbers
+
+
+def _print_line(timing: Timing, header: bool) -> None:
+    """Line by line, so that an interrupted measurement still shows what it has."""
+    if header:
+        print(
+            f"{'method':22}{'device':>7}{'N':>6}{'K':>6}{'batch':>6}{'ms/image':>10}  {'p10..p90':18}{'official':>9}  "
+        )
+    low, high = timing.spread
+    line = f"{timing.method:22}{timing.device:>7}{timing.n:6}{timing.k:6}{timing.batch:6}{timing.median:10.3f}"
+    line += f"  {f'{low:.3f}..{high:.3f}':18}"
+    if timing.official_ms is not None:
+        line += f"{timing.official_ms:9.1f}  x{timing.speedup:.1f}"
+    if timing.same_as_cpu is not None:
+        line += "  same tokens as CPU" if timing.same_as_cpu else "  OTHER TOKENS THAN CPU"
+    print(line, flush=True)
+
+
+def _print_growth(timings: list[Timing]) -> None:
+    """Fitted exponents, for methods measured at several sizes."""
+    from sightline.cost.select_bench import growth
+
+    groups: dict[tuple[str, str, int], list[Timing]] = {}
+    for timing in timings:
+        groups.setdefault((timing.device, timing.method, timing.batch), []).append(timing)
+    exponents = {key: growth(group) for key, group in groups.items()}
+    if all(exponent is None for exponent in exponents.values()):
+        return
+    print("\ntime ~ N^p, K = 0.4 N")
+    for (place, method, images), exponent in exponents.items():
+        if exponent is not None:
+            print(f"{method:22}{place:>7}  batch {images:<4} p = {exponent:.2f}")
+
+
+def _write(timings: list[Timing], csv: Path | None, json: Path | None) -> None:
+    import csv as csv_format
+    import io
+    import json as json_format
+
+    from sightline.store.folder import write_whole
+
+    records = [timing.record() for timing in timings]
+    if json is not None:
+        write_whole(json, json_format.dumps(records, indent=1).encode())
+    if csv is not None:
+        buffer = io.StringIO()
+        columns = [name for name in records[0] if name != "samples"]
+        table = csv_format.DictWriter(buffer, columns, extrasaction="ignore", lineterminator="\n")
+        table.writeheader()
+        table.writerows(records)
+        write_whole(csv, buffer.getvalue().encode())

@@ -1,0 +1,1 @@
+"""What pruning costs, measured: selection alone, and the whole path by stage."""
