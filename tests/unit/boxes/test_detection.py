@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from sightline.boxes import detection
+from sightline.boxes.detection import boxes_of, detect
+from sightline.boxes.detectors import DETECTORS, EasyOcr, Finding, RapidOcr, Tesseract, words_of_tsv
+from sightline.boxes.quality import iou
+from sightline.boxes.sources import check_source, noise_probes, reads_boxes, show_boxes, source_names
+from sightline.errors import SightlineError
+from sightline.probes import read_probes, write_probes
+from sightline.selectors import SELECTORS
+from sightline.types import Probe
+
+SIZE = (320, 200)
+WORD = (60, 80, 200, 110)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Two pages: one with a word, one without."""
+    for name, text in (("word.png", "RECEIPT"), ("empty.png", "")):
+        page = Image.new("RGB", SIZE, "white")
+        if text:
+            ImageDraw.Draw(page).text((60, 80), text, fill="black", font=ImageFont.load_default(28))
+        page.save(tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+
+
+def probe(image: str, label: str = "yes") -> Probe:
+    region = (WORD[0] / SIZE[0], WORD[1] / SIZE[1], WORD[2] / SIZE[0], WORD[3] / SIZE[1])
+    return Probe(
+        id=f"{image}:{label}", image=image, image_id=image, question="q", label="yes", target_text="RECEIPT",
+        source_text="RECEIPT", regions=(region,),
+    )  # fmt: skip
+
+
+def test_rapidocr_finds_a_word_and_nothing_on_an_empty_page(images: Path) -> None:
+    found = detect("rapidocr", images, ["word.png", "empty.png", "word.png"])
+    (box,) = found["word.png"].boxes
+    assert iou(box, probe("word.png").regions[0]) > 0.5
+    assert found["empty.png"].boxes == ()
+    assert all(result.ms > 0 for result in found.values())
+
+
+def test_results_are_remembered_by_content_and_a_broken_memory_is_forgotten(
+    images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = detect("rapidocr", images, ["word.png"])
+    (images / "copy.png").write_bytes((images / "word.png").read_bytes())
+    with monkeypatch.context() as patched:
+        patched.setattr(detection, "_run", lambda *a: pytest.fail("the detector ran again"))
+        assert detect("rapidocr", images, ["copy.png"])["copy.png"] == first["word.png"]
+    (file,) = (images / "cache").rglob("*.json")
+    file.write_text("{")
+    assert detect("rapidocr", images, ["word.png"])["word.png"].boxes == first["word.png"].boxes
+    assert json.loads(file.read_text())["boxes"]
+
+
+def test_a_page_that_cannot_be_read_is_named(images: Path) -> None:
+    (images / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n not a picture")
+    with pytest.raises(SightlineError, match=r"'broken.png'.*cannot be read"):
+        detect("rapidocr", images, ["broken.png"])
+
+
+def test_detected_boxes_reach_probes_with_their_quality_and_cost(images: Path) -> None:
+    shown = show_boxes([probe("word.png"), probe("empty.png")], "rapidocr", images)
+    assert shown.ms is not None
+    assert set(shown.ms) == {"word.png", "empty.png"}
+    assert shown.facts["missing_rate"] == shown.facts["empty_rate"] == 0.5
+    assert shown.facts["mean_ms"] == pytest.approx(np.mean(list(shown.ms.values())))
+    assert "at least 0.5" in shown.facts["rule"]
+    assert [p.regions for p in shown.probes] == [probe("word.png").regions] * 2
+    assert [len(p.visible_boxes) for p in shown.probes] == [1, 0]
+
+
+def corners(*box: float) -> tuple[tuple[float, float], ...]:
+    x1, y1, x2, y2 = box
+    return ((x1, y1), (x2, y1), (x2, y2), (x1, y2))
+
+
+def test_findings_outside_the_image_are_clipped_or_counted() -> None:
+    findings = [
+        Finding(corners(-10, -10, 50, 20), 0.9),
+        Finding(corners(-30, 0, -10, 20), 0.9),
+        Finding(corners(10, 10, 10, 20), 0.9),
+        Finding(corners(math.nan, 0, 10, 10), 0.9),
+        Finding((), 0.9),
+        Finding(((20, 0), (60, 40), (20, 80), (0, 40)), 0.9),
+        Finding(corners(0, 0, 50, 20), 0.5),
+    ]
+    boxes, outside = boxes_of(findings, 100, 100)
+    assert boxes == ((0.0, 0.0, 0.5, 0.2), (0.0, 0.0, 0.6, 0.8))
+    assert outside == 4
+
+
+def test_tesseract_words_are_those_with_a_reading() -> None:
+    header = "level\tpage_num\tblock_num\tpar_num\tline_num\tword_num\tleft\ttop\twidth\theight\tconf\ttext"
+    rows = ["1\t1\t0\t0\t0\t0\t0\t0\t90\t90\t-1\t", "5\t1\t1\t1\t1\t1\t10\t20\t30\t8\t96.5\tTOTAL",
+            "5\t1\t1\t1\t1\t2\t50\t20\t30\t8\t12\tx"]  # fmt: skip
+    first, second = words_of_tsv("\n".join([header, *rows]))
+    assert (first.text, first.outline[0], first.outline[2]) == ("TOTAL", (10.0, 20.0), (40.0, 28.0))
+    assert first.confidence >= Tesseract.LEAST > second.confidence
+    with pytest.raises(SightlineError, match="no table"):
+        words_of_tsv("nothing")
+
+
+def test_absent_detectors_say_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SightlineError, match="tesseract is not installed; install"):
+        Tesseract.require()
+    monkeypatch.setattr("sightline.boxes.detectors._version", lambda package, how: "1.7")
+    monkeypatch.setenv("EASYOCR_MODULE_PATH", str(tmp_path))
+    with pytest.raises(SightlineError, match=r"craft_mlt_25k.pth is missing; run"):
+        EasyOcr.require()
+    bare: Any = type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: bare)
+    with pytest.raises(SightlineError, match=r"has no weights in .*; reinstall"):
+        RapidOcr.require()
+
+
+def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.metadata
+
+    def absent(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", absent)
+    with pytest.raises(SightlineError, match=r"rapidocr is not installed; pip install 'sightline\[ocr\]'"):
+        check_source("rapidocr")
+
+
+def test_every_source_has_a_name_and_every_detector_a_rule() -> None:
+    assert source_names()[0] == "annotation"
+    assert {"jitter_heavy", "missing", "rapidocr", "easyocr", "tesseract"} <= set(source_names())
+    assert all("at least" in DETECTORS.get(name).rule for name in DETECTORS)
+
+
+def test_selectors_that_read_boxes_are_known() -> None:
+    """A selector that is shown other boxes and is not billed for them must not care."""
+    import torch
+
+    from sightline.geometry.cells import grid_cells
+    from sightline.types import TokenView
+
+    generator = torch.Generator().manual_seed(0)
+    tokens, query = torch.randn(36, 8, generator=generator), torch.randn(2, 8, generator=generator)
+    cells = torch.from_numpy(grid_cells(6, 6))
+
+    def view(boxes: list[list[float]]) -> TokenView:
+        return TokenView(
+            tokens, cells, ((6, 6),), query, torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4), {}, "k"
+        )
+
+    compared = 0
+    for name in SELECTORS:
+        kind: Any = SELECTORS.get(name)
+        if name in ("full", "masks") or hasattr(kind, "cut") or getattr(kind, "needs", frozenset()):
+            continue
+        try:
+            selector = kind()
+            first, second = (selector.select(view(b), 9).anchors for b in ([[0.7, 0.7, 0.95, 0.95]], []))
+        except KeyError:  # needs a signal that is not declared on the class
+            continue
+        if not reads_boxes(selector):
+            assert first.sort().values.tolist() == second.sort().values.tolist(), name
+            compared += 1
+    assert compared >= 5
+
+
+@pytest.mark.parametrize("variant", ["gt", "jitter_light", "jitter_heavy", "detected_like", "low_recall", "missing"])
+def test_control_sets_with_simulated_boxes_are_the_reference_files(shared: Path, tmp_path: Path, variant: str) -> None:
+    import gzip
+    from hashlib import sha256
+
+    inputs = shared / "golden_e2e" / "inputs"
+    probes = read_probes(inputs / "probes_dev.jsonl", image_prefix="mini_textocr").probes
+    out = tmp_path / f"{variant}.jsonl"
+    write_probes(out, noise_probes(probes, variant), layout="artifact", image_prefix="mini_textocr")
+    recorded = gzip.decompress((inputs / "box_robustness" / f"{variant}.jsonl.gz").read_bytes())
+    assert sha256(out.read_bytes()).hexdigest() == sha256(recorded).hexdigest()
