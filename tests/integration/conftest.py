@@ -42,6 +42,7 @@ def config(shared: Path, mini_probes: Path, tmp_path: Path) -> Any:
             "device": "cpu",
             "dtype": "float32",
             "limit": 3,
+            "matched_controls": False,
             **SMALL[model],
             **changes,
         }

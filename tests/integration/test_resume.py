@@ -21,6 +21,9 @@ from tests.integration.test_audit import facts
 def command(config: AuditConfig) -> list[str]:
     words = [sys.executable, "-m", "sightline", "run"]
     for name, value in config.model_dump(exclude_unset=True).items():
+        if isinstance(value, bool):
+            words.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+            continue
         for item in value if isinstance(value, list) else [value]:
             words += [f"--{'arm' if name == 'arms' else name.replace('_', '-')}", str(item)]
     return words
