@@ -42,7 +42,10 @@ class Registry(Generic[T]):
         return decorate
 
     def add(self, name: str, entry: T | str) -> None:
-        if name in self._entries and self._entries[name] is not entry:
+        known = self._entries.get(name)
+        # A package may name its class in an entry point and decorate it too: importing the first runs the second.
+        same = isinstance(known, str) and known == f"{entry.__module__}:{getattr(entry, '__qualname__', '')}"
+        if known is not None and known is not entry and not same:
             raise SightlineError(f"{self.kind} '{name}' is registered twice; rename one of the two")
         self._entries[name] = entry
 

@@ -1,0 +1,140 @@
+"""``sightline new-selector``: the files of a new method, ready to be changed."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from sightline.errors import SightlineError
+
+SELECTOR = Template('''\
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from sightline.selectors import SELECTORS
+from sightline.selectors.scores import top
+from sightline.types import Parity, QuerySpan, Selection, TokenView
+
+
+@SELECTORS.register("$name")
+@dataclass(frozen=True)
+class $kind:
+    """Keeps the longest tokens. (Say here, in one line, what your method keeps.)
+
+    Reference: your paper.
+    Needs: projected tokens.
+
+    Parameters
+    ----------
+    power: exponent of the token norm.
+    """
+
+    power: float = 1.0
+
+    name: ClassVar[str] = "$name"
+    query: ClassVar[QuerySpan] = "none"  # "target", "question" or "prompt" to get its embeddings in view.query
+    parity: ClassVar[Parity] = "own"
+    needs: ClassVar[frozenset[str]] = frozenset()  # for example {"vision.cls_attention@-2"}, read from view.signals
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        """Chooses k of the N visual tokens: view.tokens (N, D), view.cells (N, 4), view.query (T, D), view.signals."""
+        score = torch.linalg.vector_norm(view.tokens.float(), dim=1) ** self.power
+        return Selection(top(score, k))
+''')
+
+TEST = Template("""\
+from __future__ import annotations
+
+import pytest
+import torch
+from $name import $kind
+
+from sightline.cost.select_inputs import Inputs
+from sightline.materialise import check_selection, in_native_order, lineage_mask
+
+
+@pytest.mark.parametrize("k", [1, 7, 63, 64])
+def test_it_keeps_k_distinct_tokens_and_says_where_they_come_from(k: int) -> None:
+    selector = $kind()
+    view = Inputs(64, torch.device("cpu"), seed=0).view(selector.needs)
+    selection = selector.select(view, k)
+    check_selection(selection, 64, k, selector.name)
+    anchors = in_native_order(selection).anchors
+    assert lineage_mask(selection, 64)[anchors[anchors >= 0]].all()
+
+
+def test_it_chooses_the_same_tokens_again() -> None:
+    selector = $kind()
+    view = Inputs(64, torch.device("cpu"), seed=1).view(selector.needs)
+    assert torch.equal(selector.select(view, 20).anchors, selector.select(view, 20).anchors)
+""")
+
+PROJECT = Template("""\
+[build-system]
+requires = ["setuptools>=69"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "sightline-$dashed"
+version = "0.1.0"
+dependencies = ["sightline"]
+
+[project.entry-points."sightline.selectors"]
+$name = "$name:$kind"
+
+[tool.setuptools]
+py-modules = ["$name"]
+""")
+
+
+def new_selector(
+    name: Annotated[str, typer.Argument(help="Name of the method in arms: lower case, digits, underscores.")],
+    out: Annotated[Path | None, typer.Option(help="Folder to write to. [default: sightline-NAME]")] = None,
+) -> None:
+    """Write a new pruning method with a test: a small package that ``pip install -e`` makes known to Sightline."""
+    folder = out if out is not None else Path(f"sightline-{name.replace('_', '-')}")
+    for path in write_selector(name, folder):
+        print(f"wrote {path}")
+    print(f"next: pip install -e {folder}, then sightline run ... --arm {name}:0.3")
+
+
+def write_selector(name: str, folder: Path) -> list[Path]:
+    """The three files; nothing is overwritten."""
+    _check_name(name)
+    words = {
+        "name": name,
+        "dashed": name.replace("_", "-"),
+        "kind": "".join(part.capitalize() for part in name.split("_")),
+    }
+    files = {f"{name}.py": SELECTOR, f"test_{name}.py": TEST, "pyproject.toml": PROJECT}
+    for file in files:
+        if (folder / file).exists():
+            raise SightlineError(f"{folder / file} exists already; name another folder with --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, template in files.items():
+            (folder / file).write_text(template.substitute(words), encoding="utf-8")
+    except OSError as error:
+        raise SightlineError(f"cannot write to {folder}: {error.strerror}") from None
+    return [folder / file for file in files]
+
+
+def _check_name(name: str) -> None:
+    from sightline.selectors import SELECTORS
+
+    if re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) is None or keyword.iskeyword(name):
+        raise SightlineError(f"'{name}' cannot name a selector; use lower-case words joined by underscores")
+    if name in SELECTORS:
+        raise SightlineError(f"selector '{name}' exists already; choose another name")
+    if name in sys.stdlib_module_names or name in ("sightline", "torch", "numpy", "transformers"):
+        raise SightlineError(f"a module called '{name}' exists already and would be hidden; choose another name")
