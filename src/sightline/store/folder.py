@@ -20,15 +20,9 @@ MANIFEST = "run.json"
 PROBES = "probes.jsonl"
 
 FIXED = (
-    "weight_digest",
-    "probe_digest",
-    "dtype",
-    "profile",
-    "positions",
-    "box_source",
-    "image_options",
-    "shard_images",
-)
+    "weight_digest", "probe_digest", "dtype", "profile", "positions", "box_source", "image_options",
+    "shard_images", "limit",
+)  # fmt: skip
 """What may never change under one folder: rows with different values here do not belong in one table."""
 
 

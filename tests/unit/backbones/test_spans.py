@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sightline.backbones import Backbone, load_backbone
+from sightline.backbones.spans import occurrences, target_span
+
+
+@pytest.fixture(scope="module")
+def backbone(shared: Path) -> Backbone:
+    return load_backbone(str(shared / "tiny" / "llava"), device="cpu")
+
+
+def words(backbone: Backbone, question: str, target: str) -> str:
+    prompt = backbone.prompt(question, target)
+    ids = [*prompt.head, *prompt.tail]
+    return "".join(backbone.tokenizer.decode([ids[i]]) for i in prompt.spans["target"])
+
+
+def test_the_queried_word_is_found_inside_its_quotes(backbone: Backbone) -> None:
+    assert "Total42" in words(backbone, 'Does the image contain the exact text "Total42"? Answer yes or no.', "Total42")
+
+
+def test_an_absent_target_falls_back_to_the_whole_prompt(backbone: Backbone) -> None:
+    prompt = backbone.prompt("Is it there?", "zzzqqq")
+    assert prompt.spans["target"] == prompt.spans["prompt"] == tuple(range(len(prompt.head) + len(prompt.tail)))
+
+
+def test_case_is_ignored_only_when_nothing_matches_exactly(backbone: Backbone) -> None:
+    assert words(backbone, "Is Word or WORD there?", "WORD").strip() == "WORD"
+
+
+def test_question_span_covers_the_question_alone(backbone: Backbone) -> None:
+    prompt = backbone.prompt("What is the total?", "")
+    ids = [*prompt.head, *prompt.tail]
+    text = "".join(backbone.tokenizer.decode([ids[i]]) for i in prompt.spans["question"])
+    assert "What is the total?" in text
+    assert "ASSISTANT" not in text
+
+
+def test_overlapping_occurrences_all_count() -> None:
+    assert occurrences([1, 1, 1, 2], [1, 1]) == [0, 1]
+    assert occurrences([1, 2], []) == []
+
+
+def test_an_empty_target_has_no_span(backbone: Backbone) -> None:
+    assert target_span(backbone.tokenizer, [1, 2, 3], "  ") == ()
