@@ -1,0 +1,74 @@
+"""Somebody else's package, installed: its selector is found, listed, parsed as an arm and run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+SCRIPT = """
+import torch
+from sightline.arms import parse_arm
+from sightline.cost.select_inputs import Inputs
+from sightline.materialise import check_selection
+from sightline.selectors import SELECTORS
+
+assert {name!r} in SELECTORS.names()
+arm = parse_arm({arm!r})
+assert type(arm.selector).__module__ == {module!r}, type(arm.selector)
+view = Inputs(48, torch.device("cpu"), seed=3).view(arm.selector.needs)
+k = arm.budget.resolve(48)
+check_selection(arm.selector.select(view, k), 48, k, arm.selector.name)
+print(arm.text)
+"""
+
+
+def install(source: Path, target: Path) -> None:
+    """Without network: build with the setuptools that is here, and put the result in a folder of its own."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = subprocess.run(
+        [*command, "--disable-pip-version-check", "--target", str(target), str(source)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def run_with(target: Path, script: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(target), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd=target, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def copy_of_example(tmp_path: Path) -> Path:
+    """Building writes beside the sources, which must stay as they are."""
+    import shutil
+
+    source = REPOSITORY / "examples" / "sightline-example-selector"
+    return Path(shutil.copytree(source, tmp_path / "source", ignore=shutil.ignore_patterns("*.egg-info", "build")))
+
+
+def test_the_example_package_is_found_and_runs(copy_of_example: Path, tmp_path: Path) -> None:
+    install(copy_of_example, tmp_path / "site")
+    arm = "local_contrast:0.25:sharpness=2.0"
+    script = SCRIPT.format(name="local_contrast", arm=arm, module="sightline_example_selector")
+    assert run_with(tmp_path / "site", script) == arm
+
+
+def test_a_scaffolded_package_is_found_although_it_also_decorates(tmp_path: Path) -> None:
+    from sightline.commands.new_selector import write_selector
+
+    write_selector("longest", tmp_path / "source")
+    install(tmp_path / "source", tmp_path / "site")
+    script = SCRIPT.format(name="longest", arm="longest:7t", module="longest")
+    assert run_with(tmp_path / "site", script) == "longest:7t"
