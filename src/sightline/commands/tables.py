@@ -24,7 +24,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
                 "hFPR": (negative["predicted"] == "yes").mean() if len(negative) else np.nan,
                 "PosECR": positive["ecr"].mean(),
                 "NegSRC": negative["ecr"].mean(),
-                "right, evidence gone": (good["ecr"] <= 1e-12).mean() if len(good) else np.nan,
+                "unsupported": (good["ecr"] <= 1e-12).mean() if len(good) else np.nan,
                 "select ms": rows["select_ms"].mean() + rows["signal_ms"].mean(),
                 "language ms": rows["language_ms"].mean(),
             }
@@ -40,7 +40,8 @@ def print_summary(run: Run) -> None:
     table = Table(box=None, pad_edge=False)
     lines = summary(frame)
     for column in lines.columns:
-        table.add_column(str(column), justify="left" if column == "arm" else "right")
+        first = column == "arm"
+        table.add_column(str(column), justify="left" if first else "right", no_wrap=first)
     for record in lines.itertuples(index=False):
         values = [
             f"{v:.1f}" if str(c).endswith("ms") else f"{v:.3f}"
@@ -50,6 +51,7 @@ def print_summary(run: Run) -> None:
     console = Console()
     console.print(table)
     probes, images = frame["probe_id"].nunique(), frame["image_id"].nunique()
+    console.print("unsupported: share of right yes answers none of whose evidence cells was kept; ms per row")
     console.print(
         f"{manifest['model']} ({manifest['model_type']}, {manifest['dtype']}, {manifest['device']}, "
         f"positions {manifest['positions']}): {probes} probes on {images} images; rows in {run.path}",
