@@ -24,7 +24,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
                 "hFPR": (negative["predicted"] == "yes").mean() if len(negative) else np.nan,
                 "PosECR": positive["ecr"].mean(),
                 "NegSRC": negative["ecr"].mean(),
-                "unsupported": (good["ecr"] <= 1e-12).mean() if len(good) else np.nan,
+                "evidence gone": (good["ecr"] <= 1e-12).mean() if len(good) else np.nan,
                 "select ms": rows["select_ms"].mean() + rows["signal_ms"].mean(),
                 "language ms": rows["language_ms"].mean(),
             }
@@ -51,7 +51,7 @@ def print_summary(run: Run) -> None:
     console = Console()
     console.print(table)
     probes, images = frame["probe_id"].nunique(), frame["image_id"].nunique()
-    console.print("unsupported: share of right yes answers none of whose evidence cells was kept; ms per row")
+    console.print("evidence gone: share of right yes answers none of whose evidence cells was kept; ms per row")
     console.print(
         f"{manifest['model']} ({manifest['model_type']}, {manifest['dtype']}, {manifest['device']}, "
         f"positions {manifest['positions']}): {probes} probes on {images} images; rows in {run.path}",
