@@ -65,8 +65,7 @@ def deletion_curve(n: int, k: int) -> list[float]:
 @SELECTORS.register("fitprune")
 @dataclass(frozen=True)
 class FitPrune:
-    """A pruning recipe fitted so that attention distributions change least: a little at every layer, by attention
-    received.
+    """Deletes a little at every layer, by attention received, after a recipe fitted to keep attention as it was.
 
     Reference: "Fit and Prune: Fast and Training-free Visual Token Pruning for Multi-modal Large Language Models"
     (AAAI 2025).

@@ -124,8 +124,7 @@ def published_counts() -> list[tuple[int, ...]]:
 @SELECTORS.register("sparsevlm")
 @dataclass(frozen=True)
 class SparseVLM:
-    """The prompt's own visually grounded words judge the visual tokens, and part of what they reject is merged, not
-    lost.
+    """The prompt's visually grounded words judge the visual tokens; part of what they reject is merged, not lost.
 
     Reference: "SparseVLM: Visual Token Sparsification for Efficient Vision-Language Model Inference" (ICML 2025),
     version 1.
