@@ -1,0 +1,199 @@
+"""Writes the generated parts of docs/methods.md and docs/signals.md from the code.
+
+    python docs/generate.py [GOLDEN_FOLDER]
+
+A test compares the files with what this module makes, so they cannot go stale.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import MISSING, fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from sightline.arms import parameters
+from sightline.backbones.base import BACKBONES, Backbone
+from sightline.cost.select_inputs import Inputs
+from sightline.selectors import SELECTORS
+
+DOCS = Path(__file__).parent
+BEGIN, END = "<!-- generated: {} -->", "<!-- end of generated part -->"
+ARCHITECTURES = {"llava": "LLaVA-1.5", "qwen3_vl": "Qwen3-VL", "internvl": "InternVL3.5"}
+GOLDEN_NAMES = {
+    "anchorprune": ("anchorprune", "anchorprune_qwen"),
+    "anchorprune_llava": ("anchorprune",),
+    "visionzip_qwen3": ("visionzip_qwen",),
+}
+"""Golden files that are not called after the one selector they test."""
+GEOMETRIC = frozenset({"full", "masks", "random", "center", "grid", "evidence_only", "anti_evidence"})
+"""Methods that do not look at tokens."""
+EXTRA_NAMES = {"topk": "target", "bottomk": "bottom"}
+SIGNALS = (
+    ("vision.hidden@L", "(N, C)", "hidden state L of the vision tower, patches only"),
+    ("vision.cls@L", "(C,)", "the class token's hidden state L"),
+    ("vision.hidden_mean@A:B", "(N, C)", "mean of hidden states A..B, both included"),
+    ("vision.cls_attention@L", "(H, N)", "attention of the class token in block L; its attention to itself is cut off"),
+    ("vision.received@L", "(N,)", "attention a token receives in block L, mean over heads and queries"),
+    ("vision.key@L", "(H, N, d)", "keys of block L (after rotary embedding, where the tower has one)"),
+    ("vision.cls_key@L", "(H, d)", "the class token's key in block L"),
+    ("vision.cls_query@L", "(H, d)", "the class token's query in block L"),
+    ("clip.image", "(N, P)", "patches in CLIP's joint space; needs `--clip`"),
+    ("clip.text", "(T, P)", "the question in CLIP's joint space, a row per 77 tokens; needs `--clip`"),
+    ("lm.attention", "(H, L, L)", "causal attention of the layer that just ran"),
+    ("lm.attention_last", "(H, L)", "its last prompt row"),
+    ("lm.next_attention_last", "(H, L)", "the last prompt row that the next layer would compute"),
+    ("lm.key", "(Hkv, L, d)", "rotated keys of the layer that just ran"),
+    ("lm.value", "(Hkv, L, d)", "its values"),
+    ("lm.normed", "(L, D)", "its output through the model's final norm"),
+    ("lm.embeds", "(L', D)", "input embeddings of the whole prompt, before any cut"),
+)
+
+
+def stub(model_type: str) -> Backbone:
+    """A backbone that holds no weights but can say what it serves."""
+    backbone = object.__new__(BACKBONES.get(model_type))
+    backbone.model = SimpleNamespace(config=SimpleNamespace(vision_config=SimpleNamespace(spatial_merge_size=2)))
+    return backbone
+
+
+def paragraph(kind: Any, heading: str) -> str:
+    """The docstring's ``heading:`` paragraph on one line, up to the next heading or blank line."""
+    text = inspect.getdoc(kind) or ""
+    found = re.search(rf"^{heading}: (.*?)(?=\n\n|\n[A-Z][A-Za-z -]+: |\Z)", text, re.DOTALL | re.MULTILINE)
+    return " ".join(found[1].split()) if found else ""
+
+
+def reference(kind: Any) -> str:
+    own = "paper's artifact" in " ".join((inspect.getdoc(kind) or "").split())
+    return paragraph(kind, "Reference") or ("the audited paper" if own else "")
+
+
+def needs_of(selector: Any) -> str:
+    """Signals and query span; without signals a method looks at projected tokens, or at geometry alone."""
+    if selector.name in GEOMETRIC:
+        return "cells" if selector.name in ("center", "grid") else "cells and boxes" if "evid" in selector.name else "-"
+    query = getattr(selector, "query", "none")
+    named = [f"`{name}`" for name in sorted(selector.needs)] or ["tokens"]
+    return ", ".join([*named, *([f"{query} embeddings"] if query != "none" else [])])
+
+
+def arguments_of(kind: Any) -> str:
+    """The arguments with their defaults; one without a default must be given."""
+    required = [field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING]
+    if required:
+        return ", ".join(f"`{name}` (required)" for name in required)
+    return f"`{parameters(kind)}`" if parameters(kind) else ""
+
+
+def action(name: str, selector: Any) -> str:
+    """Whether the method deletes or merges, and where, seen from what it returns."""
+    inputs = Inputs(64, torch.device("cpu"), seed=0)
+    if hasattr(selector, "cut"):
+        merges = selector.cut(inputs.state(selector.needs), 20).mix is not None
+        return f"{'merges' if merges else 'deletes'} inside the LLM"
+    if name in ("full", "masks"):
+        return "deletes nothing" if name == "full" else "deletes"
+    selection = selector.select(inputs.view(selector.needs), 20)
+    if selection.mix is None:
+        return "deletes"
+    return "merges tokens" if selection.merge_at == "tokens" else "merges vision states"
+
+
+def made(name: str) -> Any:
+    kind: Any = SELECTORS.get(name)
+    return kind(file="masks.jsonl") if name == "masks" else kind()
+
+
+def golden_counts(folder: Path) -> Counter[str]:
+    """Golden cases per selector."""
+    counts: Counter[str] = Counter()
+    for path in sorted(folder.glob("*.npz")):
+        metas = [json.loads(str(text)) for text in np.load(path, allow_pickle=False)["meta"]]
+        if path.stem == "audit_extra_selectors":
+            for meta in metas:
+                counts[EXTRA_NAMES.get(meta["params"]["selector"], meta["params"]["selector"])] += 1
+        else:
+            for name in GOLDEN_NAMES.get(path.stem, (path.stem,)):
+                counts[name] += len(metas)
+    return counts
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    header = list(header)
+    lines = [header, ["---"] * len(header), *(list(row) for row in rows)]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def methods(golden: Path) -> str:
+    counts = golden_counts(golden)
+    rows = []
+    for name in SELECTORS:
+        kind: Any = SELECTORS.get(name)
+        idea = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
+        rows.append(
+            [f"`{name}`", idea, reference(kind), needs_of(made(name)), kind.parity, action(name, made(name)),
+             str(counts[name]) if counts[name] else "-", arguments_of(kind)]
+        )  # fmt: skip
+    columns = ("method", "idea", "paper", "needs", "parity", "acts", "golden cases", "arguments")
+    return table(columns, rows)
+
+
+def refusals() -> str:
+    rows = []
+    for name in SELECTORS:
+        for model_type, title in ARCHITECTURES.items():
+            backbone = stub(model_type)
+            reasons = [(need, backbone.serves(need)) for need in sorted(made(name).needs)]
+            unmet = [(need, reason) for need, reason in reasons if reason is not None]
+            if unmet:
+                need, reason = unmet[0]
+                rows.append([f"`{name}`", title, f"needs `{need}`: {reason}"])
+    return table(("method", "refused on", "why"), rows)
+
+
+def signals() -> str:
+    backbones = {title: stub(model_type) for model_type, title in ARCHITECTURES.items()}
+    rows = []
+    for name, shape, meaning in SIGNALS:
+        probe = name.replace("@L", "@-1").replace("@A:B", "@0:1")
+        served = ["yes" if backbone.serves(probe) is None else "no" for backbone in backbones.values()]
+        users = [f"`{method}`" for method in SELECTORS if any(_same(need, name) for need in made(method).needs)]
+        rows.append([f"`{name}`", shape, meaning, *served, ", ".join(users) or "-"])
+    return table(("signal", "shape", "what it is", *backbones, "read by"), rows)
+
+
+def _same(need: str, name: str) -> bool:
+    return need.partition("@")[0] == name.partition("@")[0]
+
+
+def replaced(text: str, part: str, content: str) -> str:
+    """The document with the generated part between its two comments exchanged."""
+    begin = BEGIN.format(part)
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(END)
+    return f"{before}{begin}\n{content}\n{END}{after}"
+
+
+def documents(golden: Path) -> dict[Path, str]:
+    """Each generated document as it should be."""
+    made_methods = (DOCS / "methods.md").read_text(encoding="utf-8")
+    made_methods = replaced(made_methods, "methods", methods(golden))
+    made_methods = replaced(made_methods, "refusals", refusals())
+    made_signals = replaced((DOCS / "signals.md").read_text(encoding="utf-8"), "signals", signals())
+    return {DOCS / "methods.md": made_methods, DOCS / "signals.md": made_signals}
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS.parent.parent / "shared" / "golden"
+    for path, text in documents(folder).items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,72 @@
+"""The documentation is code's: tables are current, and every Python block runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from sightline.selectors import SELECTORS
+from tests.conftest import REPOSITORY
+
+DOCS = REPOSITORY / "docs"
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_tables_are_current(generate: ModuleType, shared: Path) -> None:
+    for path, text in generate.documents(shared / "golden").items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} is stale: run python docs/generate.py"
+
+
+def test_every_method_and_signal_is_documented() -> None:
+    methods = (DOCS / "methods.md").read_text(encoding="utf-8")
+    signals = (DOCS / "signals.md").read_text(encoding="utf-8")
+    for name in SELECTORS:
+        assert f"| `{name}` |" in methods
+        kind = SELECTORS.get(name)
+        selector = kind(file="x") if name == "masks" else kind()  # type: ignore[call-arg]
+        for need in selector.needs:
+            assert f"`{need.partition('@')[0]}" in signals, need
+
+
+def test_every_published_method_names_its_paper(generate: ModuleType) -> None:
+    without = {name for name in SELECTORS if not generate.reference(SELECTORS.get(name))}
+    assert without == {"full", "masks"}
+
+
+def test_the_tutorial_runs_top_to_bottom() -> None:
+    """In a process of its own: it registers selectors."""
+    text = (DOCS / "write-a-selector.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 6
+    script = "\n".join(blocks) + "\nprint('read to the end')"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "read to the end"
+
+
+def test_the_commands_of_the_tutorial_exist() -> None:
+    from sightline.commands import bench, new_selector, run
+
+    text = (DOCS / "write-a-selector.md").read_text(encoding="utf-8")
+    assert "sightline new-selector" in text
+    assert "sightline bench select" in text
+    assert callable(new_selector.new_selector)
+    assert callable(run.run)
+    assert [command.name or command.callback.__name__ for command in bench.app.registered_commands] == ["select"]
