@@ -19,6 +19,7 @@ from sightline.selecting import SelectStep
 from sightline.selectors import SELECTORS
 from sightline.selectors.artifact_names import from_artifact
 from sightline.types import Budget, Encoded, Probe
+from tests.conftest import SHARED
 
 PREFIX = "mini_textocr"
 
@@ -111,8 +112,9 @@ def backbone_for(shared: Path, model: str, options: ImageOptions) -> Backbone:
 
 @cache
 def probes_for(folder: Path, name: str) -> dict[tuple[str, str], Probe]:
-    file = folder / "inputs" / name
-    file = file if file.exists() else file.with_name(f"{file.name}.gz")
+    """A run's probes, from the golden folder or, where that holds records alone, from the shared one."""
+    places = [root / "inputs" / f"{name}{ending}" for root in (folder, SHARED / "golden_e2e") for ending in ("", ".gz")]
+    file = next((place for place in places if place.exists()), places[0])
     probes = read_probes(file, image_prefix=PREFIX).probes
     return {(probe.id, probe.view): probe for probe in probes}
 
