@@ -1,4 +1,4 @@
-"""GPU kernels choose what the CPU's loops choose. Most of this needs a CUDA device and Triton; the planning does not."""
+"""GPU kernels choose what the CPU's loops choose. Most of this needs a CUDA device and Triton; planning does not."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sightline.selectors import greedy
 from sightline.selectors.kernels import loops, power_of_two, spread, usable
+from sightline.selectors.mmtok import mmtok_kept
 from sightline.selectors.scores import relevance
 
 needs_gpu = pytest.mark.skipif(
@@ -73,6 +74,15 @@ def test_how_tokens_are_shared_out_changes_no_pick(smallest: int) -> None:
     assert torch.equal(picks, loops.cover(similarity, weight.double(), zero, 80))
     residual = loops.residual(similarity, one, one * 1e-8, zero, 0.9, True, None, 30, smallest)
     assert torch.equal(residual, loops.residual(similarity, one, one * 1e-8, zero, 0.9, True, None, 30))
+
+
+@needs_gpu
+def test_coverage_of_text_and_image_leaves_out_what_is_excluded() -> None:
+    drawn = torch.Generator().manual_seed(5)
+    covers = [torch.rand(90, items, generator=drawn) for items in (95, 101)]
+    excluded = torch.rand(2, 90, generator=drawn) < 0.2
+    expected = mmtok_kept(covers, 40, excluded)
+    assert torch.equal(mmtok_kept([image.cuda() for image in covers], 40, excluded.cuda()).cpu(), expected)
 
 
 @needs_gpu

@@ -12,6 +12,7 @@ from torch import Tensor
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import TAKEN, gram, stack, unit
+from sightline.selectors.kernels import loops, usable
 from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 REFRESHED = 32
@@ -39,11 +40,15 @@ def coverage(
 def cover_greedy(covers: Tensor, k: int, excluded: Tensor | None = None) -> Tensor:
     """Greedy maximum coverage, (B, N, I) -> (B, k) in pick order: argmax_j sum_i max(0, covers_ji - covered_i).
 
-    ``excluded`` (B, N) marks patches that are never picked. Every step looks at every patch and reads nothing back, so
-    a GPU can capture the loop. Gains are summed in float64, where the number of images and of padded items cannot
+    ``excluded`` (B, N) marks patches that are never picked. Every step looks at every patch and reads nothing back;
+    on CUDA the whole loop is one kernel. Gains are summed in float64, where the number of images and of padded items cannot
     show.
     """
     images, n, items = covers.shape
+    if usable(covers, n):
+        alike = covers.new_ones(images, n, dtype=torch.float64)
+        barred = torch.zeros_like(alike) if excluded is None else torch.zeros_like(alike).masked_fill_(excluded, TAKEN)
+        return loops.cover(covers, alike, barred, k)
     rows = covers.reshape(images * n, items)
     first_row = torch.arange(images, device=covers.device) * n
     covered = covers.new_zeros(images, 1, items)
