@@ -15,6 +15,7 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from sightline.errors import SightlineError
 from sightline.probes.lexical import NORMALISERS
+from sightline.probes.lexical_audit import audit_negatives
 from sightline.probes.regions import ImageRegions
 from sightline.types import Box, Probe
 
@@ -210,3 +211,27 @@ def _clash(
         if found:
             return f"{source!r} asks for {found[1]!r}, which {target!r} shows ({found[0]})"
     return ""
+
+
+def plausible_images(probes: Sequence[Probe], records: Iterable[ImageRegions]) -> set[str]:
+    """Images whose decoy is a word of some other image (NFKC and case folded, or letters and digits alone).
+
+    Such a decoy is a word that exists: saying no to it cannot rest on its odd spelling.
+    """
+    audit = audit_negatives(probes, records)
+    return {f.probe.image_id for f in audit.findings if f.other_images_casefold or f.other_images_alnum}
+
+
+def image_free_probes(
+    probes: Sequence[Probe], records: Sequence[ImageRegions], seeds: Sequence[int] = SEEDS
+) -> tuple[list[Probe], dict[int, dict[str, str]]]:
+    """One control set: every probe as it is, on gray, and on one wrong image per seed; and the assignments."""
+    plausible = plausible_images(probes, records)
+    marked = [
+        replace(probe, extra={**probe.extra, "lexically_plausible": probe.image_id in plausible}) for probe in probes
+    ]
+    mappings = {seed: mismatch_mapping(probes, records, seed) for seed in seeds}
+    found = [*marked, *blank_probes(marked)]
+    for seed, mapping in mappings.items():
+        found += mismatched_probes(marked, mapping, seed)
+    return found, mappings

@@ -1,0 +1,249 @@
+"""``sightline controls build``: control sets from a probe file, with other images, grayed or moved boxes, other words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sightline.errors import SightlineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sightline.interventions.text_replacement import Replaced
+    from sightline.probes import ProbeSet
+    from sightline.types import Probe
+
+app = typer.Typer(
+    help="Control sets: the same questions about changed images or with changed boxes.", no_args_is_help=True
+)
+build = typer.Typer(help="Make a control set from a probe file.", no_args_is_help=True)
+app.add_typer(build, name="build")
+
+ProbesArgument = Annotated[Path, typer.Argument(help="Probe file: Sightline's layout or the artifact's, plain or .gz.")]
+FolderOption = Annotated[Path, typer.Option("--out", help="Folder for the control set.")]
+PrefixOption = Annotated[
+    str, typer.Option("--image-prefix", help="Leading folder of image names in the file to strip.")
+]
+LayoutOption = Annotated[
+    Literal["sightline", "artifact"],
+    typer.Option("--layout", help="Rows as Sightline's, or as the paper's artifact's (one file per condition)."),
+]
+
+
+@build.command("image-free")
+def image_free(
+    probes: ProbesArgument,
+    annotations: Annotated[Path, typer.Option("--annotations", help="What the probes were built from.")],
+    out: FolderOption,
+    seed: Annotated[list[int] | None, typer.Option(help="Seed of a wrong-image assignment. Repeatable.")] = None,
+    image_prefix: PrefixOption = "",
+    layout: LayoutOption = "sightline",
+) -> None:
+    """The same questions about a gray image and about wrong images that show none of the words asked for."""
+    from sightline.interventions.image_free import (
+        SEEDS,
+        blank_probes,
+        image_free_probes,
+        mismatch_view,
+        mismatched_probes,
+    )
+    from sightline.probes import load_regions
+
+    found = _read(probes, image_prefix)
+    records = load_regions(annotations).records
+    seeds = tuple(seed or SEEDS)
+    control, mappings = image_free_probes(found.probes, records, seeds)
+    if layout == "sightline":
+        _write(out / "image_free.jsonl", control, found, {"control": "image_free", "seeds": list(seeds)})
+    else:
+        _write(out / "blank.jsonl", blank_probes(found.probes, as_view=False), found, {}, image_prefix)
+        for number, mapping in mappings.items():
+            rows = mismatched_probes(found.probes, mapping, number, as_view=False)
+            _write(out / f"{mismatch_view(number)}.jsonl", rows, found, {}, image_prefix)
+    files = {probe.image_id: probe.image for probe in found.probes}
+    lines = [
+        {
+            "seed": number, "source_image_id": source, "control_image_id": target,
+            "source_image": files[source], "control_image": files[target],
+        }
+        for number, mapping in mappings.items()
+        for source, target in sorted(mapping.items())
+    ]  # fmt: skip
+    _table(out / "image_mismatch_mapping.csv", lines)
+
+
+@build.command("occlusion")
+def occlusion(
+    probes: ProbesArgument,
+    out: FolderOption,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many probes.")] = None,
+    image_prefix: PrefixOption = "",
+    layout: LayoutOption = "sightline",
+) -> None:
+    """Each question about its image, with the evidence grayed, and with as large a box grayed elsewhere."""
+    from sightline.interventions.occlusion import SEED, occlusion_probes
+
+    found = _read(probes, image_prefix)
+    control = occlusion_probes(found.probes, limit)
+    prefix = image_prefix if layout == "artifact" else None
+    _write(out / "occlusion.jsonl", control, found, {"control": "occlusion", "seed": SEED}, prefix)
+
+
+@build.command("boxes")
+def boxes(
+    probes: ProbesArgument,
+    out: FolderOption,
+    variant: Annotated[
+        list[str] | None, typer.Option(help="Noise variant; all of them if left out. Repeatable.")
+    ] = None,
+    image_prefix: PrefixOption = "",
+    layout: LayoutOption = "sightline",
+) -> None:
+    """One probe file per simulated detector: boxes lost, moved, joined by spurious ones; regions as they are."""
+    from dataclasses import asdict
+
+    from sightline.boxes.noise import SEED, VARIANTS
+    from sightline.boxes.quality import BoxQuality
+    from sightline.boxes.sources import noise_probes
+
+    found = _read(probes, image_prefix)
+    quality = []
+    for name in variant or list(VARIANTS):
+        if name not in VARIANTS:
+            raise SightlineError(f"unknown noise variant '{name}'; choose from {', '.join(VARIANTS)}")
+        control = noise_probes(found.probes, name)
+        construction = {"control": "boxes", "variant": name, "seed": SEED, **asdict(VARIANTS[name])}
+        _write(out / f"{name}.jsonl", control, found, construction, image_prefix if layout == "artifact" else None)
+        quality.append({"variant": name, **asdict(BoxQuality.of(control))})
+    _table(out / "quality.csv", quality)
+
+
+@build.command("text-replacement")
+def text_replacement(
+    probes: ProbesArgument,
+    images: Annotated[Path, typer.Option("--images", help="Folder that image names are relative to.")],
+    out: FolderOption,
+    limit: Annotated[int, typer.Option(min=0, help="Stop after so many images; 0 for all.")] = 100,
+    equal_length: Annotated[bool, typer.Option("--equal-length", help="Only decoys as long as their word.")] = False,
+    fonts: Annotated[Path | None, typer.Option(help="Folder with complete DejaVu fonts, for more than ASCII.")] = None,
+    screen: Annotated[
+        str,
+        typer.Option(
+            help="OCR engine that must read every version as intended (rapidocr, easyocr, tesseract), or none."
+        ),
+    ] = "rapidocr",
+    decisions: Annotated[
+        Path | None,
+        typer.Option(help="A reviewed screening.csv: keep what a person marked valid_semantic_edit, drop the rest."),
+    ] = None,
+    image_prefix: PrefixOption = "",
+) -> None:
+    """The decoy painted where the word stood, a sham with the word repainted, and an erasure; images in OUT/images."""
+    from sightline.interventions.rendering import font_files
+    from sightline.interventions.screening import Screen
+    from sightline.interventions.text_replacement import (  # fmt: skip
+        Skipped,
+        edit_region_probe,
+        replacements,
+        version_probes,
+    )
+
+    found = _read(probes, image_prefix)
+    valid = None if decisions is None else _valid(decisions)
+    chosen = [probe for probe in found.probes if valid is None or probe.image_id in valid]
+    engine = None if screen == "none" else Screen(screen)
+    skipped = Skipped()
+    made = replacements(
+        chosen,
+        images,
+        fonts=fonts,
+        limit=limit or None,
+        equal_length=equal_length,
+        skipped=skipped,
+        accept=engine or (lambda replaced: True),
+    )
+    _save_versions(made, images, out / "images")
+    construction = {
+        "control": "text_replacement",
+        "screen": screen,
+        "fonts": [file.name for file in font_files(fonts)],
+        "equal_length": equal_length,
+        "reviewed": valid is not None,
+    }
+    every = [p for one in made for p in version_probes(one, Path(one.positive.image).suffix)]
+    _write(out / "text_replacement.jsonl", every, found, construction)
+    glyphs = [p for one in made if (p := edit_region_probe(one)) is not None]
+    if glyphs:
+        _write(out / "edit_region.jsonl", glyphs, found, {**construction, "control": "edit_region"})
+    if engine is not None:
+        _table(out / "screening.csv", [result.record() for result in engine.results])
+    counted = ", ".join(f"{count} {reason}" for reason, count in skipped.reasons.most_common())
+    typer.echo(
+        f"replaced     {len(made)} images, {len(glyphs)} by a single character"
+        + (f"; left out {counted}" if counted else "")
+    )
+
+
+def _save_versions(made: Iterable[Replaced], root: Path, folder: Path) -> None:
+    """Rendered versions as PNG and the original byte for byte: one folder holds all that a run needs."""
+    from sightline.interventions.text_replacement import ORIGINAL, version_file
+    from sightline.probes.image_name import resolve_image
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in made:
+        original = resolve_image(root, one.positive.image)
+        (folder / version_file(one.image_id, ORIGINAL, original.suffix)).write_bytes(original.read_bytes())
+        for version, image in one.versions.items():
+            image.save(folder / version_file(one.image_id, version), compress_level=3)
+
+
+def _valid(path: Path) -> set[str]:
+    import csv
+
+    try:
+        with open(path, newline="", encoding="utf-8") as lines:
+            rows = list(csv.DictReader(lines))
+    except OSError as problem:
+        raise SightlineError(f"cannot read {path}: {problem.strerror}") from None
+    if not rows or not {"image_id", "decision"} <= set(rows[0]):
+        raise SightlineError(
+            f"{path} needs columns image_id and decision; review the screening.csv of an earlier build"
+        )
+    valid = {row["image_id"] for row in rows if row["decision"].strip() == "valid_semantic_edit"}
+    if not valid:
+        raise SightlineError(
+            f"{path} has no decision 'valid_semantic_edit'; fill in the column before building with it"
+        )
+    return valid
+
+
+def _read(path: Path, image_prefix: str) -> ProbeSet:
+    from sightline.probes import read_probes
+
+    return read_probes(path, image_prefix=image_prefix or None)
+
+
+def _write(
+    path: Path, probes: Iterable[Probe], source: ProbeSet, construction: dict[str, Any], prefix: str | None = None
+) -> None:
+    """In our layout, or in the artifact's when ``prefix`` (its image root) is given."""
+    from sightline.probes import write_probes
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = list(probes)
+    if prefix is None:
+        origin = {"probes_digest": source.digest}
+        written = write_probes(path, rows, construction=construction, source=origin)
+    else:
+        written = write_probes(path, rows, layout="artifact", image_prefix=prefix)
+    typer.echo(f"wrote        {path}: {len(written)} probes, {written.digest[:19]}...")
+
+
+def _table(path: Path, rows: list[dict[str, Any]]) -> None:
+    import pandas as pd
+
+    pd.DataFrame(rows).to_csv(path, index=False)
+    typer.echo(f"wrote        {path}: {len(rows)} rows")
