@@ -1,4 +1,4 @@
-"""``sightline controls build``: control sets from a probe file, with other images, grayed or moved boxes, other words."""
+"""``sightline controls build``: control sets from a probe file, with other images, moved boxes or other words."""
 
 from __future__ import annotations
 
