@@ -41,8 +41,8 @@ def cover_greedy(covers: Tensor, k: int, excluded: Tensor | None = None) -> Tens
     """Greedy maximum coverage, (B, N, I) -> (B, k) in pick order: argmax_j sum_i max(0, covers_ji - covered_i).
 
     ``excluded`` (B, N) marks patches that are never picked. Every step looks at every patch and reads nothing back;
-    on CUDA the whole loop is one kernel. Gains are summed in float64, where the number of images and of padded items cannot
-    show.
+    on CUDA the whole loop is one kernel. Gains are summed in float64, where the number of images and of padded items
+    cannot show.
     """
     images, n, items = covers.shape
     if usable(covers, n):
