@@ -1,6 +1,6 @@
 """The greedy GPU kernels: the CPU's picks from the same matrices, and how their launch shapes compare.
 
-    PYTHONPATH=src python benchmarks/selector_kernels.py [OUT.json]
+    PYTHONPATH=src python benchmarks/selector_kernels.py [OUT.json [METHOD ...]]
 
 Then every method at N = 576 (keep 0.4) on the GPU, alone and 32 at a time, with whether it chose the CPU's tokens.
 Needs a CUDA device and Triton. Every sample goes to OUT.json.
@@ -61,14 +61,14 @@ def kernels(images: int, n: int) -> None:
     expected = greedy.farthest_greedy(s, w, first, count, 1.0, k)
     report("farthest", lambda: loops.farthest(similarity, weight, seeds, counts, 1.0, k), expected)
     expected = greedy.residual_greedy(s, o, b, k, first[:, 0], 0.9, rooted=True)
-    for smallest in (16, 32, 64, 1024) if (images, n) == SIZES[0] else (loops.SMALLEST_RESIDUAL,):
+    for smallest in (8, 16, 32) if (images, n) == SIZES[0] else (loops.SMALLEST_RESIDUAL,):
         report(
             f"residual {smallest}",
             lambda size=smallest: loops.residual(similarity, one, one * 1e-8, bias, 0.9, True, seeds[:, 0], k, size),
             expected,
         )
     expected = greedy.cover_greedy(s, w, z, k)
-    for smallest in (8, 16, 32, 1024) if (images, n) == SIZES[0] else (loops.SMALLEST_COVER,):
+    for smallest in (8, 16) if (images, n) == SIZES[0] else (loops.SMALLEST_COVER,):
         report(
             f"cover {smallest}",
             lambda size=smallest: loops.cover(similarity, weight.double(), zero, k, size),
@@ -81,7 +81,7 @@ def main() -> None:
     for images, n in SIZES:
         kernels(images, n)
     records = []
-    for name in (*FIRST, *(name for name in timed_methods() if name not in FIRST)):
+    for name in sys.argv[2:] or (*FIRST, *(name for name in timed_methods() if name not in FIRST)):
         for batch in (1, 32):
             timing = time_method(name, 576, batch, torch.device("cuda"), repeats=9)
             records.append(timing.record())

@@ -60,19 +60,20 @@ def relevance(tokens: Tensor, query: Tensor, weight: float = 0.85, top: int = 2)
         from sightline.selectors.kernels import relevance as kernel
 
         if kernel.fits(query, top):
-            nearest, norms = kernel.alignment(tokens, query, top)
-            return _blend(nearest, norms, weight)
+            return _blend(kernel.alignment(tokens, query, top), weight)
     tokens, query = tokens.float(), query.float()
     norms = torch.linalg.vector_norm(tokens, dim=-1)
     directions = torch.nn.functional.normalize(query, dim=-1, eps=NORM_FLOOR)
     # Dividing the (N, T) products instead of the (N, D) tokens saves a copy of every token.
     cosines = (tokens @ directions.mT) / norms.clamp_min(NORM_FLOOR).unsqueeze(-1)
     nearest = cosines.topk(min(top, cosines.shape[-1]), dim=-1).values.mean(dim=-1)
-    return _blend(nearest, norms, weight)
+    return _blend(torch.stack([nearest, norms]), weight)
 
 
-def _blend(nearest: Tensor, norms: Tensor, weight: float) -> Tensor:
-    return weight * minmax(nearest, 1e-8) + (1.0 - weight) * minmax(norms, 1e-8)
+def _blend(both: Tensor, weight: float) -> Tensor:
+    """Alignment and norm (2, ..., N) as one score (..., N)."""
+    scaled = minmax(both, 1e-8)
+    return weight * scaled[0] + (1.0 - weight) * scaled[1]
 
 
 def uniqueness(tokens: Tensor, layout: tuple[tuple[int, int], ...]) -> Tensor:

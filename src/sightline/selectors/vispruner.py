@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
-from sightline.selectors.fastervlm import CLASS_ATTENTION, head_mean
+from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.greedy import gram, stack, unit
 from sightline.selectors.scores import rank
 from sightline.types import Parity, QuerySpan, Selection, TokenView
@@ -43,9 +43,13 @@ def thin(similarity: Tensor, pool: Tensor, size: int) -> Tensor:
 
 
 def vispruner_kept(features: Tensor, attention: Tensor, k: int, important: int) -> Tensor:
-    """features (B, N, D), attention (B, N) -> (B, k) ascending: the most attended, and the rest thinned to fit."""
+    """features (B, N, D), attention (B, N) -> (B, k) ascending: the most attended, and the rest thinned to fit.
+
+    Similarities are summed in float64: the order within the pool decides who meets whom in the next round, so a pair
+    that another order of summation swaps would, a few rounds later, have changed almost every choice.
+    """
     by_attention = rank(attention)
-    diverse = thin(gram(unit(features)), by_attention[:, important:], k - important)
+    diverse = thin(gram(unit(features.double())).float(), by_attention[:, important:], k - important)
     return torch.cat([by_attention[:, :important], diverse], dim=1).sort(dim=1).values
 
 
@@ -82,5 +86,5 @@ class VisPruner:
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         features = stack([view.signals[FEATURES] for view in views])
-        attention = head_mean(stack([view.signals[CLASS_ATTENTION] for view in views]))
+        attention = stack([view.signals[CLASS_ATTENTION] for view in views]).double().mean(dim=1)
         return [Selection(kept) for kept in vispruner_kept(features, attention, k, int(k * self.important_ratio))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -9,14 +10,15 @@ from torch import Tensor
 
 from sightline.selectors.kernels import power_of_two, spread
 
-SMALLEST_COVER, SMALLEST_RESIDUAL = 8, 32
+SMALLEST_COVER, SMALLEST_RESIDUAL = 8, 16
 """Tokens per program when an image has the GPU to itself: enough programs to hide latency, few enough to meet fast."""
-TILE = 2048
-"""Numbers that a program holds of a matrix at once."""
+TILE, LARGE_TILE = 2048, 8192
+"""Numbers that a program holds of a matrix at once; many where it has to read much at every step."""
 
 
-def _processors(tensor: Tensor) -> int:
-    return int(torch.cuda.get_device_properties(tensor.device).multi_processor_count) if tensor.is_cuda else 1
+@cache
+def _processors(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 1
 
 
 def _together(programs: int) -> dict[str, Any]:
@@ -63,7 +65,7 @@ def residual(
 
     images, n, _ = products.shape
     device = products.device
-    programs, block = spread(n, images, smallest, _processors(products))
+    programs, block = spread(n, images, smallest, _processors(device))
     picks = torch.empty(images, k, dtype=torch.int64, device=device)
     kernel.residual[(programs, images)](
         products.contiguous(),
@@ -97,8 +99,9 @@ def cover(covers: Tensor, weight: Tensor, bias: Tensor, k: int, smallest: int = 
 
     images, n, items = covers.shape
     device = covers.device
-    programs, block = spread(n, images, smallest, _processors(covers))
+    programs, block = spread(n, images, smallest, _processors(device))
     picks = torch.empty(images, k, dtype=torch.int64, device=device)
+    tile = TILE if block == SMALLEST_COVER else LARGE_TILE
     kernel.cover[(programs, images)](
         covers.contiguous(),
         weight.contiguous(),
@@ -113,8 +116,8 @@ def cover(covers: Tensor, weight: Tensor, bias: Tensor, k: int, smallest: int = 
         programs=programs,
         block=block,
         width=power_of_two(n),
-        chunk=max(16, min(TILE // block, power_of_two(items))),
-        num_warps=4,
+        chunk=max(16, min(tile // block, power_of_two(items))),
+        num_warps=4 if tile == TILE else 8,
         **_together(programs),
     )
     return picks

@@ -165,36 +165,50 @@ def cover(
 
 @triton.jit
 def alignment(
-    tokens, query, nearest, norms, n, texts, depth, floor, pair: tl.constexpr, block: tl.constexpr,
-    words: tl.constexpr, chunk: tl.constexpr,
-):  # fmt: skip
-    """Per token its length and the mean of its ``pair`` (1 or 2) largest cosines with the query rows, in float32."""
+    tokens,
+    query,
+    both,
+    n,
+    texts,
+    depth,
+    floor,
+    pair: tl.constexpr,
+    dotted: tl.constexpr,
+    block: tl.constexpr,
+    words: tl.constexpr,
+    chunk: tl.constexpr,
+):
+    """Per token the mean of its ``pair`` (1 or 2) largest cosines with the query rows, and its length, in float32.
+
+    Few words are multiplied out element by element, so that a program needs few tokens; many as a matrix product
+    (``dotted``).
+    """
     own = tl.program_id(0) * block + tl.arange(0, block)
     word = tl.arange(0, words)
     real, said = own < n, word < texts
-    products = tl.zeros((block, words), dtype=tl.float32)
-    square = tl.zeros((block,), dtype=tl.float32)
-    word_square = tl.zeros((words,), dtype=tl.float32)
+    token_rows, word_rows = own[:, None].to(tl.int64) * depth, word[:, None].to(tl.int64) * depth
+    square = tl.zeros((block, chunk), dtype=tl.float32)
+    word_square = tl.zeros((words, chunk), dtype=tl.float32)
+    total = tl.zeros((block, words) if dotted else (block, words, chunk), dtype=tl.float32)
     for begin in range(0, depth, chunk):
-        channel = begin + tl.arange(0, chunk)
+        channel = (begin + tl.arange(0, chunk))[None, :]
         inside = channel < depth
-        z = tl.load(
-            tokens + own[:, None].to(tl.int64) * depth + channel[None, :],
-            mask=real[:, None] & inside[None, :], other=0.0,
-        ).to(tl.float32)  # fmt: skip
-        q = tl.load(
-            query + word[:, None].to(tl.int64) * depth + channel[None, :],
-            mask=said[:, None] & inside[None, :], other=0.0,
-        ).to(tl.float32)  # fmt: skip
-        products += tl.dot(z, tl.trans(q), input_precision="ieee")
-        square += tl.sum(z * z, 1)
-        word_square += tl.sum(q * q, 1)
-    length = tl.sqrt(square)
-    scale = tl.maximum(length, floor)[:, None] * tl.maximum(tl.sqrt(word_square), floor)[None, :]
+        z = tl.load(tokens + token_rows + channel, mask=real[:, None] & inside, other=0.0).to(tl.float32)
+        q = tl.load(query + word_rows + channel, mask=said[:, None] & inside, other=0.0).to(tl.float32)
+        if dotted:
+            total += tl.dot(z, tl.trans(q), input_precision="ieee")
+        else:
+            total += z[:, None, :] * q[None, :, :]
+        square += z * z
+        word_square += q * q
+    products = total if dotted else tl.sum(total, 2)
+    length = tl.sqrt(tl.sum(square, 1))
+    word_length = tl.sqrt(tl.sum(word_square, 1))
+    scale = tl.maximum(length, floor)[:, None] * tl.maximum(word_length, floor)[None, :]
     cosines = tl.where(said[None, :], products / scale, float("-inf"))
     best = tl.max(cosines, 1)
     if pair == 2:
         at = tl.argmax(cosines, 1)
         best = 0.5 * (best + tl.max(tl.where(word[None, :] == at[:, None], float("-inf"), cosines), 1))
-    tl.store(nearest + own, best, mask=real)
-    tl.store(norms + own, length, mask=real)
+    tl.store(both + own, best, mask=real)
+    tl.store(both + n + own, length, mask=real)

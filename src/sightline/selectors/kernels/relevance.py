@@ -9,8 +9,8 @@ from sightline.selectors.kernels import power_of_two
 from sightline.selectors.scores import NORM_FLOOR
 
 MOST_WORDS = 128
-TOKENS, CHANNELS = 16, 64
-"""Tokens per program and channels per step: the smallest tile of a matrix product, so that many programs share N."""
+FEW_WORDS = 8
+"""Up to this many a matrix product, which wants sixteen tokens a program, would leave most of the GPU idle."""
 
 
 def fits(query: Tensor, top: int) -> bool:
@@ -18,29 +18,30 @@ def fits(query: Tensor, top: int) -> bool:
     return query.dim() == 2 and 1 <= query.shape[0] <= MOST_WORDS and top in (1, 2)
 
 
-def alignment(tokens: Tensor, query: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """(N,) mean of the ``top`` largest cosines of each token with the query rows, and (N,) token lengths, float32.
+def alignment(tokens: Tensor, query: Tensor, top: int) -> Tensor:
+    """(2, N) float32 on the CPU: the mean of the ``top`` largest cosines with the query rows, and the token lengths.
 
-    tokens (N, D), query (T, D) on one device. Both results share one allocation, to travel to the host together.
+    tokens (N, D), query (T, D) on one device.
     """
     from sightline.selectors.kernels import programs as kernel
 
     n, depth = tokens.shape
     both = torch.empty(2, n, dtype=torch.float32, device=tokens.device)
-    kernel.alignment[(-(-n // TOKENS),)](
+    dotted = query.shape[0] > FEW_WORDS
+    block = 16 if dotted else 4
+    kernel.alignment[(-(-n // block),)](
         tokens.contiguous(),
         query.contiguous(),
-        both[0],
-        both[1],
+        both,
         n,
         query.shape[0],
         depth,
         NORM_FLOOR,
         pair=min(top, query.shape[0]),
-        block=TOKENS,
-        words=max(16, power_of_two(query.shape[0])),
-        chunk=CHANNELS,
+        dotted=dotted,
+        block=block,
+        words=power_of_two(query.shape[0]) if dotted else FEW_WORDS,
+        chunk=64 if dotted else 256,
         num_warps=4,
     )
-    host = both.cpu()
-    return host[0], host[1]
+    return both.cpu()
