@@ -93,7 +93,7 @@ def strata(joined: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
     records: list[Record] = []
     for (model, arm), rows in joined.groupby(["model", "arm"], sort=False):
         for scale in SCALES:
-            if rows[scale].notna().sum() < len(STRATA):
+            if not rows[scale].notna().any():
                 continue
             third = tertiles(rows[scale])
             for stratum in STRATA:

@@ -22,7 +22,7 @@ OUTCOMES = (
     "restoration_specific_gain",
 )
 SCALES = ("evidence_area", "median_cell_area", "box_cell_ratio")
-STRATA = ("small", "medium", "large")
+STRATA = ("small", "medium", "large", "constant")
 
 
 def probe_scales(run: Run) -> pd.DataFrame:
@@ -101,7 +101,9 @@ def _deletions(own: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
 
 
 def tertiles(values: pd.Series) -> pd.Series:
-    """small, medium or large: at most the first third, at most the second, above."""
+    """small, medium or large: at most the first third, at most the second, above; constant when nothing varies."""
+    if values.nunique() < 2:
+        return pd.Series(STRATA[3], index=values.index).where(values.notna())
     first, second = np.quantile(values.dropna(), [1 / 3, 2 / 3])
     return pd.Series(
         np.select([values <= first, values <= second], STRATA[:2], default=STRATA[2]), index=values.index

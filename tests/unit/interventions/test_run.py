@@ -158,6 +158,24 @@ def test_simulated_boxes_reach_selectors_and_leave_the_audit_alone(shared: Path,
         audit(settings(shared, tmp_path / "missing", limit=2, arms=["protected:0.1"]))
 
 
+def test_a_detector_is_billed_to_the_arms_that_read_its_boxes(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    arms = ["protected:0.1", "target:0.1"]
+    run = audit(settings(shared, tmp_path / "run", limit=1, arms=arms, box_source="rapidocr", matched_controls=False))
+    cost = run.frame().groupby("selector")["boxes_ms"]
+    assert cost.min()["protected"] > 0.0
+    assert cost.count()["target"] == 0
+    facts = run.manifest["boxes"]
+    assert facts["mean_ms"] == pytest.approx(cost.mean()["protected"], rel=1e-5)
+    assert 0.0 <= facts["missing_rate"] <= 1.0
+    assert facts["rule"].startswith("text detection alone")
+    assert {tuple(box) for probe in run.probes for box in probe["regions"]}.isdisjoint(
+        tuple(box) for probe in run.probes for box in probe["boxes"]
+    )
+
+
 def test_what_cannot_be_done_is_refused_before_any_work(shared: Path, tmp_path: Path) -> None:
     def refused(message: str, **changes: Any) -> None:
         with pytest.raises(SightlineError, match=message):
