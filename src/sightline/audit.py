@@ -7,11 +7,11 @@ run: amending a run, or reordering its arms, changes no row.
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions.plan import plan_arms, refuse_unusable
 from sightline.probes import ProbeSet, read_probes
 from sightline.probes.images import open_image
+from sightline.probes.probe_file import probes_text
 from sightline.progress import Progress
 from sightline.rows import image_records, row_records
 from sightline.selecting import SelectStep, all_needs
@@ -185,8 +186,6 @@ def reporting_contract(config: AuditConfig, backbone: Backbone, digest: str) -> 
 
 
 def probe_bytes(probes: ProbeSet, shards: Sequence[Shard]) -> bytes:
-    """The audited probes in our layout, for the run folder's own copy."""
-    from sightline.probes.layouts import own_row
-
-    chosen = [probe for shard in shards for probe in shard.probes]
-    return "".join(json.dumps(own_row(probe), ensure_ascii=False) + "\n" for probe in chosen).encode()
+    """The audited probes as a probe file of their own, for the run folder."""
+    chosen = replace(probes, probes=tuple(probe for shard in shards for probe in shard.probes))
+    return probes_text(chosen).encode()

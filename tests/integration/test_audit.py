@@ -13,6 +13,7 @@ import pytest
 import sightline
 from sightline.audit import audit
 from sightline.backbones.base import Backbone
+from sightline.probes import read_probes
 from sightline.store.load import unpack_cells, unpack_mask
 from sightline.store.schema import ROW_DOCS, TIME_COLUMNS
 from tests.integration.conftest import MODELS, TEN_ARMS
@@ -50,6 +51,8 @@ def test_rows_carry_the_reporting_contract(config: Any, model: str) -> None:
         len(unpack_cells(image["cells"])) == sum(r * c for r, c in json.loads(image["layout"])) for image in images
     )
     assert len(run.probes) == 6
+    copied = read_probes(run.path / "probes.jsonl")
+    assert [probe.id for probe in copied.probes] == [record["id"] for record in run.probes]
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -90,16 +90,25 @@ def write_probes(
     written = ProbeSet(tuple(probes), dict(construction or {}), dict(source or {}), layout)
     _refuse_duplicates(path, ((None, probe) for probe in written.probes))
     if layout == "artifact":
-        rows = [artifact_row(probe, image_prefix) for probe in written.probes]
+        text = _lines(artifact_row(probe, image_prefix) for probe in written.probes)
     elif image_prefix:
         raise SightlineError(
             "an image prefix belongs to the artifact layout; our layout keeps names relative to the root"
         )
     else:
-        header = {HEADER: 1, "digest": written.digest, "construction": written.construction, "source": written.source}
-        rows = [header, *(own_row(probe) for probe in written.probes)]
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
+        text = probes_text(written)
+    write_text(path, text)
     return written
+
+
+def probes_text(probes: ProbeSet) -> str:
+    """A probe file in our layout: the header with the digest, then one line per probe."""
+    header = {HEADER: 1, "digest": probes.digest, "construction": probes.construction, "source": probes.source}
+    return _lines([header, *(own_row(probe) for probe in probes.probes)])
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
 
 
 def read_probes(path: str | Path, *, image_prefix: str | None = None, check_digest: bool = True) -> ProbeSet:
