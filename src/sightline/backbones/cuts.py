@@ -109,7 +109,7 @@ class LayerCuts:
             level.gather(1, index.expand(-1, -1, level.shape[2])) if level_index > layer else level
             for level_index, level in enumerate(batch.deepstack)
         )
-        return Batch(hidden, positions, segments, deepstack, start, [k] * len(batch.counts))
+        return Batch(hidden, positions, segments, deepstack, start, [k] * len(batch.counts), batch.branches)
 
     def _signals(
         self, batch: Batch, b: int, length: int, layer: int, layer_input: Tensor, model: LanguageModel, prefix: Prefix

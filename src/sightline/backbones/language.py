@@ -7,13 +7,15 @@ The weights, norms and rotary tables are the checkpoint's modules, untouched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from sightline.backbones.attention import branching
 from sightline.types import Prefix
 
 
@@ -29,28 +31,41 @@ class Answer:
 
 @dataclass
 class Batch:
-    """Right-padded prefixes. ``counts[b]`` visual tokens start at slot ``start`` in every sequence."""
+    """Prefixes side by side: S = P + T slots, the shared part padded to P, then both answer branches padded to T.
+
+    ``counts[b]`` visual tokens start at slot ``start`` in every sequence.
+    """
 
     hidden: Tensor
-    """(B, L, D)"""
+    """(B, S, D)"""
     positions: Tensor
-    """(A, B, L)"""
+    """(A, B, S)"""
     segments: Tensor
-    """(B, L): 0 shared, 1 yes, 2 no, -1 padding."""
+    """(B, S): 0 shared, 1 yes, 2 no, -1 padding."""
     deepstack: tuple[Tensor, ...]
     """Per level (B, Kmax, D), zero behind a sequence's own count."""
     start: int
     counts: list[int]
+    branches: int = 0
+    """T"""
 
     @property
-    def mask(self) -> Tensor:
-        """(B, 1, L, L) additive: causal, branches blind to each other, padding attends to itself alone."""
+    def shared(self) -> int:
+        """P"""
+        return self.hidden.shape[1] - self.branches
+
+    def mask(self, first: int = 0) -> Tensor:
+        """(B, 1, S - first, S) additive, rows ``first`` and later: causal, a branch is blind to the other one.
+
+        Padding attends to itself as well, so that no row is empty.
+        """
         segments = self.segments
         length = segments.shape[1]
-        row, column = segments[:, :, None], segments[:, None, :]
-        causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
+        row, column = segments[:, first:, None], segments[:, None, :]
+        slots = torch.arange(length, device=segments.device)
+        causal = slots[first:, None] >= slots
         allowed = causal & ((column == 0) | (column == row)) & (column >= 0)
-        allowed |= torch.eye(length, dtype=torch.bool, device=segments.device)
+        allowed |= slots[first:, None] == slots
         blocked = torch.finfo(self.hidden.dtype).min
         return torch.zeros_like(allowed, dtype=self.hidden.dtype).masked_fill_(~allowed, blocked)[:, None]
 
@@ -63,6 +78,33 @@ class Cutter(Protocol):
     def cut(self, batch: Batch, layer: int, layer_input: Tensor, model: LanguageModel) -> Batch: ...
 
 
+Layer = Callable[[Any, Tensor, tuple[Tensor, Tensor], Tensor | None], Tensor]
+"""How one language layer is called: (layer, hidden, (cos, sin), mask) -> hidden."""
+
+
+def call_layer(layer: Any, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+    output: Tensor = layer(
+        hidden, attention_mask=mask, position_embeddings=rotary, past_key_values=None, use_cache=False
+    )
+    return output
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Answers that the device may still be working on."""
+
+    nll: Tensor
+    """(R,) negative log-likelihood of every token that is read, prefix by prefix, yes before no."""
+    hit: Tensor
+    """(R,) whether it is the arg-max."""
+    sizes: list[int]
+
+    def answers(self) -> list[Answer]:
+        losses = [part.mean().item() for part in torch.split(self.nll.cpu(), self.sizes)]
+        greedy = [bool(part.all()) for part in torch.split(self.hit.cpu(), self.sizes)]
+        return [Answer(*pair) for pair in zip(losses[::2], losses[1::2], greedy[::2], greedy[1::2], strict=True)]
+
+
 class LanguageModel:
     """The decoder of a checkpoint: ``layers``, final ``norm``, rotary table and output head."""
 
@@ -71,6 +113,8 @@ class LanguageModel:
         self.norm = text_model.norm
         self.head = lm_head
         self.axes = axes
+        self.executor: Callable[[Batch], Tensor] | None = None
+        """Runs all layers of an uncut, uncached batch in another way; see ``sightline.engine.execution``."""
         self._rotary = text_model.rotary_emb
         self._embedding = text_model.embed_tokens
         self._config = text_model.config
@@ -90,69 +134,115 @@ class LanguageModel:
         return table[torch.tensor(ids, dtype=torch.long, device=table.device)]
 
     def rotary(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and sin (B, L, d) for (A, B, L) positions."""
+        """cos and sin (B, S, d) for (A, B, S) positions."""
         cos, sin = self._rotary(hidden, positions if self.axes == 3 else positions[0])
         return cos, sin
 
+    @property
+    def dense(self) -> bool:
+        """Whether the attention kernel has to be shown causality as a mask."""
+        return bool(self._config._attn_implementation == "eager")
+
+    def attending(self) -> Any:
+        """Context in which the layers understand the masks of ``mask_of``."""
+        return nullcontext() if self.dense else branching(self._config)
+
+    def mask_of(self, batch: Batch) -> Tensor | None:
+        """Rows of the mask that the attention kernel needs: all of them, or the branches' alone."""
+        if self.dense:
+            return batch.mask()
+        return batch.mask(batch.shared) if batch.branches else None
+
     def collate(self, prefixes: Sequence[Prefix]) -> Batch:
-        longest = max(p.embeds.shape[0] for p in prefixes)
         first = prefixes[0]
-        shape = (len(prefixes), longest)
+        tails = [branch_slots(prefix) for prefix in prefixes]
+        branches = max(tails)
+        longest = max(p.embeds.shape[0] - tail for p, tail in zip(prefixes, tails, strict=True))
+        shape = (len(prefixes), longest + branches)
         hidden = first.embeds.new_zeros(*shape, first.embeds.shape[1])
         positions = torch.zeros(self.axes, *shape, dtype=torch.long, device=self.device)
         segments = torch.full(shape, -1, dtype=torch.long, device=self.device)
         widest = max(p.k for p in prefixes)
         deepstack = tuple(first.embeds.new_zeros(len(prefixes), widest, first.embeds.shape[1]) for _ in first.deepstack)
-        for b, prefix in enumerate(prefixes):
-            length = prefix.embeds.shape[0]
-            hidden[b, :length] = prefix.embeds
-            positions[:, b, :length] = prefix.positions
-            segments[b, :length] = prefix.segments
+        for b, (prefix, tail) in enumerate(zip(prefixes, tails, strict=True)):
+            shared = prefix.embeds.shape[0] - tail
+            for here, there in (
+                (slice(0, shared), slice(0, shared)),
+                (slice(longest, longest + tail), slice(shared, None)),
+            ):
+                hidden[b, here] = prefix.embeds[there]
+                positions[:, b, here] = prefix.positions[:, there]
+                segments[b, here] = prefix.segments[there]
             for level, features in zip(deepstack, prefix.deepstack, strict=True):
                 level[b, : prefix.k] = features
-        return Batch(hidden, positions, segments, deepstack, first.start, [p.k for p in prefixes])
+        return Batch(hidden, positions, segments, deepstack, first.start, [p.k for p in prefixes], branches)
 
     def run(self, batch: Batch, cutter: Cutter | None = None, cache: Any = None) -> Batch:
         """All layers. The returned batch holds the last layer's output, shortened where ``cutter`` cut."""
-        rotary, mask = self.rotary(batch.hidden, batch.positions), batch.mask
-        for index, layer in enumerate(self.layers):
-            layer_input = batch.hidden
-            batch.hidden = layer(
-                layer_input,
-                attention_mask=mask,
-                position_embeddings=rotary,
-                past_key_values=cache,
-                use_cache=cache is not None,
-            )
-            if index < len(batch.deepstack):
-                features = batch.deepstack[index]
-                batch.hidden[:, batch.start : batch.start + features.shape[1]] += features
-            if cutter is not None and cutter.wants(index):
-                batch = cutter.cut(batch, index, layer_input, self)
-                rotary, mask = self.rotary(batch.hidden, batch.positions), batch.mask
+        with self.attending():
+            if cutter is None and cache is None:
+                batch.hidden = self.forward(batch) if self.executor is None else self.executor(batch)
+                return batch
+            rotary, mask = self.rotary(batch.hidden, batch.positions), self.mask_of(batch)
+            for index, layer in enumerate(self.layers):
+                layer_input = batch.hidden
+                batch.hidden = layer(
+                    layer_input,
+                    attention_mask=mask,
+                    position_embeddings=rotary,
+                    past_key_values=cache,
+                    use_cache=cache is not None,
+                )
+                self._add_features(batch.hidden, batch, index)
+                if cutter is not None and cutter.wants(index):
+                    batch = cutter.cut(batch, index, layer_input, self)
+                    rotary, mask = self.rotary(batch.hidden, batch.positions), self.mask_of(batch)
         return batch
 
+    def forward(self, batch: Batch, call: Layer = call_layer) -> Tensor:
+        """(B, S, D) output of the last layer; neither shapes nor branches depend on values, so it can be captured."""
+        rotary, mask = self.rotary(batch.hidden, batch.positions), self.mask_of(batch)
+        hidden = batch.hidden
+        for index, layer in enumerate(self.layers):
+            hidden = call(layer, hidden, rotary, mask)
+            self._add_features(hidden, batch, index)
+        return hidden
+
+    @staticmethod
+    def _add_features(hidden: Tensor, batch: Batch, index: int) -> None:
+        if index < len(batch.deepstack):
+            features = batch.deepstack[index]
+            hidden[:, batch.start : batch.start + features.shape[1]] += features
+
     @torch.inference_mode()
-    def score(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> list[Answer]:
-        """Mean negative log-likelihood of the yes and the no continuation of every prefix, in one forward.
+    def launch(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Pending:
+        """One forward over all prefixes and both continuations; nothing here waits for the device.
 
         The output head runs on the handful of positions whose logits are read, never on the whole sequence.
         """
         batch = self.run(self.collate(prefixes), cutter)
-        rows: list[Tensor] = []
+        length = batch.hidden.shape[1]
+        slots: list[int] = []
+        wanted: list[int] = []
+        sizes: list[int] = []
         for b, prefix in enumerate(prefixes):
+            text = prefix.embeds.shape[0] - prefix.start - prefix.k - branch_slots(prefix)
             behind = batch.start + batch.counts[b]
-            for offsets, _ in prefix.reads:
-                rows.append(batch.hidden[b, torch.tensor(offsets, device=self.device) + behind])
-        targets = [torch.tensor(ids, device=self.device) for p in prefixes for _, ids in p.reads]
-        logits = self.head(self.norm(torch.cat(rows))).float()
-        wanted = torch.cat(targets)
-        nll = torch.nn.functional.cross_entropy(logits, wanted, reduction="none")
-        hit = logits.argmax(-1) == wanted
-        sizes = [len(t) for t in targets]
-        losses = [part.mean().item() for part in torch.split(nll, sizes)]
-        greedy = [bool(part.all()) for part in torch.split(hit, sizes)]
-        return [Answer(*pair) for pair in zip(losses[::2], losses[1::2], greedy[::2], greedy[1::2], strict=True)]
+            for offsets, ids in prefix.reads:
+                slots += [
+                    b * length + (behind + offset if offset < text else batch.shared + offset - text)
+                    for offset in offsets
+                ]
+                wanted += ids
+                sizes.append(len(ids))
+        read, targets = torch.tensor([slots, wanted], dtype=torch.long).to(self.device, non_blocking=True)
+        logits = self.head(self.norm(batch.hidden.flatten(0, 1)[read])).float()
+        nll = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+        return Pending(nll, logits.argmax(-1) == targets, sizes)
+
+    def score(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> list[Answer]:
+        """Mean negative log-likelihood of the yes and the no continuation of every prefix, in one forward."""
+        return self.launch(prefixes, cutter).answers()
 
     @torch.inference_mode()
     def generate(
@@ -180,3 +270,19 @@ class LanguageModel:
             for layer in self.layers:
                 hidden = layer(hidden, position_embeddings=rotary, past_key_values=cache, use_cache=True)
         return produced
+
+
+def branch_slots(prefix: Prefix) -> int:
+    """T: slots that the yes and the no branch take at the end of a prefix, worked out without asking the device.
+
+    Behind the visual tokens stand s shared tokens and the branches' inputs, all of their y and n tokens but the last:
+    b = s + (y - 1) + (n - 1). The first scored token is predicted one slot before it, and both complete sequences
+    consist of the prompt and the scored tokens: p + scored_yes = s + y, p + scored_no = s + n. Hence
+    s = (p + scored_yes) + (p + scored_no) - b - 2.
+    """
+    if not prefix.reads:
+        return 0
+    (slots, yes), (_, no) = prefix.reads
+    behind = prefix.embeds.shape[0] - prefix.start - prefix.k
+    prompt = slots[0] + 1
+    return 2 * (behind + 1 - prompt) - len(yes) - len(no)

@@ -1,0 +1,73 @@
+"""Attention of the language layers without a dense mask: causal over the shared prefix, a few masked rows behind it.
+
+Sequences are padded on the right, so causality alone keeps real tokens from seeing padding. That leaves only the answer
+branches in need of a mask: (B, 1, T, S) for their T rows instead of (B, 1, S, S), which no fast kernel accepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+NAME = "sightline_branches"
+
+
+def branch_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """softmax(q k^T * scaling + mask) v, in the calling convention of transformers.
+
+    query (B, H, S, d), key and value (B, Hkv, S, d). ``attention_mask`` (B, 1, T, S) holds the rows of the last T
+    queries, the branches; all queries before them are causal. None means that there are no branches.
+    """
+    grouped = query.shape[1] != key.shape[1]
+    rows = 0 if attention_mask is None else attention_mask.shape[2]
+    shared = query.shape[2] - rows
+    prefix = scaled_dot_product_attention(
+        query[:, :, :shared],
+        key[:, :, :shared],
+        value[:, :, :shared],
+        is_causal=True,
+        scale=scaling,
+        enable_gqa=grouped,
+    )
+    if attention_mask is None:
+        return prefix.transpose(1, 2), None
+    branches = _masked(query[:, :, shared:], key, value, attention_mask, scaling)
+    return torch.cat([prefix.transpose(1, 2), branches.transpose(1, 2)], dim=1), None
+
+
+def _masked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
+    """Attention of few rows. Query heads that share a key head become rows of it: nothing is repeated in memory."""
+    batch, heads, rows, width = query.shape
+    groups = heads // key.shape[1]
+    folded = query.reshape(batch, key.shape[1], groups * rows, width)
+    attended = scaled_dot_product_attention(
+        folded, key, value, attn_mask=mask.repeat(1, 1, groups, 1) if groups > 1 else mask, scale=scaling
+    )
+    return attended.reshape(batch, heads, rows, width)
+
+
+@contextmanager
+def branching(config: Any) -> Iterator[None]:
+    """While open, language layers of this configuration attend through ``branch_attention``."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, branch_attention)
+    before = config._attn_implementation
+    config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
