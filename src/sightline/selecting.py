@@ -13,7 +13,7 @@ from torch import Tensor
 from sightline.arms import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
-from sightline.backbones.signals import hidden_indices
+from sightline.backbones.signals import hidden_indices, misnamed
 from sightline.errors import SightlineError
 from sightline.materialise import check_selection, in_native_order
 from sightline.types import Encoded, Probe, Prompt, Selection, Selector, TokenView
@@ -41,6 +41,9 @@ class SelectStep:
         """A method that this architecture cannot serve is refused by name, before any work."""
         for arm in arms:
             for name in sorted(arm.selector.needs):
+                problem = misnamed(name, arm.inside)
+                if problem is not None:
+                    raise SightlineError(f"selector {arm.selector.name} cannot get what it needs: {problem}")
                 reason = self.backbone.serves(name)
                 kind = type(self.backbone).__name__
                 if reason is not None:

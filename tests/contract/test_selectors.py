@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from sightline.arms import Arm, parse_arm
 from sightline.engine.scoring import Scored, score_arm
 from sightline.materialise import lineage_mask
 from sightline.selecting import SelectStep
-from sightline.types import Selection, TokenView
+from sightline.types import Budget, Selection, TokenView
 from tests.contract.cast import (
     DTYPES,
     KEEPS,
@@ -160,6 +161,33 @@ def test_layers_that_do_not_exist_are_refused_before_any_work(shared: Path, name
 def test_a_missing_clip_checkpoint_is_asked_for(shared: Path, name: str) -> None:
     step = SelectStep(stage(shared, "llava", "float32").backbone, clip=None)
     assert "--clip" in refusal(step, arm_of(name, "0.3"))
+
+
+@dataclass(frozen=True)
+class Wants:
+    """A selector with the signal names of a test."""
+
+    needs: frozenset[str]
+    name: str = "wants"
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        raise AssertionError("refused before it runs")
+
+
+@pytest.mark.parametrize(
+    ("need", "sentence"),
+    [
+        ("vision.recieved@-1", "did you mean vision.received?"),
+        ("vision.received", "needs a layer"),
+        ("vision.hidden_mean@4:2", "needs a range"),
+        ("clip.text@3", "takes no layer"),
+        ("lm.attention_last", "prune inside the language model"),
+        ("depth.map", "there is no signal depth.map"),
+    ],
+)
+def test_misnamed_signals_are_refused_before_any_work(shared: Path, need: str, sentence: str) -> None:
+    arm = Arm(Wants(frozenset({need})), Budget.ratio(0.3), "wants:0.3")  # type: ignore[arg-type]
+    assert sentence in refusal(stage(shared, "llava", "float32").step, arm)
 
 
 def test_every_method_runs_somewhere() -> None:

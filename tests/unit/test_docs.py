@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 
+from sightline.backbones.signals import BLOCK_KINDS, HIDDEN_KINDS, LANGUAGE_KINDS, LAYERLESS_KINDS
 from sightline.selectors import SELECTORS
 from tests.conftest import REPOSITORY
 
@@ -42,6 +43,11 @@ def test_every_method_and_signal_is_documented() -> None:
         selector = kind(file="x") if name == "masks" else kind()  # type: ignore[call-arg]
         for need in selector.needs:
             assert f"`{need.partition('@')[0]}" in signals, need
+
+
+def test_the_table_of_signals_is_complete(generate: ModuleType) -> None:
+    kinds = {name.partition("@")[0] for name, _, _ in generate.SIGNALS}
+    assert kinds == {*HIDDEN_KINDS, *BLOCK_KINDS, *LAYERLESS_KINDS, *LANGUAGE_KINDS}
 
 
 def test_every_published_method_names_its_paper(generate: ModuleType) -> None:

@@ -8,6 +8,7 @@ other result.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,35 @@ from sightline.errors import SightlineError
 
 HIDDEN_KINDS = ("vision.hidden", "vision.cls", "vision.hidden_mean")
 """Signals read from hidden states; every other vision signal is read from a block's attention inputs."""
+BLOCK_KINDS = ("vision.cls_attention", "vision.received", "vision.key", "vision.cls_key", "vision.cls_query")
+LAYERLESS_KINDS = ("clip.image", "clip.text")
+LANGUAGE_KINDS = (
+    "lm.attention", "lm.attention_last", "lm.next_attention_last", "lm.key", "lm.value", "lm.normed", "lm.embeds"
+)  # fmt: skip
+"""Signals of the language layer that just ran, for methods that cut between layers."""
+
+
+def misnamed(name: str, inside: bool) -> str | None:
+    """None for a signal that a method before (or ``inside``) the language model may name, else what is wrong."""
+    kind, layer = split_name(name)
+    if kind not in (*HIDDEN_KINDS, *BLOCK_KINDS, *LAYERLESS_KINDS, *LANGUAGE_KINDS):
+        close = difflib.get_close_matches(kind, (*HIDDEN_KINDS, *BLOCK_KINDS, *LAYERLESS_KINDS, *LANGUAGE_KINDS), n=1)
+        return f"there is no signal {kind}" + (f"; did you mean {close[0]}?" if close else "; see docs/signals.md")
+    if inside != (kind in LANGUAGE_KINDS):
+        return f"{name} is for methods that prune {'before' if inside else 'inside'} the language model"
+    if kind in (*LAYERLESS_KINDS, *LANGUAGE_KINDS):
+        return f"{kind} takes no layer, but {name} names one" if layer else None
+    if kind == "vision.hidden_mean":
+        first, _, last = layer.partition(":")
+        if not (_is_integer(first) and _is_integer(last) and int(first) <= int(last)):
+            return f"{name} needs a range of hidden states, for example {kind}@16:24"
+    elif not _is_integer(layer):
+        return f"{name} needs a layer, for example {kind}@-2"
+    return None
+
+
+def _is_integer(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
 
 
 def split_name(name: str) -> tuple[str, str]:
