@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -127,11 +127,12 @@ def _run(
         finally:
             idle.put(worker)
 
+    threads = ThreadPoolExecutor(max_workers=count)
     try:
-        with ThreadPoolExecutor(max_workers=count) as threads:
-            for name, found in threads.map(one, names):
-                done(name, found)
+        for answer in as_completed([threads.submit(one, name) for name in names]):
+            done(*answer.result())
     finally:
+        threads.shutdown(cancel_futures=True)
         for worker in started:
             worker.close()
 

@@ -69,10 +69,17 @@ def test_results_are_remembered_by_content_and_a_broken_memory_is_forgotten(
     assert json.loads(file.read_text())["boxes"]
 
 
-def test_a_page_that_cannot_be_read_is_named(images: Path) -> None:
+def test_a_page_that_cannot_be_read_is_named_and_finished_ones_are_kept(images: Path) -> None:
     (images / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n not a picture")
     with pytest.raises(SightlineError, match=r"'broken.png'.*cannot be read"):
-        detect("rapidocr", images, ["broken.png"])
+        detect("rapidocr", images, ["word.png", "broken.png"], workers=1)
+    assert len(list((images / "cache").rglob("*.json"))) == 1
+
+
+def test_a_detector_that_dies_is_reported(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/true")
+    with pytest.raises(SightlineError, match=r"died on image 'word.png'"):
+        detect("rapidocr", images, ["word.png"])
 
 
 def test_detected_boxes_reach_probes_with_their_quality_and_cost(images: Path) -> None:
