@@ -27,12 +27,14 @@ def select(
     batch: Annotated[str, typer.Option(help="Comma-separated images per call.")] = "1,32",
     device: Annotated[str, typer.Option(help="auto (CPU, and GPU where there is one), cpu, cuda.")] = "auto",
     repeats: Annotated[int, typer.Option(min=1, help="Samples per measurement.")] = 7,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Stop a measurement early after this long.")] = 5.0,
     csv: Annotated[Path | None, typer.Option(help="Table with one line per measurement.")] = None,
     json: Annotated[Path | None, typer.Option(help="The same with every sample.")] = None,
 ) -> None:
     """Time every method: median ms per image at keep 0.4, beside its official implementation (one CPU thread).
 
-    Only the choice is timed, not the signals it reads. Times on a machine that does other work are worthless.
+    Only the choice is timed, not the signals it reads. Times on a machine that does other work are worthless. All
+    methods at both sizes take a quarter of an hour on a CPU; name fewer with --methods.
     """
     from sightline.cost.select_bench import devices, time_method, timed_methods
 
@@ -43,7 +45,7 @@ def select(
         for name in names:
             for size in sizes:
                 for images in batches:
-                    timings.append(time_method(name, size, images, place, repeats))
+                    timings.append(time_method(name, size, images, place, repeats, seconds))
                     _print_line(timings[-1], header=len(timings) == 1)
                     _write(timings, csv, json)
     _print_growth(timings)

@@ -25,6 +25,8 @@ KEEP = 0.4
 DISTINCT = 4
 """Different images in a batch; a larger batch repeats them."""
 WARM_UP = 2
+LONG_MS = 1000.0
+"""A call this long needs no warm-up: what it sets up does not show."""
 TARGET_SCORE = 23.0
 OFFICIAL_TOKENS = 576
 OFFICIAL_MS: dict[str, float] = {
@@ -111,21 +113,21 @@ def timed_methods(wanted: Iterable[str] = ()) -> list[str]:
     return names
 
 
-def time_method(name: str, n: int, batch: int, device: torch.device, repeats: int, seed: int = 0) -> Timing:
-    """``repeats`` samples of one method, after a warm-up, on one CPU thread or one GPU."""
+def time_method(
+    name: str, n: int, batch: int, device: torch.device, repeats: int, seconds: float = 10.0, seed: int = 0
+) -> Timing:
+    """``repeats`` samples of one method, fewer once ``seconds`` are spent, on one CPU thread or one GPU."""
     k = max(1, math.ceil(n * KEEP))
     choose = chooser(name, n, k, batch, device, seed)
     with one_thread():
-        for _ in range(WARM_UP if device.type == "cuda" or n <= OFFICIAL_TOKENS else 1):
-            choose()
-        samples = tuple(_sample(choose, device) / batch for _ in range(repeats))
+        samples = _samples(choose, device, repeats, seconds)
         same = None
         if device.type == "cuda":
             here = chooser(name, n, k, 1, device, seed)()
             there = chooser(name, n, k, 1, torch.device("cpu"), seed)()
             same = torch.equal(here.cpu().sort().values, there.sort().values)
     official = OFFICIAL_MS.get(name) if n == OFFICIAL_TOKENS else None
-    return Timing(name, n, k, batch, device.type, samples, official, same)
+    return Timing(name, n, k, batch, device.type, tuple(sample / batch for sample in samples), official, same)
 
 
 def chooser(name: str, n: int, k: int, batch: int, device: torch.device, seed: int) -> Callable[[], Tensor]:
@@ -146,6 +148,20 @@ def chooser(name: str, n: int, k: int, batch: int, device: torch.device, seed: i
 def _first(selections: Sequence[Any]) -> Tensor:
     anchors: Tensor = selections[0].anchors
     return anchors
+
+
+def _samples(work: Callable[[], object], device: torch.device, repeats: int, seconds: float) -> list[float]:
+    started = time.perf_counter()
+    for _ in range(WARM_UP):
+        first = _sample(work, device)
+        if first > LONG_MS and device.type == "cpu":
+            samples = [first]
+            break
+    else:
+        samples = [_sample(work, device)]
+    while len(samples) < repeats and time.perf_counter() - started < seconds:
+        samples.append(_sample(work, device))
+    return samples
 
 
 def _sample(work: Callable[[], object], device: torch.device) -> float:
