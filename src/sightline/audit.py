@@ -44,7 +44,7 @@ def audit(config: AuditConfig) -> Run:
     probes = read_probes(config.probes, image_prefix=config.image_prefix or None)
     shards = make_shards(probes.probes, config.shard_images, config.limit)
     check_images(config.images, shards)
-    refuse_unusable(plan.arms, probes.probes)
+    refuse_unusable(plan.arms, (probe for shard in shards for probe in shard.probes))
     shards, shown = with_boxes(shards, config.box_source, config.images)
     folder = RunFolder(config.out)
     recorded = folder.manifest() if folder.exists else {}
