@@ -17,7 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_GROUPS = ("probes",)
+_GROUPS = ("probes", "controls")
 """Sub-command groups: ``sightline.commands.<name>`` with an ``app``."""
 _COMMANDS = {
     "run": ("run", "rows", "selectors"),
