@@ -161,4 +161,6 @@ def _print(value: Any) -> str:
 
 def parameters(kind: Any) -> str:
     """A selector's arguments with their defaults, as they are written in an arm."""
-    return ", ".join(f"{f.name}={_print(_default(f))}" for f in fields(kind) if f.init)
+    return ", ".join(
+        f.name if _default(f) is MISSING else f"{f.name}={_print(_default(f))}" for f in fields(kind) if f.init
+    )

@@ -17,12 +17,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_GROUPS = ("probes", "controls")
+_GROUPS = ("probes", "controls", "bench")
 """Sub-command groups: ``sightline.commands.<name>`` with an ``app``."""
 _COMMANDS = {
     "run": ("run", "rows", "selectors"),
     "report": ("report", "compare", "gate"),
     "check": ("doctor", "ask"),
+    "new_selector": ("new_selector",),
 }
 """Single commands: module of ``sightline.commands`` -> its functions."""
 
