@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import random
-import string
-from collections import Counter
+from collections import Counter, defaultdict
+from functools import cache
 from typing import NamedTuple
 
 from sightline.probes.decoys import decoy_candidates
 from sightline.probes.hard_pairs import normalise_word
 from sightline.probes.scenes.compose import PixelBox, Scene, inside
-from sightline.probes.scenes.lexicon import Lexicon
+from sightline.probes.scenes.edits import random_edit
+from sightline.probes.scenes.lexicon import Lexicon, split_of, vocabulary
 
 POSITIVE_SHARE, NEAR_MISS_SHARE = 0.5, 0.38
 SHORTEST, LONGEST = 3, 18
 MAX_SYMBOL_SHARE = 0.4
+EVERYDAY_SHARE = 0.3
 
 
 class Question(NamedTuple):
@@ -62,38 +64,49 @@ def _area(candidate: tuple[str, PixelBox]) -> float:
 
 
 def near_miss(text: str, rng: random.Random, taken: Counter[str]) -> str | None:
-    """A protocol decoy, or for a third of the draws a random edit, so that no fixed list of edits can be learned."""
+    """A string like ``text`` that is not in the image, for a question answered no.
+
+    Everyday words that ``text`` nearly is come first, so that knowing a word is no reason to say yes; then protocol
+    decoys, and for a third of the draws random edits, so that no fixed list of edits can be learned. None belongs to a
+    held-out split: a string that training only ever denies would be denied there too.
+    """
+    if rng.random() < EVERYDAY_SHARE:
+        words = [word for word in everyday_neighbours(text) if word.casefold() not in taken]
+        if words:
+            return rng.choice(words)
     if rng.random() < 0.65:
-        decoys = decoy_candidates(text, taken)
+        decoys = [decoy for decoy in decoy_candidates(text, taken) if split_of(decoy) == "train"]
         if decoys:
             return rng.choice(decoys)
     for _ in range(10):
-        decoy = _random_edit(text, rng)
-        if SHORTEST <= len(decoy) <= LONGEST + 1 and decoy.casefold() not in taken:
+        decoy = random_edit(text, rng)
+        if SHORTEST <= len(decoy) <= LONGEST + 1 and decoy.casefold() not in taken and split_of(decoy) == "train":
             return decoy
     return None
 
 
-def _random_edit(text: str, rng: random.Random) -> str:
-    """One substitution, insertion, deletion or swap of neighbours."""
-    place = rng.randrange(len(text))
-    before, character, after = text[:place], text[place], text[place + 1 :]
-    draw = rng.random()
-    if draw < 0.55:
-        return before + _like(character, rng) + after
-    if draw < 0.7:
-        return before + character + _like(character, rng) + after
-    if draw < 0.85 or not after:
-        return before + after
-    return before + after[0] + character + after[1:]
+def everyday_neighbours(text: str) -> list[str]:
+    """Everyday words of the training split one substitution, insertion or deletion from ``text``, in its case."""
+    lower = text.lower()
+    found = dict.fromkeys(word for form in _shortened(lower) for word in _by_shortened_form()[form] if word != lower)
+    if text.isupper():
+        return [word.upper() for word in found]
+    return [word.capitalize() if text[0].isupper() else word for word in found]
 
 
-def _like(character: str, rng: random.Random) -> str:
-    """A random character of the same class."""
-    for alphabet in (string.ascii_lowercase, string.ascii_uppercase, string.digits):
-        if character in alphabet:
-            return rng.choice(alphabet)
-    return rng.choice("-./:,")
+@cache
+def _by_shortened_form() -> defaultdict[str, list[str]]:
+    """Each everyday word and its forms with one character left out -> the words that have that form."""
+    forms: defaultdict[str, list[str]] = defaultdict(list)
+    for word in vocabulary("train"):
+        for form in _shortened(word):
+            forms[form].append(word)
+    return forms
+
+
+def _shortened(text: str) -> set[str]:
+    """The text, and the text without each of its characters: neighbours share at least one of these."""
+    return {text} | {text[:place] + text[place + 1 :] for place in range(len(text))}
 
 
 def _askable(text: str) -> bool:

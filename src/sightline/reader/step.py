@@ -26,12 +26,13 @@ Losses = dict[str, Tensor]
 
 
 class Steps:
-    """The two stages' losses over one model and its training heads."""
+    """The stages' losses over one model and its training heads."""
 
-    def __init__(self, model: Any, heads: Heads, device: torch.device) -> None:
+    def __init__(self, model: Any, heads: Heads, device: torch.device, mixed: bool) -> None:
         self.forward = BatchedForward(model, device)
         self.heads = heads
         self.device = device
+        self.bfloat16 = mixed
 
     @property
     def embedding(self) -> Tensor:
@@ -39,7 +40,7 @@ class Steps:
 
     def vision(self, images: Tensor, sample: dict[str, Tensor], what: LocalTargets) -> Losses:
         """Stage A: the vision tower alone, under local supervision."""
-        with self._mixed():
+        with self.mixed():
             hidden, tokens, _ = self.forward.see(images)
             scores = target_scores(tokens, self.embedding, sample["targets"])
             losses = local_losses(self.heads, hidden, tokens, self.embedding, scores, sample["boxes"], what)
@@ -49,7 +50,7 @@ class Steps:
         self, images: Tensor, sample: dict[str, Tensor], what: LocalTargets, keep: Tensor, counts: Tensor
     ) -> Losses:
         """Stage B: answers through the whole model, with visual tokens dropped; local supervision goes on, weakly."""
-        with self._mixed():
+        with self.mixed():
             hidden, tokens, deep = self.forward.see(images)
             scores = target_scores(tokens, self.embedding, sample["targets"])
             losses = local_losses(self.heads, hidden, tokens, self.embedding, scores, sample["boxes"], what)
@@ -61,8 +62,20 @@ class Steps:
         total = sum_weighted(answers, ANSWER_WEIGHTS) + LOCAL_SHARE_IN_JOINT * local
         return losses | answers | {"loss": total}
 
-    def _mixed(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
+    def language(self, images: Tensor, sample: dict[str, Tensor], keep: Tensor, counts: Tensor) -> Losses:
+        """Answers only, with the vision tower and the embeddings as they are: Target's scores cannot move."""
+        with self.mixed():
+            with torch.no_grad():
+                _, tokens, deep = self.forward.see(images)
+                scores = target_scores(tokens, self.embedding, sample["targets"][:, :1])
+                mask = attention_mask(sample["segments"], apply_target_choice(keep, counts, scores[:, 0]))
+            states = self.forward.read(tokens, deep, sample["ids"], sample["positions"], mask)
+            answers = answer_losses(self.forward.logits(states), sample)
+        return answers | {"loss": sum_weighted(answers, ANSWER_WEIGHTS)}
+
+    def mixed(self) -> torch.autocast:
+        """Matrix products in bfloat16, where chosen."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
 
 
 def sum_weighted(losses: Losses, weights: dict[str, float]) -> Tensor:

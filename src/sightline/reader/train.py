@@ -91,13 +91,21 @@ class Trainer:
         torch.manual_seed(args.seed + 1)
         heads = Heads(config.vision_config.hidden_size, config.text_config.hidden_size)
         self.module = nn.ModuleDict({"model": model, "heads": heads}).to(self.device)
+        if args.language_only:
+            self.module.requires_grad_(False)
+            model.model.language_model.layers.requires_grad_(True)
+            model.model.language_model.norm.requires_grad_(True)
         self.optimizer = self._build_optimizer()
         if tensors:
             load_weights(tensors, self.module)
             load_moments(tensors, self.module, self.optimizer, self.history["steps"])
-        self.steps = Steps(self.module["model"], heads.to(self.device), self.device)
+        self.steps = Steps(self.module["model"], heads.to(self.device), self.device, args.mixed)
         self.atlas = torch.from_numpy(build_atlas("train")).to(self.device)
-        self.losses: dict[str, Callable[..., Losses]] = {"vision": self.steps.vision, "joint": self.steps.joint}
+        self.losses: dict[str, Callable[..., Losses]] = {
+            "vision": self.steps.vision,
+            "joint": self.steps.joint,
+            "language": self.steps.language,
+        }
         self.called: set[str] = set()
         if args.compile:
             self.losses = {name: torch.compile(step, dynamic=False) for name, step in self.losses.items()}
@@ -131,9 +139,10 @@ class Trainer:
         size = sum(parameter.numel() for parameter in self.steps.forward.model.parameters()) / 1e6
         self.say(f"device {self.device}, {size:.2f} M parameters")
         while not clock.over:
-            now_stage = "vision" if clock.progress < VISION_SHARE else "joint"
+            now_stage = "vision" if clock.progress < VISION_SHARE else "language" if args.language_only else "joint"
             if now_stage != stage:
-                fresh = now_stage != self.history.get("stage")
+                before = self.history.get("stage")
+                fresh = before is None or (before == "vision") != (now_stage == "vision")
                 stage, stage_step = now_stage, 0 if fresh else max(stage_step, WARM_UP)
                 self.history["stage"] = stage
                 resumed = 0 if not fresh else REWARM
@@ -148,12 +157,19 @@ class Trainer:
             if time.monotonic() - saved > SAVE_SECONDS:
                 self.save(clock.progress, stage_step)
                 saved = time.monotonic()
-            if stage == "joint" and time.monotonic() - checked > args.eval_seconds:
+            if stage != "vision" and time.monotonic() - checked > args.eval_seconds:
                 self.check(clock.progress, images=min(64, args.eval_images))
                 checked = time.monotonic()
                 clock.tick(pause=True)
         self.history["legs"].append(
-            {"progress": args.progress, "minutes": args.minutes, "batch": args.batch, "lr": args.lr}
+            {
+                "progress": args.progress,
+                "minutes": args.minutes,
+                "batch": args.batch,
+                "lr": args.lr,
+                "language_only": args.language_only,
+                "device": self.device_name,
+            }
         )
         self.save(clock.progress, stage_step)
         self.finish(clock.progress)
@@ -163,9 +179,11 @@ class Trainer:
         rows = next(self.batches)
         with torch.no_grad():
             sample = record.unpack(rows.to(self.device, non_blocking=True))
-            images, what = draw_batch(self.atlas, sample, plan(rows, self.device)), local_targets(sample)
-        inputs: tuple[Any, ...] = (images, sample, what)
-        if stage == "joint":
+            images = draw_batch(self.atlas, sample, plan(rows, self.device))
+        inputs: tuple[Any, ...] = (images, sample)
+        if stage != "language":
+            inputs += (local_targets(sample),)
+        if stage != "vision":
             inputs += draw_keep(len(images), self.device)
         losses = self.compute(stage, inputs)
         for group in self.optimizer.param_groups:
@@ -204,7 +222,7 @@ class Trainer:
             / max(1e-3, seconds - getattr(self, "_logged_at", 0.0))
         )
         self._logged, self._logged_at = done, seconds
-        self.curves.append({"step": done, "progress": round(progress, 4), "joint": float(stage == "joint"), **values})
+        self.curves.append({"step": done, "progress": round(progress, 4), "joint": float(stage != "vision"), **values})
         shown = " ".join(f"{name} {value:.3f}" for name, value in values.items())
         self.say(f"{seconds:6.1f}s step {done} {stage} at {progress:.3f} lr {rate:.1e} {speed:.0f} img/s {shown}")
         if not math.isfinite(values["loss"]):
@@ -217,7 +235,8 @@ class Trainer:
             held_out = HeldOut(
                 held_out.probes[:probes], held_out.images[:probes], held_out.targets[:probes], held_out.boxes[:probes]
             )
-        table = evaluate(self.steps.forward, held_out)
+        with self.steps.mixed():
+            table = evaluate(self.steps.forward, held_out)
         self.checks.append(
             {"step": self.history["steps"], "progress": progress, "probes": len(held_out.probes), "arms": table}
         )
@@ -243,9 +262,13 @@ class Trainer:
             "checks": self.checks,
             "final": {"probes": len(self.held_out.probes), "arms": table},
             "torch": str(torch.__version__),
-            "device": torch.cuda.get_device_name() if self.device.type == "cuda" else "cpu",
+            "device": self.device_name,
         }
         (self.out / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+
+    @property
+    def device_name(self) -> str:
+        return torch.cuda.get_device_name() if self.device.type == "cuda" else "CPU"
 
     def say(self, text: str) -> None:
         print(text, flush=True)
@@ -261,6 +284,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--progress", default="0:1", help="part of the schedule that this leg covers, FROM:TO in 0..1")
     parser.add_argument("--reserve", type=float, default=40.0, help="seconds kept for saving and the last check")
     parser.add_argument("--preset", choices=sorted(PRESETS), default="full")
+    parser.add_argument(
+        "--language-only", action="store_true", help="train the language layers; vision tower and embeddings stay"
+    )
     parser.add_argument("--batch", type=int, default=96)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--workers", type=int, default=max(0, (os.cpu_count() or 2) - 2))
@@ -269,6 +295,12 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--eval-images", type=int, default=256)
     parser.add_argument("--eval-seconds", type=float, default=120.0)
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=torch.cuda.is_available())
+    parser.add_argument(
+        "--mixed",
+        action=argparse.BooleanOptionalAction,
+        default=torch.cuda.is_available(),
+        help="matrix products in bfloat16",
+    )
     return parser.parse_args(argv)
 
 

@@ -10,6 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from sightline.probes.decoys import decoy_candidates
+from sightline.probes.scenes.edits import random_edit
+
 Split = Literal["train", "development", "confirmation"]
 
 CONSONANTS = (
@@ -25,6 +28,7 @@ ENDINGS = (
 SUFFIXES = ("ing", "ed", "er", "ion", "ly", "ment", "able", "ness", "ist", "ous", "al", "ic")
 CODE_CHARACTERS = string.ascii_uppercase + string.digits
 SYMBOLS = "!#$%&*+-/:=?@"
+SLIP_SHARE = 0.45
 
 
 def split_of(text: str) -> Split:
@@ -83,7 +87,13 @@ class Lexicon:
         return self._owned(rng, _address if draw < 0.97 else _noise)
 
     def _plain(self, rng: random.Random) -> str:
-        return rng.choice(self.words) if rng.random() < 0.4 else _invented(rng)
+        """A word; in training with a slip in ``SLIP_SHARE`` of draws.
+
+        Were near misses of everyday words never in a picture, a reader would deny whatever looks like one, held-out
+        everyday words among them, without looking.
+        """
+        text = rng.choice(self.words) if rng.random() < 0.4 else _invented(rng)
+        return _slip(text, rng) if self.split == "train" and rng.random() < SLIP_SHARE else text
 
     def _owned(self, rng: random.Random, draw: Callable[[random.Random], str]) -> str:
         """Draws until the string belongs to this split; ten draws a string on average for a held-out split."""
@@ -102,6 +112,11 @@ def _invented(rng: random.Random) -> str:
     elif draw < 0.8:
         text += choice(CONSONANTS) + choice(SUFFIXES)
     return text if len(text) >= 3 else text + choice(ENDINGS)
+
+
+def _slip(text: str, rng: random.Random) -> str:
+    decoys = decoy_candidates(text, ()) if rng.random() < 0.5 else []
+    return rng.choice(decoys) if decoys else random_edit(text, rng)
 
 
 def _digits(rng: random.Random, low: int, high: int) -> str:
