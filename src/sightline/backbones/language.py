@@ -7,9 +7,10 @@ The weights, norms and rotary tables are the checkpoint's modules, untouched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from typing import Any, Protocol
 
 import torch
@@ -244,11 +245,14 @@ class LanguageModel:
         """Mean negative log-likelihood of the yes and the no continuation of every prefix, in one forward."""
         return self.launch(prefixes, cutter).answers()
 
-    @torch.inference_mode()
     def generate(
         self, prefix: Prefix, max_new_tokens: int, stop_ids: frozenset[int], cutter: Cutter | None = None
     ) -> list[int]:
-        """Greedy continuation of one branch-free prefix with a key-value cache.
+        """Greedy continuation of one branch-free prefix, up to a stop token."""
+        return list(islice(takewhile(lambda token: token not in stop_ids, self.decode(prefix, cutter)), max_new_tokens))
+
+    def decode(self, prefix: Prefix, cutter: Cutter | None = None) -> Iterator[int]:
+        """Greedy tokens, one after the other, with a key-value cache.
 
         After a cut, layers hold caches of different lengths; a single query token attends to all of its layer's
         cache, so no mask is needed while decoding.
@@ -256,20 +260,20 @@ class LanguageModel:
         from transformers import DynamicCache
 
         cache = DynamicCache()
-        batch = self.run(self.collate([prefix]), cutter, cache)
-        hidden, position = batch.hidden[:, -1:], int(prefix.positions[:, -1].max())
-        produced: list[int] = []
-        while len(produced) < max_new_tokens:
-            token = int(self.head(self.norm(hidden[0, -1])).argmax())
-            if token in stop_ids:
-                break
-            produced.append(token)
+        with torch.inference_mode():
+            hidden = self.run(self.collate([prefix]), cutter, cache).hidden[:, -1:]
+        position = int(prefix.positions[:, -1].max())
+        while True:
+            # Entered anew for every token: a suspended generator must not leave the caller in inference mode.
+            with torch.inference_mode():
+                token = int(self.head(self.norm(hidden[0, -1])).argmax())
+            yield token
             position += 1
-            hidden = self.embed([token])[None]
-            rotary = self.rotary(hidden, torch.full((self.axes, 1, 1), position, device=self.device))
-            for layer in self.layers:
-                hidden = layer(hidden, position_embeddings=rotary, past_key_values=cache, use_cache=True)
-        return produced
+            with torch.inference_mode():
+                hidden = self.embed([token])[None]
+                rotary = self.rotary(hidden, torch.full((self.axes, 1, 1), position, device=self.device))
+                for layer in self.layers:
+                    hidden = layer(hidden, position_embeddings=rotary, past_key_values=cache, use_cache=True)
 
 
 def branch_slots(prefix: Prefix) -> int:

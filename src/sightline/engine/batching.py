@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
-import torch
-
 from sightline.backbones.base import Backbone
-from sightline.backbones.language import Answer, Cutter
+from sightline.backbones.language import Answer, Cutter, Pending
+from sightline.engine.memory import free_memory, is_out_of_memory
+from sightline.engine.stopwatch import Stopwatch
 from sightline.errors import SightlineError
 from sightline.types import Prefix
 
@@ -25,10 +24,6 @@ def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     return groups
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, torch.cuda.OutOfMemoryError | MemoryError) or "not enough memory" in str(error)
-
-
 def score_prefixes(
     backbone: Backbone,
     prefixes: Sequence[Prefix],
@@ -38,17 +33,17 @@ def score_prefixes(
     """Answers in the order given, and each row's share of its batch's milliseconds.
 
     ``cutter_of`` makes the cutter of a batch of indices, for methods that prune between layers. Batch composition
-    depends on lengths and budget alone, so the same call gives the same bits.
+    depends on lengths and budget alone, so the same call gives the same bits. Results are read when all batches have
+    been handed to the device: it never waits for the host to collate the next one.
     """
-    answers: list[Answer | None] = [None] * len(prefixes)
-    shares = [0.0] * len(prefixes)
+    device = backbone.language.device
+    launched: list[tuple[list[int], Pending, Stopwatch]] = []
     pending = batches([p.embeds.shape[0] for p in prefixes], budget)
     while pending:
         group = pending.pop(0)
-        backbone.synchronise()
-        started = time.perf_counter()
+        watch = Stopwatch(device)
         try:
-            scored = backbone.language.score([prefixes[i] for i in group], cutter_of(group))
+            result = backbone.language.launch([prefixes[i] for i in group], cutter_of(group))
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -57,13 +52,15 @@ def score_prefixes(
                 raise SightlineError(
                     f"out of memory on a single prefix of {longest} tokens; use a smaller model, dtype or image size"
                 ) from error
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            free_memory()
             half = len(group) // 2
             pending[:0] = [group[:half], group[half:]]
             continue
-        backbone.synchronise()
-        share = (time.perf_counter() - started) * 1e3 / len(group)
-        for index, answer in zip(group, scored, strict=True):
-            answers[index], shares[index] = answer, share
-    return [a for a in answers if a is not None], shares
+        watch.stop()
+        launched.append((group, result, watch))
+    answers: dict[int, Answer] = {}
+    shares: dict[int, float] = {}
+    for group, result, watch in launched:
+        for index, answer in zip(group, result.answers(), strict=True):
+            answers[index], shares[index] = answer, watch.ms / len(group)
+    return [answers[i] for i in range(len(prefixes))], [shares[i] for i in range(len(prefixes))]

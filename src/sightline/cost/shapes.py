@@ -1,0 +1,211 @@
+"""Published model shapes with random weights: weights do not affect speed, so none need to be fetched to measure it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sightline.backbones.base import BACKBONES, Backbone, ImageOptions
+from sightline.cost.stand_in import StandInTokenizer
+from sightline.errors import SightlineError
+
+
+@dataclass(frozen=True)
+class Shape:
+    """All that decides how much work a checkpoint is."""
+
+    kind: str
+    """``model_type``"""
+    config: dict[str, Any]
+    processor: dict[str, Any]
+    picture: tuple[int, int]
+    """(width, height) of the picture that costs are measured on unless another is asked for."""
+
+
+def _qwen_text(
+    width: int, layers: int, heads: int, shared: int, inner: int, head: int, vocabulary: int
+) -> dict[str, Any]:
+    return {
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": shared,
+        "head_dim": head,
+        "intermediate_size": inner,
+        "vocab_size": vocabulary,
+        "max_position_embeddings": 40960,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 5_000_000.0,
+    }
+
+
+def _qwen3_vl(text: dict[str, Any], sections: list[int], vision: dict[str, Any], picture: tuple[int, int]) -> Shape:
+    rope = {"rope_type": "default", "mrope_interleaved": True, "mrope_section": sections}
+    config = {
+        "text_config": {**text, "rope_scaling": rope},
+        "vision_config": {
+            "patch_size": 16,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+            "out_hidden_size": text["hidden_size"],
+            **vision,
+        },
+        "image_token_id": 5,
+        "video_token_id": 6,
+        "vision_start_token_id": 7,
+        "vision_end_token_id": 8,
+        "tie_word_embeddings": False,
+    }
+    processor = {
+        "patch_size": 16,
+        "merge_size": 2,
+        "temporal_patch_size": 2,
+        "size": {"shortest_edge": 65536, "longest_edge": 16777216},
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+    }
+    return Shape("qwen3_vl", config, processor, picture)
+
+
+def _llava(text: dict[str, Any], vision: dict[str, Any]) -> Shape:
+    config = {
+        "text_config": {"model_type": "llama", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, **text},
+        "vision_config": {"model_type": "clip_vision_model", "projection_dim": 768, **vision},
+        "image_token_index": 5,
+        "vision_feature_layer": -2,
+        "vision_feature_select_strategy": "default",
+    }
+    edge = vision["image_size"]
+    return Shape(
+        "llava", config, {"size": {"shortest_edge": edge}, "crop_size": {"height": edge, "width": edge}}, (640, 480)
+    )
+
+
+def _internvl(text: dict[str, Any], vision: dict[str, Any], picture: tuple[int, int]) -> Shape:
+    edge = vision["image_size"][0]
+    config = {
+        "text_config": {"model_type": "qwen3", **text},
+        "vision_config": {"model_type": "internvl_vision", "use_absolute_position_embeddings": True, **vision},
+        "image_token_id": 5,
+        "downsample_ratio": 0.5,
+        "vision_feature_layer": -1,
+        "vision_feature_select_strategy": "default",
+        "tie_word_embeddings": False,
+    }
+    processor = {"size": {"height": edge, "width": edge}, "crop_to_patches": True, "min_patches": 1, "max_patches": 12}
+    return Shape("internvl", config, processor, picture)
+
+
+SHAPES: dict[str, Shape] = {
+    "qwen3-vl-8b": _qwen3_vl(
+        _qwen_text(4096, 36, 32, 8, 12288, 128, 151936),
+        [24, 20, 20],
+        {
+            "hidden_size": 1152,
+            "depth": 27,
+            "num_heads": 16,
+            "intermediate_size": 4304,
+            "num_position_embeddings": 2304,
+            "deepstack_visual_indexes": [8, 16, 24],
+        },
+        (896, 896),
+    ),
+    "llava-1.5-7b": _llava(
+        {
+            "hidden_size": 4096,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 32,
+            "intermediate_size": 11008,
+            "vocab_size": 32064,
+        },
+        {
+            "hidden_size": 1024,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "intermediate_size": 4096,
+            "image_size": 336,
+            "patch_size": 14,
+        },
+    ),
+    "internvl3.5-8b": _internvl(
+        _qwen_text(4096, 36, 32, 8, 12288, 128, 151936),
+        {
+            "hidden_size": 1024,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "intermediate_size": 4096,
+            "image_size": [448, 448],
+            "patch_size": [14, 14],
+        },
+        (896, 896),
+    ),
+    "tiny-qwen3-vl": _qwen3_vl(
+        _qwen_text(64, 3, 4, 2, 128, 16, 512),
+        [4, 2, 2],
+        {
+            "hidden_size": 32,
+            "depth": 3,
+            "num_heads": 2,
+            "intermediate_size": 64,
+            "num_position_embeddings": 64,
+            "deepstack_visual_indexes": [0, 1],
+        },
+        (256, 256),
+    ),
+    "tiny-llava": _llava(
+        {
+            "hidden_size": 64,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 4,
+            "intermediate_size": 128,
+            "vocab_size": 512,
+        },
+        {
+            "hidden_size": 32,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 2,
+            "intermediate_size": 64,
+            "image_size": 112,
+            "patch_size": 14,
+        },
+    ),
+    "tiny-internvl": _internvl(
+        _qwen_text(64, 3, 4, 2, 128, 16, 512),
+        {
+            "hidden_size": 32,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 2,
+            "intermediate_size": 64,
+            "image_size": [112, 112],
+            "patch_size": [14, 14],
+        },
+        (224, 224),
+    ),
+}
+"""By the name that ``--config`` takes; the tiny ones exercise the same code on a CPU."""
+
+
+def shape_named(name: str) -> Shape:
+    if name not in SHAPES:
+        raise SightlineError(f"unknown config '{name}'; choose one of {', '.join(SHAPES)}")
+    return SHAPES[name]
+
+
+def random_backbone(name: str, *, device: torch.device, dtype: torch.dtype, attention: str = "sdpa") -> Backbone:
+    """A backbone of that shape, initialised on the device itself; nothing is read from or written to disk."""
+    import transformers
+
+    shape = shape_named(name)
+    backbone = BACKBONES.get(shape.kind)
+    config = transformers.AutoConfig.for_model(shape.kind, **shape.config)
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = getattr(transformers, backbone.model_class)._from_config(
+            config, dtype=dtype, attn_implementation=attention
+        )
+    processor = getattr(transformers, backbone.image_processor_class)(**shape.processor)
+    return backbone(model, StandInTokenizer(image_token_id=5), processor, ImageOptions())

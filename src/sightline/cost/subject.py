@@ -1,0 +1,134 @@
+"""What is measured: a backbone, made-up pictures, and questions of a fixed length about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from PIL import Image
+
+from sightline.arms import Arm, parse_arm
+from sightline.backbones import ImageOptions, load_backbone
+from sightline.backbones.base import Backbone
+from sightline.backbones.clip import ClipSpace
+from sightline.backbones.cuts import LayerCuts
+from sightline.backbones.loading import DTYPES, choose_device
+from sightline.cost.request import Request
+from sightline.cost.shapes import random_backbone, shape_named
+from sightline.errors import SightlineError
+from sightline.materialise import materialise
+from sightline.selecting import SelectStep
+from sightline.types import Encoded, PositionPolicy, Prefix, Probe, Prompt, Selection
+
+QUESTION = "Is the word exit visible in this picture? Answer with yes or no."
+TARGET = "exit"
+PICTURE = (896, 896)
+BOXES = ((0.1, 0.2, 0.3, 0.27), (0.55, 0.6, 0.8, 0.7))
+DISTINCT = 4
+"""Different pictures in a batch; a larger batch repeats them."""
+
+
+@dataclass
+class Subject:
+    """Everything that a measurement needs, made before any clock runs."""
+
+    backbone: Backbone
+    step: SelectStep
+    policy: PositionPolicy
+    picture_size: tuple[int, int]
+    text_tokens: int
+
+    @staticmethod
+    def of(request: Request) -> Subject:
+        device = choose_device(request.device)
+        if request.config:
+            name = request.dtype if request.dtype != "auto" else ("bfloat16" if device.type == "cuda" else "float32")
+            if name not in DTYPES:
+                raise SightlineError(f"unknown dtype '{name}'; choose one of {', '.join(DTYPES)}")
+            backbone = random_backbone(request.config, device=device, dtype=DTYPES[name], attention=request.attention)
+            usual = shape_named(request.config).picture
+        else:
+            backbone = load_backbone(
+                request.checkpoint,
+                dtype=request.dtype,
+                device=str(device),
+                attention=request.attention,
+                options=ImageOptions(),
+            )
+            usual = PICTURE
+        clip = ClipSpace(request.clip, device) if request.clip else None
+        policy: PositionPolicy = backbone.paper_positions
+        if request.positions != "auto":
+            if request.positions not in ("preserve", "compact"):
+                raise SightlineError(f"unknown position policy '{request.positions}'; use auto, preserve or compact")
+            policy = request.positions  # type: ignore[assignment]
+        return Subject(backbone, SelectStep(backbone, clip), policy, request.picture or usual, request.text_tokens)
+
+    @property
+    def device(self) -> torch.device:
+        return self.backbone.language.device
+
+    def arm(self, text: str, execution: str) -> Arm:
+        """The arm, refused if this backbone or this way of running cannot serve it."""
+        arm = parse_arm(text)
+        self.step.refuse_unserved([arm])
+        if arm.inside and execution != "eager":
+            raise SightlineError(
+                f"{arm.selector.name} prunes between layers, which only eager execution does; measure it, and the full "
+                "prefix it is compared with, with --execution eager"
+            )
+        return arm
+
+    def picture(self, index: int) -> Image.Image:
+        """A picture of smooth noise: never constant, so that no kernel meets zeros."""
+        width, height = self.picture_size
+        coarse = np.random.default_rng(index).integers(0, 256, (max(2, height // 8), max(2, width // 8), 3))
+        return Image.fromarray(coarse.astype(np.uint8)).resize((width, height), Image.Resampling.BILINEAR)
+
+    @cached_property
+    def question(self) -> str:
+        """The usual question, with words in front until the prompt has the wanted number of text tokens."""
+        question = QUESTION
+        while self._text_length(question) < self.text_tokens:
+            question = f"please {question}"
+        return question
+
+    def _text_length(self, question: str) -> int:
+        prompt = self.backbone.prompt(question, TARGET)
+        return len(prompt.head) + len(prompt.tail)
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.backbone.prompt(self.question, TARGET)
+
+    def probe(self, image: int, number: int = 0) -> Probe:
+        return Probe(
+            id=f"{image}-{number}",
+            image=f"{image}.png",
+            image_id=str(image),
+            question=self.question,
+            label="yes" if number % 2 == 0 else "no",
+            target_text=TARGET,
+            source_text=TARGET,
+            regions=BOXES,
+        )
+
+    def prefix(self, encoded: Encoded, arm: Arm, probe: Probe) -> Prefix:
+        """The branch-free prefix that the arm leaves for the language model."""
+        if arm.inside:
+            selection = Selection(torch.arange(encoded.n, device=self.device))
+        else:
+            selection = self.step(encoded, self.prompt, probe, arm).selection
+        return materialise(self.backbone, encoded, self.prompt, selection, self.policy, branches=False)
+
+    def cutter(self, arm: Arm, prefixes: list[Prefix], encoded: list[Encoded]) -> LayerCuts | None:
+        if not arm.inside:
+            return None
+        selector = arm.selector
+        n = encoded[0].n
+        depth = len(self.backbone.language.layers)
+        schedule = selector.schedule(n, arm.budget.resolve(n), depth)  # type: ignore[union-attr]
+        keys = [self.step.key(self.probe(i), arm) for i in range(len(prefixes))]
+        return LayerCuts(selector, schedule, prefixes, [e.layout for e in encoded], keys)  # type: ignore[arg-type]

@@ -1,0 +1,95 @@
+"""The vision tower for pictures of one shape, run eagerly, compiled, or replayed as a captured graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sightline.backbones.base import Backbone, Pixels
+from sightline.engine.graphs import capture
+from sightline.types import Encoded
+
+
+class Tower:
+    """Encodes pictures that all have the shape of the sample it was made with.
+
+    ``eager`` is the backbone's own call. Otherwise the blocks are compiled, what depends on the picture's size alone
+    (positions, sequence bounds) is computed once beforehand, and ``graph`` captures the rest. A selector that needs
+    vision signals gets the eager tower: its hooks belong to no graph.
+    """
+
+    def __init__(self, backbone: Backbone, sample: Pixels, execution: str, needs: frozenset[str]) -> None:
+        self.backbone, self.needs = backbone, needs
+        reads_vision = any(not name.startswith("lm.") for name in needs)
+        self.execution = "eager" if reads_vision else execution
+        if self.execution == "eager":
+            return
+        (self._template,) = backbone.encode([sample])
+        device, dtype = backbone.language.device, backbone.language.dtype
+        self._pixels = sample.inputs["pixel_values"].to(device, dtype)
+        self._forward = fixed_forward(backbone, sample)
+        if device.type == "cuda":
+            for block in backbone.vision_blocks:
+                block.compile(dynamic=False)
+        self._replay: Callable[[], list[Tensor]] = self._call
+        if self.execution == "graph" and device.type == "cuda":
+            with torch.inference_mode():
+                self._replay, _ = capture(self._call, device)
+
+    def _call(self) -> list[Tensor]:
+        return self._forward(self._pixels)
+
+    @torch.inference_mode()
+    def __call__(self, pixels: Sequence[Pixels]) -> list[Encoded]:
+        """In graph execution the tokens are the graph's own memory, valid until the next call."""
+        if self.execution == "eager":
+            return self.backbone.encode(pixels, self.needs)
+        encoded = []
+        for item in pixels:
+            self._pixels.copy_(item.inputs["pixel_values"], non_blocking=True)
+            tokens, *levels = self._replay()
+            if len(pixels) > 1:
+                tokens, levels = tokens.clone(), [level.clone() for level in levels]
+            encoded.append(replace(self._template, tokens=tokens, deepstack=tuple(levels)))
+        return encoded
+
+
+def fixed_forward(backbone: Backbone, sample: Pixels) -> Callable[[Tensor], list[Tensor]]:
+    """pixels -> [(N, D) tokens, DeepStack levels ...] with everything that depends on the size alone computed once."""
+    model: Any = backbone.model.model
+    if not hasattr(model, "visual"):
+
+        def plain(pixels: Tensor) -> list[Tensor]:
+            return [torch.cat(tuple(model.get_image_features(pixels, return_dict=True).pooler_output))]
+
+        return plain
+    from transformers import vision_utils
+
+    tower = model.visual
+    grid = sample.inputs["image_grid_thw"]
+    device = backbone.language.device
+    indices, weights = vision_utils.get_vision_interpolation_indices_and_weights(
+        grid,
+        num_grid_per_side=tower.num_grid_per_side,
+        mode=tower.interpolation_mode,
+        align_corners=tower.interpolation_align_corners,
+        spatial_merge_size=tower.spatial_merge_size,
+    )
+    ids = vision_utils.get_vision_position_ids(grid, tower.spatial_merge_size)
+    # Bounds stay on the host: attention turns them into a list, which a capture could not wait for.
+    fixed = {
+        "interp_indices": indices.to(device),
+        "interp_weights": weights.to(device),
+        "position_ids": ids.to(device),
+        "cu_seqlens": vision_utils.get_vision_cu_seqlens(grid),
+    }
+
+    def multimodal(pixels: Tensor) -> list[Tensor]:
+        output = tower(pixels, grid_thw=grid, return_dict=True, **fixed)
+        return [output.pooler_output, *output.deepstack_features]
+
+    return multimodal

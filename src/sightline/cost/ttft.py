@@ -1,0 +1,168 @@
+"""One picture to the first token of the answer, everything included, stage by stage; then decoding."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from sightline.arms import Arm
+from sightline.boxes.detection import boxes_of
+from sightline.boxes.detectors import DETECTORS
+from sightline.boxes.sources import check_source, reads_boxes
+from sightline.cost.flops import language_flops, vision_flops
+from sightline.cost.machine import PeakMemory
+from sightline.cost.request import ALIGNED, Point, Request
+from sightline.cost.subject import Subject
+from sightline.cost.tower import Tower
+from sightline.engine.execution import Execution, use_execution
+from sightline.engine.stopwatch import Stopwatch
+from sightline.materialise import materialise
+from sightline.types import Encoded, Prefix, Selection
+
+INSIDE = {
+    "preprocess": "the picture in memory resized, normalised and cut into patches on the host (no file decoding)",
+    "detector": "text detector on the picture; present when the arm reads boxes and the box source detects them",
+    "vision": "upload, vision tower, projector",
+    "signals": "what the selector asked for beyond projected tokens",
+    "select": "the selector, its scores included",
+    "materialise": "the shortened prefix: gather or merge, text embeddings, positions",
+    "prefill": "all language layers",
+    "first_token": "final norm, output head on the last position, arg-max, read back to the host",
+    "total": "wall clock from the picture in memory to the first token on the host: all of the above",
+    "decode": "that many further tokens with a key-value cache, eager in every execution",
+}
+HOST = torch.device("cpu")
+
+
+def measure_ttft(request: Request, subject: Subject) -> Iterator[Point]:
+    check_source(request.box_source)
+    execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=ALIGNED)
+    for text in request.arms:
+        yield _one_arm(request, subject, execution, subject.arm(text, request.execution))
+
+
+def _one_arm(request: Request, subject: Subject, execution: Execution, arm: Arm) -> Point:
+    backbone = subject.backbone
+    pictures = [subject.picture(i) for i in range(2)]
+    sample = backbone.preprocess(pictures[0])
+    setups = len(execution.setup_ms)
+    memory = PeakMemory(subject.device)
+    tower = Tower(backbone, sample, request.execution, arm.selector.needs)
+    detector = (
+        DETECTORS.get(request.box_source)() if request.box_source in DETECTORS and reads_boxes(arm.selector) else None
+    )
+    path = Path(subject, arm, tower, detector)
+    taken: list[dict[str, float]] = []
+    for repeat in range(request.warm_up + request.repeats):
+        stages = path.first_token(pictures[repeat % len(pictures)])
+        if repeat >= request.warm_up:
+            taken.append(stages)
+        elif repeat == request.warm_up - 1 and request.execution != "graph":
+            memory.warmed_up()
+    used = memory.read()
+    samples = {stage: [each[stage] for each in taken] for stage in taken[0]}
+    for _ in range(request.repeats if request.decode else 0):
+        for count, ms in path.decoding(list(request.decode)).items():
+            samples.setdefault(f"decode_{count}", []).append(ms)
+    encoded, prefix = path.encoded, path.prefix
+    length = prefix.embeds.shape[0]
+    return Point(
+        arm=arm.text,
+        batch=1,
+        visual_tokens=encoded.n,
+        kept_tokens=arm.budget.resolve(encoded.n) if arm.inside else prefix.k,
+        length=length,
+        samples_ms=samples,
+        flops={
+            "vision": vision_flops(backbone, attention_sequences(subject, sample.inputs), encoded.n),
+            **({} if arm.inside else {"prefill": language_flops(backbone, length)}),
+        },
+        memory=used,
+        setup_ms=execution.setup_ms[setups:],
+        extra={"vision_execution": tower.execution},
+    )
+
+
+def attention_sequences(subject: Subject, inputs: Any) -> list[int]:
+    """Patches that attend to each other in the vision tower: one sequence per picture, or per tile."""
+    if "image_grid_thw" in inputs:
+        return [int(h) * int(w) for _, h, w in inputs["image_grid_thw"].tolist()]
+    pixels = inputs["pixel_values"]
+    patch = subject.backbone.model.config.vision_config.patch_size
+    height, width = patch if isinstance(patch, list | tuple) else (patch, patch)
+    return [pixels.shape[-2] // height * (pixels.shape[-1] // width) + 1] * pixels.shape[0]
+
+
+@dataclass
+class Path:
+    """The way of one picture through one arm."""
+
+    subject: Subject
+    arm: Arm
+    tower: Tower
+    detector: Any
+    encoded: Encoded = field(init=False)
+    prefix: Prefix = field(init=False)
+
+    @torch.inference_mode()
+    def first_token(self, picture: Image.Image) -> dict[str, float]:
+        """Milliseconds of every stage. Nothing but the selector's own clock and the last read waits for the device."""
+        subject, backbone, device = self.subject, self.subject.backbone, self.subject.device
+        probe = subject.probe(0)
+        stages: dict[str, Stopwatch] = {}
+        started = time.perf_counter()
+        stages["preprocess"] = Stopwatch(HOST)
+        pixels = backbone.preprocess(picture)
+        stages["preprocess"].stop()
+        if self.detector is not None:
+            stages["detector"] = Stopwatch(HOST)
+            boxes, _ = boxes_of(self.detector.find(np.asarray(picture)), *picture.size)
+            stages["detector"].stop()
+            probe = replace(probe, boxes=boxes)
+        stages["vision"] = Stopwatch(device)
+        (encoded,) = self.tower([pixels])
+        stages["vision"].stop()
+        signal_ms = select_ms = 0.0
+        if self.arm.inside:
+            selection = Selection(torch.arange(encoded.n, device=device))
+        else:
+            selected = subject.step(encoded, subject.prompt, probe, self.arm)
+            selection, signal_ms, select_ms = selected.selection, selected.signal_ms, selected.select_ms
+        stages["materialise"] = Stopwatch(device)
+        prefix = materialise(backbone, encoded, subject.prompt, selection, subject.policy, branches=False)
+        stages["materialise"].stop()
+        cutter = subject.cutter(self.arm, [prefix], [encoded])
+        stages["prefill"] = Stopwatch(device)
+        language = backbone.language
+        hidden = language.run(language.collate([prefix]), cutter).hidden
+        stages["prefill"].stop()
+        stages["first_token"] = Stopwatch(device)
+        token = language.head(language.norm(hidden[0, -1])).argmax()
+        stages["first_token"].stop()
+        int(token)
+        total = (time.perf_counter() - started) * 1e3
+        self.encoded, self.prefix = encoded, prefix
+        measured = {name: watch.ms for name, watch in stages.items()}
+        if cutter is not None:
+            signal_ms, select_ms = cutter.signal_ms, cutter.select_ms
+            measured["prefill"] -= signal_ms + select_ms
+        return {**measured, "signals": signal_ms, "select": select_ms, "total": total}
+
+    def decoding(self, counts: list[int]) -> dict[int, float]:
+        """Milliseconds from the first token to that many tokens more."""
+        cutter = self.subject.cutter(self.arm, [self.prefix], [self.encoded])
+        tokens = self.subject.backbone.language.decode(self.prefix, cutter)
+        next(tokens)
+        started = time.perf_counter()
+        elapsed: dict[int, float] = {}
+        for produced, _ in enumerate(islice(tokens, max(counts)), start=1):
+            if produced in counts:
+                elapsed[produced] = (time.perf_counter() - started) * 1e3
+        return elapsed

@@ -1,0 +1,76 @@
+"""``python -m sightline.cost.worker REQUEST RESULT``: makes one measurement in this process and writes it as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sightline.cost.machine import ceiling, clocks, kernels, machine_facts
+from sightline.cost.prefill import INSIDE as PREFILL
+from sightline.cost.prefill import measure_prefill
+from sightline.cost.request import Request
+from sightline.cost.subject import Subject
+from sightline.cost.sweep import INSIDE as SWEEP
+from sightline.cost.sweep import measure_sweep
+from sightline.cost.ttft import INSIDE as TTFT
+from sightline.cost.ttft import measure_ttft
+from sightline.errors import SightlineError
+
+MEASURES = {
+    "prefill": (measure_prefill, PREFILL),
+    "ttft": (measure_ttft, TTFT),
+    "sweep": (measure_sweep, SWEEP),
+}
+
+
+def measure_here(request: Request) -> dict[str, Any]:
+    """The measurement with everything that is needed to judge it. The ceiling is taken before and after."""
+    started = time.perf_counter()
+    subject = Subject.of(request)
+    device, dtype = subject.device, subject.backbone.language.dtype
+    loaded = time.perf_counter()
+    measure, inside = MEASURES[request.kind]
+    # The ceiling comes before anything else is allocated, so that its operands count in no peak.
+    before, idle = ceiling(device, dtype), clocks(device)
+    points = list(measure(request, subject))
+    busy = clocks(device)
+    after = ceiling(device, dtype)
+    executor = subject.backbone.language.executor
+    return {
+        "request": request.as_dict(),
+        "machine": machine_facts(device),
+        "dtype": str(dtype).removeprefix("torch."),
+        "kernels": kernels(device, request.attention, request.execution),
+        "note": getattr(getattr(executor, "execution", None), "note", ""),
+        "positions": subject.policy,
+        "box_source": request.box_source,
+        "weights": "random" if request.config else "checkpoint",
+        "picture": list(subject.picture_size),
+        "inside_timer": inside,
+        "ceiling_tflops": max(before["tflops"], after["tflops"]),
+        "ceiling": {"before": before, "after": after},
+        "clocks": {"before": idle, "after": busy},
+        "start_ms": (loaded - started) * 1e3,
+        "points": [point.as_dict() for point in points],
+    }
+
+
+def main(arguments: list[str]) -> int:
+    asked, answer = Path(arguments[0]), Path(arguments[1])
+    try:
+        request = Request.from_dict(json.loads(asked.read_text(encoding="utf-8")))
+        result = measure_here(request)
+    except SightlineError as error:
+        result = {"error": str(error)}
+    answer.write_text(json.dumps(result), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    torch.set_grad_enabled(False)
+    sys.exit(main(sys.argv[1:]))

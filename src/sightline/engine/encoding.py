@@ -1,0 +1,56 @@
+"""Pictures through the vision tower in batches: alike shapes together, halved when memory runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from sightline.backbones.base import Backbone, Pixels
+from sightline.engine.memory import free_memory, is_out_of_memory
+from sightline.errors import SightlineError
+from sightline.types import Encoded
+
+
+def encode_all(
+    backbone: Backbone, pixels: Sequence[Pixels], needs: Iterable[str] = (), batch_images: int = 1
+) -> list[Encoded]:
+    """Every picture once, in the order given.
+
+    One picture per call (the default) makes a picture's tokens independent of its neighbours to the last bit; batches
+    are faster on a GPU and differ by rounding. Only pictures of equal shape share a batch.
+    """
+    wanted = frozenset(needs)
+    encoded: dict[int, Encoded] = {}
+    pending = _groups(pixels, max(1, batch_images))
+    while pending:
+        group = pending.pop(0)
+        try:
+            done = backbone.encode([pixels[i] for i in group], wanted)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(group) == 1:
+                size = "x".join(str(edge) for edge in pixels[group[0]].size)
+                raise SightlineError(
+                    f"out of memory on a single picture of {size} pixels; use a smaller image size or dtype"
+                ) from error
+            free_memory()
+            half = len(group) // 2
+            pending[:0] = [group[:half], group[half:]]
+            continue
+        encoded.update(zip(group, done, strict=True))
+    return [encoded[i] for i in range(len(pixels))]
+
+
+def _groups(pixels: Sequence[Pixels], batch_images: int) -> list[list[int]]:
+    """Indices of pictures of equal shape, at most ``batch_images`` together, in order of first appearance."""
+    alike: dict[tuple[torch.Size, ...], list[int]] = {}
+    for index, item in enumerate(pixels):
+        shape = tuple(item.inputs[name].shape for name in sorted(item.inputs))
+        alike.setdefault(shape, []).append(index)
+    return [
+        members[first : first + batch_images]
+        for members in alike.values()
+        for first in range(0, len(members), batch_images)
+    ]
