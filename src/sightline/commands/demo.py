@@ -1,0 +1,54 @@
+"""``sightline demo``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the run and the report.")] = Path("sightline-demo"),
+    limit: Annotated[int | None, typer.Option(min=2, help="Only the first so many images.")] = None,
+) -> None:
+    """Audit eight arms of the shipped reader on the shipped scenes: minutes on a CPU, no network, no download.
+
+    Run it again after an interruption and it goes on where it stopped.
+    """
+    from sightline.demo import run_demo
+
+    done = run_demo(out, limit=limit)
+    print_table(done.summary)
+    typer.echo(f"rows: {done.run.path}")
+    typer.echo(f"report: {done.report}")
+
+
+def print_table(summary: pd.DataFrame) -> None:
+    """One line per arm: each metric of the demo with its 95 % interval."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from sightline.demo import METRICS
+    from sightline.statistics.metrics import METRICS as KNOWN
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("arm", no_wrap=True)
+    for name in METRICS:
+        table.add_column(KNOWN[name].label, justify="right")
+    for line in summary.to_dict("records"):
+        table.add_row(line["arm"], *(interval(line, name) for name in METRICS))
+    console = Console()
+    console.print(table)
+    console.print(
+        "95 % intervals over images. Correct, ECR = 0: share of right yes answers with no evidence cell kept."
+    )
+
+
+def interval(line: Mapping[Any, Any], name: str) -> str:
+    value, low, high = line[name], line[f"{name}_low"], line[f"{name}_high"]
+    return "-" if value != value else f"{value:.3f} ({low:.3f}, {high:.3f})"
