@@ -221,8 +221,9 @@ DATA = """\
 
 Drawn by the package itself (`sightline reader scenes` draws the held-out sets): receipts, forms, signs, tables,
 screens, pages, scattered words; 14 to 24 px type; rotation up to 3 degrees, uneven light, blur, noise. 50 free fonts:
-40 for training, 5 for the development set, 5 for the confirmation set. Strings (everyday words from our own list, invented
-words, numbers, prices, dates, codes) are split by a checksum: no string of a held-out set was ever drawn in training.
+40 for training, 5 for the development set, 5 for the confirmation set. Strings (everyday words from our own list,
+invented words, numbers, prices, dates, codes) are split by a checksum: no string of a held-out set was ever drawn in
+training.
 No photographs, no scraped text, no personal data. The confirmation images are stored as JPEG (quality 75); training
 images were never compressed.
 

@@ -1,0 +1,63 @@
+"""The shipped reader: an ordinary checkpoint that answers shipped probes, also through stock classes."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText
+
+from sightline.audit import audit
+from sightline.config import AuditConfig
+from sightline.demo import asset
+from sightline.reader.card import CARD, CURVES, TRAINING
+
+IMAGES = 10
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    scenes = asset("scenes", "development")
+    config = AuditConfig(
+        model=str(asset("reader")),
+        probes=scenes / "probes.jsonl",
+        images=scenes / "images",
+        out=tmp_path_factory.mktemp("reader") / "run",
+        arms=["full", "target:0.3", "anti_evidence:0.3"],
+        matched_controls=False,
+        dtype="float32",
+        device="cpu",
+        limit=IMAGES,
+    )
+    return audit(config).frame()
+
+
+def test_answers_most_shipped_probes(rows):
+    correct = rows.groupby("arm")["correct"].mean()
+    assert len(rows) == 3 * 2 * IMAGES
+    assert correct["full"] >= 0.8
+    assert correct["target:0.3"] >= 0.8
+
+
+def test_target_keeps_the_evidence(rows):
+    coverage = rows[rows["label"] == "yes"].groupby("arm")["ecr"].mean()
+    assert coverage["target:0.3"] > 0.9
+    assert coverage["anti_evidence:0.3"] == 0.0
+
+
+def test_checkpoint_is_small_and_stock():
+    folder = asset("reader")
+    model = AutoModelForImageTextToText.from_pretrained(folder)
+    assert type(model).__module__.startswith("transformers.models.qwen3_vl")
+    assert model.dtype == torch.bfloat16
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 25e6
+
+
+def test_card_comes_with_its_sources():
+    folder = asset("reader")
+    card = (folder / CARD).read_text(encoding="utf-8")
+    for heading in ("## Held-out figures", "## What it was trained to be", "## Data", "## Training", "## Limits"):
+        assert heading in card
+    assert "<polyline" in (folder / CURVES).read_text(encoding="utf-8")
+    legs = json.loads((folder / TRAINING).read_text(encoding="utf-8"))["history"]["legs"]
+    assert card.count("\n| 1 |") == 1
+    assert len(legs) >= 2
