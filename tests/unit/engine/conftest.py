@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sightline.backbones.base import Backbone
+from sightline.cost.request import Request
+from sightline.cost.subject import Subject
+from sightline.materialise import materialise
+from sightline.types import Prefix, Selection
+
+TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")
+
+
+@pytest.fixture(scope="package", params=TINY)
+def subject(request: pytest.FixtureRequest) -> Subject:
+    return Subject.of(Request("prefill", config=request.param, device="cpu", dtype="float32"))
+
+
+@pytest.fixture
+def backbone(subject: Subject) -> Backbone:
+    subject.backbone.language.executor = None
+    return subject.backbone
+
+
+@pytest.fixture(scope="package")
+def prefixes(subject: Subject) -> list[Prefix]:
+    """Prefixes of different lengths, with branches: every, every second, third and fifth visual token."""
+    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.picture(0))])
+    return [
+        materialise(subject.backbone, encoded, subject.prompt, Selection(torch.arange(0, encoded.n, step)), "preserve")
+        for step in (1, 2, 3, 5)
+    ]

@@ -1,0 +1,132 @@
+"""Every way of running the language layers gives the eager, densely masked answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounter
+
+from sightline.backbones.attention import branch_attention
+from sightline.backbones.base import Backbone
+from sightline.backbones.language import Answer, branch_slots
+from sightline.engine.execution import Captured, in_bucket, use_execution
+from sightline.errors import SightlineError
+from sightline.types import Prefix
+
+CLOSE = 1e-5
+
+
+def losses(answers: Sequence[Answer]) -> torch.Tensor:
+    return torch.tensor([(answer.loss_yes, answer.loss_no) for answer in answers])
+
+
+def densely_masked(backbone: Backbone, prefixes: list[Prefix]) -> torch.Tensor:
+    """The same scores with the model's eager attention, which is shown the whole (S, S) mask."""
+    config = backbone.language._config
+    before = config._attn_implementation
+    config._attn_implementation = "eager"
+    try:
+        assert backbone.language.dense
+        return losses(backbone.language.score(prefixes))
+    finally:
+        config._attn_implementation = before
+
+
+def test_masking_only_the_branches_equals_masking_everything(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    ours = losses(backbone.language.score(prefixes))
+    assert (ours - densely_masked(backbone, prefixes)).abs().max() < CLOSE
+
+
+def test_the_mask_covers_the_branch_rows_alone(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    batch = backbone.language.collate(prefixes)
+    mask = backbone.language.mask_of(batch)
+    assert mask is not None
+    assert mask.shape == (len(prefixes), 1, batch.branches, batch.shared + batch.branches)
+    assert batch.branches == max(int((prefix.segments > 0).sum()) for prefix in prefixes)
+
+
+def test_the_number_of_branch_slots_is_worked_out_on_the_host(prefixes: list[Prefix]) -> None:
+    for prefix in prefixes:
+        assert branch_slots(prefix) == int((prefix.segments > 0).sum()) > 0
+
+
+def test_the_models_own_attention_is_back_after_scoring(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    backbone.language.score(prefixes[:1])
+    assert backbone.language._config._attn_implementation == "sdpa"
+
+
+def test_grouped_heads_and_branches_against_plain_softmax() -> None:
+    torch.manual_seed(0)
+    query, key, value = torch.randn(2, 4, 9, 8), torch.randn(2, 2, 9, 8), torch.randn(2, 2, 9, 8)
+    allowed = torch.ones(9, 9).tril().bool().expand(2, 1, 9, 9).clone()
+    allowed[:, :, 8, 7] = False  # the last two rows are branches that do not see each other
+    bias = torch.zeros(2, 1, 9, 9).masked_fill(~allowed, torch.finfo(torch.float32).min)
+    ours, _ = branch_attention(None, query, key, value, bias[:, :, 7:], scaling=0.3)
+    keys, values = key.repeat_interleave(2, dim=1), value.repeat_interleave(2, dim=1)
+    expected = torch.softmax(query @ keys.transpose(-1, -2) * 0.3 + bias, dim=-1) @ values
+    assert torch.allclose(ours, expected.transpose(1, 2), atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["compiled", "graph"])
+def test_a_mode_changes_no_answer(backbone: Backbone, prefixes: list[Prefix], mode: str) -> None:
+    expected = losses(backbone.language.score(prefixes))
+    torch._dynamo.reset()
+    execution = use_execution(backbone.language, mode, backend="eager")
+    together = losses(backbone.language.score(prefixes))
+    alone = losses([backbone.language.score([prefix])[0] for prefix in prefixes])
+    assert (together - expected).abs().max() < CLOSE
+    assert (alone - expected).abs().max() < CLOSE
+    assert execution.setup_ms
+
+
+def test_layers_share_one_compiled_function(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    use_execution(backbone.language, "compiled", backend=counter)
+    backbone.language.score(prefixes)
+    assert len(backbone.language.layers) > 1
+    assert counter.frame_count == 1
+
+
+def test_compiled_code_is_reused_for_a_known_shape(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    torch._dynamo.reset()
+    execution = use_execution(backbone.language, "compiled", backend="eager")
+    for _ in range(3):
+        backbone.language.score(prefixes)
+    assert len(execution.setup_ms) == 1
+
+
+def test_prefixes_of_alike_length_share_a_bucket(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    language = backbone.language
+    captured = Captured(language, lambda *_: torch.empty(0), bucket=4096)
+    language.executor = captured
+    answers = losses([language.score([prefix])[0] for prefix in prefixes])
+    language.executor = None
+    assert (answers - losses([language.score([prefix])[0] for prefix in prefixes])).abs().max() < CLOSE
+    assert len(captured.execution.setup_ms) == 1
+    assert "no CUDA graphs" in captured.execution.note
+
+
+def test_a_bucket_pads_between_shared_part_and_branches(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    batch = backbone.language.collate(prefixes)
+    wide = in_bucket(batch, batch.shared + 5)
+    assert wide.shared == batch.shared + 5
+    assert torch.equal(wide.hidden[:, : batch.shared], batch.hidden[:, : batch.shared])
+    assert torch.equal(wide.hidden[:, wide.shared :], batch.hidden[:, batch.shared :])
+    assert (wide.segments[:, batch.shared : wide.shared] == -1).all()
+    assert all(level.shape[1] == wide.shared - batch.start for level in wide.deepstack)
+
+
+def test_generation_ignores_the_mode(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    language = backbone.language
+    plain = language.generate(prefixes[1], 4, frozenset())
+    use_execution(language, "graph", backend="eager")
+    assert language.generate(prefixes[1], 4, frozenset()) == plain
+    assert len(plain) == 4
+
+
+def test_an_unknown_mode_is_refused(backbone: Backbone) -> None:
+    with pytest.raises(SightlineError, match="unknown execution 'fast'; choose one of eager, compiled, graph"):
+        use_execution(backbone.language, "fast")
