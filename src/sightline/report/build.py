@@ -19,6 +19,7 @@ from sightline.report import sections as made
 from sightline.report.cases import choose_cases, pack_cases
 from sightline.report.contract import facts
 from sightline.report.hero import Hero, make_hero
+from sightline.report.intervention_sections import intervention_sections
 from sightline.report.sections import Section
 from sightline.report.source import Source, read_source
 from sightline.report.summary import Verdict, summarise, verdicts
@@ -78,12 +79,11 @@ def build_report(
         made.provenance_section(source, draws, seed),
         made.pictures_section(),
         made.calibration_section(source, summary),
-        made.geometry_section(source, summary, draws, seed),
+        made.geometry_section(source, summary),
         made.cost_section(source),
     ]
-    interventions = made.interventions_section(source, draws, seed)
-    if interventions is not None:
-        parts.append(interventions)
+    progress("interventions")
+    parts += intervention_sections(source, draws, seed)
     progress("pictures")
     packed, hero = pack_pictures(source, cases, next(part for part in parts if part.pictures))
     models = sorted({str(audited.run.manifest.get("model")) for audited in source.runs})

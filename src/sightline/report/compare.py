@@ -83,7 +83,7 @@ def compare_runs(
 
 def aligned(first: Path | str, second: Path | str) -> tuple[Source, list[str]]:
     """Both runs on their common arms and probes, after checking that they audited the same probe set."""
-    source = read_source([first, second], names=["A", "B"])
+    source = read_source([first, second], names=["A", "B"], paired=True)
     a, b = source.runs
     if not source.same_probes:
         ours, theirs = set(a.probes), set(b.probes)

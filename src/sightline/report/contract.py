@@ -14,11 +14,13 @@ from sightline.report.table import Column, Table
 STAGES = {
     "preprocess_ms": "Preprocess",
     "vision_ms": "Vision",
+    "boxes_ms": "Boxes",
     "signal_ms": "Signals",
     "select_ms": "Select",
     "materialise_ms": "Materialise",
     "language_ms": "Language",
 }
+HELP = {"boxes_ms": "Text detector, once per image; a dash for arms that read no detected boxes."}
 
 
 def contract_table(source: Source) -> Table:
@@ -139,15 +141,19 @@ def cost_table(source: Source) -> Table:
         Column("keep", "Keep", "score"),
         Column("sequence_full", "Prompt, full", "number", help="Mean tokens of the unpruned prompt."),
         Column("sequence_pruned", "Prompt, pruned", "number", help="Mean tokens of the prompt that was run."),
-        *(Column(key, title, "number") for key, title in STAGES.items()),
+        *(
+            Column(key, title, "number", help=HELP.get(key, ""))
+            for key, title in STAGES.items()
+            if key != "boxes_ms" or frame[key].notna().any()
+        ),
         Column("total", "Total", "number"),
         Column("device", "Device"),
     ]
     devices = ", ".join(sorted(set(frame["device"])))
     caption = (
-        f"Mean milliseconds per probe on {devices}, as recorded while auditing: preprocessing and vision are paid once "
-        "per image and shared, language time is a batch divided by its rows. This is bookkeeping, not a benchmark: "
-        "exclusive timing needs a fresh process per arm."
+        f"Mean milliseconds per probe on {devices}, as recorded while auditing: preprocessing, vision and detecting "
+        "boxes are paid once per image and shared, language time is a batch divided by its rows. This is bookkeeping, "
+        "not a benchmark: exclusive timing needs a fresh process per arm."
     )
     return Table("cost", "Stage times", caption, columns, frame)
 

@@ -10,7 +10,6 @@ import numpy as np
 from markupsafe import Markup
 
 from sightline.errors import SightlineError
-from sightline.report.association import association_table
 from sightline.report.calibration import MOST_DIAGRAMS, flips_table, reliability_charts, thresholds_table
 from sightline.report.charts import Point, budget_curves, curves_by_selector, frontier
 from sightline.report.contract import contract_table, cost_table, runs_table
@@ -24,7 +23,6 @@ from sightline.report.tables import (
     family,
     finite,
     geometry_table,
-    interventions_table,
     provenance_table,
     seeds_table,
 )
@@ -149,12 +147,11 @@ def calibration_section(source: Source, summary: Summary) -> Section:
     return section
 
 
-def geometry_section(source: Source, summary: Summary, draws: int, seed: int) -> Section:
+def geometry_section(source: Source, summary: Summary) -> Section:
     lead = "Coverage is only as sharp as the cells: precision and scale say how far to trust it."
     section = Section("geometry", "Geometry", lead)
     section.add(lambda: geometry_table(summary))
     section.add(lambda: strata_table(source))
-    section.add(lambda: association_table(source, draws, seed))
     return section
 
 
@@ -162,10 +159,3 @@ def cost_section(source: Source) -> Section:
     section = Section("cost", "Cost", "What was saved where, as recorded while auditing.")
     section.add(lambda: cost_table(source))
     return section
-
-
-def interventions_section(source: Source, draws: int, seed: int) -> Section | None:
-    """None when the runs hold plain rows alone."""
-    section = Section("interventions", "Interventions", "Mask or image changed on purpose: does the evidence matter?")
-    section.add(lambda: interventions_table(source, draws, seed))
-    return section if section.tables or section.notes else None

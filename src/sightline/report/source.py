@@ -16,6 +16,8 @@ from sightline.errors import SightlineError
 from sightline.store.load import Run, load_run
 
 MASK_COLUMNS = ("kept_mask", "lineage_mask")
+ORIGINAL = "orig"
+"""The view of plain rows: the image as it is."""
 ZERO_COVERAGE = 1e-12
 """Coverage at or below this counts as none at all."""
 LOW_COVERAGE = 0.5
@@ -46,8 +48,19 @@ class Audited:
         return None if full.empty else str(full.iloc[0])
 
     @cached_property
+    def rows(self) -> pd.DataFrame:
+        """Plain and edited rows together under the run's own arm names: what intervention tables are made from."""
+        both = pd.concat([self.frame, self.others], ignore_index=True) if len(self.others) else self.frame
+        return both.assign(arm=both["arm_name"])
+
+    @cached_property
     def probes(self) -> dict[str, dict[str, Any]]:
-        return {str(probe["id"]): probe for probe in self.run.probes}
+        """Probes by id; of a control set, which asks the same probe about several views, the one about the original."""
+        found: dict[str, dict[str, Any]] = {}
+        for probe in self.run.probes:
+            if probe.get("view", ORIGINAL) == ORIGINAL or str(probe["id"]) not in found:
+                found[str(probe["id"])] = probe
+        return found
 
     @cached_property
     def image_index(self) -> dict[str, int]:
@@ -61,6 +74,8 @@ class Source:
 
     runs: list[Audited]
     notes: list[str]
+    controls: list[Audited] = field(default_factory=list)
+    """Runs without a single plain row, such as wrong images alone: intervention tables pair them with the others."""
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -72,14 +87,23 @@ class Source:
         return len({audited.run.manifest.get("probe_digest") for audited in self.runs}) == 1
 
 
-def read_source(paths: Sequence[Path | str], names: Sequence[str] | None = None) -> Source:
-    """Reads run folders and checks them. Raises only where nothing could be reported at all."""
+def read_source(paths: Sequence[Path | str], names: Sequence[str] | None = None, *, paired: bool = False) -> Source:
+    """Reads run folders and checks them. Raises only where nothing could be reported at all.
+
+    ``paired`` refuses a run without plain rows, which a comparison of runs cannot use.
+    """
     if not paths:
         raise SightlineError("no run folder given: name at least one")
     runs = [load_run(path) for path in paths]
     names = list(names) if names is not None else _names(runs)
     audited = [_audit(run, name) for run, name in zip(runs, names, strict=True)]
-    source = Source(audited, [])
+    source = Source([one for one in audited if len(one.frame)], [], [one for one in audited if one.frame.empty])
+    if not source.runs or (paired and source.controls):
+        path = source.controls[0].run.path
+        raise SightlineError(
+            f"{path} has no usable plain row: every margin is non-finite or an intervention; "
+            "run the plain probes, and give that run as well"
+        )
     for one in audited:
         source.notes.extend(f"{one.name}: {note}" if one.name else note for note in one.notes)
     if not source.same_probes:
@@ -110,13 +134,15 @@ def _audit(run: Run, name: str) -> Audited:
     frame["arm_name"] = frame["arm"]
     if name:
         frame["arm"] = name + " · " + frame["arm"].astype(str)
+    _recast_controls(frame, run)
     if run.missing:
         notes.append(f"the run is not finished: {run.missing} of its shards are still to be computed")
-    frame = _finite(frame, notes)
-    plain = (frame["intervention"].fillna("none") == "none") & (frame["view"] == _main_view(frame))
-    main, others = frame[plain].reset_index(drop=True), frame[~plain].reset_index(drop=True)
+    plain = (frame["intervention"].fillna("none") == "none") & (frame["view"] == ORIGINAL)
+    # Apart: a margin that overflowed under an intervention takes nothing from the plain tables.
+    main = _finite(frame[plain], notes).reset_index(drop=True)
+    others = _finite_alone(frame[~plain], notes).reset_index(drop=True)
     if main.empty:
-        raise SightlineError(f"{run.path} has no usable plain row: every margin is non-finite or an intervention")
+        return Audited(name, run, main, others, notes)
     main = _paired(main, notes)
     _note_data(main, notes)
     full = main[main["selector"] == "full"].drop_duplicates("probe_id").set_index("probe_id")
@@ -126,13 +152,25 @@ def _audit(run: Run, name: str) -> Audited:
     return Audited(name, run, main, others, notes)
 
 
+def _recast_controls(frame: pd.DataFrame, run: Run) -> None:
+    """Gives rows of one-condition control files (the artifact's layout) the view that our own control sets name.
+
+    Their probes say ``orig`` though the image is gray or somebody else's: such rows must not pass for plain ones.
+    """
+    views = {}
+    for probe in run.probes:
+        extra = probe.get("extra") or {}
+        kind = extra.get("control_type") if isinstance(extra, dict) else None
+        if kind in ("blank", "image_mismatch") and probe.get("view", ORIGINAL) == ORIGINAL:
+            views[str(probe["id"])] = kind if kind == "blank" else f"{kind}_seed{extra.get('control_seed')}"
+    if views:
+        control = frame["probe_id"].map(views)
+        recast = control.notna() & (frame["view"] == ORIGINAL)
+        frame.loc[recast, ["view", "intervention"]] = control[recast]
+
+
 def _plain_table(rows: pa.Table) -> pa.Table:
     return rows.drop_columns([name for name in MASK_COLUMNS if name in rows.column_names])
-
-
-def _main_view(frame: pd.DataFrame) -> str:
-    views = frame["view"].value_counts()
-    return "orig" if "orig" in views.index or views.empty else str(views.index[0])
 
 
 def _finite(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
@@ -151,6 +189,15 @@ def _finite(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
             f"(first: {bad[0]}) and {'are' if len(bad) > 1 else 'is'} left out of every arm"
         )
     return frame[alive & ~frame["probe_id"].isin(bad)].copy()
+
+
+def _finite_alone(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Edited rows with a finite margin; they are paired with plain rows probe by probe, so each stands alone."""
+    finite = np.isfinite(frame["margin"].to_numpy(dtype=float, na_value=np.nan))
+    if not finite.all():
+        notes.append(f"{int((~finite).sum())} edited rows have a non-finite margin and are left out")
+    found: pd.DataFrame = frame[finite]
+    return found
 
 
 def _paired(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
@@ -181,6 +228,12 @@ def _note_data(frame: pd.DataFrame, notes: list[str]) -> None:
         notes.append("no probe has a region: there is no evidence to trace, so every geometric column is empty")
     elif bare:
         notes.append(f"{bare} of {len(probes)} probes have no region; geometry is over the other {len(probes) - bare}")
+
+
+def with_masks(audited: Audited, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with their two mask columns, for the few tables that look at them."""
+    kept, lineage = zip(*masks_of(audited, rows["row"].tolist()), strict=True) if len(rows) else ((), ())
+    return rows.assign(kept_mask=list(kept), lineage_mask=list(lineage))
 
 
 def masks_of(audited: Audited, rows: Sequence[int]) -> list[tuple[bytes, bytes | None]]:

@@ -71,6 +71,8 @@ class Table:
     frame: pd.DataFrame
     filter: str = ""
     """Key of a column that the page lets readers narrow a long table by."""
+    reading: str = ""
+    """What the numbers say, in one sentence made from them."""
 
     @property
     def filter_column(self) -> int:
@@ -99,7 +101,8 @@ class Table:
         lines = [[column.title for column in self.columns], rule]
         lines += [[_markdown_escape(_joined(cell)) for cell in row] for row in self.cells()]
         body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        return f"### {self.title}\n\n{self.caption}\n\n{body}\n"
+        said = f"{_markdown_escape(self.reading)}\n\n" if self.reading else ""
+        return f"### {self.title}\n\n{said}{self.caption}\n\n{body}\n"
 
     def latex(self) -> str:
         """A ``booktabs`` table, ready to be included."""
@@ -117,7 +120,7 @@ class Table:
                 *rows,
                 r"\bottomrule",
                 r"\end{tabular}",
-                rf"\caption{{{latex_escape(self.title)}. {latex_escape(self.caption)}}}",
+                rf"\caption{{{latex_escape(' '.join(filter(None, (self.title + '.', self.reading, self.caption))))}}}",
                 rf"\label{{tab:{self.name}}}",
                 r"\end{table}",
                 "",
