@@ -68,7 +68,8 @@ class Request:
             raise SightlineError("repeats, batch, images and probes must be at least 1, warm-up at least 0")
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As JSON would give it back."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> Request:

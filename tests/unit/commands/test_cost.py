@@ -1,0 +1,54 @@
+"""``bench prefill|ttft|sweep`` on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sightline.commands import cost
+from sightline.errors import SightlineError
+
+app = typer.Typer()
+for command in (cost.prefill, cost.ttft, cost.sweep):
+    app.command()(command)
+
+
+def test_prefill_writes_a_card_and_prints_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    out = tmp_path / "card.json"
+    done = CliRunner().invoke(
+        app,
+        "prefill --config tiny-llava --random-weights --device cpu --arm full --arm target:0.2 --batch 2 "
+        f"--execution eager --repeats 2 --warm-up 1 --share-process --out {out}".split(),
+    )
+    assert done.exit_code == 0, done.output
+    assert "no GPU was used" in done.output
+    assert done.output == out.with_suffix(".md").read_text(encoding="utf-8")
+    (result,) = json.loads(out.read_text(encoding="utf-8"))["results"]
+    assert [point["arm"] for point in result["points"]] == ["full", "target:0.2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("prefill", "name what to measure"),
+        ("prefill --config tiny-llava", "add --random-weights"),
+        ("prefill --config tiny-llava --random-weights --batch 0", "--batch 0: give positive whole numbers"),
+        ("prefill --config tiny-llava --random-weights --batch many", "give positive whole numbers"),
+        ("ttft --config tiny-llava --random-weights --picture large", "write WIDTHxHEIGHT"),
+        ("ttft --config tiny-llava --random-weights --decode x", "--decode x: give positive"),
+    ],
+)
+def test_bad_options_are_one_clear_line(arguments: str, words: str) -> None:
+    done = CliRunner().invoke(app, arguments.split())
+    assert isinstance(done.exception, SightlineError)
+    assert words in str(done.exception)
+
+
+def test_batch_sizes_may_grow() -> None:
+    assert cost._sizes("1,32,max") == [{"batch": 1}, {"batch": 32}, {"batch": 1, "grow": True}]
+    assert cost._sizes("max") == [{"batch": 1, "grow": True}]

@@ -1,0 +1,145 @@
+"""Measurements keep every sample, run in processes of their own, and say what they are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sightline.cost.card import CostCard, Summary
+from sightline.cost.machine import PeakMemory, ceiling, clocks
+from sightline.cost.measure import measure, separate
+from sightline.cost.request import Request
+from sightline.cost.worker import measure_here
+from sightline.errors import SightlineError
+
+HERE = {"device": "cpu", "dtype": "float32", "repeats": 3, "warm_up": 1}
+
+
+def test_prefill_keeps_every_sample_and_shortens_the_prefix() -> None:
+    request = Request("prefill", config="tiny-qwen3-vl", arms=("full", "target:0.2"), batch=2, **HERE)
+    result = measure_here(request)
+    full, pruned = result["points"]
+    assert full["visual_tokens"] == pruned["visual_tokens"] == 64
+    assert (full["kept_tokens"], pruned["kept_tokens"]) == (64, 13)
+    assert full["length"] - pruned["length"] == 64 - 13
+    for point in (full, pruned):
+        assert len(point["samples_ms"]["prefill"]) == 3
+        assert all(ms > 0 for ms in point["samples_ms"]["prefill"])
+        assert point["memory"] is None  # the CPU allocator keeps no count, and the card says nothing it did not measure
+    assert pruned["flops"]["prefill"] < full["flops"]["prefill"]
+    assert result["ceiling_tflops"] > 0
+    assert len(result["ceiling"]["before"]["samples_tflops"]) == 10
+
+
+@pytest.mark.parametrize("config", ["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
+@pytest.mark.parametrize("execution", ["eager", "graph"])
+def test_first_token_times_every_stage(config: str, execution: str) -> None:
+    request = Request("ttft", config=config, arms=("target:0.3",), execution=execution, decode=(1, 3), **HERE)
+    (point,) = measure_here(request)["points"]
+    stages = point["samples_ms"]
+    parts = ("preprocess", "vision", "signals", "select", "materialise", "prefill", "first_token")
+    assert {*parts, "total", "decode_1", "decode_3"} == set(stages)
+    assert all(len(samples) == 3 for samples in stages.values())
+    for i in range(3):
+        assert sum(stages[name][i] for name in parts) <= stages["total"][i]
+        assert stages["decode_1"][i] < stages["decode_3"][i]
+
+
+def test_a_method_inside_the_model_is_measured_eagerly_only() -> None:
+    request = Request("ttft", config="tiny-llava", arms=("fastv:0.5",), **HERE)
+    (point,) = measure_here(request)["points"]
+    assert point["kept_tokens"] == 32
+    with pytest.raises(SightlineError, match="fastv prunes between layers, which only eager execution does"):
+        measure_here(Request("ttft", config="tiny-llava", arms=("fastv:0.5",), execution="graph", **HERE))
+
+
+def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sightline.backbones.language import LanguageModel
+
+    run = LanguageModel.run
+
+    def scarce(self: LanguageModel, batch: object, *rest: object) -> object:
+        if batch.hidden.shape[0] > 4:  # type: ignore[attr-defined]
+            raise MemoryError
+        return run(self, batch, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LanguageModel, "run", scarce)
+    request = Request("prefill", config="tiny-llava", arms=("full",), grow=True, **HERE)
+    points = measure_here(request)["points"]
+    assert [point["batch"] for point in points] == [1, 2, 4, 8]
+    assert points[-1]["extra"] == {"out_of_memory": True}
+    assert "out of memory" in CostCard([measure_here(request)]).markdown()
+
+
+def test_a_sweep_counts_rows_and_compares_with_one_sample_at_a_time() -> None:
+    request = Request(
+        "sweep", config="tiny-llava", arms=("full", "target:0.3"), images=3, batch_images=2, one_sample_rows=4, **HERE
+    )
+    (point,) = measure_here(request)["points"]
+    assert point["extra"]["rows"] == 3 * 2 * 2
+    assert len(point["samples_ms"]["one_sample"]) == 4
+    rate = point["extra"]["rows"] / point["samples_ms"]["engine"][0]
+    plain = 4 / sum(point["samples_ms"]["one_sample"])
+    assert point["extra"]["throughput_ratio"] == pytest.approx(rate / plain)
+    assert point["flops"]["engine"] > 0
+
+
+def test_every_arm_gets_a_process_of_its_own() -> None:
+    request = Request("prefill", config="tiny-llava", arms=("full", "target:0.2"), **HERE)
+    assert [part.arms for part in separate(request)] == [("full",), ("target:0.2",)]
+
+
+def test_a_measurement_runs_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    request = Request("prefill", config="tiny-llava", arms=("target:0.2",), **{**HERE, "repeats": 2})
+    result = measure(request)
+    assert Request.from_dict(result["request"]) == request
+    assert len(result["points"][0]["samples_ms"]["prefill"]) == 2
+    assert result["machine"]["threads"] == 1
+    assert result["weights"] == "random"
+    with pytest.raises(SightlineError, match="unknown selector"):
+        measure(Request("prefill", config="tiny-llava", arms=("nonsense:0.2",), **HERE))
+
+
+def test_measuring_needs_nothing_beyond_torch_and_transformers() -> None:
+    """A GPU machine may lack what the rest of the project needs to read configurations and write run folders."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; sys.modules.update({name: None for name in ('pydantic', 'pyarrow', 'pandas', 'typer', 'yaml')});"
+        "import sightline.cost.worker, sightline.cost.measure, sightline.cost.card"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ}, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_requests_are_checked() -> None:
+    with pytest.raises(SightlineError, match="either a config with random weights or a checkpoint"):
+        Request("prefill")
+    with pytest.raises(SightlineError, match="unknown field speed"):
+        Request.from_dict({"kind": "prefill", "config": "tiny-llava", "speed": 1})
+    with pytest.raises(SightlineError, match="unknown position policy"):
+        measure_here(Request("prefill", config="tiny-llava", positions="shuffled", device="cpu"))
+
+
+def test_a_checkpoint_can_be_measured_too(shared: Path) -> None:
+    request = Request("prefill", checkpoint=str(shared / "tiny" / "llava"), arms=("full", "target:0.4"), **HERE)
+    result = measure_here(request)
+    assert [point["kept_tokens"] for point in result["points"]] == [576, 231]
+    assert result["weights"] == "checkpoint"
+
+
+def test_no_gpu_figures_without_a_gpu() -> None:
+    import torch
+
+    assert clocks(torch.device("cpu")) is None
+    assert PeakMemory(torch.device("cpu")).read() is None
+    assert ceiling(torch.device("cpu"), torch.float32)["side"] == 768
+
+
+def test_a_summary_is_median_and_nearest_ranks() -> None:
+    summary = Summary.of([5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
+    assert (summary.median, summary.low, summary.high, summary.count) == (6.0, 2.0, 10.0, 11)
