@@ -1,0 +1,31 @@
+"""These tests need a GPU and are skipped where there is none. They print their tables: run them with ``-s``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from sightline.cost.card import CostCard
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason="no GPU here"))
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str]) -> object:
+    """Prints a cost card past pytest's capture."""
+
+    def printed(card: CostCard) -> None:
+        with capsys.disabled():
+            print(f"\n{card.markdown()}")
+
+    return printed

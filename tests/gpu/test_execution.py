@@ -1,0 +1,58 @@
+"""On a GPU: compiled and captured layers give the eager answers, and a captured graph can be replayed in any order."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sightline.cost.request import Request
+from sightline.cost.subject import Subject
+from sightline.cost.tower import Tower
+from sightline.engine.execution import use_execution
+from sightline.materialise import materialise
+from sightline.types import Prefix, Selection
+
+TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")
+
+
+@pytest.fixture(scope="module", params=TINY)
+def subject(request: pytest.FixtureRequest) -> Subject:
+    return Subject.of(Request("prefill", config=request.param, device="cuda", dtype="float32"))
+
+
+@pytest.fixture(scope="module")
+def prefixes(subject: Subject) -> list[Prefix]:
+    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.picture(0))])
+    chosen = [torch.arange(0, encoded.n, step, device="cuda") for step in (1, 2, 3, 5)]
+    return [
+        materialise(subject.backbone, encoded, subject.prompt, Selection(anchors), "preserve") for anchors in chosen
+    ]
+
+
+@pytest.mark.parametrize("mode", ["compiled", "graph"])
+def test_a_mode_changes_no_answer(subject: Subject, prefixes: list[Prefix], mode: str) -> None:
+    language = subject.backbone.language
+    use_execution(language, "eager")
+    expected = language.score(prefixes)
+    use_execution(language, mode)
+    together = language.score(prefixes)
+    forwards = [language.score([prefix])[0] for prefix in prefixes]
+    backwards = [language.score([prefix])[0] for prefix in prefixes[::-1]][::-1]
+    use_execution(language, "eager")
+    for answers in (together, forwards, backwards):
+        for ours, plain in zip(answers, expected, strict=True):
+            assert ours.loss_yes == pytest.approx(plain.loss_yes, abs=2e-3)
+            assert ours.loss_no == pytest.approx(plain.loss_no, abs=2e-3)
+    assert [a.loss_yes for a in forwards] == [a.loss_yes for a in backwards]
+
+
+@pytest.mark.parametrize("mode", ["compiled", "graph"])
+def test_the_vision_tower_gives_the_same_tokens(subject: Subject, mode: str) -> None:
+    backbone = subject.backbone
+    pixels = [backbone.preprocess(subject.picture(i)) for i in range(2)]
+    expected = [backbone.encode([item])[0] for item in pixels]
+    tower = Tower(backbone, pixels[0], mode, frozenset())
+    for ours, plain in zip(tower(pixels), expected, strict=True):
+        assert torch.allclose(ours.tokens, plain.tokens, atol=1e-3)
+        for level, same in zip(ours.deepstack, plain.deepstack, strict=True):
+            assert torch.allclose(level, same, atol=1e-3)
