@@ -17,9 +17,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_GROUPS = ("probes", "controls", "bench")
+_GROUPS = ("probes", "controls", "bench", "reader")
 """Sub-command groups: ``sightline.commands.<name>`` with an ``app``."""
 _COMMANDS = {
+    "demo": ("demo",),
     "run": ("run", "rows", "selectors"),
     "report": ("report", "compare", "gate"),
     "check": ("doctor", "ask"),
