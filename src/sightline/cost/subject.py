@@ -15,6 +15,7 @@ from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.loading import DTYPES, choose_device
+from sightline.cost.clip import ForgetfulClip, RandomClip
 from sightline.cost.request import Request
 from sightline.cost.shapes import random_backbone, shape_named
 from sightline.errors import SightlineError
@@ -58,7 +59,9 @@ class Subject:
                 options=ImageOptions(),
             )
             usual = PICTURE
-        clip = ClipSpace(request.clip, device) if request.clip else None
+        clip: ClipSpace | None = ForgetfulClip(request.clip, device) if request.clip else None
+        if clip is None and request.config and any(needs_clip(parse_arm(text)) for text in request.arms):
+            clip = RandomClip(int(backbone.model.config.vision_config.hidden_size), device)
         policy: PositionPolicy = backbone.paper_positions
         if request.positions != "auto":
             if request.positions not in ("preserve", "compact"):
@@ -132,3 +135,7 @@ class Subject:
         schedule = selector.schedule(n, arm.budget.resolve(n), depth)  # type: ignore[union-attr]
         keys = [self.step.key(self.probe(i), arm) for i in range(len(prefixes))]
         return LayerCuts(selector, schedule, prefixes, [e.layout for e in encoded], keys)  # type: ignore[arg-type]
+
+
+def needs_clip(arm: Arm) -> bool:
+    return any(name.startswith("clip.") for name in arm.selector.needs)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.base import Backbone, Pixels
+from sightline.backbones.signals import hidden_indices, keeping
 from sightline.engine.graphs import capture
 from sightline.types import Encoded
 
@@ -17,45 +18,63 @@ from sightline.types import Encoded
 class Tower:
     """Encodes pictures that all have the shape of the sample it was made with.
 
-    ``eager`` is the backbone's own call. Otherwise the blocks are compiled, what depends on the picture's size alone
-    (positions, sequence bounds) is computed once beforehand, and ``graph`` captures the rest. A selector that needs
-    vision signals gets the eager tower: its hooks belong to no graph.
+    ``eager`` is the backbone's own call. Otherwise the blocks are compiled (on a GPU), what depends on the picture's
+    size alone (positions, sequence bounds) is computed once beforehand, and ``graph`` captures the rest. States that a
+    selector's signals are read from are kept in the same way, so that all arms use the same kernels.
     """
 
     def __init__(self, backbone: Backbone, sample: Pixels, execution: str, needs: frozenset[str]) -> None:
-        self.backbone, self.needs = backbone, needs
-        reads_vision = any(not name.startswith("lm.") for name in needs)
-        self.execution = "eager" if reads_vision else execution
-        if self.execution == "eager":
+        self.backbone, self.needs, self.execution = backbone, needs, execution
+        if execution == "eager":
             return
-        (self._template,) = backbone.encode([sample])
+        (self._template,) = backbone.encode([sample], needs)
+        self._keep = hidden_indices(needs, len(backbone.vision_blocks))
         device, dtype = backbone.language.device, backbone.language.dtype
-        self._pixels = sample.inputs["pixel_values"].to(device, dtype)
+        self._pixels = sample.inputs["pixel_values"].to(device, dtype, copy=True)
         self._forward = fixed_forward(backbone, sample)
         if device.type == "cuda":
-            for block in backbone.vision_blocks:
-                block.compile(dynamic=False)
-        self._replay: Callable[[], list[Tensor]] = self._call
-        if self.execution == "graph" and device.type == "cuda":
+            compile_blocks(backbone.vision_blocks)
+        self._replay: Callable[[], tuple[list[Tensor], dict[str, Tensor]]] = self._call
+        if execution == "graph" and device.type == "cuda":
             with torch.inference_mode():
                 self._replay, _ = capture(self._call, device)
 
-    def _call(self) -> list[Tensor]:
-        return self._forward(self._pixels)
+    def _call(self) -> tuple[list[Tensor], dict[str, Tensor]]:
+        with keeping(self.backbone.vision_blocks, self._keep) as kept:
+            output = self._forward(self._pixels)
+        return output, {name: value for name, value in kept.items() if name.startswith("hidden:")}
 
     @torch.inference_mode()
     def __call__(self, pixels: Sequence[Pixels]) -> list[Encoded]:
-        """In graph execution the tokens are the graph's own memory, valid until the next call."""
+        """In graph execution a single picture's tokens are the graph's own memory, valid until the next call."""
         if self.execution == "eager":
             return self.backbone.encode(pixels, self.needs)
         encoded = []
         for item in pixels:
             self._pixels.copy_(item.inputs["pixel_values"], non_blocking=True)
-            tokens, *levels = self._replay()
+            (tokens, *levels), kept = self._replay()
             if len(pixels) > 1:
                 tokens, levels = tokens.clone(), [level.clone() for level in levels]
-            encoded.append(replace(self._template, tokens=tokens, deepstack=tuple(levels)))
+                kept = {name: value.clone() for name, value in kept.items()}
+            encoded.append(
+                replace(self._template, tokens=tokens, deepstack=tuple(levels), captured=self._captured(kept))
+            )
         return encoded
+
+    def _captured(self, kept: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What the backbone would have stored: hidden states of this picture, and tables that depend on its size."""
+        stored = {}
+        for name, usual in self._template.captured.items():
+            value = kept.get(name, usual)
+            stored[name] = value[0] if value.ndim > usual.ndim else value
+        return stored
+
+
+def compile_blocks(blocks: Any) -> None:
+    """Compiles what the vision blocks compute; hooks that keep their inputs stay outside. Once per process."""
+    for block in blocks:
+        if "forward" not in vars(block):
+            block.forward = torch.compile(block.forward, dynamic=False)
 
 
 def fixed_forward(backbone: Backbone, sample: Pixels) -> Callable[[Tensor], list[Tensor]]:

@@ -32,7 +32,7 @@ INSIDE = {
     "vision": "upload, vision tower, projector",
     "signals": "what the selector asked for beyond projected tokens",
     "select": "the selector, its scores included",
-    "materialise": "the shortened prefix: gather or merge, text embeddings, positions",
+    "materialise": "the shortened prefix: gather or merge, positions; tokenised beforehand",
     "prefill": "all language layers",
     "first_token": "final norm, output head on the last position, arg-max, read back to the host",
     "total": "wall clock from the picture in memory to the first token on the host: all of the above",
@@ -86,7 +86,6 @@ def _one_arm(request: Request, subject: Subject, execution: Execution, arm: Arm)
         },
         memory=used,
         setup_ms=execution.setup_ms[setups:],
-        extra={"vision_execution": tower.execution},
     )
 
 
