@@ -13,7 +13,7 @@ from sightline.report.source import Audited, Source
 from sightline.report.table import Column, Table, format_range, format_value
 
 WRONG = "image_mismatch_seed"
-EVERY, PLAUSIBLE = "all images", "decoy is a word elsewhere"
+EVERY, PLAUSIBLE = "all", "plausible decoy"
 PAINTED = tuple(f"{version}_{asked}" for version in ("replacement", "sham", "erase") for asked in ("source", "target"))
 
 
@@ -62,7 +62,8 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
     ]
     caption = (
         "Questions and labels stay, the image changes; all at t = 0. What stays right without the matching image was "
-        "never read off it. Wrong images show none of the words asked for; their mean is over seeds."
+        "never read off it. Wrong images show none of the words asked for; their mean is over seeds. A decoy "
+        "is plausible when it is a word of some other image."
     )
     return Table(
         "image_dependence", "Image dependence", caption + left_out, columns, frame, filter="stratum", reading=reading
@@ -75,8 +76,8 @@ def _views(rows: pd.DataFrame) -> set[str]:
 
 def _condition(name: str) -> str:
     if name.startswith(WRONG):
-        return f"wrong image, seed {name.removeprefix(WRONG)}"
-    return {"blank": "gray image", "wrong images": "wrong images, mean"}.get(name, name)
+        return f"wrong, seed {name.removeprefix(WRONG)}"
+    return {"matching image": "matching", "blank": "gray", "wrong images": "wrong, mean"}.get(name, name)
 
 
 def _image_reading(source: Source, frame: pd.DataFrame) -> str:
@@ -115,6 +116,8 @@ def box_source_table(source: Source) -> Table | None:
         frames.append(made.assign(arm=made["model"] + " · " + made["arm"]) if len(shown) > 1 else made)
     frame = pd.concat(frames, ignore_index=True)
     order = {arm: place for place, arm in enumerate(frame["arm"].unique())}
+    several = frame.groupby("arm")["box_source"].transform("nunique") > 1
+    frame = frame[several] if several.any() else frame
     frame = frame.sort_values("arm", key=lambda arms: arms.map(order), kind="stable", ignore_index=True)
     columns = [
         Column("arm", "Arm"),
@@ -131,7 +134,7 @@ def box_source_table(source: Source) -> Table | None:
     ]
     caption = (
         "Coverage is that of the annotated regions, whatever boxes the selector saw; arms that read no boxes are the "
-        "same under every source."
+        "same under every source; arms that saw a single source are left out where others saw more."
     )
     return Table("box_sources", "Box sources", caption, columns, frame, reading=_box_reading(frame))
 
@@ -194,7 +197,8 @@ def edit_region_table(source: Source, draws: int) -> Table | None:
     if found is None:
         return None
     frame, left_out = found
-    compared = frame.dropna(subset=["ecr_gain"]) if "ecr_gain" in frame else frame.iloc[:0]
+    frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, "against", "ecr_gain"])))
+    compared = frame.dropna(subset=["ecr_gain"])
     pruned = compared[(compared["keep"] < 1.0) & ~compared["arm"].isin(compared["against"])]
     if pruned.empty:
         reading = "No Random or Grid arm at the same budget: coverage of the glyph has nothing to be compared with."

@@ -23,6 +23,7 @@ SUPPORT = (
     "Target support is the margin on positives and its negative on negatives: larger is always nearer to the right "
     "answer. Differences are left minus right, paired by probe."
 )
+THRESHOLDS = {"raw": "0", "own thresholds": "own", "compact threshold": "compact's"}
 VARIANTS = {"selected": "as selected", "remove_evidence": "evidence removed"}
 
 
@@ -111,10 +112,10 @@ def _support_columns() -> list[Column]:
         Column("pos_support_diff", "Positives", "signed", interval=True, help="Difference in target support, yes."),
         Column("neg_support_diff", "Negatives", "signed", interval=True, help="Difference in target support, no."),
         Column("share_left_larger", "Left larger", "percent", help="Probes on which the left side has more support."),
-        Column("only_left_correct", "Only left right", "count"),
-        Column("only_right_correct", "Only right right", "count"),
-        Column("only_left_false_alarm", "Only left alarms", "count", help="Negatives that only the left calls yes."),
-        Column("only_right_false_alarm", "Only right alarms", "count", help="Negatives that only the right calls yes."),
+        Column("only_left_correct", "L right", "count", help="Probes that only the left side answers right."),
+        Column("only_right_correct", "R right", "count", help="Probes that only the right side answers right."),
+        Column("only_left_false_alarm", "L alarm", "count", help="Negatives that only the left calls yes."),
+        Column("only_right_false_alarm", "R alarm", "count", help="Negatives that only the right calls yes."),
     ]
 
 
@@ -136,11 +137,11 @@ def occlusion_table(source: Source, draws: int) -> Table | None:
     )
     columns = [
         Column("arm", "Arm"),
-        Column("left", "Left"),
-        Column("right", "Right"),
+        Column("compared", "Left − right"),
         Column("n", "Probes", "count"),
         *_support_columns(),
     ]
+    frame["compared"] = frame["left"] + " − " + frame["right"]
     caption = f"The image is grayed before it is encoded; the mask is chosen anew. {SUPPORT}"
     return Table("occlusion", "Evidence occlusion", caption + left_out, columns, frame, reading=reading)
 
@@ -162,27 +163,28 @@ def positions_table(source: Source) -> Table | None:
         f"answers, most for {line['arm']}: {line['flips']} of {line['n']}, {line['no_to_yes']} to yes and "
         f"{line['yes_to_no']} to no from compact to preserve."
     )
+    frame["comparison"] = frame["comparison"].map(THRESHOLDS)
     different = int(raw["mask_mismatches"].sum())
     if different:
         reading += f" {different} of the masks differ between the policies: their rows compare more than positions."
     columns = [
         Column("arm", "Arm"),
-        Column("comparison", "Thresholds"),
+        Column("comparison", "At t"),
         Column("n", "Probes", "count"),
         Column("flips", "Flips", "count"),
         Column("no_to_yes", "no → yes", "count", help="From compact to preserve."),
         Column("yes_to_no", "yes → no", "count", help="From compact to preserve."),
-        Column("accuracy_compact", "Accuracy, compact", "score"),
-        Column("accuracy_preserve", "preserve", "score", help="Accuracy."),
-        Column("hfpr_compact", "hFPR, compact", "score"),
-        Column("hfpr_preserve", "preserve ", "score", help="hFPR."),
-        Column("auroc_compact", "AUROC, compact", "score"),
-        Column("auroc_preserve", "preserve  ", "score", help="AUROC."),
-        Column("margin_change_abs", "|margin change|", "score", help="Mean over probes."),
+        Column("accuracy_compact", "Acc. comp.", "score", help="Accuracy with compact positions."),
+        Column("accuracy_preserve", "Acc. pres.", "score", help="Accuracy with preserved positions."),
+        Column("hfpr_compact", "hFPR comp.", "score"),
+        Column("hfpr_preserve", "hFPR pres.", "score"),
+        Column("auroc_compact", "AUROC comp.", "score"),
+        Column("auroc_preserve", "AUROC pres.", "score"),
+        Column("margin_change_abs", "|Δ margin|", "score", help="Mean over probes."),
         Column("mask_mismatches", "Other masks", "count", help="Probes whose masks differ between the policies."),
     ]
     caption = (
-        "raw is t = 0 on all probes; thresholds are chosen on the development side of the image split and judged on "
-        "the other side, so their rows have fewer probes."
+        "t = 0 is on all probes. Each policy's own t, and compact's t for both, are chosen on the development side of "
+        "the image split and judged on the other side, so those rows have fewer probes."
     )
     return Table("positions", "Position policies", caption + left_out, columns, frame, reading=reading)

@@ -144,7 +144,7 @@ def format_value(value: Any, kind: Kind) -> str:
     if kind == "count":
         return f"{round(number):,}".replace(",", "\u202f") if abs(number) >= 10_000 else str(round(number))
     if kind == "percent":
-        return f"{100 * number:.1f}%"
+        return f"{100 * number:.1f}%".replace("-0.0%", "0.0%").replace("-", MINUS)
     if kind == "number":
         return f"{number:.2f}" if abs(number) < 100 else f"{number:.0f}"
     if kind == "p" and number < 0.0005:

@@ -151,7 +151,7 @@ def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
         if audited.others.empty:
             continue
         others = audited.others.assign(
-            what=audited.others["intervention"].fillna("none") + " / " + audited.others["view"].fillna("orig")
+            what=audited.others["intervention"].where(audited.others["intervention"] != "none", audited.others["view"])
         )
         for (arm, what), rows in others.groupby(["arm", "what"], sort=False):
             table = arm_summary(rows, metrics=("accuracy", "hfpr", "auroc", "pos_ecr"), draws=draws, seed=seed)
@@ -170,13 +170,13 @@ def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
         return None
     columns = [
         Column("arm", "Arm"),
-        Column("intervention", "Intervention / view"),
+        Column("intervention", "Intervention"),
         Column("n_probes", "Probes", "count"),
         *_metric_columns(("accuracy", "hfpr", "auroc", "pos_ecr")),
-        Column("margin_yes", "Margin change, positives", "signed"),
-        Column("margin_no", "Margin change, negatives", "signed"),
+        Column("margin_yes", "Δ margin, yes", "signed", help="On positives."),
+        Column("margin_no", "Δ margin, no", "signed", help="On negatives."),
     ]
-    caption = "Margin change is the mean margin under the intervention minus that of the plain arm on the same images."
+    caption = "Δ margin is the mean margin under the intervention minus that of the plain arm on the same images."
     return Table(
         "interventions", "Interventions and image controls", caption, columns, pd.concat(lines, ignore_index=True)
     )

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from sightline.interventions.edits import Edit, split_edit
 from sightline.store.folder import RunFolder
 from sightline.store.load import pack_mask
 from sightline.types import Box, Budget, Probe
@@ -30,6 +32,21 @@ ARMS = (
     "grid:0.3",
     "visionzip:0.3",
 )
+EDITS = (
+    "remove_evidence",
+    *(f"{kind}={part}" for part in (0.25, 0.5, 1.0) for kind in ("restore_evidence", "restore_random")),
+    "occlude_evidence",
+    "occlude_random",
+    "blank",
+    "swap_positions",
+)
+PLAIN = ("full", "target:0.3", "random:0.3", "evidence_only:0.3", "anti_evidence:0.3")
+EDITED = (
+    *PLAIN,
+    *(f"target:0.3+{edit}" for edit in EDITS),
+    *(f"full+{edit}" for edit in ("occlude_evidence", "occlude_random", "blank")),
+)
+"""A run with every intervention that ``sightline run`` offers."""
 HOSTILE = "</script><script>document.title='owned'</script>"
 WORDS = ("invoice", "total", "EXPRESS", "closed", "Saturday", "parking", "receipt", "24h", "MUSEUM", "exit", "ticket")
 ROWS, COLUMNS = 15, 20
@@ -78,6 +95,9 @@ def _mask(name: str, k: int, cells: np.ndarray, box: Box, rng: np.random.Generat
     n = len(cells)
     if name == "grid":
         chosen = np.linspace(0, n - 1, k).round().astype(int)
+    elif name in ("evidence_only", "anti_evidence"):
+        sign = -1.0 if name == "evidence_only" else 1.0
+        chosen = np.argsort(sign * (overlap(cells, box) > 0) + 0.5 * rng.random(n), kind="stable")[:k]
     elif name in ("random", "visionzip", "full"):
         chosen = rng.permutation(n)[:k]
     else:
@@ -90,6 +110,19 @@ def _mask(name: str, k: int, cells: np.ndarray, box: Box, rng: np.random.Generat
     kept = np.zeros(n, dtype=bool)
     kept[chosen] = True
     return kept
+
+
+def edited_mask(kept: np.ndarray, cells: np.ndarray, box: Box, edit: Edit) -> np.ndarray:
+    """(N,) bool: the mask after a deletion or restoration; other edits leave it."""
+    if not edit.on_mask:
+        return kept
+    touching = overlap(cells, box) > 0
+    removed, left = np.flatnonzero(kept & touching), kept & ~touching
+    if edit.share is not None and len(removed):
+        others = np.flatnonzero(~kept & ~touching)
+        back = removed if edit.kind == "restore_evidence" else others
+        left[back[: max(1, round(edit.share * len(removed)))]] = True
+    return left
 
 
 def make_probes(images: int, rng: np.random.Generator) -> tuple[list[Probe], dict[str, bytes]]:
@@ -198,18 +231,23 @@ def make_run(
     probe_digest: str = "cd" * 32,
     labels: Sequence[str] = ("yes", "no"),
     regions: bool = True,
+    manifest: Mapping[str, Any] = MappingProxyType({}),
+    extra: Mapping[str, Any] = MappingProxyType({}),
     edit_row: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> Path:
     """Writes a run folder of ``images`` pairs and returns its path.
+
+    Edited arms are written as on the command line: ``target:0.3+remove_evidence``. ``manifest`` and ``extra`` add to
+    run.json and to every probe.
 
     ``shift`` moves margins, as a new model would; ``labels`` keeps one class alone; ``regions=False`` takes the
     evidence away after the answers are made; ``edit_row`` may break any row before it is written.
     """
     rng = np.random.default_rng(seed)
     probes, jpegs = make_probes(images, rng)
-    probes = [probe for probe in probes if probe.label in labels]
+    probes = [replace(probe, extra=dict(extra)) for probe in probes if probe.label in labels]
     folder = RunFolder(path)
-    manifest = {
+    facts = {
         "shards": 1,
         "shard_images": images,
         "model": "reader-mini",
@@ -226,16 +264,19 @@ def make_run(
         "versions": {"sightline": "0.1.0", "torch": "2.13.0"},
         "created": "2026-07-29T12:00:00Z",
         "image_options": {},
+        **manifest,
     }
     written = probes if regions else [replace(probe, regions=()) for probe in probes]
     lines = [json.dumps({"sightline_probes": 1})] + [json.dumps(asdict(p), ensure_ascii=False) for p in written]
-    folder.open(manifest, list(arms), ("\n".join(lines) + "\n").encode())
+    folder.open(facts, list(arms), ("\n".join(lines) + "\n").encode())
     cells = grid_cells()
+    edits = [edit for edit in (split_edit(arm)[1] for arm in arms) if edit is not None]
+    views = dict.fromkeys(["orig", *(edit.view for edit in edits)])
     folder.write_images(
         0,
         [
             {
-                "image_key": f"{key}.jpg@orig",
+                "image_key": f"{key}.jpg@{view}",
                 "image": f"{key}.jpg",
                 "image_id": key,
                 "digest": "0" * 64,
@@ -245,24 +286,39 @@ def make_run(
                 "cells": cells.tobytes(),
                 "preview": jpeg,
             }
+            for view in views
             for key, jpeg in jpegs.items()
         ],
     )
     base = rng.normal(0.0, 0.7, len(probes))
-    for index, arm in enumerate(arms):
-        noise = np.random.default_rng((seed, index))
+    for arm in arms:
+        plain, edit = split_edit(arm)
+        # An edited arm draws what its plain arm drew, so that their rows pair.
+        noise = np.random.default_rng((seed, list(arms).index(plain)))
         rows = []
         for probe, bias in zip(probes, base, strict=True):
-            name, _, budget = arm.partition(":")
+            name, _, budget = plain.partition(":")
             k = Budget.ratio(float(budget.split(",")[0]) if budget else 1.0).resolve(len(cells))
             kept = _mask(name, k, cells, probe.regions[0], noise)
+            kept = kept if edit is None else edited_mask(kept, cells, probe.regions[0], edit)
             lineage = np.ones(len(cells), dtype=bool) if name == "visionzip" else None
             parts = overlap(cells, probe.regions[0])
             covered = float(parts[kept].sum() / parts.sum())
+            if edit is not None and edit.kind in ("occlude_evidence", "blank"):
+                covered = 0.0
             evidence = (1.0 if probe.label == "yes" else -0.8) * (0.35 + 0.75 * covered)
             margin = evidence + bias + shift + (0.0 if name == "full" else float(noise.normal(0, 0.25)))
             asked = probe if regions else replace(probe, regions=())
-            rows.append(_row(arm, asked, kept, lineage, margin))
+            row = _row(plain, asked, kept, lineage, margin)
+            if edit is not None:
+                key = f"{probe.image}@{edit.view}"
+                row |= {
+                    "intervention": str(edit),
+                    "view": edit.view,
+                    "image_key": key,
+                    "positions": edit.policy("preserve"),
+                }
+            rows.append(row)
             edit_row(rows[-1])
         folder.write_rows(arm, 0, rows)
     return path
