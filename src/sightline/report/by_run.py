@@ -16,6 +16,9 @@ from sightline.errors import SightlineError
 from sightline.report.source import Audited, Source
 from sightline.report.table import format_range, format_value
 
+FEWER_DRAWS = 1_000
+"""For tables of hundreds of intervals, most of which rank and regress anew in every draw; captions say so."""
+
 Make = Callable[[Audited], pd.DataFrame]
 
 

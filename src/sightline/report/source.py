@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from sightline.errors import SightlineError
+from sightline.interventions.outcomes import probe_scales
 from sightline.store.load import Run, load_run
 
 MASK_COLUMNS = ("kept_mask", "lineage_mask")
@@ -61,6 +62,11 @@ class Audited:
             if probe.get("view", ORIGINAL) == ORIGINAL or str(probe["id"]) not in found:
                 found[str(probe["id"])] = probe
         return found
+
+    @cached_property
+    def scales(self) -> pd.DataFrame:
+        """Per probe with regions: ``evidence_area``, ``median_cell_area`` and their ratio ``box_cell_ratio``."""
+        return probe_scales(self.run)
 
     @cached_property
     def image_index(self) -> dict[str, int]:

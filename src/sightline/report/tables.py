@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from sightline.errors import SightlineError
+from sightline.report.by_run import FEWER_DRAWS
 from sightline.report.source import Source
 from sightline.report.summary import Summary, metric_help
 from sightline.report.table import Column, Table
@@ -146,7 +147,7 @@ def geometry_table(summary: Summary) -> Table:
 
 def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
     """Rows in which the mask or the image was changed on purpose, each beside the plain rows of its arm."""
-    lines = []
+    lines, fewer = [], min(draws, FEWER_DRAWS)
     for audited in source.runs:
         if audited.others.empty:
             continue
@@ -154,7 +155,7 @@ def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
             what=audited.others["intervention"].where(audited.others["intervention"] != "none", audited.others["view"])
         )
         for (arm, what), rows in others.groupby(["arm", "what"], sort=False):
-            table = arm_summary(rows, metrics=("accuracy", "hfpr", "auroc", "pos_ecr"), draws=draws, seed=seed)
+            table = arm_summary(rows, metrics=("accuracy", "hfpr", "auroc", "pos_ecr"), draws=fewer, seed=seed)
             plain = audited.frame[(audited.frame["arm"] == arm) & audited.frame["image_id"].isin(rows["image_id"])]
             margin = {label: rows.loc[rows["label"] == label, "margin"].mean() for label in ("yes", "no")}
             base = {label: plain.loc[plain["label"] == label, "margin"].mean() for label in ("yes", "no")}
@@ -176,7 +177,10 @@ def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
         Column("margin_yes", "Δ margin, yes", "signed", help="On positives."),
         Column("margin_no", "Δ margin, no", "signed", help="On negatives."),
     ]
-    caption = "Δ margin is the mean margin under the intervention minus that of the plain arm on the same images."
+    caption = (
+        "Δ margin is the mean margin under the intervention minus that of the plain arm on the same images. Intervals "
+        f"from {fewer} draws of images."
+    )
     return Table(
         "interventions", "Interventions and image controls", caption, columns, pd.concat(lines, ignore_index=True)
     )

@@ -11,13 +11,11 @@ from sightline.interventions.construct import (
     correlations,
     strata,
 )
-from sightline.interventions.outcomes import OUTCOMES, probe_scales, samples
-from sightline.report.by_run import collect, excludes_zero, signed, top
+from sightline.interventions.outcomes import OUTCOMES, samples
+from sightline.report.by_run import FEWER_DRAWS, collect, excludes_zero, signed, top
 from sightline.report.source import Audited, Source, with_masks
 from sightline.report.table import Column, Table, format_value
 
-REFITS = 1_000
-"""Draws of tables with hundreds of intervals, most of which rank and regress anew in every draw."""
 OUTCOME_WORDS = {
     "occlusion_drop": "evidence grayed",
     "occlusion_specific_drop": "evidence grayed, less another box",
@@ -43,12 +41,12 @@ def _samples(audited: Audited) -> pd.DataFrame:
     rows = audited.rows
     edited = set(audited.others.loc[audited.others["intervention"] != "none", "arm_name"])
     kept = rows[rows["arm"].isin(edited) | (rows["selector"] == "full")]
-    return samples(kept, probe_scales(audited.run))
+    return samples(kept, audited.scales)
 
 
 def construct_table(source: Source, draws: int) -> Table | None:
     """Marginal and partial Spearman of coverage with every measured drop, positives of each edited arm."""
-    refits = min(draws, REFITS)
+    refits = min(draws, FEWER_DRAWS)
     found = collect(source, _edited, lambda run: _wide(correlations(_samples(run), draws=refits)))
     if found is None:
         return None
@@ -102,7 +100,7 @@ def _construct_reading(frame: pd.DataFrame) -> str:
 
 def drop_strata_table(source: Source, draws: int) -> Table | None:
     """Coverage and drops by thirds of evidence area, cell area and their ratio."""
-    refits = min(draws, REFITS)
+    refits = min(draws, FEWER_DRAWS)
     found = collect(source, _edited, lambda run: _wide_strata(strata(_samples(run), draws=refits)))
     if found is None:
         return None
@@ -162,7 +160,7 @@ def association_table(source: Source, draws: int) -> Table | None:
 
     def make(run: Audited) -> pd.DataFrame:
         frame = with_masks(run, run.frame.assign(arm=run.frame["arm_name"]))
-        found = conditional_table(frame, probe_scales(run.run), predictors=tuple(COVERAGE), draws=draws)
+        found = conditional_table(frame, run.scales, predictors=tuple(COVERAGE), draws=draws)
         return found.assign(arm=found["budget"])
 
     found = collect(source, wanted, make)
