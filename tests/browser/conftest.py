@@ -15,7 +15,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.chrome.webdriver import WebDriver
 
 from sightline.report.build import build_report
-from tests.unit.report.fake_run import make_run
+from tests.unit.report.fake_run import EDITED, make_run
 
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
 
@@ -53,8 +53,24 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_report([make_run(folder / "run")], folder / "report", draws=300)
 
 
+@pytest.fixture(scope="session")
+def edited_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a run with every intervention."""
+    folder = tmp_path_factory.mktemp("browser_edited")
+    return build_report([make_run(folder / "run", images=10, arms=EDITED)], folder / "report", draws=300, cases=4)
+
+
+@pytest.fixture
+def opened_edited(browser: WebDriver, edited_page: Path) -> WebDriver:
+    return _open(browser, edited_page)
+
+
 @pytest.fixture
 def opened(browser: WebDriver, page: Path) -> WebDriver:
+    return _open(browser, page)
+
+
+def _open(browser: WebDriver, page: Path) -> WebDriver:
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     browser.get(page.as_uri())

@@ -116,10 +116,13 @@ def pack_pictures(
 
 
 def method_words(draws: int, seed: int) -> str:
+    # Intervention tables are computed with the default seed, whatever the report's is.
+    other = "" if seed == SEED else f"; {SEED} in tables of validity and interventions"
     return (
-        f"Intervals are 95% percentiles of {draws} seeded draws (seed {seed}) that resample images with all their "
-        "probes; differences are paired within each draw. Coverage is geometric availability of annotated evidence, "
-        f"not proof that the model used it. Made by Sightline {__version__} from the run folder alone."
+        f"Intervals are 95% percentiles of {draws} seeded draws (seed {seed}{other}), fewer where a caption says so, "
+        "that resample images with all their probes; differences are paired within each draw. Coverage is geometric "
+        "availability of annotated evidence, not proof that the model used it. "
+        f"Made by Sightline {__version__} from the run folder alone."
     )
 
 
