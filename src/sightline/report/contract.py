@@ -87,7 +87,7 @@ def facts(audited: Audited) -> list[tuple[str, str]]:
 def runs_table(source: Source) -> Table:
     """One row per run: the digests and versions that make it repeatable."""
     records = []
-    for audited in source.runs:
+    for audited in (*source.runs, *source.controls):
         manifest = audited.run.manifest
         versions = manifest.get("versions") or {}
         records.append(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
 from sightline.interventions import tables as computed
@@ -26,7 +24,7 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
     def pooled(run: Audited) -> pd.DataFrame:
         own = [run.rows]
         for control in source.controls:
-            if control.run.manifest.get("weight_digest") == run.run.manifest.get("weight_digest"):
+            if control.setting == run.setting:
                 own.append(control.rows[~control.rows["view"].isin(set(run.rows["view"]))])
         return pd.concat(own, ignore_index=True) if len(own) > 1 else own[0]
 
@@ -46,6 +44,7 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
     frame, left_out = found
     reading = _image_reading(source, frame)
     frame["condition"] = frame["condition"].map(_condition)
+    narrow = "stratum" if frame["stratum"].nunique() > 1 else ""
     columns = [
         Column("arm", "Arm"),
         Column("stratum", "Images"),
@@ -66,7 +65,7 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
         "is plausible when it is a word of some other image."
     )
     return Table(
-        "image_dependence", "Image dependence", caption + left_out, columns, frame, filter="stratum", reading=reading
+        "image_dependence", "Image dependence", caption + left_out, columns, frame, filter=narrow, reading=reading
     )
 
 
@@ -99,10 +98,9 @@ def _image_reading(source: Source, frame: pd.DataFrame) -> str:
 
 def box_source_table(source: Source) -> Table | None:
     """Every arm under every box source, runs over the same probes and weights together."""
-    groups: dict[tuple[Any, ...], list[Audited]] = {}
+    groups: dict[tuple[str, str], list[Audited]] = {}
     for audited in source.runs:
-        keys = ("weight_digest", "probe_digest", "positions", "profile", "dtype")
-        groups.setdefault(tuple(audited.run.manifest.get(key) for key in keys), []).append(audited)
+        groups.setdefault((audited.setting, str(audited.run.manifest.get("probe_digest"))), []).append(audited)
     shown = [runs for runs in groups.values() if any(set(run.frame["box_source"]) - {"annotation"} for run in runs)]
     if not shown:
         return None

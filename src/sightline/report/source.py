@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -63,6 +64,12 @@ class Audited:
                 found[str(probe["id"])] = probe
         return found
 
+    @property
+    def setting(self) -> str:
+        """What runs must share for their rows to be paired: weights, precision, positions, profile, image options."""
+        keys = ("weight_digest", "dtype", "positions", "profile", "image_options")
+        return json.dumps([self.run.manifest.get(key) for key in keys], sort_keys=True)
+
     @cached_property
     def scales(self) -> pd.DataFrame:
         """Per probe with regions: ``evidence_area``, ``median_cell_area`` and their ratio ``box_cell_ratio``."""
@@ -112,6 +119,11 @@ def read_source(paths: Sequence[Path | str], names: Sequence[str] | None = None,
         )
     for one in audited:
         source.notes.extend(f"{one.name}: {note}" if one.name else note for note in one.notes)
+    for control in source.controls:
+        if control.setting not in {one.setting for one in source.runs}:
+            source.notes.append(
+                f"{control.name} has no plain row, and no other run has its weights and settings: it is left out"
+            )
     if not source.same_probes:
         source.notes.append(
             "mixed probe sets: these runs did not audit the same probes, so their rows stand side by side "

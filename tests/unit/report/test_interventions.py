@@ -212,8 +212,20 @@ def test_control_runs_are_paired_with_the_plain_run(tmp_path: Path, layout: str)
     assert {row["arm"] for row in read(page, "main")} == {"plain · full", "plain · grid:0.3"}
     assert "over 3 seeds" in readings(page)
     assert "mixed probe sets" not in notes(page), "control runs are no further probe set of the plain tables"
+    assert len(read(page, "runs")) == 4, "every run that was read is named"
     with pytest.raises(SightlineError, match="no usable plain row"):
         build_report(runs[1:], tmp_path / "alone", draws=DRAWS)
+
+
+def test_a_control_run_of_another_model_is_left_out_and_named(tmp_path: Path) -> None:
+    def blank(row: dict[str, Any]) -> None:
+        row |= {"view": "blank", "intervention": "blank"}
+
+    plain = make_run(tmp_path / "plain", images=4, arms=("full", "grid:0.3"))
+    other = make_run(tmp_path / "other", images=4, arms=("full",), manifest={"weight_digest": "99"}, edit_row=blank)
+    page = build_report([plain, other], tmp_path / "out", draws=DRAWS)
+    assert "other has no plain row, and no other run has its weights and settings: it is left out" in notes(page)
+    assert "image-dependence" not in outline(page).ids
 
 
 def written(lines: list[dict[str, Any]]) -> Source:
