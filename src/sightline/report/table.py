@@ -34,6 +34,8 @@ _LATEX = {
     "→": r"$\to$",
     "·": r"$\cdot$",
     "×": r"$\times$",
+    "Δ": r"$\Delta$",
+    "|": r"\textbar{}",
 }
 
 
