@@ -35,7 +35,6 @@ _LATEX = {
     "·": r"$\cdot$",
     "×": r"$\times$",
     "Δ": r"$\Delta$",
-    "|": r"\textbar{}",
 }
 
 
