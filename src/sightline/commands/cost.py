@@ -45,6 +45,9 @@ def prefill(
     repeats: Repeats = 10,
     warm_up: WarmUp = 3,
     largest: Annotated[int, typer.Option(min=1, help="Where --batch max stops in any case.")] = 4096,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Also show where the time goes, by kind of kernel.")
+    ] = False,
     share_process: Shared = False,
     clip: Clip = "",
     out: Out = None,
@@ -52,7 +55,13 @@ def prefill(
     """Time and memory of the language layers over a batch of prefixes, full and pruned."""
     common = _common(config, random_weights, model, arm or ["full", "target:0.3", "target:0.2"], picture)
     common |= {"device": device, "dtype": dtype, "attention": attention, "positions": positions, "clip": clip}
-    common |= {"text_tokens": text_tokens, "repeats": repeats, "warm_up": warm_up, "largest": largest}
+    common |= {
+        "text_tokens": text_tokens,
+        "repeats": repeats,
+        "warm_up": warm_up,
+        "largest": largest,
+        "profile": profile,
+    }
     requests = [
         {**common, "kind": "prefill", "execution": mode, **size} for mode in _words(execution) for size in _sizes(batch)
     ]

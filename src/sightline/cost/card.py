@@ -109,6 +109,14 @@ class CostCard:
         lines += ["", *_table(self.records(), COLUMNS[self.kind]), ""]
         stages = _stage_rows(self.results)
         lines += ["Stages: median milliseconds (10th..90th percentile) over all samples", "", *_table(stages, None), ""]
+        profiles = _profile_rows(self.results)
+        if profiles:
+            lines += [
+                "Where the time goes, from one profiled pass (collating included)",
+                "",
+                *_table(profiles, None),
+                "",
+            ]
         lines.append("Operations are estimated from shapes; times are measured. Every sample is in the JSON file.")
         return "\n".join(lines) + "\n"
 
@@ -227,6 +235,19 @@ def _stage_rows(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for point in result["points"]
         if point["samples_ms"]
     ]
+
+
+def _profile_rows(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    rows = []
+    for result in results:
+        for point in result["points"]:
+            kinds = point["extra"].get("profile", {}).get("kinds", {})
+            total = sum(kind["ms"] for kind in kinds.values())
+            shares = {name: f"{kind['ms']:.2f} ms ({kind['ms'] / total:.0%})" for name, kind in kinds.items()}
+            if kinds:
+                mode = result["kernels"]["execution"]
+                rows.append({"execution": mode, "arm": point["arm"], "batch": point["batch"], **shares})
+    return rows
 
 
 def _table(records: list[dict[str, Any]], columns: list[str] | None) -> list[str]:

@@ -10,6 +10,7 @@ import torch
 from sightline.arms import Arm
 from sightline.cost.flops import language_flops
 from sightline.cost.machine import PeakMemory
+from sightline.cost.profile import profiled
 from sightline.cost.request import ALIGNED, Point, Request
 from sightline.cost.subject import DISTINCT, Subject
 from sightline.engine.execution import Execution, use_execution
@@ -76,6 +77,11 @@ def one_batch(
     for collating, running in pairs:
         samples["collate"].append(collating.ms)
         samples["prefill"].append(running.ms)
+    used = memory.read()
+
+    def once() -> None:
+        language.run(language.collate(prefixes), subject.cutter(arm, prefixes, pictures))
+
     kept = arm.budget.resolve(encoded[0].n) if arm.inside else distinct[0].k
     length = distinct[0].embeds.shape[0]
     layers = _layer_lengths(subject, arm, encoded[0].n, length)
@@ -89,8 +95,9 @@ def one_batch(
         length=length,
         samples_ms=samples,
         flops={"prefill": flops},
-        memory=memory.read(),
+        memory=used,
         setup_ms=execution.setup_ms[setups:],
+        extra={"profile": profiled(once, device)} if request.profile else {},
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from sightline.cost.card import CostCard, Summary
 from sightline.cost.machine import PeakMemory, ceiling, clocks
 from sightline.cost.measure import measure, separate
+from sightline.cost.profile import kind_of
 from sightline.cost.request import Request
 from sightline.cost.worker import measure_here
 from sightline.errors import SightlineError
@@ -143,3 +144,28 @@ def test_no_gpu_figures_without_a_gpu() -> None:
 def test_a_summary_is_median_and_nearest_ranks() -> None:
     summary = Summary.of([5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
     assert (summary.median, summary.low, summary.high, summary.count) == (6.0, 2.0, 10.0, 11)
+
+
+def test_a_profile_sums_kernels_by_kind() -> None:
+    request = Request("prefill", config="tiny-llava", arms=("full",), batch=2, profile=True, **HERE)
+    result = measure_here(request)
+    profile = result["points"][0]["extra"]["profile"]
+    assert profile["kinds"]["matrix product"]["calls"] >= 3 * 7  # layers x projections
+    assert profile["kinds"]["attention"]["ms"] > 0
+    assert "Where the time goes" in CostCard([result]).markdown()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("nvjet_tst_192x192_64x4_1x2_h_bz_TNN", "matrix product"),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32", "matrix product"),
+        ("pytorch_flash::flash_fwd_kernel", "attention"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma", "attention"),
+        ("triton_red_fused_add_mul_pow_0", "fused"),
+        ("Memcpy DtoD (Device -> Device)", "copy"),
+        ("vectorized_elementwise_kernel", "elementwise"),
+    ],
+)
+def test_kernels_are_told_apart_by_name(kernel: str, kind: str) -> None:
+    assert kind_of(kernel) == kind
