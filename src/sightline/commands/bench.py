@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sightline.commands.cost import prefill, sweep, ttft
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     from sightline.cost.select_bench import Timing
 
-app = typer.Typer(help="Measure how fast Sightline's own parts are.", no_args_is_help=True)
-
-
-@app.callback()
-def _group() -> None:
-    """Keeps ``select`` a sub-command while it is the only one."""
+app = typer.Typer(help="Measure selection, prefill, time to first token and whole sweeps.", no_args_is_help=True)
+for _command in (prefill, ttft, sweep):
+    app.command()(_command)
 
 
 @app.command()
