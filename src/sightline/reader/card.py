@@ -185,13 +185,12 @@ def _read_training(path: Path) -> dict[str, Any]:
 
 
 def _frame(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The rows with every edited arm under its own name."""
+    """The rows, those of an intervention or of a control view under a name of their own, and the manifest."""
     from sightline.store import load_run
 
     run = load_run(folder)
     frame = run.frame()
-    edited = (frame["intervention"] != "none") & (frame["view"] == frame["intervention"])
-    names = frame["arm"].where((frame["intervention"] == "none") | edited, frame["arm"] + "+" + frame["intervention"])
+    names = frame["arm"].where(frame["intervention"] == "none", frame["arm"] + "+" + frame["intervention"])
     return frame.assign(arm=names), run.manifest
 
 
