@@ -7,6 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from PIL import Image
+
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ ARMS = (
     "soft_evidence:0.3",
 )
 METRICS = ("accuracy", "hfpr", "pos_ecr", "zero_coverage")
+PICTURE = "right-without-evidence.png"
 SHARD_IMAGES = 15
 """Small enough that the bar moves every few seconds, large enough to batch."""
 
@@ -35,6 +38,8 @@ class Demo:
     summary: pd.DataFrame
     """``arm_summary`` of the run: one line per arm, METRICS with their 95 % intervals."""
     report: Path
+    picture: Path | None
+    """The case answered right with the largest margin and no evidence cell; None if there is none."""
 
 
 def asset(*parts: str) -> Path:
@@ -46,7 +51,7 @@ def asset(*parts: str) -> Path:
 
 
 def run_demo(out: Path, *, limit: int | None = None, draws: int = 10_000, cases: int = 40) -> Demo:
-    """Audits ``ARMS`` into ``out/run`` (or resumes there) and writes ``out/report.html``.
+    """Audits ``ARMS`` into ``out/run`` (or resumes there) and writes ``out/report.html`` and one picture.
 
     ``limit`` audits only the first so many images, into a run folder of its own name.
     """
@@ -70,4 +75,23 @@ def run_demo(out: Path, *, limit: int | None = None, draws: int = 10_000, cases:
     from sightline.report.build import build_report
 
     summary = arm_summary(run.frame(), metrics=METRICS, draws=draws)
-    return Demo(run, summary, build_report([run.path], out, cases=cases, draws=draws))
+    return Demo(run, summary, build_report([run.path], out, cases=cases, draws=draws), save_picture(run, out / PICTURE))
+
+
+def save_picture(run: Run, path: Path) -> Path | None:
+    """What the pruned prefix saw of the surest right yes answer whose evidence was dropped whole."""
+    from sightline.report.overlay import overlay
+    from sightline.statistics.metrics import ZERO_COVERAGE
+    from sightline.store.load import unpack_cells, unpack_mask
+
+    rows = run.frame()
+    gone = rows[(rows["label"] == "yes") & rows["correct"] & (rows["ecr"].astype(float) <= ZERO_COVERAGE)]
+    if gone.empty:
+        return None
+    row = gone.sort_values("margin").iloc[-1]
+    record = next(record for record in run.images.to_pylist() if record["image_key"] == row["image_key"])
+    regions = next(probe["regions"] for probe in run.probes if probe["id"] == row["probe_id"])
+    cells = unpack_cells(record["cells"])
+    image = Image.open(asset("scenes", "confirmation", "images") / record["image"])
+    overlay(image, cells, unpack_mask(row["kept_mask"], len(cells)), regions).save(path)
+    return path

@@ -13,6 +13,8 @@ def test_demo_runs_reports_and_resumes(tmp_path, capsys):
     page = first.report.read_text(encoding="utf-8")
     assert first.report == tmp_path / "report.html"
     assert "hero-drawing" in page
+    gone = first.summary.set_index("arm")["zero_coverage"].fillna(0).max() > 0
+    assert gone == (first.picture is not None and first.picture.is_file())
     written = {file: file.stat().st_mtime_ns for file in first.run.path.rglob("*.parquet")}
     time.sleep(0.01)
     again = run_demo(tmp_path, limit=4, draws=200, cases=4)
@@ -24,6 +26,6 @@ def test_demo_runs_reports_and_resumes(tmp_path, capsys):
 
 def test_interval_words():
     line = {"accuracy": 0.5, "accuracy_low": 0.4, "accuracy_high": 0.6}
-    assert interval(line, "accuracy") == "0.500 (0.400, 0.600)"
+    assert interval(line, "accuracy") == "0.500 0.400..0.600"
     assert interval({**line, "accuracy": float("nan")}, "accuracy") == "-"
     assert METRICS[0] == "accuracy"

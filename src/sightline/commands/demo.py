@@ -11,6 +11,9 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
+WIDE = 120
+"""Columns of a terminal from which on a value and its interval fit beside each other."""
+
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run and the report.")] = Path("sightline-demo"),
@@ -25,6 +28,8 @@ def demo(
     done = run_demo(out, limit=limit)
     print_table(done.summary)
     typer.echo(f"rows: {done.run.path}")
+    if done.picture is not None:
+        typer.echo(f"picture of a right answer without its evidence: {done.picture}")
     typer.echo(f"report: {done.report}")
 
 
@@ -39,16 +44,17 @@ def print_table(summary: pd.DataFrame) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("arm", no_wrap=True)
     for name in METRICS:
-        table.add_column(KNOWN[name].label, justify="right")
-    for line in summary.to_dict("records"):
-        table.add_row(line["arm"], *(interval(line, name) for name in METRICS))
+        table.add_column(KNOWN[name].label, justify="right", min_width=12)
     console = Console()
+    between = " " if console.width >= WIDE else "\n"
+    for line in summary.to_dict("records"):
+        table.add_row(line["arm"], *(interval(line, name, between) for name in METRICS))
     console.print(table)
     console.print(
         "95 % intervals over images. Correct, ECR = 0: share of right yes answers with no evidence cell kept."
     )
 
 
-def interval(line: Mapping[Any, Any], name: str) -> str:
+def interval(line: Mapping[Any, Any], name: str, between: str = " ") -> str:
     value, low, high = line[name], line[f"{name}_low"], line[f"{name}_high"]
-    return "-" if value != value else f"{value:.3f} ({low:.3f}, {high:.3f})"
+    return "-" if value != value else f"{value:.3f}{between}{low:.3f}..{high:.3f}"

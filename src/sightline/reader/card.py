@@ -222,15 +222,14 @@ Drawn by the package itself (`sightline reader scenes` draws the held-out sets):
 screens, pages, scattered words; 14 to 24 px type; rotation up to 3 degrees, uneven light, blur, noise. 50 free fonts:
 40 for training, 5 for the development set, 5 for the confirmation set. Strings (everyday words from our own list,
 invented words, numbers, prices, dates, codes) are split by a checksum: no string of a held-out set was ever drawn in
-training.
-No photographs, no scraped text, no personal data. The confirmation images are stored as JPEG (quality 75); training
-images were never compressed.
+training. No photographs, no scraped text, no personal data. The confirmation images are stored as JPEG (quality 75);
+training images were never compressed.
 
 Questions: half ask for a word of the scene; 38 % for a near miss of one, 65 % of those made by the same rules that make
 the hard negatives of the probe sets (`sightline.probes.decoys`), the others random edits; 12 % for words from
 elsewhere. The reader is thus trained on the kind of negative it is tested on; its hFPR says nothing about other models.
 
-Half of the training images in the joint stage lose visual tokens (at random, or all but what `target` would keep), so
+In the joint stage 55 % of the training images lose visual tokens (at random, or all but what `target` would keep), so
 that a pruned prefix is nothing new to it.
 """
 
@@ -247,7 +246,11 @@ near misses. The training scenes were changed (45 % of words carry a slip; near 
 asked for; everyday words are asked for beside their misspelt forms), and a last leg trained the language layers on
 them, on a CPU, with the vision tower and the embeddings left as they were. Development scenes showed the fault. Other
 scenes with the confirmation fonts and words, not those of the confirmation set, were looked at once, before the change,
-to see that the fault is there too; nothing was chosen on them.
+to see that the fault is there too; nothing was chosen on them. Full accuracy on 256 development scenes was 0.926 before
+(TPR 0.863, hFPR 0.012); the last check on development scenes is 0.979 (TPR 0.969, hFPR 0.010; 96 scenes).
+
+The GPU minutes above are those of the two legs; a trial of 2.5 minutes before them was thrown away. The CPU leg ran on
+two shared cores and saw about 5 200 scenes.
 """
 
 LIMITS = """\
@@ -257,6 +260,8 @@ LIMITS = """\
 - Yes or no to one fixed question. Other prompts give nonsense.
 - Synthetic scenes are easier than photographs. Figures of this reader are no forecast for any other model.
 - Neighbouring cells carry some of a word's evidence through the vision tower's attention: removing the evidence cells
-  alone leaves more right answers than graying the evidence in the image. The audit exists to show such things.
+  alone leaves more right answers than graying the evidence in the image. The audit exists to show such things. That is
+  also why the aim for removed evidence cells is the hardest to meet; training with dropped tokens, which makes the
+  reader robust to pruning, works against it. No run without that was made.
 - One training run, one seed.
 """

@@ -55,6 +55,15 @@ def test_two_legs_and_export(tmp_path):
         assert torch.equal(parameter, tensors[f"weight.model.{name}"]), name
 
 
+def test_language_leg_leaves_vision_and_embeddings(tmp_path):
+    leg(tmp_path / "one", "0.4:0.5", "--minutes", "0.04")
+    leg(tmp_path / "two", "0.5:1", "--resume", str(tmp_path / "one"), "--language-only", "--minutes", "0.06")
+    before, after = (read_state(tmp_path / name)[0] for name in ("one", "two"))
+    moved = {name for name in before if name.startswith("weight.") and not torch.equal(before[name], after[name])}
+    assert moved
+    assert all(".language_model.layers." in name or ".language_model.norm." in name for name in moved)
+
+
 def test_resume_needs_a_state(tmp_path):
     with pytest.raises(SightlineError, match="no complete training state"):
         read_state(tmp_path)
