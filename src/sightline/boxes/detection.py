@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -169,7 +170,9 @@ class _Worker:
 
     def close(self) -> None:
         if self._process.stdin is not None:
-            self._process.stdin.close()
+            # Closing flushes; a worker that died left a line nobody will read, and its death is already reported.
+            with suppress(OSError):
+                self._process.stdin.close()
         self._process.terminate()
         self._process.wait()
 
