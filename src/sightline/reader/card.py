@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sightline import demo
 from sightline.errors import SightlineError
 from sightline.reader.curves import curves_svg
 from sightline.store.folder import write_whole
@@ -19,14 +20,7 @@ TRAINING, CARD, CURVES = "training.json", "README.md", "curves.svg"
 MAIN = ("accuracy", "positive_accuracy", "hfpr", "pos_ecr", "zero_coverage")
 TITLES = ("Accuracy", "TPR", "hFPR", "PosECR", "Correct, ECR = 0")
 ARMS = (
-    "full",
-    "target:0.3",
-    "target_grid:0.3",
-    "random:0.3",
-    "grid:0.3",
-    "shuffled:0.3",
-    "protected:0.3",
-    "soft_evidence:0.3",
+    *demo.ARMS,
     "anti_evidence:0.3",
     "full+occlude_evidence",
     "full+occlude_random",
