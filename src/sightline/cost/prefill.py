@@ -11,7 +11,7 @@ from sightline.arms import Arm
 from sightline.cost.flops import language_flops
 from sightline.cost.machine import PeakMemory
 from sightline.cost.profile import profiled
-from sightline.cost.request import ALIGNED, Point, Request
+from sightline.cost.request import Point, Request
 from sightline.cost.subject import DISTINCT, Subject
 from sightline.engine.execution import Execution, use_execution
 from sightline.engine.memory import free_memory, is_out_of_memory
@@ -27,7 +27,7 @@ INSIDE = {
 
 def measure_prefill(request: Request, subject: Subject) -> Iterator[Point]:
     arms = [subject.arm(text, request.execution) for text in request.arms]
-    execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=ALIGNED)
+    execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=None)
     backbone = subject.backbone
     needs = all_needs(arms)
     pictures = [backbone.preprocess(subject.picture(i)) for i in range(min(DISTINCT, request.batch))]

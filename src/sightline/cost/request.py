@@ -9,8 +9,6 @@ from sightline.errors import SightlineError
 
 Kind = Literal["prefill", "ttft", "sweep"]
 
-ALIGNED = 8
-"""Captured prefixes of one length are padded to a multiple of this: what matrix kernels like, and next to no waste."""
 SWEEP_ARMS = (
     "full:1.0",
     "target:0.1",

@@ -18,7 +18,7 @@ from sightline.boxes.detectors import DETECTORS
 from sightline.boxes.sources import check_source, reads_boxes
 from sightline.cost.flops import language_flops, vision_flops
 from sightline.cost.machine import PeakMemory
-from sightline.cost.request import ALIGNED, Point, Request
+from sightline.cost.request import Point, Request
 from sightline.cost.subject import Subject
 from sightline.cost.tower import Tower
 from sightline.engine.execution import Execution, use_execution
@@ -43,7 +43,7 @@ HOST = torch.device("cpu")
 
 def measure_ttft(request: Request, subject: Subject) -> Iterator[Point]:
     check_source(request.box_source)
-    execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=ALIGNED)
+    execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=None)
     for text in request.arms:
         yield _one_arm(request, subject, execution, subject.arm(text, request.execution))
 

@@ -20,6 +20,8 @@ from torch.nn.functional import pad
 
 from sightline.backbones.language import Batch, LanguageModel, Layer, call_layer
 from sightline.engine.graphs import capture
+from sightline.engine.joining import join_projections
+from sightline.engine.row_count import fastest_length
 from sightline.errors import SightlineError
 
 Mode = Literal["eager", "compiled", "graph"]
@@ -45,12 +47,12 @@ def use_execution(
     *,
     backend: str = "inductor",
     dynamic: bool | None = None,
-    bucket: int = BUCKET,
+    bucket: int | None = BUCKET,
 ) -> Execution:
     """Switches a language model to a mode; the last call counts.
 
     ``dynamic`` True compiles once for all shapes, False once per shape, None for the first shape and then once for all
-    others. ``bucket`` is what captured prefixes are padded to a multiple of.
+    others. ``bucket`` is what captured prefixes are padded to a multiple of; None measures what is best for each shape.
     """
     if mode not in MODES:
         raise SightlineError(f"unknown execution '{mode}'; choose one of {', '.join(MODES)}")
@@ -71,6 +73,7 @@ class Compiled:
 
     def __init__(self, language: LanguageModel, backend: str, dynamic: bool | None) -> None:
         self.language = language
+        join_projections(language.layers)
         self.call: Layer = torch.compile(call_layer, backend=backend, dynamic=dynamic)
         self.execution = Execution("compiled")
         self._seen: set[tuple[int, ...]] = set()
@@ -92,8 +95,9 @@ class Captured:
     nothing. On the CPU there are no graphs: the same buffers are filled and the layers are simply called.
     """
 
-    def __init__(self, language: LanguageModel, call: Layer, bucket: int = BUCKET) -> None:
+    def __init__(self, language: LanguageModel, call: Layer, bucket: int | None = BUCKET) -> None:
         self.language, self.call, self.bucket = language, call, bucket
+        self._lengths: dict[tuple[int, int, int], int] = {}
         self.execution = Execution("graph")
         if language.device.type != "cuda":
             self.call = call_layer
@@ -102,7 +106,7 @@ class Captured:
         self._pool: Any = None
 
     def __call__(self, batch: Batch) -> Tensor:
-        shared = -(-batch.shared // self.bucket) * self.bucket
+        shared = self.padded(batch)
         key = (batch.hidden.shape[0], shared, batch.branches, batch.start, len(batch.deepstack))
         if key not in self._graphs:
             with _setup(self.execution, self.language.device):
@@ -111,6 +115,16 @@ class Captured:
                 self._graphs.popitem(last=False)
         self._graphs.move_to_end(key)
         return self._graphs[key].run(batch)
+
+    def padded(self, batch: Batch) -> int:
+        """Slots that the shared part gets."""
+        if self.bucket is not None:
+            return -(-batch.shared // self.bucket) * self.bucket
+        key = (batch.hidden.shape[0], batch.shared, batch.branches)
+        if key not in self._lengths:
+            with _setup(self.execution, self.language.device):
+                self._lengths[key] = fastest_length(self.language.layers, *key)
+        return self._lengths[key]
 
     def _record(self, batch: Batch, shared: int) -> _Graph:
         static = in_bucket(batch, shared)
