@@ -15,6 +15,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.chrome.webdriver import WebDriver
 
 from sightline.report.build import build_report
+from tests.unit.report.cost_cards import make_cards
 from tests.unit.report.fake_run import EDITED, make_run
 
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
@@ -58,6 +59,20 @@ def edited_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a run with every intervention."""
     folder = tmp_path_factory.mktemp("browser_edited")
     return build_report([make_run(folder / "run", images=10, arms=EDITED)], folder / "report", draws=300, cases=4)
+
+
+@pytest.fixture(scope="session")
+def cost_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a run with a cost card of each kind."""
+    folder = tmp_path_factory.mktemp("browser_cost")
+    cards = make_cards(folder / "cards")
+    run = make_run(folder / "run", images=6)
+    return build_report([run], folder / "report", costs=list(cards.values()), draws=300, cases=2)
+
+
+@pytest.fixture
+def opened_cost(browser: WebDriver, cost_page: Path) -> WebDriver:
+    return _open(browser, cost_page)
 
 
 @pytest.fixture

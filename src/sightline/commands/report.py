@@ -1,4 +1,4 @@
-"""``sightline report``, ``sightline compare`` and ``sightline gate``: from a run folder alone, without a model."""
+"""``sightline report``, ``compare`` and ``gate``: from run folders and cost cards alone, without a model."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ def _steps() -> Iterator[Callable[[str], None]]:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN...]", help="Run folders.")] = None,
     out: OutOption = Path("report"),
+    cost: Annotated[
+        list[Path] | None, typer.Option(help="Cost card of sightline bench, with or without a run. Repeatable.")
+    ] = None,
     reference: Annotated[
         list[str] | None, typer.Option(help="Compare all arms with this one too, for example random:0.3. Repeatable.")
     ] = None,
@@ -39,7 +42,14 @@ def report(
 
     with _steps() as progress:
         page = build_report(
-            runs, out, references=reference or (), cases=cases, draws=draws, seed=seed, progress=progress
+            runs or (),
+            out,
+            references=reference or (),
+            costs=cost or (),
+            cases=cases,
+            draws=draws,
+            seed=seed,
+            progress=progress,
         )
     typer.echo(f"report: {page}")
     typer.echo(f"tables: {page.parent / 'tables'}")

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 MAIN = {"prefill": "prefill", "ttft": "total", "sweep": "engine"}
 """The stage that ratios are taken of."""
+COUNTED = {"prefill": {"prefill"}, "ttft": {"vision", "prefill"}, "sweep": {"engine"}}
+"""Stages whose operations are estimated; without all of them there is no estimate for the whole."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +65,38 @@ class CostCard:
     @staticmethod
     def read(path: Path) -> CostCard:
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError) as error:
+            content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+        except OSError as error:
+            raise SightlineError(f"cannot read cost card {path}: {error.strerror or error}") from None
+        except ValueError as error:
             raise SightlineError(f"cannot read cost card {path}: {error}") from None
-        if content.get("format") != FORMAT:
-            raise SightlineError(f"{path} is not a cost card of format {FORMAT}; measure again with this version")
-        return CostCard(content["results"])
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise SightlineError(
+                f"{path} is not a cost card of format {FORMAT}; make one with sightline bench prefill, ttft or sweep"
+            )
+        try:
+            card = CostCard(content["results"])
+            card.markdown()  # Reads every field that anything is made from.
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            what = f"no field {error}" if isinstance(error, KeyError) else str(error)
+            raise SightlineError(f"{path} is not a whole cost card ({what}); measure again") from None
+        if len({result["request"]["kind"] for result in card.results}) > 1:
+            raise SightlineError(f"{path} mixes kinds of measurements; give each kind a card of its own")
+        return card
 
     # ------------------------------------------------------------------ numbers
 
     def records(self) -> list[dict[str, Any]]:
         """One record per measured point: the columns of ``frame``."""
         return [record for result in self.results for record in _records(result, self.full_ms(result))]
+
+    def stages(self) -> list[dict[str, Summary]]:
+        """Every timed stage of every point, in the order of ``records``; empty where memory ran out."""
+        return [
+            {stage: Summary.of(samples) for stage, samples in point["samples_ms"].items()}
+            for result in self.results
+            for point in result["points"]
+        ]
 
     def full_ms(self, result: dict[str, Any]) -> dict[int, tuple[float, int | None]]:
         """Batch size -> median milliseconds and incremental memory of the full prefix under the same conditions.
@@ -100,12 +122,20 @@ class CostCard:
 
     # ------------------------------------------------------------------ text
 
+    def facts(self) -> list[tuple[str, str]]:
+        """What was measured on what, as names and words."""
+        return _facts(self.results)
+
+    @property
+    def inside_timer(self) -> dict[str, str]:
+        """Stage -> what its time covers, in the order of the work."""
+        return dict(self.results[0]["inside_timer"])
+
     def markdown(self) -> str:
-        first = self.results[0]
         lines = [f"# Cost card: {TITLES[self.kind]}", ""]
-        lines += [f"- {name}: {value}" for name, value in _facts(self.results)]
+        lines += [f"- {name}: {value}" for name, value in self.facts()]
         lines += ["", "Inside the timer, by stage:", ""]
-        lines += [f"- `{stage}`: {text}" for stage, text in first["inside_timer"].items()]
+        lines += [f"- `{stage}`: {text}" for stage, text in self.inside_timer.items()]
         lines += ["", *_table(self.records(), COLUMNS[self.kind]), ""]
         stages = _stage_rows(self.results)
         lines += ["Stages: median milliseconds (10th..90th percentile) over all samples", "", *_table(stages, None), ""]
@@ -142,6 +172,10 @@ COLUMNS = {
 }  # fmt: skip
 
 
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not a time")
+
+
 def _conditions(result: dict[str, Any]) -> tuple[Any, ...]:
     request, machine = result["request"], result["machine"]
     return (
@@ -159,6 +193,7 @@ def _records(result: dict[str, Any], full: dict[int, tuple[float, int | None]]) 
             "execution": result["kernels"]["execution"],
             "arm": point["arm"],
             "batch": point["batch"],
+            "batching": "growing" if result["request"]["grow"] else "fixed",
             "visual_tokens": point["visual_tokens"],
             "kept_tokens": point["kept_tokens"],
             "length": point["length"],
@@ -169,6 +204,8 @@ def _records(result: dict[str, Any], full: dict[int, tuple[float, int | None]]) 
             "setup_s": sum(point["setup_ms"]) / 1e3,
             "out_of_memory": bool(point["extra"].get("out_of_memory")),
         }
+        if COUNTED[kind] <= set(point["flops"]):
+            record["estimated_gflop"] = sum(point["flops"].values()) / 1e9
         samples = point["samples_ms"].get(stage)
         if not samples:
             yield record
@@ -205,11 +242,16 @@ def _facts(results: list[dict[str, Any]]) -> list[tuple[str, str]]:
     rates = sorted(result["ceiling_tflops"] for result in results)
     side = first["ceiling"]["before"]["side"]
     clocks = [result["clocks"]["after"]["clocks.sm"] for result in results if result["clocks"]["after"]]
+    allowed = [name.replace("_", "-") for name, on in used["scaled_dot_product"].items() if on]
+    plain = "no fused kernel allowed" if machine["device"] == "cuda" else "on the CPU"
+    executions = dict.fromkeys(str(result["kernels"]["execution"]) for result in results)
     facts = [
         ("model", f"{request['config'] or Path(request['checkpoint']).name} ({first['weights']} weights)"),
         ("device", device + ("" if machine["device"] == "cuda" else "; no GPU was used")),
         ("dtype", first["dtype"]),
-        ("kernels", f"attention {used['attention']}, {used['scaled_dot_product'] or 'on the CPU'}"),
+        ("kernels", f"attention {used['attention']}, {', '.join(allowed) + ' allowed' if allowed else plain}"),
+        ("execution", ", ".join(executions)),
+        ("batch", _batch_words(results)),
         ("ceiling", f"{rates[0]:.3g}..{rates[-1]:.3g} TFLOP/s, a {side}-cubed matrix product in the same processes"),
         ("SM clock", f"{min(clocks):.0f}..{max(clocks):.0f} MHz after the samples" if clocks else "not available"),
         ("picture", f"{first['picture'][0]} x {first['picture'][1]} pixels"),
@@ -221,6 +263,22 @@ def _facts(results: list[dict[str, Any]]) -> list[tuple[str, str]]:
     ]  # fmt: skip
     notes = dict.fromkeys(result["note"] for result in results if result["note"])
     return facts + [("note", note) for note in notes]
+
+
+def _batch_words(results: list[dict[str, Any]]) -> str:
+    """Batch sizes; of a sweep, which batches by tokens, what bounds them."""
+    request = results[0]["request"]
+    if request["kind"] == "sweep":
+        return (
+            f"{request['images']} images with {request['probes']} probes each; up to {request['batch_images']} images "
+            f"and {request['batch_tokens']} tokens at a time"
+        )
+    fixed, grown = (
+        sorted({p["batch"] for r in results if bool(r["request"]["grow"]) is grow for p in r["points"]})
+        for grow in (False, True)
+    )
+    words = [", ".join(map(str, fixed))] if fixed else []
+    return "; ".join(words + ([f"growing in one process: {', '.join(map(str, grown))}"] if grown else []))
 
 
 def _stage_rows(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from sightline.report.cases import choose_cases, pack_cases
 from sightline.report.contract import facts
 from sightline.report.hero import Hero, make_hero
 from sightline.report.intervention_sections import intervention_sections
+from sightline.report.realised_cost import Card, card_facts, read_cards, realised_cost_section
 from sightline.report.sections import Section
 from sightline.report.source import Source, read_source
 from sightline.report.summary import Verdict, summarise, verdicts
@@ -50,7 +51,7 @@ class Page:
     method: str
 
     def tables(self) -> list[Table]:
-        return [*self.overview, *(table for section in self.sections for table in section.tables)]
+        return [*self.overview, *(table for section in self.sections for table in section.all_tables())]
 
 
 def build_report(
@@ -58,6 +59,7 @@ def build_report(
     out: Path | str,
     *,
     references: Sequence[str] = (),
+    costs: Sequence[Path | str] = (),
     cases: int = CASES,
     draws: int = DRAWS,
     seed: int = SEED,
@@ -65,8 +67,12 @@ def build_report(
 ) -> Path:
     """Writes the report of one or more runs into ``out`` and returns the path of its HTML file.
 
-    ``references`` are arms to compare all others with, besides Full.
+    ``references`` are arms to compare all others with, besides Full. ``costs`` are cost cards to show beside the runs,
+    or alone when there are none.
     """
+    cards = read_cards(costs)
+    if not runs:
+        return write_page(_cards_alone(cards, references), Path(out))
     progress("reading rows")
     source = read_source(runs)
     progress("resampling images")
@@ -82,6 +88,8 @@ def build_report(
         made.geometry_section(source, summary),
         made.cost_section(source),
     ]
+    if cards:
+        parts.append(realised_cost_section(cards, beside_runs=True))
     progress("interventions")
     parts += intervention_sections(source, draws, seed)
     progress("pictures")
@@ -100,6 +108,26 @@ def build_report(
     )
     progress("writing")
     return write_page(page, Path(out))
+
+
+def _cards_alone(cards: Sequence[Card], references: Sequence[str]) -> Page:
+    """The page of cost cards without a run."""
+    if not cards:
+        raise SightlineError("no run folder and no cost card to report: name a run, a card (--cost), or both")
+    if references:
+        raise SightlineError(f"--reference {references[0]} compares arms of a run; name a run folder too")
+    models = sorted({card.model for card in cards})
+    return Page(
+        title=f"Realised cost of {', '.join(models)}",
+        facts=[card_facts(card) for card in cards],
+        notes=[],
+        verdicts=[],
+        overview=[],
+        sections=[realised_cost_section(cards, beside_runs=False)],
+        packed=None,
+        hero=None,
+        method=f"Made by Sightline {__version__} from cost cards alone: nothing here is about answers or evidence.",
+    )
 
 
 def pack_pictures(

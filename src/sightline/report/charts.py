@@ -40,11 +40,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """One selector over its budgets."""
+    """One selector over its budgets, or one arm over its batch sizes."""
 
     label: str
     x: Sequence[float]
     y: Sequence[float]
+    style: int | None = None
+    """Which colour and marker; its place among the curves when not given."""
 
 
 def frontier(points: Sequence[Point], x_title: str, y_title: str, colour_title: str) -> Markup:
@@ -115,20 +117,28 @@ def budget_curves(curves: Sequence[Curve], y_title: str, reference: float | None
         parts.append(tag("line", x1=x.start, x2=x.end, y1=y(reference), y2=y(reference), class_="reference"))
         below = y(reference) - y.end < 14  # No room between the line and the chart's title.
         parts.append(tag("text", "Full", x=x.start + 4, y=y(reference) + (13 if below else -5), class_="name"))
-    ends = _label_heights([(x(c.x[-1]), y(c.y[-1]) + 4) for c in curves], y.end, y.start)
-    for i, (curve, end) in enumerate(zip(curves, ends, strict=True)):
-        colour = QUALITATIVE[i % len(QUALITATIVE)]
-        route = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(curve.x, curve.y, strict=True))
-        dash = None if i < len(QUALITATIVE) else "5 3"
-        parts.append(tag("polyline", points=route, fill="none", stroke=colour, stroke_width=2.0, stroke_dasharray=dash))
-        parts += [_marker(i, x(a), y(b), colour) for a, b in zip(curve.x, curve.y, strict=True)]
-        parts.append(tag("text", curve.label, x=x(curve.x[-1]) + 9, y=end, class_="name"))
+    parts += labelled_lines(curves, x, y)
     description = "; ".join(
         f"{c.label} from {format_value(c.y[0], 'score')} at {tick(c.x[0])} "
         f"to {format_value(c.y[-1], 'score')} at {tick(c.x[-1])}"
         for c in curves
     )
     return chart(width, height, f"{y_title} over the kept fraction", description, *parts)
+
+
+def labelled_lines(curves: Sequence[Curve], x: Scale, y: Scale) -> list[Markup]:
+    """Lines with markers, each named at its right end."""
+    parts = []
+    ends = _label_heights([(x(c.x[-1]), y(c.y[-1]) + 4) for c in curves], y.end, y.start)
+    for place, (curve, end) in enumerate(zip(curves, ends, strict=True)):
+        i = place if curve.style is None else curve.style
+        colour = QUALITATIVE[i % len(QUALITATIVE)]
+        route = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(curve.x, curve.y, strict=True))
+        dash = None if i < len(QUALITATIVE) else "5 3"
+        parts.append(tag("polyline", points=route, fill="none", stroke=colour, stroke_width=2.0, stroke_dasharray=dash))
+        parts += [_marker(i, x(a), y(b), colour) for a, b in zip(curve.x, curve.y, strict=True)]
+        parts.append(tag("text", curve.label, x=x(curve.x[-1]) + 9, y=end, class_="name"))
+    return parts
 
 
 def _label_heights(ends: Sequence[tuple[float, float]], low: float, high: float) -> list[float]:

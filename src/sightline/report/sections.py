@@ -34,9 +34,21 @@ class ChartGroup:
     figures: list[Markup]
 
 
+@dataclass(frozen=True)
+class Part:
+    """One of several things of a kind that a section shows in turn: facts, notes, charts, tables, in this order."""
+
+    title: str
+    facts: list[tuple[str, list[tuple[str, str]]]]
+    """Named lists of (what, in words)."""
+    notes: list[str]
+    charts: list[ChartGroup]
+    tables: list[Table]
+
+
 @dataclass
 class Section:
-    """One heading with what stands under it: a sentence, notes, charts, pictures, tables, in this order."""
+    """One heading with what stands under it: a sentence, notes, charts, pictures, tables, parts, in this order."""
 
     id: str
     title: str
@@ -45,6 +57,10 @@ class Section:
     charts: list[ChartGroup] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     pictures: bool = False
+    parts: list[Part] = field(default_factory=list)
+
+    def all_tables(self) -> list[Table]:
+        return [*self.tables, *(table for part in self.parts for table in part.tables)]
 
     def add(self, make: Callable[[], Table | None]) -> None:
         """Appends a table, or the one line that says why there is none."""

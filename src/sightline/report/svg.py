@@ -102,15 +102,24 @@ def sequential(value: float) -> str:
     return "#ffe13c"
 
 
-def axes(x: Scale, y: Scale, x_title: str, y_title: str, *, x_ticks: int = 5, y_ticks: int = 5) -> Markup:
-    """Grid lines, tick labels and axis titles."""
+def axes(
+    x: Scale,
+    y: Scale,
+    x_title: str,
+    y_title: str,
+    *,
+    x_ticks: int = 5,
+    y_ticks: int = 5,
+    x_marks: Sequence[tuple[float, str]] | None = None,
+) -> Markup:
+    """Grid lines, tick labels and axis titles; ``x_marks`` are (position, label) pairs in place of round numbers."""
     parts: list[Markup] = []
     for value in y.ticks(y_ticks):
         parts.append(tag("line", x1=x.start, x2=x.end, y1=y(value), y2=y(value), class_="grid"))
         parts.append(tag("text", tick(value), x=x.start - 8, y=y(value) + 4, text_anchor="end", class_="tick"))
-    for value in x.ticks(x_ticks):
+    for value, text in x_marks or [(value, tick(value)) for value in x.ticks(x_ticks)]:
         parts.append(tag("line", x1=x(value), x2=x(value), y1=y.start, y2=y.end, class_="grid"))
-        parts.append(tag("text", tick(value), x=x(value), y=y.start + 17, text_anchor="middle", class_="tick"))
+        parts.append(tag("text", text, x=x(value), y=y.start + 17, text_anchor="middle", class_="tick"))
     parts.append(tag("line", x1=x.start, x2=x.end, y1=y.start, y2=y.start, class_="axis"))
     parts.append(tag("text", x_title, x=(x.start + x.end) / 2, y=y.start + 36, text_anchor="middle", class_="label"))
     parts.append(tag("text", y_title, x=x.start - 40, y=y.end - 12, class_="label"))

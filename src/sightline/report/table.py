@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
-Kind = Literal["text", "count", "score", "signed", "percent", "number", "p", "words"]
+Kind = Literal["text", "count", "score", "signed", "percent", "number", "ratio", "p", "words"]
 
-NUMERIC: frozenset[Kind] = frozenset({"count", "score", "signed", "percent", "number", "p"})
+NUMERIC: frozenset[Kind] = frozenset({"count", "score", "signed", "percent", "number", "ratio", "p"})
 MISSING = "–"
 MINUS = "−"
 
@@ -74,6 +74,8 @@ class Table:
     """Key of a column that the page lets readers narrow a long table by."""
     reading: str = ""
     """What the numbers say, in one sentence made from them."""
+    unprinted: tuple[str, ...] = ()
+    """Keys of further columns that only the CSV has."""
 
     @property
     def filter_column(self) -> int:
@@ -95,6 +97,7 @@ class Table:
             keys.append(column.key)
             if column.interval:
                 keys += [f"{column.key}_low", f"{column.key}_high"]
+        keys += [key for key in self.unprinted if key not in keys]
         return str(self.frame.reindex(columns=keys).to_csv(index=False, lineterminator="\n"))
 
     def markdown(self) -> str:
@@ -148,6 +151,8 @@ def format_value(value: Any, kind: Kind) -> str:
         return f"{100 * number:.1f}%".replace("-0.0%", "0.0%").replace("-", MINUS)
     if kind == "number":
         return f"{number:.2f}" if abs(number) < 100 else f"{number:.0f}"
+    if kind == "ratio":
+        return f"{number:.2f}×" if abs(number) < 100 else f"{number:.0f}×"
     if kind == "p" and number < 0.0005:
         return "<0.001"
     text = f"{number:+.3f}" if kind == "signed" else f"{number:.3f}"

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sightline.report.build import build_report
+from tests.unit.report.cost_cards import make_cards
 from tests.unit.report.fake_run import make_run
 
 DRAWS = 300
@@ -20,3 +21,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its report.html."""
     return build_report([run], tmp_path_factory.mktemp("report"), draws=DRAWS)
+
+
+@pytest.fixture(scope="session")
+def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A cost card of each kind, by kind."""
+    return make_cards(tmp_path_factory.mktemp("cards"))

@@ -1,0 +1,32 @@
+"""Cost cards of all three kinds, measured here and now on tiny shapes: times are real, and mean nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sightline.cost.card import CostCard
+from sightline.cost.request import Request
+from sightline.cost.worker import measure_here
+
+HERE: dict[str, Any] = {"device": "cpu", "dtype": "float32", "config": "tiny-llava", "repeats": 3, "warm_up": 1}
+ARMS = ("full", "target:0.2")
+
+
+def make_cards(folder: Path) -> dict[str, Path]:
+    """prefill at two batch sizes, ttft and sweep, each eager and through a graph's buffers."""
+    requests = {
+        "prefill": [{"batch": 1}, {"batch": 2}],
+        "ttft": [{"decode": (1, 2)}],
+        "sweep": [{"images": 2, "batch_images": 2, "one_sample_rows": 2}],
+    }
+    cards = {}
+    for kind, variants in requests.items():
+        asked = [
+            Request(kind, arms=ARMS, execution=execution, **variant, **HERE)  # type: ignore[arg-type]
+            for execution in ("eager", "graph")
+            for variant in variants
+        ]
+        cards[kind] = folder / f"{kind}.json"
+        CostCard([measure_here(request) for request in asked]).write(cards[kind])
+    return cards

@@ -1,0 +1,287 @@
+"""Cost cards in the report: conditions and warnings are visible, ratios are the card's own, bad cards stop it early."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sightline.commands.report import report as report_command
+from sightline.cost.card import CostCard
+from sightline.errors import SightlineError
+from sightline.report.build import build_report
+from sightline.report.cost_charts import Bar, stage_bars
+from sightline.report.cost_tables import card_frame, cost_table
+from sightline.report.realised_cost import NO_GPU, RANDOM, read_cards, realised_cost_section
+from tests.unit.cost.test_card import GIB, result
+from tests.unit.report.conftest import DRAWS
+from tests.unit.report.test_build import notes, outline
+
+Cards = dict[str, Path]
+
+
+@pytest.fixture(scope="module")
+def page(run: Path, cards: Cards, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("cost_report")
+    return build_report([run], out, costs=list(cards.values()), draws=DRAWS, cases=2)
+
+
+def gpu_card(*results: dict[str, Any]) -> CostCard:
+    """Of a GPU that is not here, with a checkpoint's weights."""
+    return CostCard([{**each, "weights": "checkpoint"} for each in results])
+
+
+def test_the_section_stands_beside_the_audits_own_times(page: Path) -> None:
+    found = outline(page)
+    assert found.ids.index("cost") < found.ids.index("realised-cost")
+    assert len(found.ids) == len(set(found.ids))
+    text = " ".join("".join(found.text).split())
+    assert "recorded while auditing, from batched work" in text
+    assert "Isolated measurements" in text
+    for words in (
+        "attention sdpa, on the CPU",
+        "eager, graph",
+        "float32",
+        "compact",
+        "annotation",
+        "TFLOP/s",
+        "SM clock",
+    ):
+        assert words in text, words
+    for covers in (
+        "padding the prefixes into one batch",
+        "upload, vision tower, projector",
+        "whole sweep: preprocessing",
+    ):
+        assert covers in text, covers
+
+
+def test_a_run_alone_says_nothing_of_cards(report: Path) -> None:
+    assert "realised-cost" not in outline(report).ids
+
+
+def test_random_weights_and_the_missing_gpu_are_said_for_every_card(page: Path) -> None:
+    said = notes(page)
+    assert said.count(RANDOM) == said.count(NO_GPU) == 3
+
+
+def test_a_gpu_with_real_weights_needs_neither_warning(tmp_path: Path) -> None:
+    gpu_card(result("eager", "full", [800.0])).write(tmp_path / "card.json")
+    section = realised_cost_section(read_cards([tmp_path / "card.json"]), beside_runs=False)
+    assert section.parts[0].notes == []
+    assert ("device", "NVIDIA H200") in section.parts[0].facts[0][1]
+    assert ("SM clock", "1980..1980 MHz after the samples") in section.parts[0].facts[0][1]
+
+
+def test_tables_hold_the_cards_own_numbers(page: Path, cards: Cards) -> None:
+    for kind, path in cards.items():
+        card = CostCard.read(path)
+        expected = card.frame().rename(columns={"low_ms": "ms_low", "high_ms": "ms_high"}).drop(columns="spread")
+        written = pd.read_csv(page.parent / "tables" / f"realised_{kind}.csv")
+        pd.testing.assert_frame_equal(written[expected.columns], expected, check_dtype=False)
+        for suffix in ("md", "tex"):
+            assert (page.parent / "tables" / f"realised_{kind}.{suffix}").stat().st_size > 0
+    ttft = pd.read_csv(page.parent / "tables" / "realised_ttft.csv")
+    stages = CostCard.read(cards["ttft"]).stages()
+    assert ttft["vision_ms"].tolist() == pytest.approx([point["vision"].median for point in stages])
+    assert ttft["vision_ms_high"].tolist() == pytest.approx([point["vision"].high for point in stages])
+    assert {"decode_1_ms", "decode_2_ms", "first_token_ms", "estimated_gflop"} <= set(ttft.columns)
+
+
+def test_charts_show_stages_and_batch_sizes(cards: Cards) -> None:
+    prefill, ttft, sweep = realised_cost_section(read_cards(list(cards.values())), beside_runs=True).parts
+    assert [group.title for group in prefill.charts] == ["Over the batch size: eager", "Over the batch size: graph"]
+    assert all(titles(group.figures) == ["Samples/s", "Speed-up"] for group in prefill.charts)
+    (drawing,) = ttft.charts[0].figures
+    records = CostCard.read(cards["ttft"]).records()
+    for record in records:
+        assert f"{record['ms']:.2f} ms · {record['speedup']:.2f}×" in drawing
+    assert drawing.count("prefill") >= len(records)
+    assert sweep.charts == []
+
+
+def titles(figures: list[Any]) -> list[str]:
+    return [re.search("<title>(.*?) over the batch size</title>", figure)[1] for figure in figures]  # type: ignore[index]
+
+
+def test_one_batch_size_has_no_curve(cards: Cards, tmp_path: Path) -> None:
+    card = CostCard.read(cards["prefill"])
+    replace(card, results=card.results[:1]).write(tmp_path / "one.json")
+    (part,) = realised_cost_section(read_cards([tmp_path / "one.json"]), beside_runs=False).parts
+    assert part.charts == []
+    assert len(part.tables) == 1
+
+
+def test_a_stage_keeps_its_colour_and_what_lies_between_is_drawn() -> None:
+    order = ("preprocess", "detector", "vision", "prefill")
+    plain = Bar("full", "eager", {"preprocess": 1.0, "vision": 2.0, "prefill": 3.0}, 7.0, 6.5, 7.5, 1.0)
+    drawing = str(
+        stage_bars([plain, replace(plain, label="detected", stages={**plain.stages, "detector": 9.0})], order)
+    )
+    lone = str(stage_bars([plain], order))
+    fills = {"vision": "#009e73", "prefill": "#cc79a7"}
+    for stage, fill in fills.items():
+        for svg in (drawing, lone):
+            assert re.search(rf'fill="{fill}"[^>]*><title>eager, full: {stage}', svg), stage
+    assert "eager, full: 1.00 ms between stages" in lone
+    assert "detector" not in lone
+    assert "detected: " in drawing
+    assert "ms between stages" not in drawing[drawing.index("eager, detected: prefill") :], "stages exceed the total"
+
+
+def test_ratios_never_mix_kernels() -> None:
+    mixed = gpu_card(result("eager", "full", [800.0]), result("compiled", "target:0.2", [140.0]))
+    table = cost_table(mixed, "realised_prefill", card_frame(mixed))
+    ratios = dict(zip(table.frame["arm"], table.frame["speedup"], strict=True))
+    assert ratios["full"] == 1.0
+    assert pd.isna(ratios["target:0.2"])
+    assert table.reading.startswith("No full prefix was timed under the conditions of a pruned one")
+
+
+def test_the_sentence_is_made_from_the_numbers() -> None:
+    def reading(full: list[float], pruned: list[float]) -> str:
+        card = gpu_card(result("eager", "full", full, 4 * GIB), result("eager", "target:0.2", pruned))
+        return cost_table(card, "x", card_frame(card)).reading
+
+    clear = reading([800.0, 810.0, 820.0], [200.0, 202.5, 210.0])
+    assert (
+        clear
+        == "At best, target:0.2 (eager, batch 32) is 4.00× as fast as the full prefix, with 20% of the visual tokens."
+    )
+    assert "the two spreads overlap" in reading([800.0, 810.0, 820.0], [780.0, 790.0, 815.0])
+    assert reading([800.0], [810.0]) == "No pruned arm was faster than the full prefix under the same conditions."
+
+
+def test_time_saved_before_selection_is_named(cards: Cards) -> None:
+    """Preprocessing does not depend on the arm: where it differs, the difference is not what pruning saved."""
+    content = json.loads(cards["ttft"].read_text(encoding="utf-8"))
+    full, pruned = content["results"][0]["points"]
+    for point, early, total in ((full, 5.0, 9.0), (pruned, 3.0, 6.0)):
+        point["samples_ms"] |= {"preprocess": [early] * 3, "vision": [1.0] * 3, "total": [total] * 3}
+    card = CostCard(content["results"][:1])
+    reading = cost_table(card, "x", card_frame(card)).reading
+    assert reading.endswith(" Of the 3.00 ms saved, 2.00 lie before selection (preprocess, vision).")
+
+
+def test_memory_is_shown_where_it_was_counted(cards: Cards) -> None:
+    card = gpu_card(result("eager", "full", [800.0], 4 * GIB), result("eager", "target:0.2", [200.0]))
+    text = cost_table(card, "realised_prefill", card_frame(card)).markdown()
+    assert "| GiB | Memory saved |" in text
+    assert "| 4.00 | 0.0% |" in text
+    assert "| 1.00 | 75.0% |" in text
+    here = CostCard.read(cards["prefill"])
+    assert "Memory saved" not in [column.title for column in cost_table(here, "x", card_frame(here)).columns]
+
+
+def test_a_batch_that_did_not_fit_says_so(tmp_path: Path) -> None:
+    burst = result("eager", "full", [1.0], batch=64)
+    burst["points"][0] |= {"samples_ms": {}, "extra": {"out_of_memory": True}, "memory": None, "flops": {}}
+    card = gpu_card(result("eager", "full", [800.0]), burst)
+    lines = cost_table(card, "x", card_frame(card)).markdown().splitlines()
+    assert lines[-1].endswith("| out of memory |")
+    gpu_card(burst).write(tmp_path / "burst.json")
+    assert "out of memory" in build_report([], tmp_path, costs=[tmp_path / "burst.json"]).read_text(encoding="utf-8")
+
+
+def test_two_cards_of_a_kind_have_tables_of_their_own(cards: Cards, tmp_path: Path) -> None:
+    build_report([], tmp_path, costs=[cards["ttft"], cards["ttft"]])
+    assert {path.name for path in (tmp_path / "tables").glob("*.csv")} == {"realised_ttft.csv", "realised_ttft_2.csv"}
+
+
+def test_cards_alone_make_a_report_without_torch(cards: Cards, tmp_path: Path) -> None:
+    code = (
+        "import sys; from sightline.report.build import build_report;"
+        f"build_report([], {str(tmp_path)!r}, costs=[{str(cards['ttft'])!r}]); assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = outline(tmp_path / "report.html")
+    assert "realised-cost" in found.ids
+    assert "overview" not in found.ids
+    assert all(reference[1:] in found.ids for reference in found.references)
+    assert "Realised cost of tiny-llava" in found.text
+
+
+def test_nothing_to_report_is_one_line(tmp_path: Path, cards: Cards) -> None:
+    with pytest.raises(SightlineError, match=r"name a run, a card \(--cost\), or both"):
+        build_report([], tmp_path)
+    with pytest.raises(SightlineError, match=r"--reference random:0\.3 compares arms of a run"):
+        build_report([], tmp_path, references=["random:0.3"], costs=[cards["ttft"]])
+
+
+def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
+    def edit(text: str) -> str:
+        content = json.loads(text)
+        change(content)
+        return json.dumps(content)
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda text: "[]", "is not a cost card of format 1"),
+        (lambda text: '{"arms": 3}', "is not a cost card of format 1"),
+        (lambda text: text[:100], "cannot read cost card"),
+        (spoiled(lambda card: card.update(format=2)), "is not a cost card of format 1"),
+        (spoiled(lambda card: card.pop("results")), r"is not a whole cost card \(no field 'results'\)"),
+        (spoiled(lambda card: card.update(results=[])), "at least one measurement"),
+        (spoiled(lambda card: card.update(results="ttft")), "is not a whole cost card"),
+        (spoiled(lambda card: card["results"][0].pop("points")), r"is not a whole cost card \(no field 'points'\)"),
+        (
+            spoiled(lambda card: card["results"][0]["points"][0]["samples_ms"].update(total=["fast"])),
+            "is not a whole cost card",
+        ),
+        (
+            spoiled(lambda card: card["results"][0]["points"][0]["samples_ms"].update(total=[float("nan")])),
+            "NaN is not a time",
+        ),
+        (
+            spoiled(lambda card: card["results"][0]["points"][0]["samples_ms"].update(total=[0.0])),
+            "is not a whole cost card",
+        ),
+        (spoiled(lambda card: card["results"][1]["request"].update(kind="prefill")), "mixes kinds"),
+    ],
+)  # fmt: skip
+def test_bad_cards_stop_the_report_before_it_begins(
+    run: Path, cards: Cards, tmp_path: Path, edit: Callable[[str], str], message: str
+) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text(edit(cards["ttft"].read_text(encoding="utf-8")), encoding="utf-8")
+    with pytest.raises(SightlineError, match=message) as caught:
+        build_report([run], tmp_path / "out", costs=[cards["prefill"], bad], draws=DRAWS)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_card_that_is_not_there_or_not_text(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(SightlineError, match=r"cannot read cost card .*nowhere\.json: No such file or directory"):
+        build_report([run], tmp_path / "out", costs=[tmp_path / "nowhere.json"])
+    with pytest.raises(SightlineError, match=r"cannot read cost card .*: Is a directory"):
+        build_report([run], tmp_path / "out", costs=[run])
+    (tmp_path / "picture.json").write_bytes(b"\x89PNG\xff")
+    with pytest.raises(SightlineError, match=r"cannot read cost card .*picture\.json"):
+        build_report([run], tmp_path / "out", costs=[tmp_path / "picture.json"])
+
+
+def test_the_command_takes_cards(cards: Cards, tmp_path: Path) -> None:
+    app = typer.Typer()
+    app.command()(report_command)
+    options = [word for path in cards.values() for word in ("--cost", str(path))]
+    done = CliRunner().invoke(app, [*options, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    assert text.count('<div class="part">') == 3
+    nothing = CliRunner().invoke(app, ["--out", str(tmp_path / "none")])
+    assert isinstance(nothing.exception, SightlineError)
