@@ -73,7 +73,7 @@ class Taps:
         total = next(products) + (1 << (self.bits - 1))
         for product in products:
             total += product
-        return (total >> self.bits).clamp_(0, 255).to(torch.uint8)
+        return torch.bitwise_right_shift(total, self.bits).clamp_(0, 255).to(torch.uint8)
 
 
 @lru_cache(maxsize=TABLES)
@@ -164,6 +164,8 @@ def resizer(source: Size, target: Size, kind: int, device: torch.device, arithme
 
     It holds its tables, so a graph captured from it stays valid for as long as it is kept.
     """
+    if source == target:
+        return lambda picture: picture
     if device.type == "cpu":
         return on_host(target, kind, arithmetic)
     return by_tensors(source, target, kind, device, arithmetic)

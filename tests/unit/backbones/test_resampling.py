@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
+from sightline.backbones import resampling
 from sightline.backbones.resampling import Size, by_tensors, on_host, resizer, rows_first, taps
 from sightline.errors import SightlineError
 
@@ -59,11 +60,14 @@ def test_a_host_picture_is_resized_by_pillow_itself() -> None:
     )
 
 
-def test_the_order_of_passes_depends_on_what_shrinks() -> None:
+def test_the_order_of_passes_depends_on_what_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resampling, "_pillow_orders_passes", lambda: True)
     assert rows_first((100, 100), (50, 76), "pillow")
     assert not rows_first((100, 100), (50, 75), "pillow")
     assert not rows_first((100, 100), (101, 400), "pillow")
     assert not rows_first((100, 100), (50, 76), "torch")
+    monkeypatch.setattr(resampling, "_pillow_orders_passes", lambda: False)
+    assert not rows_first((100, 100), (50, 76), "pillow")
 
 
 def test_tables_are_made_once_and_weights_sum_to_one() -> None:
@@ -73,5 +77,5 @@ def test_tables_are_made_once_and_weights_sum_to_one() -> None:
 
 
 def test_an_unknown_filter_is_refused_in_one_line() -> None:
-    with pytest.raises(SightlineError, match="filter 4.*--device cpu"):
+    with pytest.raises(SightlineError, match=r"filter 4.*--device cpu"):
         by_tensors((8, 8), (4, 4), int(Image.Resampling.BOX), HOST, "pillow")
