@@ -69,7 +69,8 @@ def test_values_are_the_processors(backbone: Backbone, size: tuple[int, int], mo
     else:
         assert len(expected["pixel_values"]) == pixels.grid[0]
     raw = backbone.picture_bytes(image)
-    assert raw.dtype == torch.uint8 and tuple(raw.shape) == (size[1], size[0], 3)
+    assert raw.dtype == torch.uint8
+    assert tuple(raw.shape) == (size[1], size[0], 3)
     assert torch.equal(backbone.pixel_values(raw), pixels.data)
     resize_by_tensors(backbone, monkeypatch)
     assert torch.equal(backbone.pixel_values(raw), expected["pixel_values"])
