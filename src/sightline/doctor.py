@@ -76,9 +76,10 @@ def cell_count(backbone: Backbone, encoded: Encoded) -> Finding:
 
 @torch.inference_mode()
 def model_logits(backbone: Backbone, picture: Image.Image, encoded: Encoded, ids: tuple[int, ...], head: int) -> Tensor:
-    """The unmodified model's logits over the whole sequence, by its ordinary forward."""
+    """The unmodified model's logits over the whole sequence: its own image processor, its ordinary forward."""
     device = backbone.language.device
-    inputs = backbone.preprocess(picture).inputs
+    features = backbone.image_processor(images=picture, return_tensors="pt", **backbone.processor_arguments())
+    inputs = {name: features[name] for name in ("pixel_values", "image_grid_thw") if name in features}
     whole = [*ids[:head], *[backbone.image_token_id] * encoded.n, *ids[head:]]
     sequence = torch.tensor([whole], device=device)
     arguments = {name: value.to(device) for name, value in inputs.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from sightline.arms import Arm, parse_arm
-from sightline.backbones.base import Pixels
 from sightline.backbones.signals import keeping
 from sightline.engine.scoring import Scored, score_arm
 from sightline.selecting import all_needs
@@ -54,12 +53,10 @@ def test_hooks_are_gone_after_an_exception(shared: Path, model: str) -> None:
         break_while_keeping(here, frozenset({0, 1, len(blocks)}), before)
     assert hooks(here.backbone.model) == before
 
-    broken = {
-        name: value[..., :-1] if value.is_floating_point() else value for name, value in here.pixels[0].inputs.items()
-    }
+    broken = replace(here.pixels[0], data=here.pixels[0].data[..., :-1])
     needs = all_needs(arm_of(name, "0.3") for name in servable(model) if name != "masks")
     with pytest.raises((RuntimeError, ValueError)):
-        here.backbone.encode([Pixels(broken, here.pixels[0].size, 0.0)], needs)
+        here.backbone.encode([broken], needs)
     assert hooks(here.backbone.model) == before
 
     arm = Arm(Breaks(), Budget.ratio(0.3), "breaks:0.3")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 from sightline.backbones.language import LanguageModel
+from sightline.backbones.normalising import Normaliser, processor_table
 from sightline.backbones.signals import hidden_indices, split_name
 from sightline.backbones.spans import span_by_characters, target_span
 from sightline.errors import SightlineError
@@ -55,9 +57,12 @@ class ImageOptions:
 
 @dataclass(frozen=True)
 class Pixels:
-    """A preprocessed picture, ready for the vision tower."""
+    """A picture on the host, as far as it is prepared there for the vision tower."""
 
-    inputs: Mapping[str, Tensor]
+    data: Tensor
+    """(H, W, 3) uint8, the picture's bytes, if the model lives on a GPU, which does the rest; else pixel values."""
+    grid: tuple[int, int, int]
+    """What the tower will see: tiles, and rows and columns of patches in each."""
     size: tuple[int, int]
     """(width, height) of the picture before preprocessing."""
     preprocess_ms: float
@@ -76,6 +81,10 @@ class Backbone(ABC):
     """PIL image processor of transformers (the plain one: no torchvision needed)."""
     axes: ClassVar[int] = 1
     """Rotary position axes: 3 for multimodal rotary embeddings."""
+    class_tokens: ClassVar[int] = 1
+    """Tokens that the vision tower puts before the patches of every tile."""
+    processor_steps: ClassVar[tuple[str, ...]] = ("do_resize", "do_rescale", "do_normalize")
+    """What the image processor must be set to do: ``pixel_pipeline`` always does it."""
     system: ClassVar[str | None] = None
     """System message that the protocol puts before the question."""
     paper_positions: ClassVar[PositionPolicy] = "compact"
@@ -90,6 +99,10 @@ class Backbone(ABC):
         self.encoded_images = 0
         """How many pictures went through the vision tower; an audit encodes each distinct picture once."""
         self._prompts: dict[tuple[str, str], Prompt] = {}
+        self._normalisers: dict[torch.device, Normaliser] = {}
+        left_out = [step for step in self.processor_steps if not getattr(image_processor, step)]
+        if left_out:
+            raise SightlineError(f"an image processor with {left_out[0]} = false is not supported; set it to true")
         layer_types = set(getattr(model.config.text_config, "layer_types", None) or ["full_attention"])
         if layer_types != {"full_attention"}:
             raise SightlineError(
@@ -99,8 +112,16 @@ class Backbone(ABC):
     # ------------------------------------------------------------------ pictures
 
     @abstractmethod
-    def preprocess_inputs(self, image: Image.Image) -> dict[str, Tensor]:
-        """Model inputs for one picture."""
+    def patch_grid(self, height: int, width: int) -> tuple[int, int, int]:
+        """Tiles of a picture of this size, and rows and columns of patches in each."""
+
+    @abstractmethod
+    def pixel_pipeline(self, height: int, width: int, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """A function from the (H, W, 3) bytes of a picture of this size to the image processor's pixel values.
+
+        Values are float32 and equal to the processor's to the bit. Tables are made here; the function only runs
+        tensor operations of fixed shapes on ``device``, never waits for it, and so can be captured as a graph.
+        """
 
     @abstractmethod
     def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
@@ -109,10 +130,56 @@ class Backbone(ABC):
         ``keep`` names hidden states to store in ``Encoded.captured``; only signals read them.
         """
 
+    def processor_arguments(self) -> dict[str, Any]:
+        """What the checkpoint's image processor must be called with to honour the image options."""
+        return {}
+
+    def edited(self, image: Image.Image) -> Image.Image:
+        """The picture after whatever the image options do to it before the processor's own steps."""
+        return image
+
+    def picture_bytes(self, image: Image.Image) -> Tensor:
+        """(H, W, 3) uint8 on the host, in pinned memory if a GPU will fetch it."""
+        edited = np.asarray(self.edited(image.convert("RGB")))
+        picture = torch.empty(edited.shape, dtype=torch.uint8, pin_memory=self.language.device.type == "cuda")
+        picture.numpy()[...] = edited
+        return picture
+
     def preprocess(self, image: Image.Image) -> Pixels:
+        """What the host does: all of it for a model on the CPU, else no more than the picture's bytes."""
         started = time.perf_counter()
-        inputs = self.preprocess_inputs(image.convert("RGB"))
-        return Pixels(inputs, image.size, (time.perf_counter() - started) * 1e3)
+        data = self.picture_bytes(image)
+        grid = self.patch_grid(*data.shape[:2])
+        if self.language.device.type == "cpu":
+            data = self.pixel_values(data)
+        return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3)
+
+    def pixel_values(self, picture: Tensor) -> Tensor:
+        """The image processor's pixel values (float32) of (H, W, 3) uint8 bytes, on the device the bytes are on."""
+        return self.preparing(picture)(picture)
+
+    def preparing(self, data: Tensor) -> Callable[[Tensor], Tensor]:
+        """What turns ``Pixels.data`` like this one, moved to the model's device, into pixel values."""
+        if data.dtype != torch.uint8:
+            return lambda values: values
+        height, width = data.shape[:2]
+        return self.pixel_pipeline(height, width, data.device)
+
+    def tower_inputs(self, batch: Sequence[Pixels]) -> Tensor:
+        """Pixel values of all pictures of the batch, on the model's device and in its dtype."""
+        device = self.language.device
+        return torch.cat([self.pixel_values(item.data.to(device, non_blocking=True)) for item in batch]).to(
+            self.language.dtype
+        )
+
+    def normaliser(self, device: torch.device) -> Normaliser:
+        if device not in self._normalisers:
+            self._normalisers[device] = Normaliser(self.byte_values(), device)
+        return self._normalisers[device]
+
+    def byte_values(self) -> Tensor:
+        """(3, 256) float32 normalised value of each byte in each channel."""
+        return processor_table(self.image_processor)
 
     @torch.inference_mode()
     def encode(self, batch: Sequence[Pixels], needs: Iterable[str] = ()) -> list[Encoded]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from sightline.backbones.base import BACKBONES, Backbone, Pixels
+from sightline.backbones.normalising import tensor_table
 from sightline.backbones.positions import sequential_positions
+from sightline.backbones.resampling import Arithmetic, resizer
 from sightline.backbones.signals import split_name
 from sightline.geometry.cells import tile_cells, tiled_canvas
 from sightline.types import Encoded, PositionPolicy
@@ -37,31 +37,37 @@ class InternVL(Backbone):
         high = self.options.max_tiles or int(self.image_processor.max_patches)
         return low, high
 
-    def preprocess_inputs(self, image: Image.Image) -> dict[str, Tensor]:
-        if self.options.tensor_resize:
-            return {"pixel_values": self._tiles_by_tensor_resize(image)}
+    def processor_arguments(self) -> dict[str, Any]:
         low, high = self._tile_limits()
-        features = self.image_processor(
-            images=image, crop_to_patches=True, min_patches=low, max_patches=high, return_tensors="pt"
-        )
-        return {"pixel_values": features["pixel_values"]}
+        return {"crop_to_patches": True, "min_patches": low, "max_patches": high}
 
-    def _tiles_by_tensor_resize(self, image: Image.Image) -> Tensor:
-        """(tiles, 3, side, side): bicubic with antialiasing on uint8 tensors, row-major tiles, then the thumbnail."""
-        processor = self.image_processor
-        height, width = int(processor.size["height"]), int(processor.size["width"])
-        columns, rows = self._canvas(image.size)
-        picture = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
+    def patch_grid(self, height: int, width: int) -> tuple[int, int, int]:
+        columns, rows = self._canvas((width, height))
+        tile_high, tile_wide = self._tile_size()
+        patch_high, patch_wide = self.model.config.vision_config.patch_size
+        tiles = columns * rows
+        return tiles + (tiles > 1), tile_high // int(patch_high), tile_wide // int(patch_wide)
 
-        def resized(size: tuple[int, int]) -> Tensor:
-            return torch.nn.functional.interpolate(picture, size=size, mode="bicubic", antialias=True)[0]
+    def byte_values(self) -> Tensor:
+        return tensor_table(self.image_processor) if self.options.tensor_resize else super().byte_values()
 
-        canvas = resized((rows * height, columns * width))
-        tiles = canvas.reshape(3, rows, height, columns, width).permute(1, 3, 0, 2, 4).flatten(0, 1)
-        if len(tiles) > 1:
-            tiles = torch.cat([tiles, resized((height, width))[None]])
-        mean, spread = (torch.tensor(v)[:, None, None] for v in (processor.image_mean, processor.image_std))
-        return (tiles * float(processor.rescale_factor) - mean) / spread
+    def pixel_pipeline(self, height: int, width: int, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """(tiles, 3, side, side): the canvas cut into tiles, row by row, then a thumbnail unless there is one tile."""
+        columns, rows = self._canvas((width, height))
+        high, wide = self._tile_size()
+        kind = int(self.image_processor.resample)
+        arithmetic: Arithmetic = "torch" if self.options.tensor_resize else "pillow"
+        whole = resizer((height, width), (rows * high, columns * wide), kind, device, arithmetic)
+        small = resizer((height, width), (high, wide), kind, device, arithmetic)
+        normalise = self.normaliser(device)
+
+        def values(picture: Tensor) -> Tensor:
+            tiles = whole(picture).reshape(rows, high, columns, wide, 3).permute(0, 2, 4, 1, 3).flatten(0, 1)
+            if len(tiles) > 1:
+                tiles = torch.cat([tiles, small(picture).permute(2, 0, 1)[None]])
+            return normalise(tiles)
+
+        return values
 
     @property
     def tile_grid(self) -> tuple[int, int]:
@@ -84,12 +90,10 @@ class InternVL(Backbone):
         )
 
     def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
-        tiles = [item.inputs["pixel_values"] for item in batch]
-        pixels = torch.cat(tiles).to(self.language.device, self.language.dtype)
-        features = self.model.model.get_image_features(pixels, return_dict=True).pooler_output
+        features = self.model.model.get_image_features(self.tower_inputs(batch), return_dict=True).pooler_output
         rows, columns = self.tile_grid
         encoded = []
-        for item, part in zip(batch, features.split([len(t) for t in tiles]), strict=True):
+        for item, part in zip(batch, features.split([item.grid[0] for item in batch]), strict=True):
             count = len(part)
             canvas = self._canvas(item.size)
             encoded.append(
@@ -104,9 +108,13 @@ class InternVL(Backbone):
 
     def _canvas(self, size: tuple[int, int]) -> tuple[int, int]:
         """(columns, rows) of tiles for a picture of this (width, height)."""
-        tile = self.image_processor.size
-        low, high = self._tile_limits()
-        return tiled_canvas(size, (int(tile["width"]), int(tile["height"])), low, high)
+        high, wide = self._tile_size()
+        return tiled_canvas(size, (wide, high), *self._tile_limits())
+
+    def _tile_size(self) -> tuple[int, int]:
+        """(height, width) of a tile in pixels."""
+        size = self.image_processor.size
+        return int(size["height"]), int(size["width"])
 
     def visual_positions(
         self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
+from torch.nn import functional
 
 from sightline.backbones.base import BACKBONES, Backbone, Pixels
 from sightline.backbones.positions import sequential_positions
+from sightline.backbones.resampling import resizer
 from sightline.backbones.signals import class_token_signal, keeping
-from sightline.geometry.cells import cropped_cells, grid_cells
+from sightline.geometry.cells import cropped_cells, grid_cells, resized_shortest_edge
 from sightline.types import Encoded, PositionPolicy
 
 
@@ -22,6 +23,7 @@ class Llava(Backbone):
 
     model_class = "LlavaForConditionalGeneration"
     image_processor_class = "CLIPImageProcessorPil"
+    processor_steps = (*Backbone.processor_steps, "do_center_crop")
 
     @property
     def image_token_id(self) -> int:
@@ -30,9 +32,24 @@ class Llava(Backbone):
     def assistant_content(self, text: str) -> Any:
         return [{"type": "text", "text": text}]
 
-    def preprocess_inputs(self, image: Image.Image) -> dict[str, Tensor]:
-        features = self.image_processor(images=image, return_tensors="pt")
-        return {"pixel_values": features["pixel_values"]}
+    def patch_grid(self, height: int, width: int) -> tuple[int, int, int]:
+        return 1, self.side, self.side
+
+    def pixel_pipeline(self, height: int, width: int, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """(1, 3, crop, crop): the shortest edge to its length, then the centre."""
+        processor = self.image_processor
+        wide, high = resized_shortest_edge((width, height), int(processor.size["shortest_edge"]))
+        crop_wide, crop_high = int(processor.crop_size["width"]), int(processor.crop_size["height"])
+        left, upper = (wide - crop_wide) // 2, (high - crop_high) // 2
+        resize = resizer((height, width), (high, wide), processor.resample, device)
+        normalise = self.normaliser(device)
+        # Padding by less than nothing crops; a crop larger than the picture pads with black.
+        margins = (-left, crop_wide - wide + left, -upper, crop_high - high + upper)
+
+        def values(picture: Tensor) -> Tensor:
+            return normalise(functional.pad(resize(picture).permute(2, 0, 1)[None], margins))
+
+        return values
 
     @property
     def side(self) -> int:
@@ -44,11 +61,8 @@ class Llava(Backbone):
         return self.model.model.vision_tower.encoder.layers
 
     def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
-        pixels = torch.cat([item.inputs["pixel_values"] for item in batch]).to(
-            self.language.device, self.language.dtype
-        )
         with keeping(self.vision_blocks, keep) as kept:
-            features = self.model.model.get_image_features(pixels, return_dict=True).pooler_output
+            features = self.model.model.get_image_features(self.tower_inputs(batch), return_dict=True).pooler_output
         layout = (self.side, self.side)
         return [
             Encoded(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.backbones.base import BACKBONES, Backbone, Pixels
+from sightline.backbones.resampling import resizer
 from sightline.backbones.signals import keeping, merged_patch_signal, split_name
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
@@ -24,6 +25,7 @@ class Qwen3VL(Backbone):
     model_class = "Qwen3VLForConditionalGeneration"
     image_processor_class = "Qwen2VLImageProcessorPil"
     axes = 3
+    class_tokens = 0
     system = "You are a helpful assistant."
     paper_positions = "preserve"
 
@@ -31,19 +33,43 @@ class Qwen3VL(Backbone):
     def image_token_id(self) -> int:
         return int(self.model.config.image_token_id)
 
-    def preprocess_inputs(self, image: Image.Image) -> dict[str, Tensor]:
+    def _area(self) -> tuple[int, int]:
+        """Fewest and most pixels of the resized picture."""
         size = self.image_processor.size
-        low = self.options.min_pixels or size["shortest_edge"]
-        high = self.options.max_pixels or size["longest_edge"]
+        return self.options.min_pixels or size["shortest_edge"], self.options.max_pixels or size["longest_edge"]
+
+    def processor_arguments(self) -> dict[str, Any]:
+        low, high = self._area()
+        return {"min_pixels": low, "max_pixels": high}
+
+    def edited(self, image: Image.Image) -> Image.Image:
         if self.options.jpeg_quality is not None:
             image = reencode_jpeg(image, self.options.jpeg_quality)
-        if self.options.first_resize_factor is not None:
-            image = resize_to_factor(image, self.options.first_resize_factor, low, high)
-        try:
-            features = self.image_processor(images=image, min_pixels=low, max_pixels=high, return_tensors="pt")
-        except ValueError as error:
-            raise SightlineError(f"the picture cannot be resized for Qwen3-VL: {error}") from None
-        return {"pixel_values": features["pixel_values"], "image_grid_thw": features["image_grid_thw"]}
+        factor = self.options.first_resize_factor
+        if factor is not None:
+            height, width = resized_size(image.height, image.width, factor, *self._area())
+            image = image.resize((width, height), Image.Resampling.BICUBIC)
+        return image
+
+    def patch_grid(self, height: int, width: int) -> tuple[int, int, int]:
+        edge, merge = int(self.image_processor.patch_size), int(self.image_processor.merge_size)
+        high, wide = resized_size(height, width, edge * merge, *self._area())
+        return 1, high // edge, wide // edge
+
+    def pixel_pipeline(self, height: int, width: int, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """(patches, 3 * frames * edge * edge): patches that merge lie together, each repeated over frames."""
+        processor = self.image_processor
+        edge, merge, frames = int(processor.patch_size), int(processor.merge_size), int(processor.temporal_patch_size)
+        _, rows, columns = self.patch_grid(height, width)
+        resize = resizer((height, width), (rows * edge, columns * edge), processor.resample, device)
+        normalise = self.normaliser(device)
+
+        def values(picture: Tensor) -> Tensor:
+            split = resize(picture).reshape(rows // merge, merge, edge, columns // merge, merge, edge, 3)
+            patches = normalise(split.permute(0, 3, 1, 4, 6, 2, 5)).view(rows * columns, 3, 1, edge * edge)
+            return patches.expand(-1, -1, frames, -1).reshape(rows * columns, -1)
+
+        return values
 
     @property
     def vision_blocks(self) -> Any:
@@ -54,12 +80,10 @@ class Qwen3VL(Backbone):
         return int(self.model.config.vision_config.spatial_merge_size)
 
     def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
-        device, dtype = self.language.device, self.language.dtype
-        pixels = torch.cat([item.inputs["pixel_values"] for item in batch]).to(device, dtype)
-        grids = torch.cat([item.inputs["image_grid_thw"] for item in batch])
+        grids = torch.tensor([item.grid for item in batch], device=self.language.device)
         with keeping(self.vision_blocks, keep) as kept:
-            output = self.model.model.visual(pixels, grid_thw=grids.to(device), return_dict=True)
-        layouts = [(int(h) // self.merge, int(w) // self.merge) for _, h, w in grids.tolist()]
+            output = self.model.model.visual(self.tower_inputs(batch), grid_thw=grids, return_dict=True)
+        layouts = [(rows // self.merge, columns // self.merge) for _, rows, columns in (item.grid for item in batch)]
         sizes = [rows * columns for rows, columns in layouts]
         tokens = output.pooler_output.split(sizes)
         levels = [level.split(sizes) for level in output.deepstack_features]
@@ -130,9 +154,12 @@ def reencode_jpeg(image: Image.Image, quality: int) -> Image.Image:
     return Image.open(io.BytesIO(buffer.getvalue())).convert("RGB")
 
 
-def resize_to_factor(image: Image.Image, factor: int, low: int, high: int) -> Image.Image:
-    """Bicubic resize to the nearest multiples of ``factor`` whose area lies within [low, high]."""
+def resized_size(height: int, width: int, factor: int, low: int, high: int) -> tuple[int, int]:
+    """(height, width) as the nearest multiples of ``factor`` whose area lies within [low, high]."""
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
-    height, width = smart_resize(image.height, image.width, factor=factor, min_pixels=low, max_pixels=high)
-    return image.resize((width, height), Image.Resampling.BICUBIC)
+    try:
+        resized: tuple[int, int] = smart_resize(height, width, factor=factor, min_pixels=low, max_pixels=high)
+    except ValueError as error:
+        raise SightlineError(f"the picture cannot be resized for Qwen3-VL: {error}") from None
+    return resized

@@ -107,7 +107,7 @@ def run_engine(
         encoded = encode_all(subject.backbone, pixels, needs, request.batch_images)
         billed["vision"] += sum(item.vision_ms for item in encoded)
         flops += sum(
-            vision_flops(subject.backbone, attention_sequences(subject, item.inputs), picture.n)
+            vision_flops(subject.backbone, attention_sequences(subject, item), picture.n)
             for item, picture in zip(pixels, encoded, strict=True)
         )
         pairs = [(subject.probe(i, p), e) for i, e in zip(shard, encoded, strict=True) for p in range(request.probes)]

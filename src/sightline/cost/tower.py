@@ -19,8 +19,9 @@ class Tower:
     """Encodes pictures that all have the shape of the sample it was made with.
 
     ``eager`` is the backbone's own call. Otherwise the blocks are compiled (on a GPU), what depends on the picture's
-    size alone (positions, sequence bounds) is computed once beforehand, and ``graph`` captures the rest. States that a
-    selector's signals are read from are kept in the same way, so that all arms use the same kernels.
+    size alone (resize tables, positions, sequence bounds) is computed once beforehand, and ``graph`` captures the rest,
+    from the picture's bytes on. States that a selector's signals are read from are kept in the same way, so that all
+    arms use the same kernels.
     """
 
     def __init__(self, backbone: Backbone, sample: Pixels, execution: str, needs: frozenset[str]) -> None:
@@ -29,8 +30,9 @@ class Tower:
             return
         (self._template,) = backbone.encode([sample], needs)
         self._keep = hidden_indices(needs, len(backbone.vision_blocks))
-        device, dtype = backbone.language.device, backbone.language.dtype
-        self._pixels = sample.inputs["pixel_values"].to(device, dtype, copy=True)
+        device = backbone.language.device
+        self._data = sample.data.to(device, copy=True)
+        self._prepare = backbone.preparing(self._data)
         self._forward = fixed_forward(backbone, sample)
         if device.type == "cuda":
             compile_blocks(backbone.vision_blocks)
@@ -41,7 +43,7 @@ class Tower:
 
     def _call(self) -> tuple[list[Tensor], dict[str, Tensor]]:
         with keeping(self.backbone.vision_blocks, self._keep) as kept:
-            output = self._forward(self._pixels)
+            output = self._forward(self._prepare(self._data).to(self.backbone.language.dtype))
         return output, {name: value for name, value in kept.items() if name.startswith("hidden:")}
 
     @torch.inference_mode()
@@ -51,7 +53,7 @@ class Tower:
             return self.backbone.encode(pixels, self.needs)
         encoded = []
         for item in pixels:
-            self._pixels.copy_(item.inputs["pixel_values"], non_blocking=True)
+            self._data.copy_(item.data, non_blocking=True)
             (tokens, *levels), kept = self._replay()
             if len(pixels) > 1:
                 tokens, levels = tokens.clone(), [level.clone() for level in levels]
@@ -89,7 +91,7 @@ def fixed_forward(backbone: Backbone, sample: Pixels) -> Callable[[Tensor], list
     from transformers import vision_utils
 
     tower = model.visual
-    grid = sample.inputs["image_grid_thw"]
+    grid = torch.tensor([sample.grid])
     device = backbone.language.device
     indices, weights = vision_utils.get_vision_interpolation_indices_and_weights(
         grid,

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from sightline.arms import Arm
+from sightline.backbones.base import Pixels
 from sightline.boxes.detection import boxes_of
 from sightline.boxes.detectors import DETECTORS
 from sightline.boxes.sources import check_source, reads_boxes
@@ -27,9 +28,10 @@ from sightline.materialise import materialise
 from sightline.types import Encoded, Prefix, Selection
 
 INSIDE = {
-    "preprocess": "the picture in memory resized, normalised and cut into patches on the host (no file decoding)",
+    "preprocess": "what the host does to the picture in memory (no file decoding): on a CPU resizing, normalising and "
+    "cutting into patches, on a GPU copying its bytes to pinned memory",
     "detector": "text detector on the picture; present when the arm reads boxes and the box source detects them",
-    "vision": "upload, vision tower, projector",
+    "vision": "upload, on a GPU resizing, normalising and cutting into patches, vision tower, projector",
     "signals": "what the selector asked for beyond projected tokens",
     "select": "the selector, its scores included",
     "materialise": "the shortened prefix: gather or merge, positions; tokenised beforehand",
@@ -81,7 +83,7 @@ def _one_arm(request: Request, subject: Subject, execution: Execution, arm: Arm)
         length=length,
         samples_ms=samples,
         flops={
-            "vision": vision_flops(backbone, attention_sequences(subject, sample.inputs), encoded.n),
+            "vision": vision_flops(backbone, attention_sequences(subject, sample), encoded.n),
             **({} if arm.inside else {"prefill": language_flops(backbone, length)}),
         },
         memory=used,
@@ -89,14 +91,10 @@ def _one_arm(request: Request, subject: Subject, execution: Execution, arm: Arm)
     )
 
 
-def attention_sequences(subject: Subject, inputs: Any) -> list[int]:
+def attention_sequences(subject: Subject, pixels: Pixels) -> list[int]:
     """Patches that attend to each other in the vision tower: one sequence per picture, or per tile."""
-    if "image_grid_thw" in inputs:
-        return [int(h) * int(w) for _, h, w in inputs["image_grid_thw"].tolist()]
-    pixels = inputs["pixel_values"]
-    patch = subject.backbone.model.config.vision_config.patch_size
-    height, width = patch if isinstance(patch, list | tuple) else (patch, patch)
-    return [pixels.shape[-2] // height * (pixels.shape[-1] // width) + 1] * pixels.shape[0]
+    tiles, rows, columns = pixels.grid
+    return [rows * columns + subject.backbone.class_tokens] * tiles
 
 
 @dataclass

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import torch
-
 from sightline.backbones.base import Backbone, Pixels
 from sightline.engine.memory import free_memory, is_out_of_memory
 from sightline.errors import SightlineError
@@ -44,11 +42,10 @@ def encode_all(
 
 
 def _groups(pixels: Sequence[Pixels], batch_images: int) -> list[list[int]]:
-    """Indices of pictures of equal shape, at most ``batch_images`` together, in order of first appearance."""
-    alike: dict[tuple[torch.Size, ...], list[int]] = {}
+    """Indices of pictures of equal shape to the tower, at most ``batch_images`` together, by first appearance."""
+    alike: dict[tuple[int, int, int], list[int]] = {}
     for index, item in enumerate(pixels):
-        shape = tuple(item.inputs[name].shape for name in sorted(item.inputs))
-        alike.setdefault(shape, []).append(index)
+        alike.setdefault(item.grid, []).append(index)
     return [
         members[first : first + batch_images]
         for members in alike.values()

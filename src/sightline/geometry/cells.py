@@ -27,17 +27,21 @@ def placed_in(cells: Cells, window: Cells) -> Cells:
     return placed
 
 
+def resized_shortest_edge(size: tuple[int, int], shortest_edge: int) -> tuple[int, int]:
+    """(width, height) after "shortest edge to s": the longer edge becomes floor(s * long / short)."""
+    width, height = size
+    if width <= height:
+        return shortest_edge, int(shortest_edge * height / width)
+    return int(shortest_edge * width / height), shortest_edge
+
+
 def crop_window(size: tuple[int, int], shortest_edge: int, crop: tuple[int, int]) -> Cells:
     """The part of a (width, height) image that survives "shortest edge to s, then centre crop to (width, height)".
 
-    The longer edge becomes floor(s * long / short) and crop offsets are rounded down, as image processors do it. A crop
-    larger than the resized image pads; the window then reaches beyond 0..1.
+    Crop offsets are rounded down, as image processors do it. A crop larger than the resized image pads; the window then
+    reaches beyond 0..1.
     """
-    width, height = size
-    if width <= height:
-        width, height = shortest_edge, int(shortest_edge * height / width)
-    else:
-        width, height = int(shortest_edge * width / height), shortest_edge
+    width, height = resized_shortest_edge(size, shortest_edge)
     left, upper = (width - crop[0]) // 2, (height - crop[1]) // 2
     return np.array([left / width, upper / height, (left + crop[0]) / width, (upper + crop[1]) / height])
 

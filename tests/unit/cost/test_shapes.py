@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import transformers
 
-from sightline.backbones.base import BACKBONES
+from sightline.backbones.base import BACKBONES, Pixels
 from sightline.cost.flops import language_flops, vision_flops
 from sightline.cost.request import Request
 from sightline.cost.shapes import SHAPES, shape_named
@@ -73,16 +75,14 @@ def test_estimated_operations_match_a_count_of_the_calls(subject: Subject) -> No
     future = 2.0 * width * length * (length - 1) * len(language.layers)
     # The rotary table and the patch embedding are left out of the estimates.
     assert language_flops(backbone, length) + future == pytest.approx(counted.get_total_flops(), rel=1e-3)
-    estimate = vision_flops(backbone, attention_sequences(subject, pixels.inputs), encoded.n)
+    estimate = vision_flops(backbone, attention_sequences(subject, pixels), encoded.n)
     assert estimate < vision.get_total_flops()
-    assert estimate == pytest.approx(vision.get_total_flops() - patch_embedding(subject, pixels.inputs), rel=0.02)
+    assert estimate == pytest.approx(vision.get_total_flops() - patch_embedding(subject, pixels), rel=0.02)
 
 
-def patch_embedding(subject: Subject, inputs: dict[str, torch.Tensor]) -> float:
+def patch_embedding(subject: Subject, pixels: Pixels) -> float:
     """Products of the convolution that turns patches into vectors."""
     vision = subject.backbone.model.config.vision_config
     edge = vision.patch_size if isinstance(vision.patch_size, int) else vision.patch_size[0]
     values = 3 * edge * edge * getattr(vision, "temporal_patch_size", 1)
-    sequences = attention_sequences(subject, inputs)
-    patches = sum(sequences) - (0 if "image_grid_thw" in inputs else len(sequences))
-    return 2.0 * values * int(vision.hidden_size) * patches
+    return 2.0 * values * int(vision.hidden_size) * math.prod(pixels.grid)

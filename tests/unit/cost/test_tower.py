@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -20,14 +22,17 @@ NEEDS = {
 
 @pytest.mark.parametrize("config", sorted(NEEDS))
 @pytest.mark.parametrize("execution", ["eager", "compiled", "graph"])
+@pytest.mark.parametrize("raw", [False, True], ids=["values", "bytes"])
 @torch.inference_mode()
-def test_tokens_and_signals_equal_the_backbones(config: str, execution: str) -> None:
+def test_tokens_and_signals_equal_the_backbones(config: str, execution: str, raw: bool) -> None:
+    """``raw``: the picture's bytes reach the tower, as they do on a GPU."""
     subject = Subject.of(Request("ttft", config=config, device="cpu", dtype="float32"))
     backbone, needs = subject.backbone, NEEDS[config]
-    pixels = [backbone.preprocess(subject.picture(i)) for i in range(2)]
+    ready = [backbone.preprocess(subject.picture(i)) for i in range(2)]
+    pixels = [replace(p, data=backbone.picture_bytes(subject.picture(i))) if raw else p for i, p in enumerate(ready)]
     tower = Tower(backbone, pixels[0], execution, needs)
     for index, item in enumerate(pixels):
-        (expected,) = backbone.encode([item], needs)
+        (expected,) = backbone.encode([ready[index]], needs)
         for ours in (tower(pixels)[index], tower([item])[0]):
             assert torch.allclose(ours.tokens, expected.tokens, atol=1e-6)
             assert len(ours.deepstack) == len(expected.deepstack)

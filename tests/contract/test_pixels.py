@@ -1,0 +1,160 @@
+"""Pixel values are the checkpoint's own image processor's, bit for bit, by Pillow on the host and by tensors alike."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sightline.backbones import Backbone, ImageOptions, load_backbone
+from sightline.backbones.resampling import Arithmetic, Size, by_tensors
+from sightline.engine.encoding import _groups
+from sightline.errors import SightlineError
+
+pytestmark = pytest.mark.xdist_group("contract-pixels")
+
+MODELS = ("qwen3vl", "llava", "internvl")
+SIZES = ((640, 480), (480, 640), (500, 1000), (448, 448), (336, 336), (256, 256), (37, 41), (1, 1), (300, 9), (5, 160))
+"""(width, height): usual, portrait, untouched by some processor, tiny, and of huge aspect."""
+SMALL = ImageOptions(max_pixels=100352, max_tiles=3)
+
+
+def picture(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
+    drawn = np.random.default_rng(size).integers(0, 256, (size[1], size[0], 4), dtype=np.uint8)
+    return Image.fromarray(drawn, "RGBA").convert(mode)
+
+
+def loaded(shared: Path, model: str, options: ImageOptions) -> Backbone:
+    return load_backbone(str(shared / "tiny" / model), dtype="float32", device="cpu", options=options)
+
+
+def processed(backbone: Backbone, image: Image.Image) -> dict[str, Tensor]:
+    features = backbone.image_processor(images=image, return_tensors="pt", **backbone.processor_arguments())
+    return dict(features)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def backbone(request: pytest.FixtureRequest, shared: Path) -> Backbone:
+    return loaded(shared, request.param, SMALL)
+
+
+def resize_by_tensors(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes the way of a GPU on the CPU."""
+
+    def resizer(
+        source: Size, target: Size, kind: int, device: torch.device, arithmetic: Arithmetic = "pillow"
+    ) -> Callable[[Tensor], Tensor]:
+        return by_tensors(source, target, kind, device, arithmetic)
+
+    monkeypatch.setattr(sys.modules[type(backbone).__module__], "resizer", resizer)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_values_are_the_processors(backbone: Backbone, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    image = picture(size)
+    expected = processed(backbone, image)
+    pixels = backbone.preprocess(image)
+    assert pixels.data.dtype == torch.float32
+    assert torch.equal(pixels.data, expected["pixel_values"])
+    assert pixels.size == size
+    if "image_grid_thw" in expected:
+        assert expected["image_grid_thw"].tolist() == [list(pixels.grid)]
+    else:
+        assert len(expected["pixel_values"]) == pixels.grid[0]
+    raw = backbone.picture_bytes(image)
+    assert raw.dtype == torch.uint8
+    assert tuple(raw.shape) == (size[1], size[0], 3)
+    assert torch.equal(backbone.pixel_values(raw), pixels.data)
+    resize_by_tensors(backbone, monkeypatch)
+    assert torch.equal(backbone.pixel_values(raw), expected["pixel_values"])
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGBA", "CMYK", "1"])
+def test_any_mode_is_converted_as_the_processor_does(backbone: Backbone, mode: str) -> None:
+    image = picture((120, 90), mode)
+    assert torch.equal(backbone.preprocess(image).data, processed(backbone, image)["pixel_values"])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_values_are_the_processors_under_its_own_limits(
+    shared: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = loaded(shared, model, ImageOptions())
+    image = picture((800, 600))
+    expected = processed(backbone, image)["pixel_values"]
+    assert torch.equal(backbone.preprocess(image).data, expected)
+    resize_by_tensors(backbone, monkeypatch)
+    assert torch.equal(backbone.preprocess(image).data, expected)
+
+
+@pytest.mark.parametrize("crop", [(300, 300), (351, 340), (400, 336)], ids=str)
+def test_a_crop_may_be_odd_or_larger_than_the_picture(shared: Path, crop: tuple[int, int]) -> None:
+    backbone = loaded(shared, "llava", ImageOptions())
+    backbone.image_processor.crop_size = {"height": crop[0], "width": crop[1]}
+    for size in ((640, 480), (337, 479)):
+        image = picture(size)
+        assert torch.equal(backbone.preprocess(image).data, processed(backbone, image)["pixel_values"])
+
+
+@pytest.mark.parametrize("size", [(640, 480), (37, 41), (300, 9)], ids=str)
+def test_tiles_resized_as_tensors_keep_their_own_arithmetic(
+    shared: Path, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = loaded(shared, "internvl", ImageOptions(max_tiles=3, tensor_resize=True))
+    processor, image = backbone.image_processor, picture(size)
+    high, wide = processor.size["height"], processor.size["width"]
+    tiles, (columns, rows) = backbone.patch_grid(*size[::-1])[0], backbone._canvas(size)  # type: ignore[attr-defined]
+
+    planes = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
+    whole, small = (
+        torch.nn.functional.interpolate(planes, size=target, mode="bicubic", antialias=True)[0]
+        for target in ((rows * high, columns * wide), (high, wide))
+    )
+    cut = [whole[:, r * high :, c * wide :][:, :high, :wide] for r in range(rows) for c in range(columns)]
+    mean, spread = (torch.tensor(v)[:, None, None] for v in (processor.image_mean, processor.image_std))
+    expected = (torch.stack([*cut, small][:tiles]) * processor.rescale_factor - mean) / spread
+
+    assert torch.equal(backbone.preprocess(image).data, expected)
+    resize_by_tensors(backbone, monkeypatch)
+    assert torch.equal(backbone.preprocess(image).data, expected)
+
+
+def test_edits_of_the_artifact_come_before_the_processors_steps(shared: Path) -> None:
+    options = ImageOptions.artifact(max_pixels=50176)
+    backbone = loaded(shared, "qwen3vl", options)
+    edited = backbone.edited(picture((640, 480)))
+    assert edited.size[0] % 28 == edited.size[1] % 28 == 0
+    assert torch.equal(backbone.preprocess(picture((640, 480))).data, processed(backbone, edited)["pixel_values"])
+
+
+@pytest.mark.parametrize("options", [SMALL, ImageOptions.artifact()], ids=["plain", "artifact"])
+def test_a_picture_too_thin_for_qwen_is_refused_in_one_line(shared: Path, options: ImageOptions) -> None:
+    with pytest.raises(SightlineError, match=r"the picture cannot be resized for Qwen3-VL: .*ratio must be smaller"):
+        loaded(shared, "qwen3vl", options).preprocess(picture((1, 201)))
+
+
+def test_a_processor_that_leaves_a_step_out_is_refused(shared: Path) -> None:
+    backbone = loaded(shared, "llava", ImageOptions())
+    backbone.image_processor.do_center_crop = False
+    with pytest.raises(SightlineError, match="do_center_crop = false is not supported"):
+        type(backbone)(backbone.model, backbone.tokenizer, backbone.image_processor, ImageOptions())
+
+
+def test_bytes_and_values_give_the_same_tokens_and_groups(backbone: Backbone) -> None:
+    """A batch may hold either kind; pictures share a batch if the tower sees the same shape."""
+    images = [picture(size) for size in ((320, 240), (240, 320), (321, 241))]
+    ready = [backbone.preprocess(image) for image in images]
+    raw = [replace(item, data=backbone.picture_bytes(image)) for item, image in zip(ready, images, strict=True)]
+    for ours, expected in zip(backbone.encode(raw), backbone.encode(ready), strict=True):
+        assert torch.equal(ours.tokens, expected.tokens)
+    shapes = [item.data.shape for item in ready]
+    together = {frozenset(group) for group in _groups(raw, 3)}
+    assert together == {frozenset(group) for group in _groups(ready, 3)}
+    assert all(shapes[i] == shapes[group[0]] for group in _groups(raw, 3) for i in group)
