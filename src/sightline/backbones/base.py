@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from sightline.backbones.language import LanguageModel
 from sightline.backbones.normalising import Normaliser, processor_table
 from sightline.backbones.signals import hidden_indices, split_name
 from sightline.backbones.spans import span_by_characters, target_span
+from sightline.backbones.tower import Block, Tower, call_block
 from sightline.errors import SightlineError
 from sightline.registry import Registry
 from sightline.types import Encoded, PositionPolicy, Prompt, QuerySpan
@@ -55,13 +56,17 @@ class ImageOptions:
         return {name: value for name, value in asdict(self).items() if value not in (None, False)}
 
 
+Grid = tuple[int, int, int]
+"""Tiles of a picture, and rows and columns of patches in each."""
+
+
 @dataclass(frozen=True)
 class Pixels:
     """A picture on the host, as far as it is prepared there for the vision tower."""
 
     data: Tensor
     """(H, W, 3) uint8, the picture's bytes, if the model lives on a GPU, which does the rest; else pixel values."""
-    grid: tuple[int, int, int]
+    grid: Grid
     """What the tower will see: tiles, and rows and columns of patches in each."""
     size: tuple[int, int]
     """(width, height) of the picture before preprocessing."""
@@ -96,6 +101,10 @@ class Backbone(ABC):
         self.image_processor = image_processor
         self.options = options
         self.language = LanguageModel(model.model.language_model, model.lm_head, self.axes)
+        self.call_block: Block = call_block
+        """How a vision block is called; see ``sightline.engine.vision``."""
+        self.patch_products = False
+        """Whether patches are embedded by a matrix product instead of the model's convolution; equal up to rounding."""
         self.encoded_images = 0
         """How many pictures went through the vision tower; an audit encodes each distinct picture once."""
         self._prompts: dict[tuple[str, str], Prompt] = {}
@@ -124,11 +133,43 @@ class Backbone(ABC):
         """
 
     @abstractmethod
+    def tower(self, grids: Sequence[Grid]) -> Tower:
+        """The vision tower for a batch of pictures with these patch grids."""
+
+    @abstractmethod
+    def cells_of(self, pixels: Pixels) -> tuple[np.ndarray, tuple[tuple[int, int], ...]]:
+        """(N, 4) cells of a picture's tokens, and the rows and columns of each grid of tokens."""
+
     def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
         """One call of the vision tower and projector for all pictures of the batch, cells attached.
 
         ``keep`` names hidden states to store in ``Encoded.captured``; only signals read them.
         """
+        tower = self.tower([item.grid for item in batch])
+        return self.seen(batch, tower, *tower(self.tower_inputs(batch), keep, self.call_block))
+
+    def seen(
+        self, batch: Sequence[Pixels], tower: Tower, outputs: Sequence[Tensor], states: Mapping[int, Tensor]
+    ) -> list[Encoded]:
+        """What the tower returned for a batch, picture by picture."""
+        placed = [self.cells_of(item) for item in batch]
+        patches = [item.grid[0] * (item.grid[1] * item.grid[2] + self.class_tokens) for item in batch]
+        parts = [torch.split(output.flatten(0, -2), [len(cells) for cells, _ in placed]) for output in outputs]
+        kept = {name: torch.split(rows.flatten(0, -2), patches) for name, rows in self.captured(tower, states).items()}
+        return [
+            Encoded(
+                tokens=parts[0][i],
+                deepstack=tuple(level[i] for level in parts[1:]),
+                cells=cells,
+                layout=layout,
+                captured={name: rows[i] for name, rows in kept.items()},
+            )
+            for i, (cells, layout) in enumerate(placed)
+        ]
+
+    def captured(self, tower: Tower, states: Mapping[int, Tensor]) -> dict[str, Tensor]:
+        """What signals are read from, one row per patch: kept hidden states, and tables if attention needs them."""
+        return {f"hidden:{index}": rows for index, rows in states.items()}
 
     def processor_arguments(self) -> dict[str, Any]:
         """What the checkpoint's image processor must be called with to honour the image options."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.backbones.base import BACKBONES, Backbone, Pixels
+from sightline.backbones.base import BACKBONES, Backbone, Grid, Pixels
 from sightline.backbones.normalising import tensor_table
 from sightline.backbones.positions import sequential_positions
 from sightline.backbones.resampling import Arithmetic, resizer
 from sightline.backbones.signals import split_name
+from sightline.backbones.tower import Tower, patch_product
 from sightline.geometry.cells import tile_cells, tiled_canvas
 from sightline.types import Encoded, PositionPolicy
 
@@ -89,22 +91,36 @@ class InternVL(Backbone):
             f"each tile has its own class token and pixel shuffle mixes four patches, so there is no {kind} per token"
         )
 
-    def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
-        features = self.model.model.get_image_features(self.tower_inputs(batch), return_dict=True).pooler_output
-        rows, columns = self.tile_grid
-        encoded = []
-        for item, part in zip(batch, features.split([item.grid[0] for item in batch]), strict=True):
-            count = len(part)
-            canvas = self._canvas(item.size)
-            encoded.append(
-                Encoded(
-                    tokens=part.flatten(0, 1),
-                    deepstack=(),
-                    cells=tile_cells(canvas, count, rows, columns),
-                    layout=((rows, columns),) * count,
-                )
+    def tower(self, grids: Sequence[Grid]) -> Tower:
+        model = self.model.model
+        vision, config = model.vision_tower, model.config
+        depth = len(vision.encoder.layer)
+        layer = int(config.vision_feature_layer) % (depth + 1)
+        first = 1 if config.vision_feature_select_strategy == "default" else 0
+
+        def embed(pixels: Tensor) -> Tensor:
+            embeddings = vision.embeddings
+            if not self.patch_products:
+                return embeddings(pixels)  # type: ignore[no-any-return]
+            patches = patch_product(embeddings.patch_embeddings.projection, pixels)
+            rows = torch.cat([embeddings.cls_token.expand(len(patches), -1, -1), patches], dim=1)
+            if embeddings.position_embeddings is None:
+                return rows
+            return rows + embeddings.interpolate_pos_encoding(rows, *pixels.shape[-2:])  # type: ignore[no-any-return]
+
+        def finish(states: Mapping[int, Tensor]) -> list[Tensor]:
+            features = (vision.layernorm(states[depth]) if layer == depth else states[layer])[:, first:]
+            tiles, side = features.shape[0], int(features.shape[1] ** 0.5)
+            shuffled = model.pixel_shuffle(
+                features.reshape(tiles, side, side, -1), scale_factor=config.downsample_ratio
             )
-        return encoded
+            return [model.multi_modal_projector(shuffled.reshape(tiles, -1, shuffled.shape[-1]))]
+
+        return Tower(vision.encoder.layer, embed, frozenset([layer]), finish)
+
+    def cells_of(self, pixels: Pixels) -> tuple[np.ndarray, tuple[tuple[int, int], ...]]:
+        tiles = pixels.grid[0]
+        return tile_cells(self._canvas(pixels.size), tiles, *self.tile_grid), (self.tile_grid,) * tiles
 
     def _canvas(self, size: tuple[int, int]) -> tuple[int, int]:
         """(columns, rows) of tiles for a picture of this (width, height)."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sightline.backbones.base import BACKBONES, Backbone, Pixels
+from sightline.backbones.base import BACKBONES, Backbone, Grid, Pixels
 from sightline.backbones.positions import sequential_positions
 from sightline.backbones.resampling import resizer
-from sightline.backbones.signals import class_token_signal, keeping
+from sightline.backbones.signals import class_token_signal
+from sightline.backbones.tower import Tower, patch_product
 from sightline.geometry.cells import cropped_cells, grid_cells, resized_shortest_edge
 from sightline.types import Encoded, PositionPolicy
 
@@ -60,20 +62,29 @@ class Llava(Backbone):
     def vision_blocks(self) -> Any:
         return self.model.model.vision_tower.encoder.layers
 
-    def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
-        with keeping(self.vision_blocks, keep) as kept:
-            features = self.model.model.get_image_features(self.tower_inputs(batch), return_dict=True).pooler_output
-        layout = (self.side, self.side)
-        return [
-            Encoded(
-                tokens=tokens,
-                deepstack=(),
-                cells=self._cells(item.size),
-                layout=(layout,),
-                captured={f"hidden:{index}": kept[f"hidden:{index}"][i] for index in keep},
-            )
-            for i, (item, tokens) in enumerate(zip(batch, features, strict=True))
-        ]
+    def tower(self, grids: Sequence[Grid]) -> Tower:
+        model = self.model.model
+        vision, config = model.vision_tower, model.config
+        depth = len(vision.encoder.layers)
+        chosen = config.vision_feature_layer
+        layers = [int(layer) % (depth + 1) for layer in ([chosen] if isinstance(chosen, int) else chosen)]
+        first = 1 if config.vision_feature_select_strategy == "default" else 0
+
+        def embed(pixels: Tensor) -> Tensor:
+            embeddings = vision.embeddings
+            if not self.patch_products:
+                return vision.pre_layrnorm(embeddings(pixels))  # type: ignore[no-any-return]
+            patches = patch_product(embeddings.patch_embedding, pixels)
+            rows = torch.cat([embeddings.class_embedding.expand(len(patches), 1, -1), patches], dim=1)
+            return vision.pre_layrnorm(rows + embeddings.position_embedding.weight)  # type: ignore[no-any-return]
+
+        def finish(states: Mapping[int, Tensor]) -> list[Tensor]:
+            return [model.multi_modal_projector(torch.cat([states[layer][:, first:] for layer in layers], dim=-1))]
+
+        return Tower(vision.encoder.layers, embed, frozenset(layers), finish, {"attention_mask": None})
+
+    def cells_of(self, pixels: Pixels) -> tuple[np.ndarray, tuple[tuple[int, int], ...]]:
+        return self._cells(pixels.size), ((self.side, self.side),)
 
     def serves(self, name: str) -> str | None:
         if name.startswith(("vision.", "lm.", "clip.")):

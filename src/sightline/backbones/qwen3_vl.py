@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn.functional import linear
 
-from sightline.backbones.base import BACKBONES, Backbone, Pixels
+from sightline.backbones.base import BACKBONES, Backbone, Grid, Pixels
 from sightline.backbones.resampling import resizer
-from sightline.backbones.signals import keeping, merged_patch_signal, split_name
+from sightline.backbones.signals import merged_patch_signal, split_name
+from sightline.backbones.tower import Bounds, Tower
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
 from sightline.types import Encoded, PositionPolicy
@@ -79,36 +82,53 @@ class Qwen3VL(Backbone):
     def merge(self) -> int:
         return int(self.model.config.vision_config.spatial_merge_size)
 
-    def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
-        grids = torch.tensor([item.grid for item in batch], device=self.language.device)
-        with keeping(self.vision_blocks, keep) as kept:
-            output = self.model.model.visual(self.tower_inputs(batch), grid_thw=grids, return_dict=True)
-        layouts = [(rows // self.merge, columns // self.merge) for _, rows, columns in (item.grid for item in batch)]
-        sizes = [rows * columns for rows, columns in layouts]
-        tokens = output.pooler_output.split(sizes)
-        levels = [level.split(sizes) for level in output.deepstack_features]
-        captured = self._captured(kept, keep, [size * self.merge**2 for size in sizes])
-        return [
-            Encoded(
-                tokens=tokens[i],
-                deepstack=tuple(level[i] for level in levels),
-                cells=grid_cells(*layouts[i]),
-                layout=(layouts[i],),
-                captured=captured[i],
-            )
-            for i in range(len(batch))
-        ]
+    def tower(self, grids: Sequence[Grid]) -> Tower:
+        """Positions are interpolated from the checkpoint's grid, once for these pictures."""
+        from transformers import vision_utils
 
-    @staticmethod
-    def _captured(kept: dict[str, Any], keep: frozenset[int], patches: list[int]) -> list[dict[str, Tensor]]:
-        """The kept hidden states and rotary tables, one dictionary per picture."""
-        if not keep:
-            return [{} for _ in patches]
-        tensors = {f"hidden:{index}": kept[f"hidden:{index}"] for index in keep}
-        if "kwargs" in kept:
-            tensors["cos"], tensors["sin"] = kept["kwargs"]["position_embeddings"]
-        parts = {name: tensor.split(patches) for name, tensor in tensors.items()}
-        return [{name: part[i] for name, part in parts.items()} for i in range(len(patches))]
+        vision = self.model.model.visual
+        device, depth = self.language.device, len(vision.blocks)
+        shapes = torch.tensor(grids)
+        indices, weights = vision_utils.get_vision_interpolation_indices_and_weights(
+            shapes,
+            num_grid_per_side=vision.num_grid_per_side,
+            mode=vision.interpolation_mode,
+            align_corners=vision.interpolation_align_corners,
+            spatial_merge_size=vision.spatial_merge_size,
+        )
+        positions = (vision.pos_embed(indices.to(device)) * weights.to(device)[:, :, None]).sum(1)
+        ids = vision_utils.get_vision_position_ids(shapes, vision.spatial_merge_size).to(device)
+        levels = [int(block) + 1 for block in vision.deepstack_visual_indexes]
+
+        def embed(pixels: Tensor) -> Tensor:
+            kernel = vision.patch_embed.proj
+            if self.patch_products:
+                patches = linear(pixels, kernel.weight.flatten(1), kernel.bias)
+            else:
+                patches = vision.patch_embed(pixels)
+            return patches + positions.to(patches.dtype)  # type: ignore[no-any-return]
+
+        def finish(states: Mapping[int, Tensor]) -> list[Tensor]:
+            mergers = zip(levels, vision.deepstack_merger_list, strict=True)
+            return [vision.merger(states[depth]), *(merger(states[level]) for level, merger in mergers)]
+
+        arguments = {
+            "cu_seqlens": Bounds([frames * rows * columns for frames, rows, columns in grids]),
+            "position_embeddings": vision.rotary_pos_emb(positions, ids),
+        }
+        return Tower(vision.blocks, embed, frozenset([depth, *levels]), finish, arguments)
+
+    def cells_of(self, pixels: Pixels) -> tuple[np.ndarray, tuple[tuple[int, int], ...]]:
+        _, rows, columns = pixels.grid
+        layout = (rows // self.merge, columns // self.merge)
+        return grid_cells(*layout), (layout,)
+
+    def captured(self, tower: Tower, states: Mapping[int, Tensor]) -> dict[str, Tensor]:
+        """Attention is recomputed from hidden states with the rotary tables of the picture."""
+        kept = super().captured(tower, states)
+        if kept:
+            kept["cos"], kept["sin"] = tower.arguments["position_embeddings"]
+        return kept
 
     def serves(self, name: str) -> str | None:
         kind, _ = split_name(name)

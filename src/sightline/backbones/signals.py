@@ -1,16 +1,15 @@
 """Signals: what selectors need beyond projected tokens, computed only when asked for and billed to who asked.
 
 Names read ``kind@layer``. Hidden states are indexed as transformers does (0 = embeddings, -1 = output of the last
-block), attention and keys by block. The vision tower runs once, with whatever kernel it was loaded with; a hook keeps
-the input of the blocks concerned, and attention is recomputed from those alone. So asking for a signal changes no
+block), attention and keys by block. The vision tower runs once, with whatever kernel it was loaded with; the input
+of the blocks concerned is kept, and attention is recomputed from those alone. So asking for a signal changes no
 other result.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -89,34 +88,6 @@ def block_index(name: str, depth: int) -> int:
     if not 0 <= index < depth:
         raise SightlineError(f"signal {name}: the vision tower has blocks 0..{depth - 1}")
     return index
-
-
-@contextmanager
-def keeping(blocks: Any, indices: frozenset[int]) -> Iterator[dict[str, Any]]:
-    """While open, stores hidden state i (the input of block i, or the last output) and block keyword arguments."""
-    kept: dict[str, Any] = {}
-    handles = []
-
-    def before(index: int) -> Any:
-        def hook(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            kept[f"hidden:{index}"] = args[0] if args else kwargs["hidden_states"]
-            kept["kwargs"] = kwargs
-
-        return hook
-
-    def after(_module: Any, _args: Any, output: Any) -> None:
-        kept[f"hidden:{len(blocks)}"] = output[0] if isinstance(output, tuple) else output
-
-    try:
-        for index in indices:
-            if index < len(blocks):
-                handles.append(blocks[index].register_forward_pre_hook(before(index), with_kwargs=True))
-            else:
-                handles.append(blocks[-1].register_forward_hook(after))
-        yield kept
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def attention_weights(query: Tensor, key: Tensor, scale: float) -> Tensor:

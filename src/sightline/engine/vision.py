@@ -1,0 +1,63 @@
+"""How the vision tower runs: the model's own kernels, compiled blocks, or all of it replayed as one captured graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sightline.backbones.base import Backbone, Pixels
+from sightline.backbones.signals import hidden_indices
+from sightline.backbones.tower import call_block
+from sightline.engine.graphs import capture
+from sightline.engine.joining import join_projections
+from sightline.types import Encoded
+
+
+def use_vision_execution(
+    backbone: Backbone, mode: str, *, backend: str = "inductor", dynamic: bool | None = None
+) -> None:
+    """Switches a backbone's tower to a mode of ``sightline.engine.execution``; the last call counts.
+
+    Capturing needs pictures of one shape, so ``graph`` compiles here like ``compiled``; see ``CapturedVision``.
+    """
+    if mode == "eager":
+        backbone.call_block, backbone.patch_products = call_block, False
+        return
+    join_projections(backbone.vision_blocks)
+    backbone.call_block = torch.compile(call_block, backend=backend, dynamic=dynamic)
+    backbone.patch_products = True
+
+
+class CapturedVision:
+    """Encodes single pictures of one shape: from the picture's bytes to projected tokens in one replay.
+
+    What depends on the shape alone (resize tables, positions) is computed once. Hidden states that signals read are
+    kept in the same graph. On the CPU nothing is captured: the same buffers are filled and the tower is called.
+    """
+
+    def __init__(self, backbone: Backbone, sample: Pixels, needs: frozenset[str]) -> None:
+        self.backbone, self.sample = backbone, sample
+        self._tower = backbone.tower([sample.grid])
+        self._keep = hidden_indices(needs, len(backbone.vision_blocks))
+        device = backbone.language.device
+        self._data = sample.data.to(device, copy=True)
+        self._prepare = backbone.preparing(self._data)
+        self._replay: Callable[[], tuple[list[Tensor], dict[int, Tensor]]] = self._call
+        if device.type == "cuda":
+            with torch.inference_mode():
+                self._replay, _ = capture(self._call, device)
+
+    def _call(self) -> tuple[list[Tensor], dict[int, Tensor]]:
+        pixels = self._prepare(self._data).to(self.backbone.language.dtype)
+        return self._tower(pixels, self._keep, self.backbone.call_block)
+
+    @torch.inference_mode()
+    def __call__(self, pixels: Pixels) -> Encoded:
+        """The tokens lie in the graph's own memory and are valid until the next call."""
+        self._data.copy_(pixels.data, non_blocking=True)
+        outputs: Any = self._replay()
+        (encoded,) = self.backbone.seen([self.sample], self._tower, *outputs)
+        return encoded
