@@ -16,6 +16,7 @@ from torch import Tensor
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.signals import hidden_indices, split_name
 from sightline.backbones.spans import span_by_characters, target_span
+from sightline.engine.stopwatch import Stopwatch
 from sightline.errors import SightlineError
 from sightline.registry import Registry
 from sightline.types import Encoded, PositionPolicy, Prompt, QuerySpan
@@ -121,11 +122,9 @@ class Backbone(ABC):
         Each picture is billed its share of the time.
         """
         keep = hidden_indices(needs, len(self.vision_blocks))
-        self.synchronise()
-        started = time.perf_counter()
+        watch = Stopwatch(self.language.device, shared_by=len(batch))
         encoded = self.vision(batch, keep)
-        self.synchronise()
-        share = (time.perf_counter() - started) * 1e3 / len(batch)
+        watch.stop()
         self.encoded_images += len(batch)
         for item in encoded:
             if item.n != len(item.cells):
@@ -134,7 +133,7 @@ class Backbone(ABC):
                     "the token-to-cell map does not fit this checkpoint"
                 )
         return [
-            replace(item, preprocess_ms=pixels.preprocess_ms, vision_ms=share)
+            replace(item, preprocess_ms=pixels.preprocess_ms, vision_time=watch)
             for item, pixels in zip(encoded, batch, strict=True)
         ]
 
@@ -175,8 +174,11 @@ class Backbone(ABC):
     @abstractmethod
     def visual_positions(
         self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
-    ) -> tuple[Tensor, int]:
-        """(A, K) logical ids of the kept tokens behind ``start`` text tokens, and the id of the next text token."""
+    ) -> tuple[Tensor, int | Tensor]:
+        """(A, K) logical ids of the kept tokens behind ``start`` text tokens, and the id of the next text token.
+
+        That id is a tensor () where it depends on which tokens were kept: nothing here may wait for the device.
+        """
 
     # ------------------------------------------------------------------ prompts
 

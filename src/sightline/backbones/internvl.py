@@ -13,6 +13,7 @@ from torch import Tensor
 from sightline.backbones.base import BACKBONES, Backbone, Pixels
 from sightline.backbones.positions import sequential_positions
 from sightline.backbones.signals import split_name
+from sightline.engine.transfer import on_device
 from sightline.geometry.cells import tile_cells, tiled_canvas
 from sightline.types import Encoded, PositionPolicy
 
@@ -85,7 +86,7 @@ class InternVL(Backbone):
 
     def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
         tiles = [item.inputs["pixel_values"] for item in batch]
-        pixels = torch.cat(tiles).to(self.language.device, self.language.dtype)
+        pixels = on_device(torch.cat(tiles), self.language.device).to(self.language.dtype)
         features = self.model.model.get_image_features(pixels, return_dict=True).pooler_output
         rows, columns = self.tile_grid
         encoded = []
@@ -110,5 +111,5 @@ class InternVL(Backbone):
 
     def visual_positions(
         self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
-    ) -> tuple[Tensor, int]:
+    ) -> tuple[Tensor, int | Tensor]:
         return sequential_positions(encoded.n, anchors, start, policy)

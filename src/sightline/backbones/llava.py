@@ -12,6 +12,7 @@ from torch import Tensor
 from sightline.backbones.base import BACKBONES, Backbone, Pixels
 from sightline.backbones.positions import sequential_positions
 from sightline.backbones.signals import class_token_signal, keeping
+from sightline.engine.transfer import on_device
 from sightline.geometry.cells import cropped_cells, grid_cells
 from sightline.types import Encoded, PositionPolicy
 
@@ -44,11 +45,11 @@ class Llava(Backbone):
         return self.model.model.vision_tower.encoder.layers
 
     def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
-        pixels = torch.cat([item.inputs["pixel_values"] for item in batch]).to(
-            self.language.device, self.language.dtype
-        )
+        pixels = on_device(torch.cat([item.inputs["pixel_values"] for item in batch]), self.language.device)
         with keeping(self.vision_blocks, keep) as kept:
-            features = self.model.model.get_image_features(pixels, return_dict=True).pooler_output
+            features = self.model.model.get_image_features(
+                pixels.to(self.language.dtype), return_dict=True
+            ).pooler_output
         layout = (self.side, self.side)
         return [
             Encoded(
@@ -92,5 +93,5 @@ class Llava(Backbone):
 
     def visual_positions(
         self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
-    ) -> tuple[Tensor, int]:
+    ) -> tuple[Tensor, int | Tensor]:
         return sequential_positions(encoded.n, anchors, start, policy)

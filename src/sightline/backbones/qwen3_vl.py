@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES, Backbone, Pixels
 from sightline.backbones.signals import keeping, merged_patch_signal, split_name
+from sightline.engine.transfer import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
 from sightline.types import Encoded, PositionPolicy
@@ -55,10 +56,10 @@ class Qwen3VL(Backbone):
 
     def vision(self, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
         device, dtype = self.language.device, self.language.dtype
-        pixels = torch.cat([item.inputs["pixel_values"] for item in batch]).to(device, dtype)
+        pixels = on_device(torch.cat([item.inputs["pixel_values"] for item in batch]), device).to(dtype)
         grids = torch.cat([item.inputs["image_grid_thw"] for item in batch])
         with keeping(self.vision_blocks, keep) as kept:
-            output = self.model.model.visual(pixels, grid_thw=grids.to(device), return_dict=True)
+            output = self.model.model.visual(pixels, grid_thw=on_device(grids, device), return_dict=True)
         layouts = [(int(h) // self.merge, int(w) // self.merge) for _, h, w in grids.tolist()]
         sizes = [rows * columns for rows, columns in layouts]
         tokens = output.pooler_output.split(sizes)
@@ -103,24 +104,27 @@ class Qwen3VL(Backbone):
 
     def visual_positions(
         self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
-    ) -> tuple[Tensor, int]:
+    ) -> tuple[Tensor, int | Tensor]:
         """Row and column of each anchor behind ``start``; text goes on behind the longer side of the grid.
 
         ``compact`` closes the gaps that pruning left: rows and columns are replaced by their rank among the kept
         ones, as if the picture had been a smaller grid. Text ids stay equal on all three axes either way.
         """
         ((rows, columns),) = encoded.layout
-        row, column = anchors.clamp(min=0) // columns, anchors.clamp(min=0) % columns
+        within = anchors.clamp(0, rows * columns - 1)
+        row, column = within // columns, within % columns
+        following: int | Tensor = max(rows, columns) + start
         if policy == "compact":
-            row, rows = _ranks(row)
-            column, columns = _ranks(column)
-        ids = torch.stack([torch.zeros_like(row), row, column]) + start
-        return ids, start + max(rows, columns)
+            row, kept_rows = _ranks(row, rows)
+            column, kept_columns = _ranks(column, columns)
+            following = torch.maximum(kept_rows, kept_columns) + start
+        return torch.stack([torch.zeros_like(row), row, column]) + start, following
 
 
-def _ranks(values: Tensor) -> tuple[Tensor, int]:
-    distinct, ranks = torch.unique(values, sorted=True, return_inverse=True)
-    return ranks, int(distinct.numel())
+def _ranks(values: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The rank of each of the values 0..size-1 among those that occur, and how many do (); shapes known beforehand."""
+    upto = torch.zeros(size, dtype=torch.long, device=values.device).index_fill_(0, values, 1).cumsum(0)
+    return upto[values] - 1, upto[-1]
 
 
 def reencode_jpeg(image: Image.Image, quality: int) -> Image.Image:
