@@ -20,7 +20,7 @@ from sightline.backbones.signals import hidden_indices, misnamed
 from sightline.engine.stopwatch import Stopwatch
 from sightline.engine.transfer import on_device
 from sightline.errors import SightlineError
-from sightline.materialise import check_selection, check_shapes, in_native_order
+from sightline.materialise import check_anchors, check_selection, check_shapes, in_native_order
 from sightline.types import Elapsed, Encoded, Probe, Prompt, Selection, Selector, TokenView
 
 MOST_PAIRS = 2**28
@@ -88,13 +88,18 @@ class SelectStep:
         return int(replay(probe.id, n)) if callable(replay) else arm.budget.resolve(n)
 
     def __call__(self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm) -> Selected:
-        return self.many([encoded], [prompt], [probe], arm)[0]
+        """One probe's selection, checked completely: on a GPU this waits for the chosen indices."""
+        (selected,) = self.many([encoded], [prompt], [probe], arm)
+        if self.queues:
+            selection = selected.selection
+            check_anchors(selection.anchors.cpu(), encoded.n, arm.selector.name, merges=selection.mix is not None)
+        return selected
 
     @torch.inference_mode()
     def many(
         self, encoded: Sequence[Encoded], prompts: Sequence[Prompt], probes: Sequence[Probe], arm: Arm
     ) -> list[Selected]:
-        """One arm's selections for many probes, in the order given.
+        """One arm's selections for many probes, in the order given. On a GPU their values are not checked yet.
 
         On a GPU a method that offers ``select_many`` gets probes of alike pictures in one call; it treats them
         independently, and each is billed an equal part of the time.

@@ -285,7 +285,7 @@ def branch_slots(prefix: Prefix) -> int:
     consist of the prompt and the scored tokens: p + scored_yes = s + y, p + scored_no = s + n. Hence
     s = (p + scored_yes) + (p + scored_no) - b - 2.
     """
-    if not prefix.reads:
+    if len(prefix.reads) < 2:  # nothing is read, or one continuation that simply follows the prompt
         return 0
     (slots, yes), (_, no) = prefix.reads
     behind = prefix.embeds.shape[0] - prefix.start - prefix.k
