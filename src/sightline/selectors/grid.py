@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar, Literal
 
 import torch
@@ -17,17 +16,10 @@ GridCells = Literal["covering", "truncated"]
 
 
 def grid(cells: Tensor, k: int, tiling: GridCells = "covering") -> Tensor:
-    """(k,) distinct tokens spread over the image, from (N, 4) float64 cells on the CPU, k <= N."""
+    """(k,) distinct tokens spread over the image, from (N, 4) cells, k <= N."""
     if k >= cells.shape[0]:
         return torch.arange(cells.shape[0])
-    return _remembered(cells.contiguous().numpy().tobytes(), k, tiling)
-
-
-@lru_cache(maxsize=64)
-def _remembered(cells: bytes, k: int, tiling: GridCells) -> Tensor:
-    """Pictures of one size share their cells, and every probe and arm asks for the same grid again."""
-    known = torch.frombuffer(bytearray(cells), dtype=torch.float64).reshape(-1, 4)
-    return _covering(known, k) if tiling == "covering" else _truncated(known, k)
+    return _covering(cells, k) if tiling == "covering" else _truncated(cells, k)
 
 
 def _truncated(cells: Tensor, k: int) -> Tensor:
