@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from sightline.audit import audit
+from sightline.backbones.base import Backbone
+from sightline.engine import scoring
 from sightline.errors import SightlineError
+from sightline.selecting import SelectStep
+from sightline.selectors.grid import Grid
+from sightline.store import RunFolder
+from sightline.store.schema import TIME_COLUMNS
+from sightline.types import Selection
+from tests.integration.conftest import TEN_ARMS
 
 FAST = {"execution": "graph", "batch_images": 2}
 
@@ -60,22 +70,69 @@ def test_a_method_inside_the_model_needs_eager_execution(config: Any) -> None:
         audit(config("llava", arms=["full", "fastv:0.5"], execution="compiled"))
 
 
-def test_a_wrong_selector_of_a_later_arm_leaves_finished_arms(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+class Queueing(SelectStep):
+    """The select step as it works on a GPU: alike probes in one call, values checked when they are read."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.queues = True
+
+
+@pytest.mark.parametrize(
+    ("step", "anchors", "message"),
+    [
+        (SelectStep, lambda k: torch.arange(k - 1), "selector grid returned"),
+        (SelectStep, lambda k: torch.zeros(k, dtype=torch.long), "selector grid chose a token twice"),
+        (Queueing, lambda k: torch.arange(k - 1), "selector grid returned"),
+        (Queueing, lambda k: torch.zeros(k, dtype=torch.long), "selector grid chose a token twice"),
+    ],
+)
+def test_a_wrong_selector_costs_no_finished_arm_and_writes_no_row(
+    config: Any, monkeypatch: pytest.MonkeyPatch, step: type, anchors: Callable[[int], torch.Tensor], message: str
+) -> None:
     """The arm before it is still pending when the launch fails; its rows are written all the same."""
-    from sightline.selectors.grid import Grid
-    from sightline.store import RunFolder
-    from sightline.types import Selection, TokenView
-
-    def one_too_few(self: Grid, view: TokenView, k: int) -> Selection:
-        import torch
-
-        return Selection(torch.arange(k - 1))
-
     settings = config("llava", arms=["full", "grid:0.3"], limit=1)
-    monkeypatch.setattr(Grid, "select", one_too_few)
-    with pytest.raises(SightlineError, match="selector grid returned"):
+    monkeypatch.setattr(Grid, "select", lambda self, view, k: Selection(anchors(k)))
+    monkeypatch.setattr("sightline.audit.SelectStep", step)
+    with pytest.raises(SightlineError, match=message):
         audit(settings)
     folder = RunFolder(settings.out)
     done, missing = folder.manifest()["arms"]
     assert folder.has_rows(done, 0)
     assert not folder.has_rows(missing, 0)
+
+
+def test_rows_of_a_queueing_device_are_the_same(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"arms": TEN_ARMS, "interventions": ["deletion"], "matched_controls": True, "limit": 2}
+    plain = audit(config("qwen3vl", **settings, out=tmp_path / "plain")).rows
+    monkeypatch.setattr("sightline.audit.SelectStep", Queueing)
+    queued = audit(config("qwen3vl", **settings, out=tmp_path / "queued")).rows
+    assert queued.drop_columns(list(TIME_COLUMNS)).equals(plain.drop_columns(list(TIME_COLUMNS)))
+
+
+def test_the_next_shard_is_encoded_before_the_last_arm_is_read(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    encode, launch, write = Backbone.encode, scoring.launch_arm, RunFolder.write_rows
+
+    def encoding(self: Backbone, *given: Any) -> Any:
+        events.append("encode")
+        return encode(self, *given)
+
+    def launching(*given: Any) -> Any:
+        events.append("launch")
+        collect = launch(*given)
+        return lambda: (events.append("read"), collect())[1]
+
+    def writing(self: RunFolder, *given: Any) -> None:
+        events.append("write")
+        write(self, *given)
+
+    monkeypatch.setattr(Backbone, "encode", encoding)
+    monkeypatch.setattr("sightline.audit.launch_arm", launching)
+    monkeypatch.setattr(RunFolder, "write_rows", writing)
+    audit(config("llava", arms=["full", "grid:0.3"], limit=2, shard_images=1))
+    assert events == [
+        *("encode", "launch", "launch", "read", "write"),  # the first shard; its second arm stays pending
+        *("encode", "launch", "read", "write"),  # the second shard is on its way before that arm is read
+        *("launch", "read", "write", "read", "write"),
+    ]

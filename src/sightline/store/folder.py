@@ -80,7 +80,7 @@ class RunFolder:
 
         Returns all arms of the run, old ones first: adding an arm amends the run, it never removes one.
         """
-        arms = list(arms)
+        arms, manifest = list(arms), {**BEFORE, **manifest}
         if self.exists:
             old = {**BEFORE, **self.manifest()}
             for field in FIXED:
