@@ -2,16 +2,19 @@
 
 An image is encoded once for all its probes and arms, and once more for each version that an intervention asks for.
 Arms are scored one after the other over the shard's probes, so the batches of an arm do not depend on which other arms
-run: amending a run, or reordering its arms, changes no row.
+run: amending a run, or reordering its arms, changes no row. The next arm is handed to the device before the answers of
+the previous one are read.
 """
 
 from __future__ import annotations
 
 import platform
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -23,7 +26,11 @@ from sightline.backbones.clip import ClipSpace
 from sightline.backbones.loading import checkpoint_folder
 from sightline.boxes.sources import check_source, reads_boxes
 from sightline.config import AuditConfig
-from sightline.engine.scoring import score_arm
+from sightline.engine.encoding import encode_all
+from sightline.engine.execution import use_execution
+from sightline.engine.pipeline import one_ahead
+from sightline.engine.scoring import Collect, launch_arm
+from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions.plan import plan_arms, refuse_unusable
 from sightline.probes import ProbeSet, read_probes
@@ -34,7 +41,7 @@ from sightline.rows import image_records, row_records
 from sightline.selecting import SelectStep, all_needs
 from sightline.shards import Shard, check_images, image_key, make_shards, with_boxes
 from sightline.store import Run, RunFolder, load_run
-from sightline.types import Box, Encoded, Probe
+from sightline.types import Box, Encoded, PositionPolicy, Probe
 
 
 def audit(config: AuditConfig) -> Run:
@@ -45,6 +52,7 @@ def audit(config: AuditConfig) -> Run:
     shards = make_shards(probes.probes, config.shard_images, config.limit)
     check_images(config.images, shards)
     refuse_unusable(plan.arms, (probe for shard in shards for probe in shard.probes))
+    refuse_cutting(plan.arms, config.execution)
     shards, shown = with_boxes(shards, config.box_source, config.images)
     folder = RunFolder(config.out)
     recorded = folder.manifest() if folder.exists else {}
@@ -52,6 +60,7 @@ def audit(config: AuditConfig) -> Run:
     backbone = load_backbone(
         str(source), dtype=config.dtype, device=config.device, attention=config.attention, options=image_options(config)
     )
+    execution = use_execution(backbone.language, config.execution, dynamic=True)
     clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
     step = SelectStep(backbone, clip)
     step.refuse_unserved(plan.arms)
@@ -63,6 +72,8 @@ def audit(config: AuditConfig) -> Run:
             "shards": len(shards),
             "shard_images": config.shard_images,
             "limit": config.limit,
+            "execution": config.execution,
+            "batch_images": config.batch_images,
             "image_options": backbone.options.as_dict(),
             "seed": config.seed,
             "images": str(config.images),
@@ -79,6 +90,9 @@ def audit(config: AuditConfig) -> Run:
         known[name] if name in known else parse_arm(name, seed=config.seed, profile=config.profile) for name in names
     ]
     run_shards(config, folder, step, shards, arms, facts, shown.ms)
+    if execution.setup_ms:
+        folder.add_setup(sum(execution.setup_ms))
+        print(f"{config.execution}: set-up took {sum(execution.setup_ms) / 1e3:.1f} s", file=sys.stderr, flush=True)
     return load_run(config.out)
 
 
@@ -93,20 +107,53 @@ def run_shards(
 ) -> None:
     todo = work_left(folder, shards, arms)
     total = sum(len(shard.probes) * len(missing) for shard, missing in todo)
-    with Progress("auditing", total, "rows") as progress:
+
+    def work() -> Iterator[tuple[tuple[ShardWork, Arm], Callable[[], Collect]]]:
         for shard, missing, pixels in preprocessed(config, step.backbone, todo):
-            pictures = encode_shard(step.backbone, shard, missing, pixels)
-            if not folder.images_file(shard.picture_file).is_file():
-                folder.write_images(shard.picture_file, image_records(config.images, shard, pictures, pixels))
-            encoded = [pictures[image_key(probe)] for probe in shard.probes]
-            geometries = region_geometries(shard.probes, encoded)
+            here = ShardWork(config, step, shard, all_needs(missing), pixels)
             for arm in missing:
-                contract = {**facts, "positions": arm.positions(facts["positions"])}
-                scored = score_arm(step, arm, shard.probes, encoded, contract["positions"], config.batch_tokens)
-                billed = boxes_ms if reads_boxes(arm.selector) else None
-                rows = row_records(arm, shard.probes, encoded, geometries, scored, contract, billed)
-                folder.write_rows(arm.text, shard.index, rows)
-                progress.advance(len(shard.probes))
+                yield (here, arm), partial(here.launch, arm, arm.positions(facts["positions"]))
+
+    with Progress("auditing", total, "rows") as progress:
+        for (here, arm), scored in one_ahead(work()):
+            shard = here.shard
+            if not folder.images_file(shard.picture_file).is_file():
+                records = image_records(config.images, shard, here.pictures, here.pixels.result())
+                folder.write_images(shard.picture_file, records)
+            contract = {**facts, "positions": arm.positions(facts["positions"])}
+            billed = boxes_ms if reads_boxes(arm.selector) else None
+            rows = row_records(arm, shard.probes, here.encoded, here.geometries, scored, contract, billed)
+            folder.write_rows(arm.text, shard.index, rows)
+            progress.advance(len(shard.probes))
+
+
+@dataclass
+class ShardWork:
+    """A shard's pictures, encoded when the first of its arms is launched and shared by all of them."""
+
+    config: AuditConfig
+    step: SelectStep
+    shard: Shard
+    needs: frozenset[str]
+    pixels: Future[list[Pixels]]
+
+    @cached_property
+    def pictures(self) -> dict[str, Encoded]:
+        """Each distinct picture through the vision tower, once."""
+        encoded = encode_all(self.step.backbone, self.pixels.result(), self.needs, self.config.batch_images)
+        return {image_key(probe): item for probe, item in zip(self.shard.pictures, encoded, strict=True)}
+
+    @property
+    def encoded(self) -> list[Encoded]:
+        """The picture of every probe."""
+        return [self.pictures[image_key(probe)] for probe in self.shard.probes]
+
+    @cached_property
+    def geometries(self) -> list[RegionGeometry | None]:
+        return region_geometries(self.shard.probes, self.encoded)
+
+    def launch(self, arm: Arm, policy: PositionPolicy) -> Collect:
+        return launch_arm(self.step, arm, self.shard.probes, self.encoded, policy, self.config.batch_tokens)
 
 
 def work_left(folder: RunFolder, shards: Sequence[Shard], arms: Sequence[Arm]) -> list[tuple[Shard, list[Arm]]]:
@@ -121,7 +168,7 @@ def work_left(folder: RunFolder, shards: Sequence[Shard], arms: Sequence[Arm]) -
 
 def preprocessed(
     config: AuditConfig, backbone: Backbone, todo: Sequence[tuple[Shard, list[Arm]]]
-) -> Iterator[tuple[Shard, list[Arm], list[Pixels]]]:
+) -> Iterator[tuple[Shard, list[Arm], Future[list[Pixels]]]]:
     """Decodes and resizes the next shard's pictures on the host while the current one is scored."""
 
     def work(shard: Shard) -> list[Pixels]:
@@ -133,15 +180,7 @@ def preprocessed(
         for i, (shard, missing) in enumerate(todo):
             current = upcoming or pool.submit(work, shard)
             upcoming = pool.submit(work, todo[i + 1][0]) if i + 1 < len(todo) else None
-            yield shard, missing, current.result()
-
-
-def encode_shard(backbone: Backbone, shard: Shard, arms: Sequence[Arm], pixels: Sequence[Pixels]) -> dict[str, Encoded]:
-    """Each distinct picture through the vision tower, once and alone: its tokens do not depend on its neighbours."""
-    needs = all_needs(arms)
-    return {
-        image_key(probe): backbone.encode([item], needs)[0] for probe, item in zip(shard.pictures, pixels, strict=True)
-    }
+            yield shard, missing, current
 
 
 def region_geometries(probes: Sequence[Probe], encoded: Sequence[Encoded]) -> list[RegionGeometry | None]:
@@ -154,6 +193,16 @@ def region_geometries(probes: Sequence[Probe], encoded: Sequence[Encoded]) -> li
             known[key] = RegionGeometry(picture.cells, probe.regions)
         geometries.append(known.get(key))
     return geometries
+
+
+def refuse_cutting(arms: Sequence[Arm], execution: str) -> None:
+    """A method that prunes between layers is refused by name where the layers run as one."""
+    for arm in arms:
+        if arm.inside and execution != "eager":
+            raise SightlineError(
+                f"{arm.selector.name} prunes between layers, which only eager execution does; leave it out or use "
+                "--execution eager"
+            )
 
 
 def image_options(config: AuditConfig) -> ImageOptions:

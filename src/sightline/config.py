@@ -40,6 +40,9 @@ class AuditConfig(BaseModel):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"
     attention: Literal["sdpa", "eager"] = "sdpa"
+    execution: Literal["eager", "compiled", "graph"] = Field(
+        "eager", description="How the language layers run: one kernel at a time, compiled, or replayed as a graph."
+    )
     image_prefix: str = Field("", description="Leading part of image names in the probe file to strip.")
     clip: str | None = Field(None, description="CLIP checkpoint for selectors that compare with CLIP embeddings.")
     min_pixels: int | None = None
@@ -49,6 +52,9 @@ class AuditConfig(BaseModel):
     shard_images: int = Field(8, ge=1, description="Images per shard: the unit of writing and of resuming.")
     batch_tokens: int = Field(
         16384, ge=1, description="Language-model tokens per forward; halved when memory runs out."
+    )
+    batch_images: int = Field(
+        1, ge=1, description="Images per vision call; with one, no picture's tokens depend on its neighbours at all."
     )
     limit: int | None = Field(None, ge=1, description="Audit only the first so many images.")
 

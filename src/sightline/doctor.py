@@ -77,19 +77,22 @@ def cell_count(backbone: Backbone, encoded: Encoded) -> Finding:
 @torch.inference_mode()
 def model_logits(backbone: Backbone, picture: Image.Image, encoded: Encoded, ids: tuple[int, ...], head: int) -> Tensor:
     """The unmodified model's logits over the whole sequence: its own image processor, its ordinary forward."""
+    logits: Tensor = backbone.model(**model_inputs(backbone, picture, encoded.n, ids, head), use_cache=False).logits[0]
+    return logits
+
+
+def model_inputs(
+    backbone: Backbone, picture: Image.Image, n: int, ids: tuple[int, ...], head: int
+) -> dict[str, Tensor]:
+    """What the unmodified model is called with: pixels from its own image processor, N placeholders behind the head."""
     device = backbone.language.device
     features = backbone.image_processor(images=picture, return_tensors="pt", **backbone.processor_arguments())
-    inputs = {name: features[name] for name in ("pixel_values", "image_grid_thw") if name in features}
-    whole = [*ids[:head], *[backbone.image_token_id] * encoded.n, *ids[head:]]
-    sequence = torch.tensor([whole], device=device)
-    arguments = {name: value.to(device) for name, value in inputs.items()}
-    arguments["pixel_values"] = arguments["pixel_values"].to(backbone.language.dtype)
+    inputs = {name: features[name].to(device) for name in ("pixel_values", "image_grid_thw") if name in features}
+    inputs["pixel_values"] = inputs["pixel_values"].to(backbone.language.dtype)
+    sequence = torch.tensor([[*ids[:head], *[backbone.image_token_id] * n, *ids[head:]]], device=device)
     if backbone.axes == 3:
-        arguments["mm_token_type_ids"] = (sequence == backbone.image_token_id).int()
-    logits: Tensor = backbone.model(
-        input_ids=sequence, attention_mask=torch.ones_like(sequence), use_cache=False, **arguments
-    ).logits[0]
-    return logits
+        inputs["mm_token_type_ids"] = (sequence == backbone.image_token_id).int()
+    return {**inputs, "input_ids": sequence, "attention_mask": torch.ones_like(sequence)}
 
 
 def _full(backbone: Backbone, encoded: Encoded, prompt: Prompt, policy: str) -> Prefix:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.base import Backbone
+from sightline.engine.transfer import on_device
 from sightline.errors import SightlineError
 from sightline.types import Encoded, PositionPolicy, Prefix, Prompt, Selection
 
@@ -15,24 +16,34 @@ def in_native_order(selection: Selection) -> Selection:
     if not selection.native_order:
         return selection
     order = torch.argsort(selection.anchors, stable=True)
-    mix = None if selection.mix is None else selection.mix[order.to(selection.mix.device)]
+    mix = None if selection.mix is None else selection.mix[on_device(order, selection.mix.device)]
     return Selection(selection.anchors[order], mix, selection.merge_at)
 
 
 def check_selection(selection: Selection, n: int, k: int, selector: str) -> None:
     """K outputs, distinct anchors within 0..N-1 (or -1), a mix of matching shape. A mismatch is never silent."""
-    anchors = selection.anchors
-    placed = anchors[anchors >= 0]
+    check_shapes(selection, n, k, selector)
+    check_anchors(selection.anchors.cpu(), n, selector, merges=selection.mix is not None)
+
+
+def check_shapes(selection: Selection, n: int, k: int, selector: str) -> None:
+    """The part of the check that needs no value, so that it never waits for the device."""
+    anchors, mix = selection.anchors, selection.mix
     if len(anchors) != k:
         raise SightlineError(f"selector {selector} returned {len(anchors)} tokens where the budget is {k}")
+    if mix is not None and (mix.shape[0] != k or mix.shape[1] not in (n, n + 1)):
+        raise SightlineError(f"selector {selector} returned a mix of shape {tuple(mix.shape)} for {k} x {n}")
+
+
+def check_anchors(anchors: Tensor, n: int, selector: str, *, merges: bool) -> None:
+    """The part of the check that looks at the (K,) anchors themselves, on the host."""
+    placed = anchors[anchors >= 0]
     if len(placed) and int(placed.max()) >= n:
         raise SightlineError(f"selector {selector} chose token {int(placed.max())} of {n}")
     if len(torch.unique(placed)) != len(placed):
         raise SightlineError(f"selector {selector} chose a token twice")
-    if selection.mix is None and len(placed) != k:
+    if not merges and len(placed) != len(anchors):
         raise SightlineError(f"selector {selector} returned a token without a source but no mix")
-    if selection.mix is not None and (selection.mix.shape[0] != k or selection.mix.shape[1] not in (n, n + 1)):
-        raise SightlineError(f"selector {selector} returned a mix of shape {tuple(selection.mix.shape)} for {k} x {n}")
 
 
 def lineage_mask(selection: Selection, n: int) -> Tensor:
@@ -53,9 +64,11 @@ def visual_tokens(backbone: Backbone, encoded: Encoded, selection: Selection) ->
     """
     device = encoded.tokens.device
     if selection.mix is None:
-        anchors = selection.anchors.to(device)
+        anchors = on_device(selection.anchors, device)
+        if device.type == "cuda":  # checked when results are read; until then a wrong index must not stop the device
+            anchors = anchors.clamp(0, encoded.n - 1)
         return encoded.tokens[anchors], tuple(level[anchors] for level in encoded.deepstack)
-    mix = selection.mix.to(device, encoded.tokens.dtype)
+    mix = on_device(selection.mix, device).to(encoded.tokens.dtype)
     if selection.merge_at == "vision":
         return backbone.project(mix @ backbone.merge_sources(encoded)[: mix.shape[1]]), ()
     return mix @ encoded.tokens, tuple(mix @ level for level in encoded.deepstack)
@@ -74,7 +87,7 @@ def materialise(
     """The shortened sequence for one probe and arm, with both answer branches behind it unless ``branches=False``."""
     language = backbone.language
     tokens, deepstack = visual_tokens(backbone, encoded, selection)
-    anchors = selection.anchors.to(tokens.device)
+    anchors = on_device(selection.anchors, tokens.device)
     k, head = len(anchors), len(prompt.head)
     if tokens.shape[0] != k or any(level.shape[0] != k for level in deepstack):
         raise SightlineError(
@@ -91,7 +104,7 @@ def materialise(
     offsets = [*range(len(shared))]
     for branch in inputs:
         offsets += range(len(shared), len(shared) + len(branch))
-    behind = torch.tensor(offsets, dtype=torch.long, device=tokens.device) + following
+    behind = on_device(offsets, tokens.device) + following
     before = torch.arange(head, device=tokens.device)
     axes = backbone.axes
     positions = torch.cat([before.expand(axes, -1), visual, behind.expand(axes, -1)], dim=1)

@@ -1,11 +1,14 @@
-"""The select step: gathers what a selector asked for, runs it, checks what it returned, and times both apart."""
+"""The select step: gathers what a selector asked for, runs it, checks what it returned, and times both apart.
+
+On a GPU nothing here waits for the device: times are read later, and so are the chosen indices, whose check is
+completed where they are read (``sightline.engine.scoring``). Shapes are checked at once everywhere.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,20 +17,31 @@ from sightline.arms import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.signals import hidden_indices, misnamed
+from sightline.engine.stopwatch import Stopwatch
+from sightline.engine.transfer import on_device
 from sightline.errors import SightlineError
-from sightline.materialise import check_selection, in_native_order
-from sightline.types import Encoded, Probe, Prompt, Selection, Selector, TokenView
+from sightline.materialise import check_anchors, check_selection, check_shapes, in_native_order
+from sightline.types import Elapsed, Encoded, Probe, Prompt, Selection, Selector, TokenView
 
-T = TypeVar("T")
+MOST_PAIRS = 2**28
+"""Probes selected together: many methods compare every token with every other, and this many products fit a GPU."""
 
 
 @dataclass(frozen=True)
 class Selected:
-    """A checked selection in native order, with what it cost."""
+    """A selection in native order, on the device of the tokens, with what it cost."""
 
     selection: Selection
-    signal_ms: float
-    select_ms: float
+    signal_time: Elapsed
+    select_time: Elapsed
+
+    @property
+    def signal_ms(self) -> float:
+        return self.signal_time.ms
+
+    @property
+    def select_ms(self) -> float:
+        return self.select_time.ms
 
 
 class SelectStep:
@@ -36,6 +50,9 @@ class SelectStep:
     def __init__(self, backbone: Backbone, clip: ClipSpace | None = None) -> None:
         self.backbone = backbone
         self.clip = clip
+        self.queues = backbone.language.device.type == "cuda"
+        """Whether work is queued on a device that the host does not wait for: alike probes are then selected in one
+        call, and whoever reads the anchors must check them."""
 
     def refuse_unserved(self, arms: Iterable[Arm]) -> None:
         """A method that this architecture cannot serve is refused by name, before any work."""
@@ -70,13 +87,52 @@ class SelectStep:
         replay = getattr(arm.selector, "budget", None)
         return int(replay(probe.id, n)) if callable(replay) else arm.budget.resolve(n)
 
-    @torch.inference_mode()
     def __call__(self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm) -> Selected:
+        """One probe's selection, checked completely: on a GPU this waits for the chosen indices."""
+        (selected,) = self.many([encoded], [prompt], [probe], arm)
+        if self.queues:
+            selection = selected.selection
+            check_anchors(selection.anchors.cpu(), encoded.n, arm.selector.name, merges=selection.mix is not None)
+        return selected
+
+    @torch.inference_mode()
+    def many(
+        self, encoded: Sequence[Encoded], prompts: Sequence[Prompt], probes: Sequence[Probe], arm: Arm
+    ) -> list[Selected]:
+        """One arm's selections for many probes, in the order given. On a GPU their values are not checked yet.
+
+        On a GPU a method that offers ``select_many`` gets probes of alike pictures in one call; it treats them
+        independently, and each is billed an equal part of the time.
+        """
+        selected: dict[int, Selected] = {}
+        counts = [self.count(probe, arm, picture.n) for probe, picture in zip(probes, encoded, strict=True)]
+        for group in self._groups(encoded, counts, arm):
+            views, watches = [], []
+            for i in group:
+                watches.append(Stopwatch(encoded[i].tokens.device))
+                signals = {name: self.signal(name, encoded[i], probes[i]) for name in arm.selector.needs}
+                watches[-1].stop()
+                views.append(self._view(encoded[i], prompts[i], probes[i], arm, signals))
+            selected.update(zip(group, self._select(views, watches, counts[group[0]], arm), strict=True))
+        return [selected[i] for i in range(len(probes))]
+
+    def _groups(self, encoded: Sequence[Encoded], counts: Sequence[int], arm: Arm) -> list[list[int]]:
+        if not (self.queues and hasattr(arm.selector, "select_many")):
+            return [[i] for i in range(len(encoded))]
+        alike: dict[tuple[Any, int], list[int]] = {}
+        for i, (picture, k) in enumerate(zip(encoded, counts, strict=True)):
+            alike.setdefault((picture.layout, k), []).append(i)
+        groups = []
+        for members in alike.values():
+            most = max(1, MOST_PAIRS // encoded[members[0]].n ** 2)
+            groups += [members[first : first + most] for first in range(0, len(members), most)]
+        return groups
+
+    def _view(
+        self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm, signals: Mapping[str, Tensor]
+    ) -> TokenView:
         selector = cast(Selector, arm.selector)
-        k = self.count(probe, arm, encoded.n)
-        device = encoded.tokens.device
-        signals, signal_ms = self._timed(lambda: {n: self.signal(n, encoded, probe) for n in selector.needs})
-        view = TokenView(
+        return TokenView(
             tokens=encoded.tokens,
             cells=torch.from_numpy(encoded.cells),
             layout=encoded.layout,
@@ -85,14 +141,21 @@ class SelectStep:
             signals=signals,
             key=self.key(probe, arm),
         )
-        selection, select_ms = self._timed(lambda: selector.select(view, k))
-        check_selection(selection, encoded.n, k, selector.name)
-        ordered = in_native_order(selection)
-        return Selected(
-            Selection(ordered.anchors.to(device), ordered.mix, ordered.merge_at, ordered.native_order),
-            signal_ms,
-            select_ms,
-        )
+
+    def _select(self, views: list[TokenView], signals: list[Stopwatch], k: int, arm: Arm) -> list[Selected]:
+        """One call of the selector for views of alike pictures."""
+        selector: Any = arm.selector
+        n, device = views[0].tokens.shape[0], views[0].tokens.device
+        watch = Stopwatch(device, shared_by=len(views))
+        chosen = selector.select_many(views, k) if len(views) > 1 else [selector.select(views[0], k)]
+        watch.stop()
+        selected = []
+        for selection, signal in zip(chosen, signals, strict=True):
+            (check_shapes if self.queues else check_selection)(selection, n, k, selector.name)
+            ordered = in_native_order(selection)
+            placed = Selection(on_device(ordered.anchors, device), ordered.mix, ordered.merge_at, ordered.native_order)
+            selected.append(Selected(placed, signal, watch))
+        return selected
 
     def signal(self, name: str, encoded: Encoded, probe: Probe) -> Tensor:
         if name == "clip.text":
@@ -106,13 +169,6 @@ class SelectStep:
         if self.clip is None:
             raise SightlineError("this selector needs a CLIP checkpoint: name one with --clip")
         return self.clip
-
-    def _timed(self, work: Callable[[], T]) -> tuple[T, float]:
-        self.backbone.synchronise()
-        started = time.perf_counter()
-        result = work()
-        self.backbone.synchronise()
-        return result, (time.perf_counter() - started) * 1e3
 
 
 def all_needs(arms: Iterable[Arm]) -> frozenset[str]:

@@ -82,6 +82,13 @@ class Budget:
         return repr(self.keep) if self.keep is not None else f"{self.count}t"
 
 
+class Elapsed(Protocol):
+    """A time that may not have passed yet: reading it waits for the device."""
+
+    @property
+    def ms(self) -> float: ...
+
+
 @dataclass(frozen=True)
 class Encoded:
     """One image after vision tower and projector. Computed once, shared by every probe, arm and budget."""
@@ -97,7 +104,12 @@ class Encoded:
     captured: Mapping[str, Tensor] = field(default_factory=dict)
     """Vision-layer activations that signals are computed from; only what some selector of the run needs."""
     preprocess_ms: float = 0.0
-    vision_ms: float = 0.0
+    vision_time: Elapsed | None = None
+
+    @property
+    def vision_ms(self) -> float:
+        """Its share of the vision tower's time; waits until the device has got there."""
+        return 0.0 if self.vision_time is None else self.vision_time.ms
 
     @property
     def n(self) -> int:

@@ -19,6 +19,7 @@ from sightline.backbones.normalising import Normaliser, processor_table
 from sightline.backbones.signals import hidden_indices, split_name
 from sightline.backbones.spans import span_by_characters, target_span
 from sightline.backbones.tower import Block, Tower, call_block
+from sightline.engine.stopwatch import Stopwatch
 from sightline.errors import SightlineError
 from sightline.registry import Registry
 from sightline.types import Encoded, PositionPolicy, Prompt, QuerySpan
@@ -229,11 +230,9 @@ class Backbone(ABC):
         Each picture is billed its share of the time.
         """
         keep = hidden_indices(needs, len(self.vision_blocks))
-        self.synchronise()
-        started = time.perf_counter()
+        watch = Stopwatch(self.language.device, shared_by=len(batch))
         encoded = self.vision(batch, keep)
-        self.synchronise()
-        share = (time.perf_counter() - started) * 1e3 / len(batch)
+        watch.stop()
         self.encoded_images += len(batch)
         for item in encoded:
             if item.n != len(item.cells):
@@ -242,7 +241,7 @@ class Backbone(ABC):
                     "the token-to-cell map does not fit this checkpoint"
                 )
         return [
-            replace(item, preprocess_ms=pixels.preprocess_ms, vision_ms=share)
+            replace(item, preprocess_ms=pixels.preprocess_ms, vision_time=watch)
             for item, pixels in zip(encoded, batch, strict=True)
         ]
 
@@ -252,6 +251,11 @@ class Backbone(ABC):
     @abstractmethod
     def vision_blocks(self) -> Any:
         """The transformer blocks of the vision tower."""
+
+    @property
+    def vision_depth(self) -> int:
+        """How many of the blocks a picture's tokens depend on."""
+        return len(self.vision_blocks)
 
     def serves(self, name: str) -> str | None:
         """None when this architecture can compute the signal, else the reason why not."""
@@ -283,8 +287,11 @@ class Backbone(ABC):
     @abstractmethod
     def visual_positions(
         self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
-    ) -> tuple[Tensor, int]:
-        """(A, K) logical ids of the kept tokens behind ``start`` text tokens, and the id of the next text token."""
+    ) -> tuple[Tensor, int | Tensor]:
+        """(A, K) logical ids of the kept tokens behind ``start`` text tokens, and the id of the next text token.
+
+        That id is a tensor () where it depends on which tokens were kept: nothing here may wait for the device.
+        """
 
     # ------------------------------------------------------------------ prompts
 

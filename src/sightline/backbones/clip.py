@@ -41,9 +41,12 @@ class ClipSpace:
             mask.view(-1)[: len(ids)] = 1
             if len(blocks) == 1:
                 blocks, mask = ids[None], mask[:, : len(ids)]
-            features = self.model.get_text_features(input_ids=blocks, attention_mask=mask)
-            self._texts[question] = features if isinstance(features, Tensor) else features.pooler_output
+            self._texts[question] = self._features(input_ids=blocks, attention_mask=mask)
         return self._texts[question]
+
+    def _features(self, **inputs: Tensor) -> Tensor:
+        features = self.model.get_text_features(**inputs)
+        return features if isinstance(features, Tensor) else features.pooler_output
 
     @torch.inference_mode()
     def image(self, states: Tensor) -> Tensor:

@@ -134,5 +134,5 @@ class InternVL(Backbone):
 
     def visual_positions(
         self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
-    ) -> tuple[Tensor, int]:
+    ) -> tuple[Tensor, int | Tensor]:
         return sequential_positions(encoded.n, anchors, start, policy)

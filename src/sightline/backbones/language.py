@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.attention import branching
+from sightline.engine.transfer import Arriving, on_device
 from sightline.types import Prefix
 
 
@@ -94,15 +95,15 @@ def call_layer(layer: Any, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: 
 class Pending:
     """Answers that the device may still be working on."""
 
-    nll: Tensor
+    nll: Arriving
     """(R,) negative log-likelihood of every token that is read, prefix by prefix, yes before no."""
-    hit: Tensor
+    hit: Arriving
     """(R,) whether it is the arg-max."""
     sizes: list[int]
 
     def answers(self) -> list[Answer]:
-        losses = [part.mean().item() for part in torch.split(self.nll.cpu(), self.sizes)]
-        greedy = [bool(part.all()) for part in torch.split(self.hit.cpu(), self.sizes)]
+        losses = [part.mean().item() for part in torch.split(self.nll.read(), self.sizes)]
+        greedy = [bool(part.all()) for part in torch.split(self.hit.read(), self.sizes)]
         return [Answer(*pair) for pair in zip(losses[::2], losses[1::2], greedy[::2], greedy[1::2], strict=True)]
 
 
@@ -132,7 +133,7 @@ class LanguageModel:
     def embed(self, ids: Sequence[int]) -> Tensor:
         """(T, D) input embeddings."""
         table: Tensor = self._embedding.weight
-        return table[torch.tensor(ids, dtype=torch.long, device=table.device)]
+        return table[on_device(ids, table.device)]
 
     def rotary(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin (B, S, d) for (A, B, S) positions."""
@@ -236,10 +237,10 @@ class LanguageModel:
                 ]
                 wanted += ids
                 sizes.append(len(ids))
-        read, targets = torch.tensor([slots, wanted], dtype=torch.long).to(self.device, non_blocking=True)
+        read, targets = on_device(torch.tensor([slots, wanted], dtype=torch.long), self.device)
         logits = self.head(self.norm(batch.hidden.flatten(0, 1)[read])).float()
         nll = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
-        return Pending(nll, logits.argmax(-1) == targets, sizes)
+        return Pending(Arriving(nll), Arriving(logits.argmax(-1) == targets), sizes)
 
     def score(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> list[Answer]:
         """Mean negative log-likelihood of the yes and the no continuation of every prefix, in one forward."""
@@ -284,7 +285,7 @@ def branch_slots(prefix: Prefix) -> int:
     consist of the prompt and the scored tokens: p + scored_yes = s + y, p + scored_no = s + n. Hence
     s = (p + scored_yes) + (p + scored_no) - b - 2.
     """
-    if not prefix.reads:
+    if len(prefix.reads) < 2:  # nothing is read, or one continuation that simply follows the prompt
         return 0
     (slots, yes), (_, no) = prefix.reads
     behind = prefix.embeds.shape[0] - prefix.start - prefix.k

@@ -62,12 +62,21 @@ class Llava(Backbone):
     def vision_blocks(self) -> Any:
         return self.model.model.vision_tower.encoder.layers
 
+    @property
+    def _feature_layers(self) -> list[int]:
+        """Hidden states that the projector reads."""
+        chosen = self.model.config.vision_feature_layer
+        states = len(self.vision_blocks) + 1
+        return [int(layer) % states for layer in ([chosen] if isinstance(chosen, int) else chosen)]
+
+    @property
+    def vision_depth(self) -> int:
+        return max(self._feature_layers)
+
     def tower(self, grids: Sequence[Grid]) -> Tower:
         model = self.model.model
         vision, config = model.vision_tower, model.config
-        depth = len(vision.encoder.layers)
-        chosen = config.vision_feature_layer
-        layers = [int(layer) % (depth + 1) for layer in ([chosen] if isinstance(chosen, int) else chosen)]
+        layers = self._feature_layers
         first = 1 if config.vision_feature_select_strategy == "default" else 0
 
         def embed(pixels: Tensor) -> Tensor:
@@ -117,5 +126,5 @@ class Llava(Backbone):
 
     def visual_positions(
         self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
-    ) -> tuple[Tensor, int]:
+    ) -> tuple[Tensor, int | Tensor]:
         return sequential_positions(encoded.n, anchors, start, policy)

@@ -16,6 +16,7 @@ from sightline.backbones.base import BACKBONES, Backbone, Grid, Pixels
 from sightline.backbones.resampling import resizer
 from sightline.backbones.signals import merged_patch_signal, split_name
 from sightline.backbones.tower import Bounds, Tower
+from sightline.engine.transfer import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
 from sightline.types import Encoded, PositionPolicy
@@ -96,8 +97,8 @@ class Qwen3VL(Backbone):
             align_corners=vision.interpolation_align_corners,
             spatial_merge_size=vision.spatial_merge_size,
         )
-        positions = (vision.pos_embed(indices.to(device)) * weights.to(device)[:, :, None]).sum(1)
-        ids = vision_utils.get_vision_position_ids(shapes, vision.spatial_merge_size).to(device)
+        positions = (vision.pos_embed(on_device(indices, device)) * on_device(weights, device)[:, :, None]).sum(1)
+        ids = on_device(vision_utils.get_vision_position_ids(shapes, vision.spatial_merge_size), device)
         levels = [int(block) + 1 for block in vision.deepstack_visual_indexes]
 
         def embed(pixels: Tensor) -> Tensor:
@@ -147,24 +148,27 @@ class Qwen3VL(Backbone):
 
     def visual_positions(
         self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
-    ) -> tuple[Tensor, int]:
+    ) -> tuple[Tensor, int | Tensor]:
         """Row and column of each anchor behind ``start``; text goes on behind the longer side of the grid.
 
         ``compact`` closes the gaps that pruning left: rows and columns are replaced by their rank among the kept
         ones, as if the picture had been a smaller grid. Text ids stay equal on all three axes either way.
         """
         ((rows, columns),) = encoded.layout
-        row, column = anchors.clamp(min=0) // columns, anchors.clamp(min=0) % columns
+        within = anchors.clamp(0, rows * columns - 1)
+        row, column = within // columns, within % columns
+        following: int | Tensor = max(rows, columns) + start
         if policy == "compact":
-            row, rows = _ranks(row)
-            column, columns = _ranks(column)
-        ids = torch.stack([torch.zeros_like(row), row, column]) + start
-        return ids, start + max(rows, columns)
+            row, kept_rows = _ranks(row, rows)
+            column, kept_columns = _ranks(column, columns)
+            following = torch.maximum(kept_rows, kept_columns) + start
+        return torch.stack([torch.zeros_like(row), row, column]) + start, following
 
 
-def _ranks(values: Tensor) -> tuple[Tensor, int]:
-    distinct, ranks = torch.unique(values, sorted=True, return_inverse=True)
-    return ranks, int(distinct.numel())
+def _ranks(values: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The rank of each of the values 0..size-1 among those that occur, and how many do (); shapes known beforehand."""
+    upto = torch.zeros(size, dtype=torch.long, device=values.device).index_fill_(0, values, 1).cumsum(0)
+    return upto[values] - 1, upto[-1]
 
 
 def reencode_jpeg(image: Image.Image, quality: int) -> Image.Image:

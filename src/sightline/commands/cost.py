@@ -106,6 +106,7 @@ def sweep(
     execution: Executions = "compiled",
     batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per language batch.")] = 32768,
     batch_images: Annotated[int, typer.Option(min=1, help="Images per vision batch.")] = 16,
+    shard_images: Annotated[int, typer.Option(min=1, help="Images scored together, arm by arm.")] = 64,
     one_sample_rows: Annotated[int, typer.Option(min=1, help="Rows the one-sample procedure is timed on.")] = 24,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -123,7 +124,8 @@ def sweep(
     common = _common(config, random_weights, model, arm or list(SWEEP_ARMS), picture)
     common |= {"device": device, "dtype": dtype, "attention": attention, "positions": positions, "clip": clip}
     common |= {"text_tokens": text_tokens, "warm_up": warm_up, "images": images, "probes": probes}
-    common |= {"batch_tokens": batch_tokens, "batch_images": batch_images, "one_sample_rows": one_sample_rows}
+    common |= {"batch_tokens": batch_tokens, "batch_images": batch_images, "shard_images": shard_images}
+    common |= {"one_sample_rows": one_sample_rows}
     _measure([{**common, "kind": "sweep", "execution": mode} for mode in _words(execution)], True, out)
 
 

@@ -51,6 +51,10 @@ def run(
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"] | None, typer.Option()] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1. [default: auto]")] = None,
     attention: Annotated[Literal["sdpa", "eager"] | None, typer.Option()] = None,
+    execution: Annotated[
+        Literal["eager", "compiled", "graph"] | None,
+        typer.Option(help="Language layers one kernel at a time, compiled, or as CUDA graphs. [default: eager]"),
+    ] = None,
     image_prefix: Annotated[str | None, typer.Option(help="Leading part of image names to strip.")] = None,
     clip: Annotated[str | None, typer.Option(help="CLIP checkpoint, for selectors that need one.")] = None,
     min_pixels: Annotated[int | None, typer.Option(help="Qwen3-VL: lower bound of the resized area.")] = None,
@@ -59,6 +63,7 @@ def run(
     max_tiles: Annotated[int | None, typer.Option(help="InternVL: most tiles.")] = None,
     shard_images: Annotated[int | None, typer.Option(help="Images per shard. [default: 8]")] = None,
     batch_tokens: Annotated[int | None, typer.Option(help="Language tokens per forward. [default: 16384]")] = None,
+    batch_images: Annotated[int | None, typer.Option(help="Images per vision call. [default: 1]")] = None,
     limit: Annotated[int | None, typer.Option(help="Audit only the first so many images.")] = None,
 ) -> None:
     """Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept."""

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from sightline.backbones.clip import ClipSpace
 from sightline.cost.stand_in import StandInTokenizer
+from sightline.engine.graphs import capture
 
 
 class ForgetfulClip(ClipSpace):
     """Encodes a question every time it is asked: an audit asks once per probe, so a sample must pay for it."""
 
+    _captured: dict[str, Callable[[], Tensor]] | None = None
+
+    def capture(self) -> None:
+        """From now on the text tower is replayed as a graph per question, on a GPU; tokenising comes beforehand."""
+        if self.model.device.type == "cuda" and self._captured is None:
+            self._captured = {}
+
     def text(self, question: str) -> Tensor:
-        self._texts.clear()
-        return super().text(question)
+        if self._captured is None:
+            self._texts.clear()
+            return super().text(question)
+        if question not in self._captured:
+            ids = torch.tensor([self.tokenizer(question).input_ids], device=self.model.device)
+            if ids.shape[1] > int(self.model.config.text_config.max_position_embeddings):
+                return super().text(question)
+            with torch.inference_mode():
+                self._captured[question], _ = capture(lambda: self._features(input_ids=ids), self.model.device)
+        return self._captured[question]()
 
 
 class RandomClip(ForgetfulClip):

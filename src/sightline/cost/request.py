@@ -55,6 +55,9 @@ class Request:
     probes: int = 2
     batch_tokens: int = 32768
     batch_images: int = 16
+    """Sweep: images per call of the vision tower."""
+    shard_images: int = 64
+    """Sweep: images whose probes are scored together, arm by arm."""
     one_sample_rows: int = 12
     """Rows of the sweep that the one-sample procedure is timed on; its rate does not depend on how many."""
     clip: str = ""
@@ -64,6 +67,8 @@ class Request:
     def __post_init__(self) -> None:
         if bool(self.config) == bool(self.checkpoint):
             raise SightlineError("name what to measure: either a config with random weights or a checkpoint")
+        if self.batch_images < 1 or self.shard_images < 1:
+            raise SightlineError("images per vision batch and per shard must be at least 1")
         if self.repeats < 1 or self.warm_up < 0 or self.batch < 1 or self.images < 1 or self.probes < 1:
             raise SightlineError("repeats, batch, images and probes must be at least 1, warm-up at least 0")
 

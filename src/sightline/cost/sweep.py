@@ -1,38 +1,38 @@
 """The audit sweep against the one-sample procedure: images x probes x arms, both timed in one process.
 
-One sample at a time means: for every probe, arm and continuation the picture goes through the vision tower again and
-the language model reads one sequence, eagerly. Sightline encodes a picture once, scores both continuations in one
-forward and many probes in one batch.
+Sightline encodes a picture once, scores both continuations in one forward and many probes in one batch, and queues the
+next arm before it reads the last one's answers. One sample at a time is ``sightline.cost.one_sample``.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-
-import torch
+from functools import cached_property, partial
+from itertools import pairwise
 
 from sightline.arms import Arm
 from sightline.backbones.base import Pixels
 from sightline.cost.flops import language_flops, vision_flops
 from sightline.cost.machine import PeakMemory
+from sightline.cost.one_sample import time_one_sample
 from sightline.cost.request import Point, Request
 from sightline.cost.subject import Subject
 from sightline.cost.ttft import attention_sequences
 from sightline.engine.encoding import encode_all
 from sightline.engine.execution import use_execution
-from sightline.engine.scoring import Scored, score_arm
-from sightline.materialise import materialise
+from sightline.engine.pipeline import one_ahead
+from sightline.engine.scoring import Collect, Scored, launch_arm
 from sightline.selecting import all_needs
 from sightline.types import Encoded, Probe
 
 INSIDE = {
     "engine": "whole sweep: preprocessing (overlapped on the host), vision once per image, selection, materialising, "
     "scoring both continuations in batches; start-up (imports, weights, compiling, one warm-up shard) excluded",
-    "one_sample": "per row, once per continuation: vision, selection, materialising and a batch-1 eager forward; "
-    "preprocessing excluded",
+    "one_sample": "per row, for each continuation by itself: vision, selection, materialising, an eager forward of "
+    "prompt and that answer as one sequence of batch 1, its loss read back; preprocessing excluded",
 }
 
 
@@ -54,7 +54,7 @@ def measure_sweep(request: Request, subject: Subject) -> Iterator[Point]:
     arms = [subject.arm(text, request.execution) for text in request.arms]
     execution = use_execution(subject.backbone.language, request.execution)
     memory = PeakMemory(subject.device)
-    run_engine(request, subject, arms, range(request.batch_images))
+    run_engine(request, subject, arms, shards_of(request, range(request.images))[0])
     if request.execution != "graph":
         memory.warmed_up()
     setups = len(execution.setup_ms)
@@ -103,35 +103,71 @@ def run_engine(
     billed = stages if stages is not None else {}
     for name in ("vision", "select", "materialise", "language"):
         billed.setdefault(name, 0.0)
-    for shard, pixels in preprocessed(request, subject, images):
-        encoded = encode_all(subject.backbone, pixels, needs, request.batch_images)
-        billed["vision"] += sum(item.vision_ms for item in encoded)
-        flops += sum(
-            vision_flops(subject.backbone, attention_sequences(subject, item), picture.n)
-            for item, picture in zip(pixels, encoded, strict=True)
-        )
-        pairs = [(subject.probe(i, p), e) for i, e in zip(shard, encoded, strict=True) for p in range(request.probes)]
-        probes: list[Probe] = [probe for probe, _ in pairs]
-        pictures: list[Encoded] = [picture for _, picture in pairs]
-        for arm in arms:
-            scored = score_arm(subject.step, arm, probes, pictures, subject.policy, request.batch_tokens)
-            rows += [_decision(arm, probe, result) for probe, result in zip(probes, scored, strict=True)]
-            flops += sum(language_flops(subject.backbone, result.sequence_pruned) for result in scored)
-            billed["select"] += sum(result.signal_ms + result.select_ms for result in scored)
-            billed["materialise"] += sum(result.materialise_ms for result in scored)
-            billed["language"] += sum(result.language_ms for result in scored)
+
+    def work() -> Iterator[tuple[tuple[ShardWork, Arm], Callable[[], Collect]]]:
+        for shard, pixels in preprocessed(request, subject, images):
+            here = ShardWork(request, subject, shard, needs, pixels)
+            for arm in arms:
+                yield (here, arm), partial(here.launch, arm)
+
+    for (here, arm), scored in one_ahead(work()):
+        if arm is arms[0]:
+            billed["vision"] += sum(picture.vision_ms for picture in here.encoded)
+            flops += here.vision_flops()
+        rows += [_decision(arm, probe, result) for probe, result in zip(here.probes, scored, strict=True)]
+        flops += sum(language_flops(subject.backbone, result.sequence_pruned) for result in scored)
+        billed["select"] += sum(result.signal_ms + result.select_ms for result in scored)
+        billed["materialise"] += sum(result.materialise_ms for result in scored)
+        billed["language"] += sum(result.language_ms for result in scored)
     return rows, flops
+
+
+@dataclass
+class ShardWork:
+    """Some images of the sweep, encoded when the first arm is launched and shared by all arms."""
+
+    request: Request
+    subject: Subject
+    images: Sequence[int]
+    needs: frozenset[str]
+    pixels: Future[list[Pixels]]
+
+    @cached_property
+    def encoded(self) -> list[Encoded]:
+        return encode_all(self.subject.backbone, self.pixels.result(), self.needs, self.request.batch_images)
+
+    @cached_property
+    def probes(self) -> list[Probe]:
+        return [self.subject.probe(image, number) for image in self.images for number in range(self.request.probes)]
+
+    def launch(self, arm: Arm) -> Collect:
+        pictures = [picture for picture in self.encoded for _ in range(self.request.probes)]
+        subject = self.subject
+        return launch_arm(subject.step, arm, self.probes, pictures, subject.policy, self.request.batch_tokens)
+
+    def vision_flops(self) -> float:
+        return sum(
+            vision_flops(self.subject.backbone, attention_sequences(self.subject, item), picture.n)
+            for item, picture in zip(self.pixels.result(), self.encoded, strict=True)
+        )
 
 
 def _decision(arm: Arm, probe: Probe, result: Scored) -> Decision:
     return Decision(arm.text, probe.id, result.answer.loss_no - result.answer.loss_yes, result.anchors.tobytes())
 
 
+def shards_of(request: Request, images: Sequence[int]) -> list[Sequence[int]]:
+    """As few shards as the limit allows, as even as possible: equal shards have equal batches, warmed up once."""
+    count = -(-len(images) // request.shard_images)
+    edges = [len(images) * i // count for i in range(count + 1)]
+    return [images[first:last] for first, last in pairwise(edges)]
+
+
 def preprocessed(
     request: Request, subject: Subject, images: Sequence[int]
-) -> Iterator[tuple[Sequence[int], list[Pixels]]]:
+) -> Iterator[tuple[Sequence[int], Future[list[Pixels]]]]:
     """Shards of pictures, the next one prepared on the host while the current one is scored."""
-    shards = [images[i : i + request.batch_images] for i in range(0, len(images), request.batch_images)]
+    shards = shards_of(request, images)
     # The drawing of a picture stands for its decoding, which the sweep does not time; a few are drawn and reused.
     drawn = [subject.picture(i) for i in range(min(4, len(images)))]
 
@@ -143,29 +179,4 @@ def preprocessed(
         for number, shard in enumerate(shards):
             current = upcoming or pool.submit(work, shard)
             upcoming = pool.submit(work, shards[number + 1]) if number + 1 < len(shards) else None
-            yield shard, current.result()
-
-
-@torch.inference_mode()
-def time_one_sample(request: Request, subject: Subject, arms: Sequence[Arm]) -> list[float]:
-    """Milliseconds per row of the one-sample procedure, arms in turn so that every arm weighs the same."""
-    backbone = subject.backbone
-    pixels = backbone.preprocess(subject.picture(0))
-    rows = -(-request.one_sample_rows // len(arms)) * len(arms)
-    samples = []
-    for row in range(-request.warm_up, rows):
-        arm, probe = arms[row % len(arms)], subject.probe(0, row % request.probes)
-        backbone.synchronise()
-        started = time.perf_counter()
-        for _ in ("yes", "no"):
-            (encoded,) = backbone.encode([pixels], arm.selector.needs)
-            if arm.inside:
-                score_arm(subject.step, arm, [probe], [encoded], subject.policy, 0)
-                continue
-            selection = subject.step(encoded, subject.prompt, probe, arm).selection
-            prefix = materialise(backbone, encoded, subject.prompt, selection, subject.policy)
-            backbone.language.score([prefix])
-        backbone.synchronise()
-        if row >= 0:
-            samples.append((time.perf_counter() - started) * 1e3)
-    return samples
+            yield shard, current

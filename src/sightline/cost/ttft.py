@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -14,17 +14,21 @@ from PIL import Image
 
 from sightline.arms import Arm
 from sightline.backbones.base import Pixels
+from sightline.backbones.cuts import LayerCuts
 from sightline.boxes.detection import boxes_of
 from sightline.boxes.detectors import DETECTORS
 from sightline.boxes.sources import check_source, reads_boxes
+from sightline.cost.clip import ForgetfulClip
 from sightline.cost.flops import language_flops, vision_flops
 from sightline.cost.machine import PeakMemory
 from sightline.cost.request import Point, Request
+from sightline.cost.stock import measure_stock
 from sightline.cost.subject import Subject
-from sightline.cost.tower import Tower
 from sightline.engine.execution import Execution, use_execution
 from sightline.engine.stopwatch import Stopwatch
-from sightline.materialise import materialise
+from sightline.engine.vision import CapturedVision, use_vision_execution
+from sightline.materialise import check_anchors, materialise
+from sightline.selecting import Selected
 from sightline.types import Encoded, Prefix, Selection
 
 INSIDE = {
@@ -38,6 +42,7 @@ INSIDE = {
     "prefill": "all language layers",
     "first_token": "final norm, output head on the last position, arg-max, read back to the host",
     "total": "wall clock from the picture in memory to the first token on the host: all of the above",
+    "model": "stock execution: the model's own forward over the full prompt, its output head on the last position",
     "decode": "that many further tokens with a key-value cache, eager in every execution",
 }
 HOST = torch.device("cpu")
@@ -45,7 +50,11 @@ HOST = torch.device("cpu")
 
 def measure_ttft(request: Request, subject: Subject) -> Iterator[Point]:
     check_source(request.box_source)
+    if request.execution == "stock":
+        yield from measure_stock(request, subject)
+        return
     execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=None)
+    use_vision_execution(subject.backbone, request.execution, dynamic=False)
     for text in request.arms:
         yield _one_arm(request, subject, execution, subject.arm(text, request.execution))
 
@@ -56,11 +65,13 @@ def _one_arm(request: Request, subject: Subject, execution: Execution, arm: Arm)
     sample = backbone.preprocess(pictures[0])
     setups = len(execution.setup_ms)
     memory = PeakMemory(subject.device)
-    tower = Tower(backbone, sample, request.execution, arm.selector.needs)
+    see = _seeing(request, subject, arm, sample)
+    if request.execution == "graph" and isinstance(subject.step.clip, ForgetfulClip):
+        subject.step.clip.capture()
     detector = (
         DETECTORS.get(request.box_source)() if request.box_source in DETECTORS and reads_boxes(arm.selector) else None
     )
-    path = Path(subject, arm, tower, detector)
+    path = Path(subject, arm, see, detector)
     taken: list[dict[str, float]] = []
     for repeat in range(request.warm_up + request.repeats):
         stages = path.first_token(pictures[repeat % len(pictures)])
@@ -91,6 +102,14 @@ def _one_arm(request: Request, subject: Subject, execution: Execution, arm: Arm)
     )
 
 
+def _seeing(request: Request, subject: Subject, arm: Arm, sample: Pixels) -> Callable[[Pixels], Encoded]:
+    """How a picture is encoded: captured from its bytes on, or by the backbone's own call with its blocks as set."""
+    backbone, needs = subject.backbone, arm.selector.needs
+    if request.execution == "graph":
+        return CapturedVision(backbone, sample, needs)
+    return lambda pixels: backbone.encode([pixels], needs)[0]
+
+
 def attention_sequences(subject: Subject, pixels: Pixels) -> list[int]:
     """Patches that attend to each other in the vision tower: one sequence per picture, or per tile."""
     tiles, rows, columns = pixels.grid
@@ -103,14 +122,14 @@ class Path:
 
     subject: Subject
     arm: Arm
-    tower: Tower
+    see: Callable[[Pixels], Encoded]
     detector: Any
     encoded: Encoded = field(init=False)
     prefix: Prefix = field(init=False)
 
     @torch.inference_mode()
     def first_token(self, picture: Image.Image) -> dict[str, float]:
-        """Milliseconds of every stage. Nothing but the selector's own clock and the last read waits for the device."""
+        """Milliseconds of every stage. Only methods that look at values, and the last read, wait for the device."""
         subject, backbone, device = self.subject, self.subject.backbone, self.subject.device
         probe = subject.probe(0)
         stages: dict[str, Stopwatch] = {}
@@ -124,14 +143,14 @@ class Path:
             stages["detector"].stop()
             probe = replace(probe, boxes=boxes)
         stages["vision"] = Stopwatch(device)
-        (encoded,) = self.tower([pixels])
+        encoded = self.see(pixels)
         stages["vision"].stop()
-        signal_ms = select_ms = 0.0
+        selected: Selected | None = None
         if self.arm.inside:
             selection = Selection(torch.arange(encoded.n, device=device))
         else:
-            selected = subject.step(encoded, subject.prompt, probe, self.arm)
-            selection, signal_ms, select_ms = selected.selection, selected.signal_ms, selected.select_ms
+            (selected,) = subject.step.many([encoded], [subject.prompt], [probe], self.arm)
+            selection = selected.selection
         stages["materialise"] = Stopwatch(device)
         prefix = materialise(backbone, encoded, subject.prompt, selection, subject.policy, branches=False)
         stages["materialise"].stop()
@@ -146,11 +165,13 @@ class Path:
         int(token)
         total = (time.perf_counter() - started) * 1e3
         self.encoded, self.prefix = encoded, prefix
+        check_anchors(selection.anchors.cpu(), encoded.n, self.arm.selector.name, merges=selection.mix is not None)
         measured = {name: watch.ms for name, watch in stages.items()}
+        billed: Selected | LayerCuts | None = selected if cutter is None else cutter
+        assert billed is not None, "an arm selects either before or inside the language model"
         if cutter is not None:
-            signal_ms, select_ms = cutter.signal_ms, cutter.select_ms
-            measured["prefill"] -= signal_ms + select_ms
-        return {**measured, "signals": signal_ms, "select": select_ms, "total": total}
+            measured["prefill"] -= billed.signal_ms + billed.select_ms
+        return {**measured, "signals": billed.signal_ms, "select": billed.select_ms, "total": total}
 
     def decoding(self, counts: list[int]) -> dict[int, float]:
         """Milliseconds from the first token to that many tokens more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from sightline.backbones.base import Backbone
 from sightline.backbones.language import Answer, Cutter, Pending
@@ -24,24 +25,49 @@ def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     return groups
 
 
+@dataclass(frozen=True)
+class LaunchedBatches:
+    """Batches that the device may still be working on, each with the indices of its prefixes and its time."""
+
+    batches: list[tuple[list[int], Pending, Stopwatch]]
+
+    def read(self) -> tuple[list[Answer], list[float]]:
+        """Answers in the order of the prefixes, and each one's share of its batch's milliseconds; waits for them."""
+        answers: dict[int, Answer] = {}
+        shares: dict[int, float] = {}
+        for group, result, watch in self.batches:
+            for index, answer in zip(group, result.answers(), strict=True):
+                answers[index], shares[index] = answer, watch.ms
+        return [answers[i] for i in range(len(answers))], [shares[i] for i in range(len(shares))]
+
+
 def score_prefixes(
     backbone: Backbone,
     prefixes: Sequence[Prefix],
     budget: int,
     cutter_of: Callable[[Sequence[int]], Cutter | None] = lambda _: None,
 ) -> tuple[list[Answer], list[float]]:
-    """Answers in the order given, and each row's share of its batch's milliseconds.
+    """Answers in the order given, and each row's share of its batch's milliseconds."""
+    return launch_prefixes(backbone, prefixes, budget, cutter_of).read()
+
+
+def launch_prefixes(
+    backbone: Backbone,
+    prefixes: Sequence[Prefix],
+    budget: int,
+    cutter_of: Callable[[Sequence[int]], Cutter | None] = lambda _: None,
+) -> LaunchedBatches:
+    """Hands all batches to the device.
 
     ``cutter_of`` makes the cutter of a batch of indices, for methods that prune between layers. Batch composition
-    depends on lengths and budget alone, so the same call gives the same bits. Results are read when all batches have
-    been handed to the device: it never waits for the host to collate the next one.
+    depends on lengths and budget alone, so the same call gives the same bits.
     """
     device = backbone.language.device
     launched: list[tuple[list[int], Pending, Stopwatch]] = []
     pending = batches([p.embeds.shape[0] for p in prefixes], budget)
     while pending:
         group = pending.pop(0)
-        watch = Stopwatch(device)
+        watch = Stopwatch(device, shared_by=len(group))
         try:
             result = backbone.language.launch([prefixes[i] for i in group], cutter_of(group))
         except (RuntimeError, MemoryError) as error:
@@ -58,9 +84,4 @@ def score_prefixes(
             continue
         watch.stop()
         launched.append((group, result, watch))
-    answers: dict[int, Answer] = {}
-    shares: dict[int, float] = {}
-    for group, result, watch in launched:
-        for index, answer in zip(group, result.answers(), strict=True):
-            answers[index], shares[index] = answer, watch.ms / len(group)
-    return [answers[i] for i in range(len(prefixes))], [shares[i] for i in range(len(prefixes))]
+    return LaunchedBatches(launched)

@@ -142,15 +142,25 @@ class _Graph:
     replay: Callable[[], Tensor]
 
     def run(self, batch: Batch) -> Tensor:
-        """(B, S, D) for the batch's own S, in memory of its own: the next replay overwrites the graph's."""
-        filled = in_bucket(batch, self.static.shared)
-        self.static.hidden.copy_(filled.hidden)
-        self.static.positions.copy_(filled.positions)
-        self.static.segments.copy_(filled.segments)
-        for buffer, level in zip(self.static.deepstack, filled.deepstack, strict=True):
-            buffer.copy_(level)
+        """(B, S, D) for the batch's own S. Unpadded, it is the graph's own memory, valid until the next replay."""
+        static, shared, branches = self.static, batch.shared, batch.branches
+        for buffer, values, axis in (
+            (static.hidden, batch.hidden, 1),
+            (static.positions, batch.positions, 2),
+            (static.segments, batch.segments, 1),
+        ):
+            buffer.narrow(axis, 0, shared).copy_(values.narrow(axis, 0, shared))
+            if branches:
+                buffer.narrow(axis, static.shared, branches).copy_(values.narrow(axis, shared, branches))
+        # Padding is hidden by causality, whatever it holds, but must be told apart and must receive no features.
+        static.segments[:, shared : static.shared] = -1
+        for buffer, level in zip(static.deepstack, batch.deepstack, strict=True):
+            buffer[:, : level.shape[1]].copy_(level)
+            buffer[:, level.shape[1] :].zero_()
         output = self.replay()
-        return torch.cat([output[:, : batch.shared], output[:, self.static.shared :]], dim=1)
+        if shared == static.shared:
+            return output
+        return torch.cat([output[:, :shared], output[:, static.shared :]], dim=1) if branches else output[:, :shared]
 
 
 def in_bucket(batch: Batch, shared: int) -> Batch:

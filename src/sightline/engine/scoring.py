@@ -1,21 +1,28 @@
-"""One arm over many probes: select, materialise, score in batches. Methods before and inside the LLM alike."""
+"""One arm over many probes: select, materialise, score in batches. Methods before and inside the LLM alike.
+
+Launching and reading are apart, so that the device can be given other work before the answers of an arm are read.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sightline.arms import Arm
 from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.language import Answer
-from sightline.engine.batching import score_prefixes
+from sightline.engine.batching import LaunchedBatches, launch_prefixes
+from sightline.engine.stopwatch import Stopwatch
+from sightline.engine.transfer import Arriving, on_device
 from sightline.interventions.deletion import edit_selection
-from sightline.materialise import lineage_mask, materialise
+from sightline.interventions.edits import Edit
+from sightline.materialise import check_anchors, materialise
 from sightline.selecting import SelectStep
 from sightline.types import Encoded, LayerSelector, PositionPolicy, Prefix, Probe, Selection
 
@@ -40,6 +47,10 @@ class Scored:
     language_ms: float
 
 
+Collect = Callable[[], list[Scored]]
+"""Reads what was launched, in the order of the probes; waits for the device to get there."""
+
+
 def score_arm(
     step: SelectStep,
     arm: Arm,
@@ -49,55 +60,121 @@ def score_arm(
     batch_tokens: int,
 ) -> list[Scored]:
     """Scores every probe under one arm."""
-    if arm.inside:
-        return _score_inside(step, arm, probes, encoded, policy, batch_tokens)
-    prefixes: list[Prefix] = []
-    partial = []
-    for probe, picture in zip(probes, encoded, strict=True):
-        prompt = step.backbone.prompt(probe.question, probe.target_text)
-        selected = step(picture, prompt, probe, arm)
-        if arm.edit is not None and arm.edit.on_mask:
-            cells = torch.from_numpy(picture.cells)
-            changed = edit_selection(selected.selection, cells, probe.regions, arm.edit, probe.id)
-            selected = replace(selected, selection=changed)
-        started = time.perf_counter()
-        prefix = materialise(step.backbone, picture, prompt, selected.selection, policy)
-        step.backbone.synchronise()
-        prefixes.append(prefix)
-        partial.append((selected, (time.perf_counter() - started) * 1e3))
-    answers, shares = score_prefixes(step.backbone, prefixes, batch_tokens)
-    results = []
-    for picture, prefix, answer, share, (selected, materialise_ms) in zip(
-        encoded, prefixes, answers, shares, partial, strict=True
-    ):
-        selection = selected.selection
-        results.append(
-            Scored(
-                answer=answer,
-                anchors=_mask(selection.anchors, picture.n),
-                lineage=lineage_mask(selection, picture.n).numpy(),
-                merges=selection.mix is not None,
-                k=prefix.k,
-                k_layers=None,
-                sequence_full=prefix.full_length,
-                sequence_pruned=prefix.prompt_length,
-                signal_ms=selected.signal_ms,
-                select_ms=selected.select_ms,
-                materialise_ms=materialise_ms,
-                language_ms=share,
-            )
-        )
-    return results
+    return launch_arm(step, arm, probes, encoded, policy, batch_tokens)()
 
 
-def _score_inside(
+def launch_arm(
     step: SelectStep,
     arm: Arm,
     probes: Sequence[Probe],
     encoded: Sequence[Encoded],
     policy: PositionPolicy,
     batch_tokens: int,
-) -> list[Scored]:
+) -> Collect:
+    """Selects, materialises and hands all batches to the device. On a GPU this waits for nothing.
+
+    Two kinds of arms have to look at values in between and do wait: those that prune between layers, and edits of a
+    selection.
+    """
+    if arm.inside:
+        return _launch_inside(step, arm, probes, encoded, policy, batch_tokens)
+    backbone = step.backbone
+    prompts = [backbone.prompt(probe.question, probe.target_text) for probe in probes]
+    selected = step.many(encoded, prompts, probes, arm)
+    selections = [item.selection for item in selected]
+    if arm.edit is not None and arm.edit.on_mask:
+        selections = _edited(arm, probes, encoded, selections)
+    kept = KeptTokens([picture.n for picture in encoded], selections)
+    prefixes: list[Prefix] = []
+    watches: list[Stopwatch] = []
+    for picture, prompt, selection in zip(encoded, prompts, selections, strict=True):
+        watches.append(Stopwatch(backbone.language.device))
+        prefixes.append(materialise(backbone, picture, prompt, selection, policy))
+        watches[-1].stop()
+    batches = launch_prefixes(backbone, prefixes, batch_tokens)
+    lengths = [(prefix.k, prefix.full_length, prefix.prompt_length) for prefix in prefixes]
+
+    def collect() -> list[Scored]:
+        masks = kept.read(arm.selector.name)
+        results = []
+        for answer, share, (anchors, lineage, merges), (k, full, pruned), item, watch in zip(
+            *batches.read(), masks, lengths, selected, watches, strict=True
+        ):
+            results.append(
+                Scored(
+                    answer=answer,
+                    anchors=anchors,
+                    lineage=lineage,
+                    merges=merges,
+                    k=k,
+                    k_layers=None,
+                    sequence_full=full,
+                    sequence_pruned=pruned,
+                    signal_ms=item.signal_ms,
+                    select_ms=item.select_ms,
+                    materialise_ms=watch.ms,
+                    language_ms=share,
+                )
+            )
+        return results
+
+    return collect
+
+
+class KeptTokens:
+    """Which tokens an arm kept and what flowed into them, for all probes: on the way to the host in two copies."""
+
+    def __init__(self, counts: Sequence[int], selections: Sequence[Selection]) -> None:
+        self._counts = counts
+        self._sizes = [len(selection.anchors) for selection in selections]
+        self._merges = [selection.mix is not None for selection in selections]
+        self._anchors = Arriving(torch.cat([selection.anchors for selection in selections]))
+        sources = [
+            (selection.mix[:, :n] != 0).any(dim=0)
+            for n, selection in zip(counts, selections, strict=True)
+            if selection.mix is not None
+        ]
+        self._sources = Arriving(torch.cat(sources)) if sources else None
+
+    def anchors(self, selector: str) -> list[Tensor]:
+        """Per probe (K,), checked: the values of a GPU's selections are seen here for the first time."""
+        parts = list(torch.split(self._anchors.read(), self._sizes))
+        for part, n, merges in zip(parts, self._counts, self._merges, strict=True):
+            check_anchors(part, n, selector, merges=merges)
+        return parts
+
+    def read(self, selector: str) -> list[tuple[np.ndarray, np.ndarray, bool]]:
+        """Per probe (N,) bool of anchors, (N,) bool of their lineage, and whether tokens were merged."""
+        sizes = [n for n, merges in zip(self._counts, self._merges, strict=True) if merges]
+        sources = iter(torch.split(self._sources.read(), sizes) if self._sources is not None else ())
+        masks = []
+        for anchors, n, merges in zip(self.anchors(selector), self._counts, self._merges, strict=True):
+            mask = _mask(anchors, n)
+            masks.append((mask, next(sources).numpy() if merges else mask, merges))
+        return masks
+
+
+def _edited(
+    arm: Arm, probes: Sequence[Probe], encoded: Sequence[Encoded], selections: Sequence[Selection]
+) -> list[Selection]:
+    """The arm's edit of every selection: one wait for the chosen indices of all probes."""
+    anchors = KeptTokens([picture.n for picture in encoded], selections).anchors(arm.selector.name)
+    changed = []
+    for probe, picture, selection, chosen in zip(probes, encoded, selections, anchors, strict=True):
+        here = replace(selection, anchors=chosen)
+        edited = edit_selection(here, torch.from_numpy(picture.cells), probe.regions, cast(Edit, arm.edit), probe.id)
+        changed.append(replace(edited, anchors=on_device(edited.anchors, picture.tokens.device)))
+    return changed
+
+
+def _launch_inside(
+    step: SelectStep,
+    arm: Arm,
+    probes: Sequence[Probe],
+    encoded: Sequence[Encoded],
+    policy: PositionPolicy,
+    batch_tokens: int,
+) -> Collect:
     """Methods that cut between layers: the prefix starts full, one batch per number of visual tokens.
 
     In half precision every probe runs alone: rounding depends on the shape of a batch, and there it is coarse enough to
@@ -108,7 +185,7 @@ def _score_inside(
     selector = cast(LayerSelector, arm.selector)
     backbone = step.backbone
     depth = len(backbone.language.layers)
-    results: list[Scored | None] = [None] * len(probes)
+    launched: list[Callable[[], dict[int, Scored]]] = []
     for n in sorted({picture.n for picture in encoded}):
         members = [i for i, picture in enumerate(encoded) if picture.n == n]
         everything = Selection(torch.arange(n))
@@ -138,28 +215,49 @@ def _score_inside(
             cutters.update({j: (cutter, b) for b, j in enumerate(group)})
             return cutter
 
-        answers, shares = score_prefixes(backbone, prefixes, batch_tokens, cutter_of)
-        for j, i in enumerate(members):
-            cutter, b = cutters[j]
-            lineage = cutter.lineage[b].any(dim=0).numpy()
-            anchors = _mask(cutter.anchors[b], n)
-            k_layers = layer_counts(n, schedule, depth)
-            batch = len(cutter.prefixes)
-            results[i] = Scored(
-                answer=answers[j],
-                anchors=anchors,
-                lineage=lineage,
-                merges=bool((lineage != anchors).any()),
-                k=len(cutter.anchors[b]),
-                k_layers=k_layers,
-                sequence_full=prefixes[j].full_length,
-                sequence_pruned=prefixes[j].prompt_length - n + len(cutter.anchors[b]),
-                signal_ms=cutter.signal_ms / batch,
-                select_ms=cutter.select_ms / batch,
-                materialise_ms=0.0,
-                language_ms=shares[j] - (cutter.signal_ms + cutter.select_ms) / batch,
-            )
-    return [result for result in results if result is not None]
+        batches = launch_prefixes(backbone, prefixes, batch_tokens, cutter_of)
+        k_layers = layer_counts(n, schedule, depth)
+        launched.append(partial(_collect_inside, batches, members, prefixes, cutters, k_layers))
+
+    def collect() -> list[Scored]:
+        results: dict[int, Scored] = {}
+        for read in launched:
+            results.update(read())
+        return [results[i] for i in range(len(probes))]
+
+    return collect
+
+
+def _collect_inside(
+    batches: LaunchedBatches,
+    members: list[int],
+    prefixes: list[Prefix],
+    cutters: dict[int, tuple[LayerCuts, int]],
+    k_layers: list[int],
+) -> dict[int, Scored]:
+    """By probe: what cutting between layers left of prefixes with one number of visual tokens."""
+    results: dict[int, Scored] = {}
+    n = k_layers[0]
+    for j, (i, answer, share) in enumerate(zip(members, *batches.read(), strict=True)):
+        cutter, b = cutters[j]
+        lineage = cutter.lineage[b].any(dim=0).numpy()
+        anchors = _mask(cutter.anchors[b], n)
+        batch = len(cutter.prefixes)
+        results[i] = Scored(
+            answer=answer,
+            anchors=anchors,
+            lineage=lineage,
+            merges=bool((lineage != anchors).any()),
+            k=len(cutter.anchors[b]),
+            k_layers=k_layers,
+            sequence_full=prefixes[j].full_length,
+            sequence_pruned=prefixes[j].prompt_length - n + len(cutter.anchors[b]),
+            signal_ms=cutter.signal_ms / batch,
+            select_ms=cutter.select_ms / batch,
+            materialise_ms=0.0,
+            language_ms=share - (cutter.signal_ms + cutter.select_ms) / batch,
+        )
+    return results
 
 
 def layer_counts(n: int, schedule: dict[int, int], depth: int) -> list[int]:
@@ -171,8 +269,8 @@ def layer_counts(n: int, schedule: dict[int, int], depth: int) -> list[int]:
     return counts
 
 
-def _mask(indices: torch.Tensor, n: int) -> np.ndarray:
+def _mask(indices: Tensor, n: int) -> np.ndarray:
     mask = np.zeros(n, dtype=bool)
-    placed = indices.cpu().numpy()
+    placed = indices.numpy()
     mask[placed[placed >= 0]] = True
     return mask

@@ -21,6 +21,7 @@ class Bottom(Scored):
     """
 
     name: ClassVar[str] = "bottom"
+    rule_on_device: ClassVar[bool] = True
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         return order(scores)[:k]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sightline.selectors.scores import centres, order, overlap_fraction, rank, without
+from sightline.selectors.scores import centres, order, overlap_fraction, rank
 
 
 def share(fraction: float, k: int, least: int = 0) -> int:
@@ -14,8 +14,12 @@ def share(fraction: float, k: int, least: int = 0) -> int:
 
 
 def fill(reserved: Tensor, scores: Tensor, k: int) -> Tensor:
-    """(k,) the reserved indices, completed by the highest scores among the others."""
-    return torch.cat([reserved, without(rank(scores), reserved)[: k - reserved.shape[0]]])
+    """(k,) the reserved indices, of which there are at most k, completed by the highest scores among the others."""
+    ranked = rank(scores)
+    free = torch.ones_like(ranked).index_fill_(0, reserved, 0)
+    # A stable sort by "is free" instead of leaving the reserved out: as many results as there are tokens, whatever
+    # the values, so that a GPU need not be asked how many are left.
+    return ranked[torch.argsort(free[ranked], stable=True)][:k]
 
 
 def box_overlaps(cells: Tensor, boxes: Tensor, scores: Tensor, limit: int) -> Tensor:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from sightline.engine.transfer import on_device
 from sightline.selectors.scores import centre_prior, overlap_score, relevance
 from sightline.types import Parity, QuerySpan, Selection, TokenView
 
@@ -39,6 +41,8 @@ class Scored(ABC):
     name: ClassVar[str]
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset()
+    rule_on_device: ClassVar[bool] = False
+    """Whether ``choose`` runs where the scores are; else they are brought to the CPU, for all views in one copy."""
 
     @property
     def query(self) -> QuerySpan:
@@ -50,20 +54,27 @@ class Scored(ABC):
         return self.name
 
     def scores(self, view: TokenView) -> Tensor:
-        """(N,) float64 on the CPU."""
+        """(N,) float64, on the device of the tokens if it compares them with the query, else on the CPU."""
         if self.score == "overlap":
             return overlap_score(view.cells, view.boxes)
         if view.query.shape[0] == 0:
             return centre_prior(view.cells)
-        return relevance(view.tokens, view.query, self.weight, self.top).cpu().double()
+        return relevance(view.tokens, view.query, self.weight, self.top).double()
 
     def select(self, view: TokenView, k: int) -> Selection:
-        n = view.cells.shape[0]
+        return self.select_many([view], k)[0]
+
+    def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
+        """For views with equally many tokens."""
+        n = views[0].cells.shape[0]
         if k >= n:
-            return Selection(torch.arange(n))
-        view = on_cpu(view)
-        return Selection(self.choose(self.scores(view), view, k).sort().values)
+            return [Selection(torch.arange(n)) for _ in views]
+        views = [on_cpu(view) for view in views]
+        scores = [self.scores(view) for view in views]
+        if not self.rule_on_device and any(score.is_cuda for score in scores):
+            scores = list(torch.stack([on_device(score, views[0].tokens.device) for score in scores]).cpu())
+        return [Selection(self.choose(score, view, k).sort().values) for score, view in zip(scores, views, strict=True)]
 
     @abstractmethod
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
-        """The rule: (k,) distinct indices, k < N, in any order, from (N,) scores and a view on the CPU."""
+        """The rule: (k,) distinct indices, k < N, in any order, from (N,) scores and cells and boxes on the CPU."""

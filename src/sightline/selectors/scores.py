@@ -51,7 +51,7 @@ def minmax(x: Tensor, tolerance: float) -> Tensor:
 
 
 def relevance(tokens: Tensor, query: Tensor, weight: float = 0.85, top: int = 2) -> Tensor:
-    """Query relevance blended with token norm, (..., N) float32 (paper: Target score); on the CPU if a kernel made it.
+    """Query relevance blended with token norm, (..., N) float32 (paper: Target score).
 
     tokens (..., N, D), query (..., T, D) with T >= 1:
     r_i = mean of the ``top`` largest cos(z_i, q_t) over t;  a = w * minmax(r) + (1 - w) * minmax(|z|).

@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
+from sightline.engine.transfer import on_device
 from sightline.selectors import SELECTORS
 from sightline.selectors.drawing import seeded
 from sightline.selectors.scored import Scored
@@ -26,6 +26,7 @@ class Shuffled(Scored):
     seed: int = 17
 
     name: ClassVar[str] = "shuffled"
+    rule_on_device: ClassVar[bool] = True
 
     @property
     def salt(self) -> str:
@@ -35,4 +36,4 @@ class Shuffled(Scored):
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         dealt = list(range(scores.shape[0]))
         seeded(self.seed, view.key).shuffle(dealt)
-        return rank(scores[torch.tensor(dealt)])[:k]
+        return rank(scores[on_device(dealt, scores.device)])[:k]

@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.engine.transfer import on_device
 from sightline.selectors import SELECTORS
 from sightline.selectors.reservation import centre_inside
 from sightline.selectors.scored import Scored
@@ -27,9 +28,11 @@ class SoftEvidence(Scored):
     beta: float = 0.05
 
     name: ClassVar[str] = "soft_evidence"
+    rule_on_device: ClassVar[bool] = True
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         if view.boxes.shape[0] == 0 or self.beta == 0.0:
             return rank(scores)[:k]
         hit = torch.maximum(overlap_fraction(view.cells, view.boxes), centre_inside(view.cells, view.boxes).double())
-        return rank(minmax(scores, 1e-12) + self.beta * hit.amax(dim=0))[:k]
+        bonus = on_device(self.beta * hit.amax(dim=0), scores.device)
+        return rank(minmax(scores, 1e-12) + bonus)[:k]

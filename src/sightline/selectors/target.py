@@ -23,6 +23,7 @@ class Target(Scored):
     """
 
     name: ClassVar[str] = "target"
+    rule_on_device: ClassVar[bool] = True
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         return rank(scores)[:k]

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from sightline.engine.transfer import on_device
 from sightline.selectors import SELECTORS
 from sightline.selectors.grid import GridCells, grid
 from sightline.selectors.reservation import fill, share
@@ -25,6 +26,8 @@ class TargetGrid(Scored):
     cells: GridCells = "covering"
 
     name: ClassVar[str] = "target_grid"
+    rule_on_device: ClassVar[bool] = True
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
-        return fill(grid(view.cells, share(self.reserve, k, least=1), self.cells), scores, k)
+        spread = grid(view.cells, share(self.reserve, k, least=1), self.cells)
+        return fill(on_device(spread, scores.device), scores, k)

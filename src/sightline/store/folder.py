@@ -21,9 +21,11 @@ PROBES = "probes.jsonl"
 
 FIXED = (
     "weight_digest", "probe_digest", "dtype", "profile", "positions", "box_source", "image_options",
-    "shard_images", "limit",
+    "shard_images", "limit", "execution", "batch_images",
 )  # fmt: skip
 """What may never change under one folder: rows with different values here do not belong in one table."""
+BEFORE = {"execution": "eager", "batch_images": 1}
+"""What runs were made with before the manifest said so."""
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -78,9 +80,9 @@ class RunFolder:
 
         Returns all arms of the run, old ones first: adding an arm amends the run, it never removes one.
         """
-        arms = list(arms)
+        arms, manifest = list(arms), {**BEFORE, **manifest}
         if self.exists:
-            old = self.manifest()
+            old = {**BEFORE, **self.manifest()}
             for field in FIXED:
                 if old.get(field) != manifest.get(field):
                     raise SightlineError(
@@ -96,9 +98,16 @@ class RunFolder:
         for leftover in self.path.rglob(".*.tmp"):
             leftover.unlink(missing_ok=True)
         write_whole(self.path / PROBES, probes)
-        whole = {**manifest, "schema": SCHEMA_VERSION, "arms": arms}
-        write_whole(self.path / MANIFEST, (json.dumps(whole, indent=2, ensure_ascii=False) + "\n").encode())
+        self._write_manifest({**manifest, "schema": SCHEMA_VERSION, "arms": arms})
         return arms
+
+    def add_setup(self, ms: float) -> None:
+        """Adds a command's time for compiling and capturing to the manifest."""
+        manifest = self.manifest()
+        self._write_manifest({**manifest, "setup_ms": manifest.get("setup_ms", 0.0) + ms})
+
+    def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        write_whole(self.path / MANIFEST, (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
 
     def rows_file(self, arm: str, shard: int) -> Path:
         return self.path / "rows" / arm_folder_name(arm) / f"{shard:05d}.parquet"

@@ -41,7 +41,9 @@ def test_amending_keeps_old_arms_first(tmp_path: Path) -> None:
     assert folder.open(MANIFEST, ["random:0.3", "full"], b"") == ["full", "target:0.3", "random:0.3"]
 
 
-@pytest.mark.parametrize("field", ["weight_digest", "probe_digest", "dtype", "positions", "profile", "limit"])
+@pytest.mark.parametrize(
+    "field", ["weight_digest", "probe_digest", "dtype", "positions", "profile", "limit", "execution", "batch_images"]
+)
 def test_another_run_under_the_same_folder_is_refused(tmp_path: Path, field: str) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.open(MANIFEST, ["full"], b"")

@@ -19,7 +19,7 @@ def fits(query: Tensor, top: int) -> bool:
 
 
 def alignment(tokens: Tensor, query: Tensor, top: int) -> Tensor:
-    """(2, N) float32 on the CPU: the mean of the ``top`` largest cosines with the query rows, and the token lengths.
+    """(2, N) float32: the mean of the ``top`` largest cosines with the query rows, and the token lengths.
 
     tokens (N, D), query (T, D) on one device.
     """
@@ -44,4 +44,4 @@ def alignment(tokens: Tensor, query: Tensor, top: int) -> Tensor:
         chunk=64 if dotted else 256,
         num_warps=4,
     )
-    return both.cpu()
+    return both

@@ -1,0 +1,46 @@
+"""What a user has without Sightline: the checkpoint's image processor and the model's own eager forward."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import torch
+
+from sightline.arms import Arm
+from sightline.cost.flops import language_flops
+from sightline.cost.machine import PeakMemory
+from sightline.cost.request import Point, Request
+from sightline.cost.subject import Subject
+from sightline.doctor import model_inputs
+from sightline.errors import SightlineError
+
+
+def measure_stock(request: Request, subject: Subject) -> Iterator[Point]:
+    """From the picture in memory to the first token by transformers alone; it can only read the full prefix."""
+    backbone = subject.backbone
+    for text in request.arms:
+        arm: Arm = subject.arm(text, "eager")
+        if arm.selector.name != "full":
+            raise SightlineError(f"--execution stock runs the model's own forward, which cannot prune: drop {arm.text}")
+        pictures = [subject.picture(i) for i in range(2)]
+        n = len(backbone.cells_of(backbone.preprocess(pictures[0]))[0])
+        prompt = subject.prompt
+        memory = PeakMemory(subject.device)
+        samples: dict[str, list[float]] = {"preprocess": [], "model": [], "total": []}
+        for repeat in range(request.warm_up + request.repeats):
+            started = time.perf_counter()
+            with torch.inference_mode():
+                inputs = model_inputs(backbone, pictures[repeat % 2], n, (*prompt.head, *prompt.tail), len(prompt.head))
+                prepared = time.perf_counter()
+                int(backbone.model(**inputs, logits_to_keep=1).logits[0, -1].argmax())
+            ended = time.perf_counter()
+            if repeat >= request.warm_up:
+                samples["preprocess"].append((prepared - started) * 1e3)
+                samples["model"].append((ended - prepared) * 1e3)
+                samples["total"].append((ended - started) * 1e3)
+            elif repeat == request.warm_up - 1:
+                memory.warmed_up()
+        length = len(prompt.head) + n + len(prompt.tail)
+        flops = {"prefill": language_flops(backbone, length)}
+        yield Point(arm.text, 1, n, n, length, samples, flops, memory.read())

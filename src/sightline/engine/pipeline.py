@@ -1,0 +1,45 @@
+"""One piece of work ahead: the device has the next arm queued before the answers of the previous one are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from sightline.engine.memory import free_memory, is_out_of_memory
+
+Label = TypeVar("Label")
+Result = TypeVar("Result")
+
+
+def one_ahead(work: Iterable[tuple[Label, Callable[[], Callable[[], Result]]]]) -> Iterator[tuple[Label, Result]]:
+    """Results in the order of ``work``, whose items are a label and what launches it; launching returns what reads it.
+
+    A launch that fails costs nothing that was launched before: the pending result is handed out first. If memory had
+    run out, it is then tried once more, with nothing else pending.
+    """
+    pending: tuple[Label, Callable[[], Result]] | None = None
+    for label, launch in work:
+        launched = _attempt(launch)
+        if pending is not None:
+            yield pending[0], pending[1]()
+            pending = None
+            if isinstance(launched, Exception) and _memory_ran_out(launched):
+                del launched  # and with it the tensors that its traceback holds
+                free_memory()
+                launched = _attempt(launch)
+        if isinstance(launched, Exception):
+            raise launched
+        pending = label, launched
+    if pending is not None:
+        yield pending[0], pending[1]()
+
+
+def _attempt(launch: Callable[[], Callable[[], Result]]) -> Callable[[], Result] | Exception:
+    try:
+        return launch()
+    except Exception as error:
+        return error
+
+
+def _memory_ran_out(error: Exception) -> bool:
+    return is_out_of_memory(error) or (error.__cause__ is not None and is_out_of_memory(error.__cause__))

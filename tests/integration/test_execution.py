@@ -1,0 +1,138 @@
+"""How an audit runs is recorded, may not change under one folder, and changes no decision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sightline.audit import audit
+from sightline.backbones.base import Backbone
+from sightline.engine import scoring
+from sightline.errors import SightlineError
+from sightline.selecting import SelectStep
+from sightline.selectors.grid import Grid
+from sightline.store import RunFolder
+from sightline.store.schema import TIME_COLUMNS
+from sightline.types import Selection
+from tests.integration.conftest import TEN_ARMS
+
+FAST = {"execution": "graph", "batch_images": 2}
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "run.json").read_text()))
+
+
+@pytest.mark.parametrize("model", ["qwen3vl", "llava"])
+def test_a_faster_way_of_running_decides_alike(
+    config: Any, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arms = ["full", "target:0.3", "grid:0.3"]
+    plain = audit(config(model, arms=arms, out=tmp_path / "plain")).frame()
+    assert "set-up took" not in capsys.readouterr().err
+    fast = audit(config(model, arms=arms, out=tmp_path / "fast", **FAST)).frame()
+    assert "graph: set-up took" in capsys.readouterr().err
+    assert plain["predicted"].tolist() == fast["predicted"].tolist()
+    assert plain["kept_mask"].tolist() == fast["kept_mask"].tolist()
+    assert np.allclose(plain["margin"], fast["margin"], atol=1e-4)
+    facts = manifest(tmp_path / "fast")
+    assert (facts["execution"], facts["batch_images"]) == ("graph", 2)
+    assert facts["setup_ms"] > 0
+    assert "setup_ms" not in manifest(tmp_path / "plain")
+
+
+@pytest.mark.parametrize(("field", "value", "shown"), [("execution", "graph", "eager"), ("batch_images", 2, "1")])
+def test_another_way_of_running_does_not_amend_a_run(config: Any, field: str, value: Any, shown: str) -> None:
+    settings = {"arms": ["full"], "limit": 1}
+    audit(config("llava", **settings))
+    with pytest.raises(SightlineError, match=f"holds a run with {field} {shown}, this command has {value}"):
+        audit(config("llava", **settings, **{field: value}))
+
+
+def test_runs_from_before_these_options_can_be_resumed(config: Any) -> None:
+    settings = config("llava", arms=["full"], limit=1)
+    audit(settings)
+    old = {name: value for name, value in manifest(settings.out).items() if name not in FAST}
+    (settings.out / "run.json").write_text(json.dumps(old))
+    assert len(audit(config("llava", arms=["full", "grid:0.3"], limit=1)).frame()) == 4
+    with pytest.raises(SightlineError, match="holds a run with execution eager"):
+        audit(config("llava", arms=["full"], limit=1, execution="graph"))
+
+
+def test_a_method_inside_the_model_needs_eager_execution(config: Any) -> None:
+    with pytest.raises(SightlineError, match="fastv prunes between layers, which only eager execution does"):
+        audit(config("llava", arms=["full", "fastv:0.5"], execution="compiled"))
+
+
+class Queueing(SelectStep):
+    """The select step as it works on a GPU: alike probes in one call, values checked when they are read."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.queues = True
+
+
+@pytest.mark.parametrize(
+    ("step", "anchors", "message"),
+    [
+        (SelectStep, lambda k: torch.arange(k - 1), "selector grid returned"),
+        (SelectStep, lambda k: torch.zeros(k, dtype=torch.long), "selector grid chose a token twice"),
+        (Queueing, lambda k: torch.arange(k - 1), "selector grid returned"),
+        (Queueing, lambda k: torch.zeros(k, dtype=torch.long), "selector grid chose a token twice"),
+    ],
+)
+def test_a_wrong_selector_costs_no_finished_arm_and_writes_no_row(
+    config: Any, monkeypatch: pytest.MonkeyPatch, step: type, anchors: Callable[[int], torch.Tensor], message: str
+) -> None:
+    """The arm before it is still pending when the launch fails; its rows are written all the same."""
+    settings = config("llava", arms=["full", "grid:0.3"], limit=1)
+    monkeypatch.setattr(Grid, "select", lambda self, view, k: Selection(anchors(k)))
+    monkeypatch.setattr("sightline.audit.SelectStep", step)
+    with pytest.raises(SightlineError, match=message):
+        audit(settings)
+    folder = RunFolder(settings.out)
+    done, missing = folder.manifest()["arms"]
+    assert folder.has_rows(done, 0)
+    assert not folder.has_rows(missing, 0)
+
+
+def test_rows_of_a_queueing_device_are_the_same(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"arms": TEN_ARMS, "interventions": ["deletion"], "matched_controls": True, "limit": 2}
+    plain = audit(config("qwen3vl", **settings, out=tmp_path / "plain")).rows
+    monkeypatch.setattr("sightline.audit.SelectStep", Queueing)
+    queued = audit(config("qwen3vl", **settings, out=tmp_path / "queued")).rows
+    assert queued.drop_columns(list(TIME_COLUMNS)).equals(plain.drop_columns(list(TIME_COLUMNS)))
+
+
+def test_the_next_shard_is_encoded_before_the_last_arm_is_read(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    encode, launch, write = Backbone.encode, scoring.launch_arm, RunFolder.write_rows
+
+    def encoding(self: Backbone, *given: Any) -> Any:
+        events.append("encode")
+        return encode(self, *given)
+
+    def launching(*given: Any) -> Any:
+        events.append("launch")
+        collect = launch(*given)
+        return lambda: (events.append("read"), collect())[1]
+
+    def writing(self: RunFolder, *given: Any) -> None:
+        events.append("write")
+        write(self, *given)
+
+    monkeypatch.setattr(Backbone, "encode", encoding)
+    monkeypatch.setattr("sightline.audit.launch_arm", launching)
+    monkeypatch.setattr(RunFolder, "write_rows", writing)
+    audit(config("llava", arms=["full", "grid:0.3"], limit=2, shard_images=1))
+    assert events == [
+        *("encode", "launch", "launch", "read", "write"),  # the first shard; its second arm stays pending
+        *("encode", "launch", "read", "write"),  # the second shard is on its way before that arm is read
+        *("launch", "read", "write", "read", "write"),
+    ]

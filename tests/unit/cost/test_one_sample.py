@@ -1,0 +1,76 @@
+"""One continuation per forward, as a plain script does it, and the same losses as both in one forward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sightline.arms import parse_arm
+from sightline.cost.one_sample import one_loss, time_one_sample, with_one_answer
+from sightline.cost.request import Request
+from sightline.cost.subject import Subject
+from sightline.cost.sweep import shards_of
+from sightline.engine.scoring import score_arm
+from sightline.errors import SightlineError
+
+ARMS = ("full", "target:0.3", "fastv:0.5")
+
+
+@pytest.fixture(scope="module", params=["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
+def subject(request: pytest.FixtureRequest) -> Subject:
+    return Subject.of(Request("sweep", config=request.param, device="cpu", dtype="float32"))
+
+
+@pytest.mark.parametrize("text", ARMS)
+def test_one_continuation_has_the_loss_of_both_together(subject: Subject, text: str) -> None:
+    arm, probe = parse_arm(text), subject.probe(0)
+    pixels = subject.backbone.preprocess(subject.picture(0))
+    (encoded,) = subject.backbone.encode([pixels], arm.selector.needs)
+    (together,) = score_arm(subject.step, arm, [probe], [encoded], subject.policy, 0)
+    assert one_loss(subject, arm, probe, pixels, "yes") == pytest.approx(together.answer.loss_yes, abs=1e-5)
+    assert one_loss(subject, arm, probe, pixels, "no") == pytest.approx(together.answer.loss_no, abs=1e-5)
+    assert together.answer.loss_yes != pytest.approx(together.answer.loss_no, abs=1e-5)
+
+
+def test_the_sequence_is_the_prompt_and_one_answer(subject: Subject) -> None:
+    arm, prompt = parse_arm("target:0.3"), subject.prompt
+    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.picture(0))])
+    selection = subject.step(encoded, prompt, subject.probe(0), arm).selection
+    prefix = with_one_answer(subject.backbone, encoded, prompt, selection, subject.policy, "no")
+    k = arm.budget.resolve(encoded.n)
+    assert prefix.embeds.shape[0] == len(prompt.head) + k + len(prompt.shared) + len(prompt.no) - 1
+    assert prefix.prompt_length == len(prompt.head) + k + len(prompt.tail)
+    assert prefix.full_length == len(prompt.head) + encoded.n + len(prompt.tail)
+    assert int(prefix.segments.max()) == 0
+    assert len(prefix.reads) == 1
+
+
+def test_every_row_takes_two_forwards_of_one_sequence(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = Request("sweep", config="tiny-llava", arms=("full", "target:0.3"), one_sample_rows=4, warm_up=0)
+    launch, encode = subject.backbone.language.launch, subject.backbone.encode
+    forwards: list[int] = []
+    encoded: list[int] = []
+
+    def counted(prefixes: Any, cutter: Any = None) -> Any:
+        forwards.append(len(prefixes))
+        return launch(prefixes, cutter)
+
+    def seen(batch: Any, needs: Any = ()) -> Any:
+        encoded.append(len(batch))
+        return encode(batch, needs)
+
+    monkeypatch.setattr(subject.backbone.language, "launch", counted)
+    monkeypatch.setattr(subject.backbone, "encode", seen)
+    samples = time_one_sample(request, subject, [parse_arm(text) for text in request.arms])
+    assert len(samples) == 4
+    assert forwards == encoded == [1] * 8
+
+
+def test_shards_are_few_and_even() -> None:
+    request = Request("sweep", config="tiny-llava", shard_images=64)
+    assert [len(shard) for shard in shards_of(request, range(100))] == [50, 50]
+    assert [len(shard) for shard in shards_of(request, range(3))] == [3]
+    assert [i for shard in shards_of(request, range(131)) for i in shard] == list(range(131))
+    with pytest.raises(SightlineError, match="per vision batch and per shard must be at least 1"):
+        Request("sweep", config="tiny-llava", shard_images=0)
