@@ -150,13 +150,14 @@ class Backbone(ABC):
         return self.seen(batch, tower, *tower(self.tower_inputs(batch), keep, self.call_block))
 
     def seen(
-        self, batch: Sequence[Pixels], tower: Tower, outputs: Sequence[Tensor], states: Mapping[int, Tensor]
+        self, batch: Sequence[Pixels], tower: Tower | None, outputs: Sequence[Tensor], states: Mapping[int, Tensor]
     ) -> list[Encoded]:
-        """What the tower returned for a batch, picture by picture."""
+        """What the tower returned for a batch, picture by picture; without a tower, no states were kept."""
         placed = [self.cells_of(item) for item in batch]
         patches = [item.grid[0] * (item.grid[1] * item.grid[2] + self.class_tokens) for item in batch]
         parts = [torch.split(output.flatten(0, -2), [len(cells) for cells, _ in placed]) for output in outputs]
-        kept = {name: torch.split(rows.flatten(0, -2), patches) for name, rows in self.captured(tower, states).items()}
+        stored = {} if tower is None else self.captured(tower, states)
+        kept = {name: torch.split(rows.flatten(0, -2), patches) for name, rows in stored.items()}
         return [
             Encoded(
                 tokens=parts[0][i],

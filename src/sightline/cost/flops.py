@@ -22,7 +22,8 @@ def language_flops(backbone: Backbone, length: int) -> float:
 def vision_flops(backbone: Backbone, sequences: list[int], tokens: int) -> float:
     """Vision blocks over attention sequences of these lengths, and the projector over its output tokens.
 
-    Blocks behind the last one that tokens depend on do not run. 2 P W for the blocks' matrix products and 2 * 2 * P^2 C per block for attention, which looks both ways.
+    2 P W for the blocks' matrix products and 2 * 2 * P^2 C per block for attention, which looks both ways. Blocks
+    behind the last one that tokens depend on do not run.
     """
     blocks = backbone.vision_blocks[: backbone.vision_depth]
     width = int(backbone.model.config.vision_config.hidden_size)

@@ -1,7 +1,9 @@
 """The one-sample procedure: what a plain evaluation script does for every row, one continuation after the other.
 
 Per continuation the picture goes through the vision tower again, the selector chooses again, and the language model
-reads one sequence, prompt and that answer, eagerly and alone. The loss is read before the next one begins.
+reads one sequence, prompt and that answer, eagerly and alone, with the output head on every position. The loss is read
+before the next one begins. Towers, language model and head are called as transformers has them; only methods that need
+hidden states or prune between layers go through our loops, as there is no other way to run them.
 """
 
 from __future__ import annotations
@@ -9,9 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from sightline.arms import Arm
 from sightline.backbones.base import Backbone, Pixels
@@ -28,6 +32,7 @@ def time_one_sample(request: Request, subject: Subject, arms: Sequence[Arm]) -> 
     """Milliseconds per row, arms in turn so that every arm weighs the same; preprocessing excluded."""
     backbone = subject.backbone
     pixels = backbone.preprocess(subject.picture(0))
+    values = backbone.tower_inputs([pixels])
     rows = -(-request.one_sample_rows // len(arms)) * len(arms)
     samples = []
     for row in range(-request.warm_up, rows):
@@ -35,24 +40,56 @@ def time_one_sample(request: Request, subject: Subject, arms: Sequence[Arm]) -> 
         backbone.synchronise()
         started = time.perf_counter()
         for answer in ANSWERS:
-            one_loss(subject, arm, probe, pixels, answer)
+            one_loss(subject, arm, probe, pixels, values, answer)
         if row >= 0:
             samples.append((time.perf_counter() - started) * 1e3)
     return samples
 
 
 @torch.inference_mode()
-def one_loss(subject: Subject, arm: Arm, probe: Probe, pixels: Pixels, answer: Literal["yes", "no"]) -> float:
-    """Mean negative log-likelihood of one continuation, from the picture on."""
+def one_loss(
+    subject: Subject, arm: Arm, probe: Probe, pixels: Pixels, values: Tensor, answer: Literal["yes", "no"]
+) -> float:
+    """Mean negative log-likelihood of one continuation, from the pixel values on."""
     backbone = subject.backbone
-    (encoded,) = backbone.encode([pixels], arm.selector.needs)
+    needs = arm.selector.needs
+    (encoded,) = backbone.encode([pixels], needs) if needs else models_own_features(backbone, pixels, values)
     if arm.inside:
         selection = Selection(torch.arange(encoded.n, device=subject.device))
     else:
         selection = subject.step(encoded, subject.prompt, probe, arm).selection
     prefix = with_one_answer(backbone, encoded, subject.prompt, selection, subject.policy, answer)
-    pending = backbone.language.launch([prefix], subject.cutter(arm, [prefix], [encoded]))
-    return float(pending.nll.read().mean())
+    if arm.inside:
+        pending = backbone.language.launch([prefix], subject.cutter(arm, [prefix], [encoded]))
+        return float(pending.nll.read().mean())
+    return models_own_loss(backbone, prefix)
+
+
+def models_own_features(backbone: Backbone, pixels: Pixels, values: Tensor) -> list[Encoded]:
+    """The picture through the model's own vision call."""
+    extra: dict[str, Any] = {}
+    if backbone.axes == 3:
+        extra["image_grid_thw"] = torch.tensor([pixels.grid], device=values.device)
+    features = backbone.model.model.get_image_features(values, return_dict=True, **extra)
+    tokens = torch.cat([part.flatten(0, -2) for part in features.pooler_output])
+    levels = getattr(features, "deepstack_features", None) or ()
+    return backbone.seen([pixels], None, [tokens, *levels], {})
+
+
+def models_own_loss(backbone: Backbone, prefix: Prefix) -> float:
+    """The prefix through the model's own language model and output head; the loss of its scored positions."""
+    positions = prefix.positions[:, None] if backbone.axes == 3 else prefix.positions
+    extra: dict[str, Any] = {}
+    if prefix.deepstack:
+        visual = torch.zeros(1, prefix.embeds.shape[0], dtype=torch.bool, device=prefix.embeds.device)
+        visual[:, prefix.start : prefix.start + prefix.k] = True
+        extra = {"visual_pos_masks": visual, "deepstack_visual_embeds": list(prefix.deepstack)}
+    output = backbone.model.model.language_model(inputs_embeds=prefix.embeds[None], position_ids=positions, **extra)
+    logits = backbone.model.lm_head(output.last_hidden_state)[0].float()
+    ((offsets, ids),) = prefix.reads
+    rows = torch.tensor(offsets, device=logits.device) + prefix.start + prefix.k
+    targets = torch.tensor(ids, device=logits.device)
+    return float(cross_entropy(logits[rows], targets))
 
 
 def with_one_answer(

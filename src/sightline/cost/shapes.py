@@ -87,7 +87,12 @@ def _internvl(text: dict[str, Any], vision: dict[str, Any], picture: tuple[int, 
     edge = vision["image_size"][0]
     config = {
         "text_config": {"model_type": "qwen3", **text},
-        "vision_config": {"model_type": "internvl_vision", "use_absolute_position_embeddings": True, **vision},
+        "vision_config": {
+            "model_type": "internvl_vision",
+            "use_absolute_position_embeddings": True,
+            "attention_bias": True,
+            **vision,
+        },
         "image_token_id": 5,
         "downsample_ratio": 0.5,
         "vision_feature_layer": -1,
@@ -140,7 +145,7 @@ SHAPES: dict[str, Shape] = {
             "image_size": [448, 448],
             "patch_size": [14, 14],
         },
-        (896, 896),
+        (1024, 768),
     ),
     "tiny-qwen3-vl": _qwen3_vl(
         _qwen_text(64, 3, 4, 2, 128, 16, 512),

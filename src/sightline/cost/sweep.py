@@ -25,14 +25,16 @@ from sightline.engine.encoding import encode_all
 from sightline.engine.execution import use_execution
 from sightline.engine.pipeline import one_ahead
 from sightline.engine.scoring import Collect, Scored, launch_arm
+from sightline.engine.vision import use_vision_execution
 from sightline.selecting import all_needs
 from sightline.types import Encoded, Probe
 
 INSIDE = {
     "engine": "whole sweep: preprocessing (overlapped on the host), vision once per image, selection, materialising, "
     "scoring both continuations in batches; start-up (imports, weights, compiling, one warm-up shard) excluded",
-    "one_sample": "per row, for each continuation by itself: vision, selection, materialising, an eager forward of "
-    "prompt and that answer as one sequence of batch 1, its loss read back; preprocessing excluded",
+    "one_sample": "per row, for each continuation by itself: the model's own eager vision tower, selection, "
+    "materialising, the model's own eager forward of prompt and that answer as one sequence with the output head on "
+    "every position, its loss read back; preprocessing excluded",
 }
 
 
@@ -52,7 +54,9 @@ class Decision:
 
 def measure_sweep(request: Request, subject: Subject) -> Iterator[Point]:
     arms = [subject.arm(text, request.execution) for text in request.arms]
-    execution = use_execution(subject.backbone.language, request.execution)
+    # One compilation for all lengths: a sweep has many.
+    execution = use_execution(subject.backbone.language, request.execution, dynamic=True)
+    use_vision_execution(subject.backbone, request.execution)
     memory = PeakMemory(subject.device)
     run_engine(request, subject, arms, shards_of(request, range(request.images))[0])
     if request.execution != "graph":
@@ -66,6 +70,7 @@ def measure_sweep(request: Request, subject: Subject) -> Iterator[Point]:
     late = sum(execution.setup_ms[setups:])
     used = memory.read()
     use_execution(subject.backbone.language, "eager")
+    use_vision_execution(subject.backbone, "eager")
     each = time_one_sample(request, subject, arms)
     engine_rate, plain_rate = len(rows) / engine_ms, len(each) / sum(each)
     yield Point(

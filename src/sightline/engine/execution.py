@@ -76,10 +76,12 @@ class Compiled:
         join_projections(language.layers)
         self.call: Layer = torch.compile(call_layer, backend=backend, dynamic=dynamic)
         self.execution = Execution("compiled")
+        self._dynamic = bool(dynamic)
         self._seen: set[tuple[int, ...]] = set()
 
     def __call__(self, batch: Batch) -> Tensor:
-        shape = tuple(batch.hidden.shape)
+        # One compilation serves all shapes if it is dynamic; only with and without branches are different code.
+        shape = (batch.branches > 0,) if self._dynamic else tuple(batch.hidden.shape)
         if shape in self._seen:
             return self.language.forward(batch, self.call)
         with _setup(self.execution, self.language.device):

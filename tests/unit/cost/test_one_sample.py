@@ -26,10 +26,11 @@ def subject(request: pytest.FixtureRequest) -> Subject:
 def test_one_continuation_has_the_loss_of_both_together(subject: Subject, text: str) -> None:
     arm, probe = parse_arm(text), subject.probe(0)
     pixels = subject.backbone.preprocess(subject.picture(0))
+    values = subject.backbone.tower_inputs([pixels])
     (encoded,) = subject.backbone.encode([pixels], arm.selector.needs)
     (together,) = score_arm(subject.step, arm, [probe], [encoded], subject.policy, 0)
-    assert one_loss(subject, arm, probe, pixels, "yes") == pytest.approx(together.answer.loss_yes, abs=1e-5)
-    assert one_loss(subject, arm, probe, pixels, "no") == pytest.approx(together.answer.loss_no, abs=1e-5)
+    assert one_loss(subject, arm, probe, pixels, values, "yes") == pytest.approx(together.answer.loss_yes, abs=1e-5)
+    assert one_loss(subject, arm, probe, pixels, values, "no") == pytest.approx(together.answer.loss_no, abs=1e-5)
     assert together.answer.loss_yes != pytest.approx(together.answer.loss_no, abs=1e-5)
 
 
@@ -48,20 +49,21 @@ def test_the_sequence_is_the_prompt_and_one_answer(subject: Subject) -> None:
 
 def test_every_row_takes_two_forwards_of_one_sequence(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     request = Request("sweep", config="tiny-llava", arms=("full", "target:0.3"), one_sample_rows=4, warm_up=0)
-    launch, encode = subject.backbone.language.launch, subject.backbone.encode
+    model = subject.backbone.model.model
+    forward, features = model.language_model.forward, model.get_image_features
     forwards: list[int] = []
     encoded: list[int] = []
 
-    def counted(prefixes: Any, cutter: Any = None) -> Any:
-        forwards.append(len(prefixes))
-        return launch(prefixes, cutter)
+    def counted(*, inputs_embeds: Any, **others: Any) -> Any:
+        forwards.append(len(inputs_embeds))
+        return forward(inputs_embeds=inputs_embeds, **others)
 
-    def seen(batch: Any, needs: Any = ()) -> Any:
-        encoded.append(len(batch))
-        return encode(batch, needs)
+    def seen(*values: Any, **others: Any) -> Any:
+        encoded.append(1)
+        return features(*values, **others)
 
-    monkeypatch.setattr(subject.backbone.language, "launch", counted)
-    monkeypatch.setattr(subject.backbone, "encode", seen)
+    monkeypatch.setattr(model.language_model, "forward", counted)
+    monkeypatch.setattr(model, "get_image_features", seen)
     samples = time_one_sample(request, subject, [parse_arm(text) for text in request.arms])
     assert len(samples) == 4
     assert forwards == encoded == [1] * 8
