@@ -1,7 +1,10 @@
-"""Attention of the language layers without a dense mask: causal over the shared prefix, a few masked rows behind it.
+"""Attention without dense masks and without splitting batches.
 
-Sequences are padded on the right, so causality alone keeps real tokens from seeing padding. That leaves only the answer
-branches in need of a mask: (B, 1, T, S) for their T rows instead of (B, 1, S, S), which no fast kernel accepts.
+Language layers: causal over the shared prefix, a few masked rows behind it. Sequences are padded on the right, so
+causality alone keeps real tokens from seeing padding. That leaves only the answer branches in need of a mask:
+(B, 1, T, S) for their T rows instead of (B, 1, S, S), which no fast kernel accepts.
+
+Vision towers that line up the patches of all pictures: alike pictures attend side by side in one call.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 NAME = "sightline_branches"
+PACKED = "sightline_flash_packed"
+"""Towers hand packed sequences, with their bounds, to implementations whose name speaks of flash attention."""
 
 
 def branch_attention(
@@ -71,3 +76,41 @@ def branching(config: Any) -> Iterator[None]:
         yield
     finally:
         config._attn_implementation = before
+
+
+def packed_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    cu_seq_lens_q: Any = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """softmax(q k^T * scaling) v within each of the sequences that lie one behind the other, (1, H, sum of P, d).
+
+    ``cu_seq_lens_q`` is a ``sightline.backbones.tower.Bounds``.
+    """
+    lengths = cu_seq_lens_q.tolist()
+    if len(set(lengths)) == 1:
+        q, k, v = (_side_by_side(states, len(lengths)) for states in (query, key, value))
+        return scaled_dot_product_attention(q, k, v, scale=scaling).transpose(1, 2).flatten(0, 1)[None], None
+    parts = zip(*(torch.split(states, lengths, dim=2) for states in (query, key, value)), strict=True)
+    attended = torch.cat([scaled_dot_product_attention(q, k, v, scale=scaling) for q, k, v in parts], dim=2)
+    return attended.transpose(1, 2), None
+
+
+def _side_by_side(states: Tensor, sequences: int) -> Tensor:
+    """(1, H, B P, d) -> (B, H, P, d)"""
+    _, heads, _, width = states.shape
+    return states[0].transpose(0, 1).reshape(sequences, -1, heads, width).transpose(1, 2)
+
+
+def pack(config: Any, packed: bool) -> None:
+    """Whether blocks of this configuration attend to all pictures in one call instead of one after the other."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(PACKED, packed_attention)
+    if config._attn_implementation in ("sdpa", PACKED):
+        config._attn_implementation = PACKED if packed else "sdpa"

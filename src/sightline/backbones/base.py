@@ -87,6 +87,8 @@ class Backbone(ABC):
     """PIL image processor of transformers (the plain one: no torchvision needed)."""
     axes: ClassVar[int] = 1
     """Rotary position axes: 3 for multimodal rotary embeddings."""
+    packs_pictures: ClassVar[bool] = False
+    """Whether the tower lines up the patches of all pictures of a batch in one sequence."""
     class_tokens: ClassVar[int] = 1
     """Tokens that the vision tower puts before the patches of every tile."""
     processor_steps: ClassVar[tuple[str, ...]] = ("do_resize", "do_rescale", "do_normalize")
@@ -181,17 +183,18 @@ class Backbone(ABC):
         """The picture after whatever the image options do to it before the processor's own steps."""
         return image
 
-    def picture_bytes(self, image: Image.Image) -> Tensor:
-        """(H, W, 3) uint8 on the host, in pinned memory if a GPU will fetch it."""
-        edited = np.asarray(self.edited(image.convert("RGB")))
-        picture = torch.empty(edited.shape, dtype=torch.uint8, pin_memory=self.language.device.type == "cuda")
-        picture.numpy()[...] = edited
-        return picture
+    def picture_bytes(self, image: Image.Image, into: Tensor | None = None) -> Tensor:
+        """(H, W, 3) uint8 on the host, in pinned memory if a GPU will fetch it; ``into`` is memory to be reused."""
+        edited = np.asarray(self.edited(image if image.mode == "RGB" else image.convert("RGB")))
+        if into is None:
+            into = torch.empty(edited.shape, dtype=torch.uint8, pin_memory=self.language.device.type == "cuda")
+        into.numpy()[...] = edited
+        return into
 
-    def preprocess(self, image: Image.Image) -> Pixels:
+    def preprocess(self, image: Image.Image, into: Tensor | None = None) -> Pixels:
         """What the host does: all of it for a model on the CPU, else no more than the picture's bytes."""
         started = time.perf_counter()
-        data = self.picture_bytes(image)
+        data = self.picture_bytes(image, into)
         grid = self.patch_grid(*data.shape[:2])
         if self.language.device.type == "cpu":
             data = self.pixel_values(data)

@@ -7,6 +7,7 @@ The weights, norms and rotary tables are the checkpoint's modules, untouched.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from torch import Tensor
 from sightline.backbones.attention import branching
 from sightline.engine.transfer import Arriving, on_device
 from sightline.types import Prefix
+
+KEPT_TEXTS = 256
+"""Embedded texts that are kept: prompts and queries of a shard's probes."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ class LanguageModel:
         self._rotary = text_model.rotary_emb
         self._embedding = text_model.embed_tokens
         self._config = text_model.config
+        self._embedded: OrderedDict[tuple[int, ...], Tensor] = OrderedDict()
 
     @property
     def device(self) -> torch.device:
@@ -131,9 +136,15 @@ class LanguageModel:
         return dtype
 
     def embed(self, ids: Sequence[int]) -> Tensor:
-        """(T, D) input embeddings."""
-        table: Tensor = self._embedding.weight
-        return table[on_device(ids, table.device)]
+        """(T, D) input embeddings, not to be written to: recent ones are kept, as all arms ask for the same texts."""
+        key = tuple(ids)
+        if key not in self._embedded:
+            table: Tensor = self._embedding.weight
+            self._embedded[key] = table[on_device(key, table.device)]
+            if len(self._embedded) > KEPT_TEXTS:
+                self._embedded.popitem(last=False)
+        self._embedded.move_to_end(key)
+        return self._embedded[key]
 
     def rotary(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin (B, S, d) for (A, B, S) positions."""
@@ -159,6 +170,10 @@ class LanguageModel:
         first = prefixes[0]
         tails = [branch_slots(prefix) for prefix in prefixes]
         branches = max(tails)
+        if len(prefixes) == 1:  # nothing to pad: no copies
+            levels = tuple(level[None] for level in first.deepstack)
+            hidden, positions = first.embeds[None], first.positions[:, None]
+            return Batch(hidden, positions, first.segments[None], levels, first.start, [first.k], branches)
         longest = max(p.embeds.shape[0] - tail for p, tail in zip(prefixes, tails, strict=True))
         shape = (len(prefixes), longest + branches)
         hidden = first.embeds.new_zeros(*shape, first.embeds.shape[1])

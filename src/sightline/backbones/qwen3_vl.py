@@ -29,6 +29,7 @@ class Qwen3VL(Backbone):
     model_class = "Qwen3VLForConditionalGeneration"
     image_processor_class = "Qwen2VLImageProcessorPil"
     axes = 3
+    packs_pictures = True
     class_tokens = 0
     system = "You are a helpful assistant."
     paper_positions = "preserve"
@@ -113,8 +114,10 @@ class Qwen3VL(Backbone):
             mergers = zip(levels, vision.deepstack_merger_list, strict=True)
             return [vision.merger(states[depth]), *(merger(states[level]) for level, merger in mergers)]
 
+        lengths = [frames * rows * columns for frames, rows, columns in grids]
         arguments = {
-            "cu_seqlens": Bounds([frames * rows * columns for frames, rows, columns in grids]),
+            "cu_seqlens": Bounds(lengths),
+            "max_seqlen": max(lengths),
             "position_embeddings": vision.rotary_pos_emb(positions, ids),
         }
         return Tower(vision.blocks, embed, frozenset([depth, *levels]), finish, arguments)

@@ -13,7 +13,9 @@ Config = Annotated[str, typer.Option(help="A published shape: qwen3-vl-8b, llava
 Random = Annotated[bool, typer.Option("--random-weights", help="Needed with --config: weights do not affect speed.")]
 Checkpoint = Annotated[str, typer.Option("--model", help="A checkpoint instead of a config: folder or hub id.")]
 Arms = Annotated[list[str] | None, typer.Option("--arm", help="Arms to measure; repeatable.")]
-Executions = Annotated[str, typer.Option("--execution", help="Comma-separated: eager, compiled, graph.")]
+Executions = Annotated[
+    str, typer.Option("--execution", help="Comma-separated: eager, compiled, graph; ttft also stock.")
+]
 Device = Annotated[str, typer.Option(help="auto, cuda or cpu.")]
 Dtype = Annotated[str, typer.Option(help="auto (bfloat16 on a GPU, float32 on a CPU; a checkpoint's own), or a dtype.")]
 Attention = Annotated[str, typer.Option(help="sdpa or eager.")]
@@ -24,6 +26,7 @@ Repeats = Annotated[int, typer.Option(min=1, help="Samples kept.")]
 WarmUp = Annotated[int, typer.Option(min=0, help="Samples thrown away first.")]
 Clip = Annotated[str, typer.Option(help="CLIP checkpoint, for selectors that need one.")]
 Shared = Annotated[bool, typer.Option("--share-process", help="All arms in one process: quicker, less clean.")]
+Profile = Annotated[bool, typer.Option("--profile", help="Also show where the time goes, by kind of kernel.")]
 Out = Annotated[Path | None, typer.Option(help="Cost card: JSON here, Markdown beside it.")]
 
 
@@ -45,9 +48,7 @@ def prefill(
     repeats: Repeats = 10,
     warm_up: WarmUp = 3,
     largest: Annotated[int, typer.Option(min=1, help="Where --batch max stops in any case.")] = 4096,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Also show where the time goes, by kind of kernel.")
-    ] = False,
+    profile: Profile = False,
     share_process: Shared = False,
     clip: Clip = "",
     out: Out = None,
@@ -73,7 +74,7 @@ def ttft(
     random_weights: Random = False,
     model: Checkpoint = "",
     arm: Arms = None,
-    execution: Executions = "eager,graph",
+    execution: Executions = "stock,eager,graph",
     decode: Annotated[str, typer.Option(help="Comma-separated numbers of further tokens; empty: none.")] = "1,32,128",
     box_source: Annotated[str, typer.Option(help="Where boxes come from; a detector is a stage.")] = "annotation",
     device: Device = "auto",
@@ -84,6 +85,7 @@ def ttft(
     text_tokens: TextTokens = 45,
     repeats: Repeats = 20,
     warm_up: WarmUp = 5,
+    profile: Profile = False,
     share_process: Shared = False,
     clip: Clip = "",
     out: Out = None,
@@ -92,8 +94,11 @@ def ttft(
     common = _common(config, random_weights, model, arm or ["full", "target:0.2"], picture)
     common |= {"device": device, "dtype": dtype, "attention": attention, "positions": positions, "clip": clip}
     common |= {"text_tokens": text_tokens, "repeats": repeats, "warm_up": warm_up, "box_source": box_source}
+    common |= {"profile": profile}
     common |= {"kind": "ttft", "decode": tuple(_numbers(decode, "--decode")) if decode else ()}
-    _measure([{**common, "execution": mode} for mode in _words(execution)], share_process, out)
+    own: dict[str, Any] = {"arms": ("full",)}  # the model's own forward cannot prune
+    requests = [{**common, "execution": mode, **(own if mode == "stock" else {})} for mode in _words(execution)]
+    _measure(requests, share_process, out)
 
 
 def sweep(

@@ -88,7 +88,13 @@ class CostCard:
 
     def records(self) -> list[dict[str, Any]]:
         """One record per measured point: the columns of ``frame``."""
-        return [record for result in self.results for record in _records(result, self.full_ms(result))]
+        records = []
+        for result in self.results:
+            stock = self.stock_ms(result)
+            for record in _records(result, self.full_ms(result)):
+                known = stock is not None and "ms" in record
+                records.append({**record, **({"than_stock": stock / record["ms"]} if known else {})})
+        return records
 
     def stages(self) -> list[dict[str, Summary]]:
         """Every timed stage of every point, in the order of ``records``; empty where memory ran out."""
@@ -97,6 +103,17 @@ class CostCard:
             for result in self.results
             for point in result["points"]
         ]
+
+    def stock_ms(self, result: dict[str, Any]) -> float | None:
+        """Median milliseconds of the model's own forward for the same model, device, dtype, picture and text.
+
+        The one ratio that does mix kernels; it says what the execution itself gains, never what pruning does.
+        """
+        for other in self.results:
+            alike = _conditions({**other, "kernels": None}) == _conditions({**result, "kernels": None})
+            if alike and other["kernels"]["execution"] == "stock":
+                return float(statistics.median(other["points"][0]["samples_ms"]["total"]))
+        return None
 
     def full_ms(self, result: dict[str, Any]) -> dict[int, tuple[float, int | None]]:
         """Batch size -> median milliseconds and incremental memory of the full prefix under the same conditions.
@@ -142,7 +159,7 @@ class CostCard:
         profiles = _profile_rows(self.results)
         if profiles:
             lines += [
-                "Where the time goes, from one profiled pass (collating included)",
+                "Where the time goes, from one profiled pass over everything inside the timer",
                 "",
                 *_table(profiles, None),
                 "",
@@ -162,7 +179,7 @@ COLUMNS = {
         "allocated_peak_gib", "incremental_gib", "memory_saved", "setup_s",
     ],
     "ttft": [
-        "execution", "arm", "kept_tokens", "length", "ms", "spread", "speedup", "allocated_peak_gib",
+        "execution", "arm", "kept_tokens", "length", "ms", "spread", "speedup", "than_stock", "allocated_peak_gib",
         "incremental_gib", "setup_s",
     ],
     "sweep": [
@@ -320,6 +337,6 @@ def _cell(name: str, record: dict[str, Any]) -> str:
         return "out of memory" if name == "ms" and record.get("out_of_memory") else ""
     if name in ("of_ceiling", "memory_saved"):
         return f"{value:.1%}"
-    if name in ("speedup", "throughput_ratio"):
+    if name in ("speedup", "than_stock", "throughput_ratio"):
         return f"{value:.2f}x"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 KINDS = (
+    ("fused", re.compile(r"^triton_")),
     ("attention", re.compile(r"flash|fmha|attention|softmax", re.IGNORECASE)),
     ("matrix product", re.compile(r"gemm|nvjet|cutlass|cublas|addmm|::b?mm\b|::linear", re.IGNORECASE)),
     ("copy", re.compile(r"memcpy|memset|copy_|catarray|::cat\b|::clone", re.IGNORECASE)),
-    ("fused", re.compile(r"^triton_")),
 )
 """First match counts; what matches none is elementwise or a reduction."""
 

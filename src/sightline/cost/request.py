@@ -62,7 +62,7 @@ class Request:
     """Rows of the sweep that the one-sample procedure is timed on; its rate does not depend on how many."""
     clip: str = ""
     profile: bool = False
-    """Prefill only: one more pass under the profiler, after the samples."""
+    """Prefill and ttft: one more pass under the profiler, after the samples."""
 
     def __post_init__(self) -> None:
         if bool(self.config) == bool(self.checkpoint):

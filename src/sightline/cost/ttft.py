@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -21,6 +21,7 @@ from sightline.boxes.sources import check_source, reads_boxes
 from sightline.cost.clip import ForgetfulClip
 from sightline.cost.flops import language_flops, vision_flops
 from sightline.cost.machine import PeakMemory
+from sightline.cost.profile import profiled
 from sightline.cost.request import Point, Request
 from sightline.cost.stock import measure_stock
 from sightline.cost.subject import Subject
@@ -65,13 +66,13 @@ def _one_arm(request: Request, subject: Subject, execution: Execution, arm: Arm)
     sample = backbone.preprocess(pictures[0])
     setups = len(execution.setup_ms)
     memory = PeakMemory(subject.device)
-    see = _seeing(request, subject, arm, sample)
+    captured = CapturedVision(backbone, sample, arm.selector.needs) if request.execution == "graph" else None
     if request.execution == "graph" and isinstance(subject.step.clip, ForgetfulClip):
         subject.step.clip.capture()
     detector = (
         DETECTORS.get(request.box_source)() if request.box_source in DETECTORS and reads_boxes(arm.selector) else None
     )
-    path = Path(subject, arm, see, detector)
+    path = Path(subject, arm, captured, detector)
     taken: list[dict[str, float]] = []
     for repeat in range(request.warm_up + request.repeats):
         stages = path.first_token(pictures[repeat % len(pictures)])
@@ -99,15 +100,8 @@ def _one_arm(request: Request, subject: Subject, execution: Execution, arm: Arm)
         },
         memory=used,
         setup_ms=execution.setup_ms[setups:],
+        extra={"profile": profiled(lambda: path.first_token(pictures[0]), subject.device)} if request.profile else {},
     )
-
-
-def _seeing(request: Request, subject: Subject, arm: Arm, sample: Pixels) -> Callable[[Pixels], Encoded]:
-    """How a picture is encoded: captured from its bytes on, or by the backbone's own call with its blocks as set."""
-    backbone, needs = subject.backbone, arm.selector.needs
-    if request.execution == "graph":
-        return CapturedVision(backbone, sample, needs)
-    return lambda pixels: backbone.encode([pixels], needs)[0]
 
 
 def attention_sequences(subject: Subject, pixels: Pixels) -> list[int]:
@@ -122,7 +116,7 @@ class Path:
 
     subject: Subject
     arm: Arm
-    see: Callable[[Pixels], Encoded]
+    captured: CapturedVision | None
     detector: Any
     encoded: Encoded = field(init=False)
     prefix: Prefix = field(init=False)
@@ -135,7 +129,7 @@ class Path:
         stages: dict[str, Stopwatch] = {}
         started = time.perf_counter()
         stages["preprocess"] = Stopwatch(HOST)
-        pixels = backbone.preprocess(picture)
+        pixels = backbone.preprocess(picture, self.captured.staging if self.captured else None)
         stages["preprocess"].stop()
         if self.detector is not None:
             stages["detector"] = Stopwatch(HOST)
@@ -143,7 +137,10 @@ class Path:
             stages["detector"].stop()
             probe = replace(probe, boxes=boxes)
         stages["vision"] = Stopwatch(device)
-        encoded = self.see(pixels)
+        if self.captured is not None:
+            encoded = self.captured(pixels)
+        else:
+            (encoded,) = backbone.encode([pixels], self.arm.selector.needs)
         stages["vision"].stop()
         selected: Selected | None = None
         if self.arm.inside:

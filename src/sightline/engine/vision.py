@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sightline.backbones.attention import pack
 from sightline.backbones.base import Backbone, Pixels
 from sightline.backbones.signals import hidden_indices
 from sightline.backbones.tower import call_block
@@ -23,6 +24,8 @@ def use_vision_execution(
 
     Capturing needs pictures of one shape, so ``graph`` compiles here like ``compiled``; see ``CapturedVision``.
     """
+    if backbone.packs_pictures:
+        pack(backbone.model.config.vision_config, mode != "eager")
     if mode == "eager":
         backbone.call_block, backbone.patch_products = call_block, False
         return
@@ -44,9 +47,13 @@ class CapturedVision:
         self._keep = hidden_indices(needs, len(backbone.vision_blocks))
         device = backbone.language.device
         self._data = sample.data.to(device, copy=True)
+        self.staging = torch.empty_like(sample.data, pin_memory=True) if device.type == "cuda" else None
+        """Memory for the next picture's bytes, free again when the tokens of the last one have been read."""
         self._prepare = backbone.preparing(self._data)
         self._replay: Callable[[], tuple[list[Tensor], dict[int, Tensor]]] = self._call
         if device.type == "cuda":
+            # A resize is dozens of small steps; compiled they are one per direction.
+            self._prepare = torch.compile(self._prepare, dynamic=False)
             with torch.inference_mode():
                 self._replay, _ = capture(self._call, device)
 

@@ -106,6 +106,7 @@ def _ttft_columns(card: CostCard) -> list[Column]:
         Column("length", "Length", "count", help="Positions that the language layers read."),
         Column("ms", "Total, ms", "number", interval=True, help=card.inside_timer.get("total", "")),
         Column("speedup", "Speed-up", "ratio"),
+        Column("than_stock", "Than stock", "ratio"),
         *(_stage_column(stage, card.inside_timer[stage]) for stage in stages),
         *(_stage_column(stage, "Further tokens, outside the total.") for stage in decoded),
         *_estimates(),
