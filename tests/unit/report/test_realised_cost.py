@@ -60,7 +60,7 @@ def test_the_section_stands_beside_the_audits_own_times(page: Path) -> None:
         assert words in text, words
     for covers in (
         "padding the prefixes into one batch",
-        "upload, vision tower, projector",
+        "on a GPU resizing, normalising and cutting into patches, vision tower, projector",
         "whole sweep: preprocessing",
     ):
         assert covers in text, covers
