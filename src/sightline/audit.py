@@ -30,6 +30,7 @@ from sightline.engine.encoding import encode_all
 from sightline.engine.execution import use_execution
 from sightline.engine.pipeline import one_ahead
 from sightline.engine.scoring import Collect, launch_arm
+from sightline.engine.vision import use_vision_execution
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions.plan import plan_arms, refuse_unusable
@@ -61,6 +62,7 @@ def audit(config: AuditConfig) -> Run:
         str(source), dtype=config.dtype, device=config.device, attention=config.attention, options=image_options(config)
     )
     execution = use_execution(backbone.language, config.execution, dynamic=True)
+    use_vision_execution(backbone, config.execution, dynamic=True)
     clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
     step = SelectStep(backbone, clip)
     step.refuse_unserved(plan.arms)

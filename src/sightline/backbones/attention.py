@@ -92,11 +92,10 @@ def packed_attention(
 
     ``cu_seq_lens_q`` is a ``sightline.backbones.tower.Bounds``.
     """
-    lengths = cu_seq_lens_q.tolist()
-    if len(set(lengths)) == 1:
-        q, k, v = (_side_by_side(states, len(lengths)) for states in (query, key, value))
+    if cu_seq_lens_q.alike:
+        q, k, v = (_side_by_side(states, cu_seq_lens_q.sequences) for states in (query, key, value))
         return scaled_dot_product_attention(q, k, v, scale=scaling).transpose(1, 2).flatten(0, 1)[None], None
-    parts = zip(*(torch.split(states, lengths, dim=2) for states in (query, key, value)), strict=True)
+    parts = zip(*(torch.split(states, cu_seq_lens_q.tolist(), dim=2) for states in (query, key, value)), strict=True)
     attended = torch.cat([scaled_dot_product_attention(q, k, v, scale=scaling) for q, k, v in parts], dim=2)
     return attended.transpose(1, 2), None
 

@@ -117,7 +117,7 @@ class Qwen3VL(Backbone):
         lengths = [frames * rows * columns for frames, rows, columns in grids]
         arguments = {
             "cu_seqlens": Bounds(lengths),
-            "max_seqlen": max(lengths),
+            "max_seqlen": 0,  # nobody reads it; given, it is not worked out from the bounds
             "position_embeddings": vision.rotary_pos_emb(positions, ids),
         }
         return Tower(vision.blocks, embed, frozenset([depth, *levels]), finish, arguments)

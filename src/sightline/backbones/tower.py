@@ -58,11 +58,14 @@ class Tower:
 class Bounds:
     """Sequence bounds that a block may difference and turn into a list of lengths while it is traced.
 
-    A tensor's values are unknown to a compiler; these are plain numbers.
+    A tensor's values are unknown to a compiler; these are plain numbers. Code that needs no more than ``sequences``
+    and ``alike`` serves pictures of any size without being compiled again.
     """
 
     def __init__(self, lengths: list[int]) -> None:
         self.lengths = lengths
+        self.sequences = len(lengths)
+        self.alike = len(set(lengths)) == 1
 
     def __getitem__(self, _: slice) -> Bounds:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,23 @@ def test_first_token_times_every_stage(config: str, execution: str) -> None:
     for i in range(3):
         assert sum(stages[name][i] for name in parts) <= stages["total"][i]
         assert stages["decode_1"][i] < stages["decode_3"][i]
+
+
+@pytest.mark.parametrize("config", ["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
+def test_the_models_own_forward_is_measured_beside_ours(config: str) -> None:
+    request = Request("ttft", config=config, arms=("full",), execution="stock", **HERE)
+    results = [measure_here(request), measure_here(replace(request, execution="graph"))]
+    (stock,), (ours,) = (result["points"] for result in results)
+    assert set(stock["samples_ms"]) == {"preprocess", "model", "total"}
+    assert (stock["length"], stock["kept_tokens"]) == (ours["length"], ours["kept_tokens"])
+    first, second = CostCard(results).records()
+    assert first["than_stock"] == 1.0
+    assert second["than_stock"] == pytest.approx(first["ms"] / second["ms"])
+
+
+def test_the_models_own_forward_cannot_prune() -> None:
+    with pytest.raises(SightlineError, match=r"cannot prune: drop target:0\.3"):
+        measure_here(Request("ttft", config="tiny-llava", arms=("target:0.3",), execution="stock", **HERE))
 
 
 def test_a_method_inside_the_model_is_measured_eagerly_only() -> None:
@@ -163,6 +181,7 @@ def test_a_profile_sums_kernels_by_kind() -> None:
         ("pytorch_flash::flash_fwd_kernel", "attention"),
         ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma", "attention"),
         ("triton_red_fused_add_mul_pow_0", "fused"),
+        ("triton_per_fused__scaled_dot_product_cudnn_attention__to_copy_add_cat_1", "fused"),
         ("Memcpy DtoD (Device -> Device)", "copy"),
         ("vectorized_elementwise_kernel", "elementwise"),
     ],

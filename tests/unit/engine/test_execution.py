@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 
+from sightline.backbones import language as language_module
 from sightline.backbones.attention import branch_attention
 from sightline.backbones.base import Backbone
 from sightline.backbones.language import Answer, branch_slots
+from sightline.engine import execution
 from sightline.engine.execution import Captured, in_bucket, use_execution
 from sightline.errors import SightlineError
 from sightline.types import Prefix
@@ -73,12 +75,12 @@ def test_grouped_heads_and_branches_against_plain_softmax() -> None:
 def test_a_mode_changes_no_answer(backbone: Backbone, prefixes: list[Prefix], mode: str) -> None:
     expected = losses(backbone.language.score(prefixes))
     torch._dynamo.reset()
-    execution = use_execution(backbone.language, mode, backend="eager")
+    used = use_execution(backbone.language, mode, backend="eager")
     together = losses(backbone.language.score(prefixes))
     alone = losses([backbone.language.score([prefix])[0] for prefix in prefixes])
     assert (together - expected).abs().max() < CLOSE
     assert (alone - expected).abs().max() < CLOSE
-    assert execution.setup_ms
+    assert used.setup_ms
 
 
 def test_layers_share_one_compiled_function(backbone: Backbone, prefixes: list[Prefix]) -> None:
@@ -92,10 +94,10 @@ def test_layers_share_one_compiled_function(backbone: Backbone, prefixes: list[P
 
 def test_compiled_code_is_reused_for_a_known_shape(backbone: Backbone, prefixes: list[Prefix]) -> None:
     torch._dynamo.reset()
-    execution = use_execution(backbone.language, "compiled", backend="eager")
+    used = use_execution(backbone.language, "compiled", backend="eager")
     for _ in range(3):
         backbone.language.score(prefixes)
-    assert len(execution.setup_ms) == 1
+    assert len(used.setup_ms) == 1
 
 
 def test_prefixes_of_alike_length_share_a_bucket(backbone: Backbone, prefixes: list[Prefix]) -> None:
@@ -117,6 +119,61 @@ def test_a_bucket_pads_between_shared_part_and_branches(backbone: Backbone, pref
     assert torch.equal(wide.hidden[:, wide.shared :], batch.hidden[:, batch.shared :])
     assert (wide.segments[:, batch.shared : wide.shared] == -1).all()
     assert all(level.shape[1] == wide.shared - batch.start for level in wide.deepstack)
+
+
+def test_a_shorter_prefix_in_a_bucket_sees_nothing_of_a_longer_one(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    language = backbone.language
+    fresh = losses([language.score([prefix])[0] for prefix in prefixes])
+    language.executor = Captured(language, lambda *_: torch.empty(0), bucket=4096)
+    for order in (range(4), range(3, -1, -1)):  # the first prefix is the longest
+        for i in order:
+            assert (losses(language.score([prefixes[i]])) - fresh[i]).abs().max() < CLOSE
+    language.executor = None
+
+
+def test_a_measured_length_is_worked_out_once_per_shape(
+    backbone: Backbone, prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    language = backbone.language
+    asked: list[tuple[int, int, int]] = []
+
+    def longer(_: object, batch: int, shared: int, branches: int) -> int:
+        asked.append((batch, shared, branches))
+        return shared + 3
+
+    monkeypatch.setattr(execution, "fastest_length", longer)
+    expected = losses(language.score(prefixes))
+    language.executor = Captured(language, lambda *_: torch.empty(0), bucket=None)
+    for _ in range(2):
+        assert (losses(language.score(prefixes)) - expected).abs().max() < CLOSE
+    language.executor = None
+    batch = language.collate(prefixes)
+    assert asked == [(len(prefixes), batch.shared, batch.branches)]
+
+
+def test_a_single_prefix_is_collated_without_a_copy(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    alone = backbone.language.collate(prefixes[1:2])
+    assert alone.hidden.data_ptr() == prefixes[1].embeds.data_ptr()
+    both = backbone.language.collate(prefixes[1:3])
+    assert torch.equal(alone.hidden[0, : alone.shared], both.hidden[0, : alone.shared])
+    assert torch.equal(alone.segments[0, alone.shared :], both.segments[0, both.shared :])
+    assert alone.counts == both.counts[:1]
+
+
+def test_recent_texts_are_embedded_once_and_old_ones_forgotten(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    language = backbone.language
+    monkeypatch.setattr(language_module, "KEPT_TEXTS", 2)
+    language._embedded.clear()
+    first = language.embed([3, 4])
+    assert language.embed((3, 4)) is first
+    language.embed([5])
+    language.embed([6])
+    assert len(language._embedded) == 2
+    again = language.embed([3, 4])
+    assert again is not first
+    assert torch.equal(again, first)
 
 
 def test_generation_ignores_the_mode(backbone: Backbone, prefixes: list[Prefix]) -> None:
