@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.backbones import Backbone, ImageOptions, load_backbone
+from sightline.backbones.base import stored_pixels
 from sightline.backbones.resampling import Arithmetic, Size, by_tensors
 from sightline.engine.encoding import _groups
 from sightline.errors import SightlineError
@@ -74,6 +75,17 @@ def test_values_are_the_processors(backbone: Backbone, size: tuple[int, int], mo
     assert torch.equal(backbone.pixel_values(raw), pixels.data)
     resize_by_tensors(backbone, monkeypatch)
     assert torch.equal(backbone.pixel_values(raw), expected["pixel_values"])
+    stored = torch.from_numpy(np.array(stored_pixels(image)))  # as it travels to a GPU
+    assert torch.equal(backbone.pixel_values(stored), expected["pixel_values"])
+
+
+@pytest.mark.parametrize(("size", "channels"), [((37, 41), 4), ((6000, 4000), 3)], ids=["shared", "copied"])
+def test_pictures_are_read_where_pillow_stores_them_if_it_can_share(size: tuple[int, int], channels: int) -> None:
+    image = picture(size)
+    stored = stored_pixels(image)
+    assert stored.shape[:2] == (size[1], size[0])
+    assert stored.shape[2] == (channels if hasattr(image, "__arrow_c_array__") else 3)
+    assert np.array_equal(stored[..., :3], np.asarray(image))
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "RGBA", "CMYK", "1"])

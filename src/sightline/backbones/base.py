@@ -66,7 +66,7 @@ class Pixels:
     """A picture on the host, as far as it is prepared there for the vision tower."""
 
     data: Tensor
-    """(H, W, 3) uint8, the picture's bytes, if the model lives on a GPU, which does the rest; else pixel values."""
+    """(H, W, 4) uint8, the picture's bytes, if the model lives on a GPU, which does the rest; else pixel values."""
     grid: Grid
     """What the tower will see: tiles, and rows and columns of patches in each."""
     size: tuple[int, int]
@@ -184,11 +184,17 @@ class Backbone(ABC):
         return image
 
     def picture_bytes(self, image: Image.Image, into: Tensor | None = None) -> Tensor:
-        """(H, W, 3) uint8 on the host, in pinned memory if a GPU will fetch it; ``into`` is memory to be reused."""
-        edited = np.asarray(self.edited(image if image.mode == "RGB" else image.convert("RGB")))
+        """(H, W, 3) uint8, or (H, W, 4) with a byte to ignore in pinned memory if a GPU will fetch it.
+
+        ``into`` is memory to be reused.
+        """
+        edited = self.edited(image if image.mode == "RGB" else image.convert("RGB"))
+        if self.language.device.type == "cpu":
+            return torch.from_numpy(np.array(edited))
         if into is None:
-            into = torch.empty(edited.shape, dtype=torch.uint8, pin_memory=self.language.device.type == "cuda")
-        into.numpy()[...] = edited
+            into = torch.empty(edited.height, edited.width, 4, dtype=torch.uint8, pin_memory=True)
+        stored = stored_pixels(edited)
+        into.numpy()[..., : stored.shape[-1]] = stored
         return into
 
     def preprocess(self, image: Image.Image, into: Tensor | None = None) -> Pixels:
@@ -201,7 +207,7 @@ class Backbone(ABC):
         return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3)
 
     def pixel_values(self, picture: Tensor) -> Tensor:
-        """The image processor's pixel values (float32) of (H, W, 3) uint8 bytes, on the device the bytes are on."""
+        """The image processor's pixel values (float32) of (H, W, 3 or 4) bytes, on the device the bytes are on."""
         return self.preparing(picture)(picture)
 
     def preparing(self, data: Tensor) -> Callable[[Tensor], Tensor]:
@@ -209,7 +215,8 @@ class Backbone(ABC):
         if data.dtype != torch.uint8:
             return lambda values: values
         height, width = data.shape[:2]
-        return self.pixel_pipeline(height, width, data.device)
+        values = self.pixel_pipeline(height, width, data.device)
+        return lambda picture: values(picture[..., :3])
 
     def tower_inputs(self, batch: Sequence[Pixels]) -> Tensor:
         """Pixel values of all pictures of the batch, on the model's device and in its dtype."""
@@ -400,6 +407,21 @@ class Backbone(ABC):
             tokenizer.chat_template = _processor_template(source)
         processor = getattr(transformers, cls.image_processor_class).from_pretrained(source)
         return cls(model.to(device), tokenizer, processor, options)
+
+
+def stored_pixels(image: Image.Image) -> np.ndarray:
+    """(H, W, 4) bytes of an RGB picture where Pillow has them, the fourth unused; (H, W, 3) copied if it cannot share.
+
+    Copying drops every fourth byte, pixel by pixel, which takes longer than all else that the host does to a picture.
+    """
+    import pyarrow
+
+    try:
+        flat = pyarrow.array(image).values.to_numpy(zero_copy_only=True)
+    except (TypeError, ValueError, pyarrow.ArrowException):  # an older Pillow, or a picture in several blocks of memory
+        return np.asarray(image)
+    pixels: np.ndarray = flat.reshape(image.height, image.width, 4)
+    return pixels
 
 
 def _processor_template(source: str) -> str:
