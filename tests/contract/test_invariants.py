@@ -13,7 +13,7 @@ from sightline.arms import Arm, parse_arm
 from sightline.engine.scoring import Scored, score_arm
 from sightline.selecting import all_needs
 from sightline.types import Budget, LayerState, Selection
-from tests.contract.cast import MODELS, Stage, arm_of, servable, stage
+from tests.contract.cast import MODELS, arm_of, servable, stage
 
 pytestmark = pytest.mark.xdist_group("contract-invariants")
 
@@ -21,11 +21,6 @@ pytestmark = pytest.mark.xdist_group("contract-invariants")
 def hooks(model: torch.nn.Module) -> int:
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return sum(len(getattr(module, kind)) for module in model.modules() for kind in kinds)
-
-
-def vision_tower(here: Stage) -> torch.nn.Module:
-    inner = here.backbone.model.model
-    return inner.visual if here.model == "qwen3vl" else inner.vision_tower
 
 
 @dataclass(frozen=True)
@@ -97,7 +92,7 @@ def test_the_vision_tower_runs_once_however_many_methods_ask(shared: Path, tmp_p
         nonlocal calls
         calls += 1
 
-    handle = vision_tower(here).register_forward_hook(count)
+    handle = here.backbone.vision_blocks[0].register_forward_hook(count)
     try:
         (picture,) = here.backbone.encode([here.pixels[0]], all_needs(arms))
         for arm in arms:
