@@ -34,7 +34,8 @@ from sightline.types import Encoded, Prefix, Selection
 
 INSIDE = {
     "preprocess": "what the host does to the picture in memory (no file decoding): on a CPU resizing, normalising and "
-    "cutting into patches, on a GPU copying its bytes to pinned memory",
+    "cutting into patches, on a GPU copying its bytes to pinned memory; in stock execution the checkpoint's image "
+    "processor and the upload",
     "detector": "text detector on the picture; present when the arm reads boxes and the box source detects them",
     "vision": "upload, on a GPU resizing, normalising and cutting into patches, vision tower, projector",
     "signals": "what the selector asked for beyond projected tokens",

@@ -102,7 +102,8 @@ def _stage_charts(card: CostCard, frame: pd.DataFrame) -> list[ChartGroup]:
     if not bars:
         return []
     title = "Stages and total, with its 10th to 90th percentile; × is against the full prefix under the same execution"
-    return [ChartGroup(title, [stage_bars(bars, order)])]
+    taken = [stage for stage in order if any(stage in bar.stages for bar in bars)]
+    return [ChartGroup(title, [stage_bars(bars, taken)])]
 
 
 def _batch_charts(_: CostCard, frame: pd.DataFrame) -> list[ChartGroup]:
