@@ -78,7 +78,7 @@ class Backbone(ABC):
     """One architecture: picture and question in, visual tokens with their cells and a language model out.
 
     A backbone owns geometry: the token-to-cell map, checked against the real number of visual tokens, and the logical
-    positions under both policies. It never patches classes; what hooks it needs live in context managers.
+    positions under both policies. It never patches classes and leaves no hooks behind.
     """
 
     model_class: ClassVar[str]
