@@ -71,9 +71,13 @@ def models_own_features(backbone: Backbone, pixels: Pixels, values: Tensor) -> l
     if backbone.axes == 3:
         extra["image_grid_thw"] = torch.tensor([pixels.grid], device=values.device)
     features = backbone.model.model.get_image_features(values, return_dict=True, **extra)
-    tokens = torch.cat([part.flatten(0, -2) for part in features.pooler_output])
     levels = getattr(features, "deepstack_features", None) or ()
-    return backbone.seen([pixels], None, [tokens, *levels], {})
+    return backbone.seen([pixels], None, [_rows(each) for each in (features.pooler_output, *levels)], {})
+
+
+def _rows(features: Tensor | Sequence[Tensor]) -> Tensor:
+    """(sum of N, D), whether transformers returns one tensor or, as later releases do, one per picture."""
+    return features.flatten(0, -2) if isinstance(features, Tensor) else torch.cat([_rows(part) for part in features])
 
 
 def models_own_loss(backbone: Backbone, prefix: Prefix) -> float:
