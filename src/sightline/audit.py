@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,7 +24,8 @@ from sightline.arms import Arm, parse_arm
 from sightline.backbones import Backbone, ImageOptions, Pixels, load_backbone, weight_digest
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.loading import checkpoint_folder
-from sightline.boxes.sources import check_source, reads_boxes
+from sightline.boxes.beside import BoxesBeside
+from sightline.boxes.sources import Shown, check_source, reads_boxes
 from sightline.config import AuditConfig
 from sightline.engine.encoding import encode_all
 from sightline.engine.execution import use_execution
@@ -33,7 +34,7 @@ from sightline.engine.scoring import Collect, launch_arm
 from sightline.engine.vision import use_vision_execution
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
-from sightline.interventions.plan import plan_arms, refuse_unusable
+from sightline.interventions.plan import Plan, plan_arms, refuse_unusable
 from sightline.probes import ProbeSet, read_probes
 from sightline.probes.images import open_image
 from sightline.probes.probe_file import probes_text
@@ -54,7 +55,15 @@ def audit(config: AuditConfig) -> Run:
     check_images(config.images, shards)
     refuse_unusable(plan.arms, (probe for shard in shards for probe in shard.probes))
     refuse_cutting(plan.arms, config.execution)
-    shards, shown = with_boxes(shards, config.box_source, config.images)
+    with BoxesBeside(config.box_source, config.images, [p for shard in shards for p in shard.probes]) as boxes:
+        return audit_shards(config, plan, probes, shards, boxes)
+
+
+def audit_shards(config: AuditConfig, plan: Plan, probes: ProbeSet, shards: list[Shard], boxes: BoxesBeside) -> Run:
+    """The audit once its input has been checked, while a text detector may be at work beside it."""
+    shown: Shown | None = None
+    if not boxes.detects:
+        shards, shown = with_boxes(shards, boxes)
     folder = RunFolder(config.out)
     recorded = folder.manifest() if folder.exists else {}
     source = checkpoint_folder(config.model)
@@ -62,7 +71,7 @@ def audit(config: AuditConfig) -> Run:
         str(source), dtype=config.dtype, device=config.device, attention=config.attention, options=image_options(config)
     )
     execution = use_execution(backbone.language, config.execution, dynamic=True)
-    use_vision_execution(backbone, config.execution, dynamic=True)
+    use_vision_execution(backbone, execution, dynamic=True)
     clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
     step = SelectStep(backbone, clip)
     step.refuse_unserved(plan.arms)
@@ -79,7 +88,7 @@ def audit(config: AuditConfig) -> Run:
             "image_options": backbone.options.as_dict(),
             "seed": config.seed,
             "images": str(config.images),
-            "boxes": dict(shown.facts),
+            "boxes": dict(shown.facts) if shown is not None else recorded.get("boxes", {}),
             "matched_controls": list(dict.fromkeys([*recorded.get("matched_controls", []), *plan.controls])),
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         },
@@ -91,7 +100,12 @@ def audit(config: AuditConfig) -> Run:
     arms = [
         known[name] if name in known else parse_arm(name, seed=config.seed, profile=config.profile) for name in names
     ]
-    run_shards(config, folder, step, shards, arms, facts, shown.ms)
+    if backbone.language.device.type == "cpu":
+        boxes.wait()  # the same cores search and score: one after the other, so that times mean something
+    run_shards(config, folder, step, shards, arms, facts, boxes)
+    if boxes.detects:
+        shards, shown = with_boxes(shards, boxes)
+        folder.describe_boxes(shown.facts, probe_bytes(probes, shards))
     if execution.setup_ms:
         folder.add_setup(sum(execution.setup_ms))
         print(f"{config.execution}: set-up took {sum(execution.setup_ms) / 1e3:.1f} s", file=sys.stderr, flush=True)
@@ -105,22 +119,22 @@ def run_shards(
     shards: Sequence[Shard],
     arms: Sequence[Arm],
     facts: dict[str, Any],
-    boxes_ms: Mapping[str, float] | None,
+    boxes: BoxesBeside,
 ) -> None:
     todo = work_left(folder, shards, arms)
     total = sum(len(shard.probes) * len(missing) for shard, missing in todo)
 
     def work() -> Iterator[tuple[tuple[ShardWork, Arm], Callable[[], Collect]]]:
-        for shard, missing, pixels in preprocessed(config, step.backbone, todo):
-            here = ShardWork(config, step, shard, all_needs(missing), pixels)
+        for missing, prepared in preprocessed(config, step.backbone, todo, boxes):
+            here = ShardWork(config, step, all_needs(missing), prepared)
             for arm in missing:
                 yield (here, arm), partial(here.launch, arm, arm.positions(facts["positions"]))
 
     with Progress("auditing", total, "rows") as progress:
         for (here, arm), scored in one_ahead(work()):
-            shard = here.shard
+            shard, pixels, boxes_ms = here.prepared.result()
             if not folder.images_file(shard.picture_file).is_file():
-                records = image_records(config.images, shard, here.pictures, here.pixels.result())
+                records = image_records(config.images, shard, here.pictures, pixels)
                 folder.write_images(shard.picture_file, records)
             contract = {**facts, "positions": arm.positions(facts["positions"])}
             billed = boxes_ms if reads_boxes(arm.selector) else None
@@ -135,14 +149,18 @@ class ShardWork:
 
     config: AuditConfig
     step: SelectStep
-    shard: Shard
     needs: frozenset[str]
-    pixels: Future[list[Pixels]]
+    prepared: Future[Prepared]
+
+    @property
+    def shard(self) -> Shard:
+        return self.prepared.result().shard
 
     @cached_property
     def pictures(self) -> dict[str, Encoded]:
         """Each distinct picture through the vision tower, once."""
-        encoded = encode_all(self.step.backbone, self.pixels.result(), self.needs, self.config.batch_images)
+        pixels = self.prepared.result().pixels
+        encoded = encode_all(self.step.backbone, pixels, self.needs, self.config.batch_images)
         return {image_key(probe): item for probe, item in zip(self.shard.pictures, encoded, strict=True)}
 
     @property
@@ -168,21 +186,34 @@ def work_left(folder: RunFolder, shards: Sequence[Shard], arms: Sequence[Arm]) -
     return todo
 
 
-def preprocessed(
-    config: AuditConfig, backbone: Backbone, todo: Sequence[tuple[Shard, list[Arm]]]
-) -> Iterator[tuple[Shard, list[Arm], Future[list[Pixels]]]]:
-    """Decodes and resizes the next shard's pictures on the host while the current one is scored."""
+class Prepared(NamedTuple):
+    """What the host did for a shard before the device sees it."""
 
-    def work(shard: Shard) -> list[Pixels]:
+    shard: Shard
+    pixels: list[Pixels]
+    boxes_ms: Mapping[str, float] | None
+    """Per image what a text detector took; None when nothing was detected."""
+
+
+def preprocessed(
+    config: AuditConfig, backbone: Backbone, todo: Sequence[tuple[Shard, list[Arm]]], boxes: BoxesBeside
+) -> Iterator[tuple[list[Arm], Future[Prepared]]]:
+    """Decodes and resizes the next shard's pictures, and waits for their boxes, while the current one is scored."""
+
+    def work(shard: Shard) -> Prepared:
         pictures = (open_image(config.images, probe.image, occlude=probe.occlude) for probe in shard.pictures)
-        return [backbone.preprocess(picture) for picture in pictures]
+        pixels = [backbone.preprocess(picture) for picture in pictures]
+        if not boxes.detects:
+            return Prepared(shard, pixels, None)
+        (boxed,), shown = with_boxes([shard], boxes)
+        return Prepared(boxed, pixels, shown.ms)
 
     with ThreadPoolExecutor(max_workers=1) as pool:
-        upcoming: Future[list[Pixels]] | None = None
+        upcoming: Future[Prepared] | None = None
         for i, (shard, missing) in enumerate(todo):
             current = upcoming or pool.submit(work, shard)
             upcoming = pool.submit(work, todo[i + 1][0]) if i + 1 < len(todo) else None
-            yield shard, missing, current
+            yield missing, current
 
 
 def region_geometries(probes: Sequence[Probe], encoded: Sequence[Encoded]) -> list[RegionGeometry | None]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from sightline.boxes.sources import ANNOTATION, Shown, show_boxes
+from sightline.boxes.beside import BoxesBeside
+from sightline.boxes.sources import Shown
 from sightline.errors import SightlineError
 from sightline.interventions.edits import VIEW_OF
 from sightline.interventions.views import seen_as
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import image_size
-from sightline.progress import Progress
 from sightline.types import Probe
 
 VERSIONS = ("orig", *VIEW_OF.values())
@@ -75,15 +75,11 @@ def make_shards(probes: Sequence[Probe], pictures_per_shard: int, limit: int | N
     return shards
 
 
-def with_boxes(shards: Sequence[Shard], source: str, images: Path) -> tuple[list[Shard], Shown]:
-    """The shards with the boxes of a box source on every probe. Detectors run now, once per image, and remember."""
-    probes = [probe for shard in shards for probe in shard.probes]
-    if source == ANNOTATION:
-        return list(shards), Shown(tuple(probes))
-    with Progress("finding boxes", len({probe.image for probe in probes}), "images") as progress:
-        shown = show_boxes(probes, source, images, advance=progress.advance)
+def with_boxes(shards: Sequence[Shard], boxes: BoxesBeside) -> tuple[list[Shard], Shown]:
+    """The shards with the boxes of a box source on every probe, and what those boxes are like."""
+    shown = boxes.shown([probe for shard in shards for probe in shard.probes])
     boxed = {(probe.id, probe.view): probe for probe in shown.probes}
-    return [shard.mapped(lambda probe: boxed[probe.id, probe.view]) for shard in shards], shown
+    return [shard.mapped(lambda probe: boxed[probe.id, probe.view], shard.view) for shard in shards], shown
 
 
 def check_images(root: Path, shards: Sequence[Shard]) -> None:

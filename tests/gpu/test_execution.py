@@ -7,7 +7,7 @@ import torch
 
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.engine.execution import use_execution
+from sightline.engine.execution import Execution, use_execution
 from sightline.engine.vision import CapturedVision, use_vision_execution
 from sightline.materialise import materialise
 from sightline.types import Prefix, Selection
@@ -50,7 +50,7 @@ def test_the_vision_tower_gives_the_same_tokens(subject: Subject) -> None:
     backbone = subject.backbone
     pixels = [backbone.preprocess(subject.picture(i)) for i in range(2)]
     expected = [backbone.encode([item])[0] for item in pixels]
-    use_vision_execution(backbone, "graph", dynamic=False)
+    use_vision_execution(backbone, Execution("graph"), dynamic=False)
     compiled = backbone.encode(pixels)
     see = CapturedVision(backbone, pixels[0], frozenset())
     for index, (item, plain) in enumerate(zip(pixels, expected, strict=True)):
@@ -58,4 +58,4 @@ def test_the_vision_tower_gives_the_same_tokens(subject: Subject) -> None:
             assert torch.allclose(ours.tokens, plain.tokens, atol=1e-3)
             for level, same in zip(ours.deepstack, plain.deepstack, strict=True):
                 assert torch.allclose(level, same, atol=1e-3)
-    use_vision_execution(backbone, "eager")
+    use_vision_execution(backbone, Execution("eager"))

@@ -46,9 +46,12 @@ def detect(
     *,
     cache: Path | None = None,
     workers: int | None = None,
-    advance: Callable[[int], object] = lambda count: None,
+    tell: Callable[[str, Detected], object] = lambda name, found: None,
 ) -> dict[str, Detected]:
-    """Image name -> what the detector shows. Only images that were never seen by this detector are run."""
+    """Image name -> what the detector shows. Only images that were never seen by this detector are run.
+
+    ``tell`` hears of every image as soon as its result is known; what it raises ends the search.
+    """
     kind = DETECTORS.get(detector)
     version = kind.require()
     rule = sha256(kind.rule.encode()).hexdigest()[:8]
@@ -56,14 +59,15 @@ def detect(
     files = {name: folder / f"{image_digest(resolve_image(root, name))[7:]}.json" for name in dict.fromkeys(names)}
     known = {name: found for name, file in files.items() if (found := _read(file)) is not None}
     missing = [name for name in files if name not in known]
-    advance(len(known))
+    for name, result in known.items():
+        tell(name, result)
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
 
         def remember(name: str, found: Detected) -> None:
             _write(files[name], found)
             known[name] = found
-            advance(1)
+            tell(name, found)
 
         _run(detector, root, missing, workers, remember)
     return {name: known[name] for name in files}

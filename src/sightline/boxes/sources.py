@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,7 @@ def check_source(name: str) -> None:
         raise SightlineError(f"unknown box source '{name}'; {hint}")
 
 
-def show_boxes(
-    probes: Sequence[Probe], source: str, images: Path, *, advance: Callable[[int], object] = lambda count: None
-) -> Shown:
+def show_boxes(probes: Sequence[Probe], source: str, images: Path) -> Shown:
     """Sets ``Probe.boxes`` by the named source; ``annotation`` leaves a probe file's own boxes as they are."""
     check_source(source)
     if source == ANNOTATION:
@@ -61,7 +59,11 @@ def show_boxes(
         shown = tuple(with_noise(probe, source) for probe in probes)
         rule = {**asdict(VARIANTS[source]), "seed": SEED}
         return Shown(shown, {"rule": rule, **asdict(BoxQuality.of(shown))})
-    found = detect(source, images, [probe.image for probe in probes], advance=advance)
+    return show_found(probes, source, detect(source, images, [probe.image for probe in probes]))
+
+
+def show_found(probes: Sequence[Probe], source: str, found: Mapping[str, Detected]) -> Shown:
+    """Sets ``Probe.boxes`` to what a detector found on each image."""
     shown = tuple(replace(probe, boxes=found[probe.image].boxes) for probe in probes)
     ms = {name: result.ms for name, result in found.items()}
     kind = DETECTORS.get(source)
@@ -108,4 +110,13 @@ def reads_boxes(selector: object) -> bool:
     return getattr(selector, "score", "") == "overlap" or getattr(selector, "neighbours", "") == "evidence"
 
 
-__all__ = ["Detected", "Shown", "check_source", "noise_probes", "reads_boxes", "show_boxes", "source_names"]
+__all__ = [
+    "Detected",
+    "Shown",
+    "check_source",
+    "noise_probes",
+    "reads_boxes",
+    "show_boxes",
+    "show_found",
+    "source_names",
+]

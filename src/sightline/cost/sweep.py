@@ -56,7 +56,7 @@ def measure_sweep(request: Request, subject: Subject) -> Iterator[Point]:
     arms = [subject.arm(text, request.execution) for text in request.arms]
     # One compilation for all lengths: a sweep has many.
     execution = use_execution(subject.backbone.language, request.execution, dynamic=True)
-    use_vision_execution(subject.backbone, request.execution)
+    use_vision_execution(subject.backbone, execution)
     memory = PeakMemory(subject.device)
     run_engine(request, subject, arms, shards_of(request, range(request.images))[0])
     if request.execution != "graph":
@@ -69,8 +69,7 @@ def measure_sweep(request: Request, subject: Subject) -> Iterator[Point]:
     engine_ms = (time.perf_counter() - started) * 1e3
     late = sum(execution.setup_ms[setups:])
     used = memory.read()
-    use_execution(subject.backbone.language, "eager")
-    use_vision_execution(subject.backbone, "eager")
+    use_vision_execution(subject.backbone, use_execution(subject.backbone.language, "eager"))
     each = time_one_sample(request, subject, arms)
     engine_rate, plain_rate = len(rows) / engine_ms, len(each) / sum(each)
     yield Point(

@@ -56,7 +56,7 @@ def measure_ttft(request: Request, subject: Subject) -> Iterator[Point]:
         yield from measure_stock(request, subject)
         return
     execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=None)
-    use_vision_execution(subject.backbone, request.execution, dynamic=False)
+    use_vision_execution(subject.backbone, execution, dynamic=False)
     for text in request.arms:
         yield _one_arm(request, subject, execution, subject.arm(text, request.execution))
 

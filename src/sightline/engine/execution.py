@@ -84,7 +84,7 @@ class Compiled:
         shape = (batch.branches > 0,) if self._dynamic else tuple(batch.hidden.shape)
         if shape in self._seen:
             return self.language.forward(batch, self.call)
-        with _setup(self.execution, self.language.device):
+        with setting_up(self.execution, self.language.device):
             output = self.language.forward(batch, self.call)
         self._seen.add(shape)
         return output
@@ -111,7 +111,7 @@ class Captured:
         shared = self.padded(batch)
         key = (batch.hidden.shape[0], shared, batch.branches, batch.start, len(batch.deepstack))
         if key not in self._graphs:
-            with _setup(self.execution, self.language.device):
+            with setting_up(self.execution, self.language.device):
                 self._graphs[key] = self._record(batch, shared)
             if len(self._graphs) > KEPT_GRAPHS:
                 self._graphs.popitem(last=False)
@@ -124,7 +124,7 @@ class Captured:
             return -(-batch.shared // self.bucket) * self.bucket
         key = (batch.hidden.shape[0], batch.shared, batch.branches)
         if key not in self._lengths:
-            with _setup(self.execution, self.language.device):
+            with setting_up(self.execution, self.language.device):
                 self._lengths[key] = fastest_length(self.language.layers, *key)
         return self._lengths[key]
 
@@ -189,7 +189,7 @@ def in_bucket(batch: Batch, shared: int) -> Batch:
 
 
 @contextmanager
-def _setup(execution: Execution, device: torch.device) -> Iterator[None]:
+def setting_up(execution: Execution, device: torch.device) -> Iterator[None]:
     """Bills the time inside to an execution's set-up."""
     started = time.perf_counter()
     yield

@@ -11,27 +11,46 @@ from torch import Tensor
 from sightline.backbones.attention import pack
 from sightline.backbones.base import Backbone, Pixels
 from sightline.backbones.signals import hidden_indices
-from sightline.backbones.tower import call_block
+from sightline.backbones.tower import Block, call_block
+from sightline.engine.execution import Execution, setting_up
 from sightline.engine.graphs import capture
 from sightline.engine.joining import join_projections
 from sightline.types import Encoded
 
 
 def use_vision_execution(
-    backbone: Backbone, mode: str, *, backend: str = "inductor", dynamic: bool | None = None
+    backbone: Backbone, execution: Execution, *, backend: str = "inductor", dynamic: bool | None = None
 ) -> None:
-    """Switches a backbone's tower to a mode of ``sightline.engine.execution``; the last call counts.
+    """Switches a backbone's tower to the mode of an execution, which is billed for compiling; the last call counts.
 
     Capturing needs pictures of one shape, so ``graph`` compiles here like ``compiled``; see ``CapturedVision``.
     """
     if backbone.packs_pictures:
-        pack(backbone.model.config.vision_config, mode != "eager")
-    if mode == "eager":
+        pack(backbone.model.config.vision_config, execution.mode != "eager")
+    if execution.mode == "eager":
         backbone.call_block, backbone.patch_products = call_block, False
         return
     join_projections(backbone.vision_blocks)
-    backbone.call_block = torch.compile(call_block, backend=backend, dynamic=dynamic)
+    backbone.call_block = CompiledBlocks(execution, backbone.language.device, backend, dynamic)
     backbone.patch_products = True
+
+
+class CompiledBlocks:
+    """Every block through one compiled function; the first call of a shape is set-up."""
+
+    def __init__(self, execution: Execution, device: torch.device, backend: str, dynamic: bool | None) -> None:
+        self._call: Block = torch.compile(call_block, backend=backend, dynamic=dynamic)
+        self._execution, self._device, self._dynamic = execution, device, bool(dynamic)
+        self._seen: set[tuple[int, ...]] = set()
+
+    def __call__(self, block: Any, hidden: Tensor, arguments: dict[str, Any]) -> Tensor:
+        shape = () if self._dynamic else tuple(hidden.shape)
+        if shape in self._seen:
+            return self._call(block, hidden, arguments)
+        with setting_up(self._execution, self._device):
+            output = self._call(block, hidden, arguments)
+        self._seen.add(shape)
+        return output
 
 
 class CapturedVision:

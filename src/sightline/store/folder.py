@@ -101,6 +101,11 @@ class RunFolder:
         self._write_manifest({**manifest, "schema": SCHEMA_VERSION, "arms": arms})
         return arms
 
+    def describe_boxes(self, facts: Mapping[str, Any], probes: bytes) -> None:
+        """What a detector's boxes turned out to be like, and the probes with them, known when all have been found."""
+        write_whole(self.path / PROBES, probes)
+        self._write_manifest({**self.manifest(), "boxes": dict(facts)})
+
     def add_setup(self, ms: float) -> None:
         """Adds a command's time for compiling and capturing to the manifest."""
         manifest = self.manifest()

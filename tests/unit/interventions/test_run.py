@@ -12,6 +12,7 @@ import pytest
 
 from sightline.audit import audit
 from sightline.backbones.base import Backbone
+from sightline.boxes.beside import BoxesBeside
 from sightline.config import AuditConfig
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, write_probes
@@ -158,10 +159,14 @@ def test_simulated_boxes_reach_selectors_and_leave_the_audit_alone(shared: Path,
         audit(settings(shared, tmp_path / "missing", limit=2, arms=["protected:0.1"]))
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["first", "beside"])
 def test_a_detector_is_billed_to_the_arms_that_read_its_boxes(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
 ) -> None:
+    """``beside``: a shard is scored while the next one is searched, as with a GPU."""
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    if beside:
+        monkeypatch.setattr(BoxesBeside, "wait", lambda _: None)
     arms = ["protected:0.1", "target:0.1"]
     run = audit(settings(shared, tmp_path / "run", limit=1, arms=arms, box_source="rapidocr", matched_controls=False))
     cost = run.frame().groupby("selector")["boxes_ms"]

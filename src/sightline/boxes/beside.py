@@ -1,0 +1,73 @@
+"""Boxes beside an audit: detectors search pictures in processes of their own while earlier ones are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Thread
+from types import TracebackType
+
+from sightline.boxes.detection import Detected, detect
+from sightline.boxes.detectors import DETECTORS
+from sightline.boxes.sources import Shown, show_boxes, show_found
+from sightline.progress import Progress
+from sightline.types import Probe
+
+
+class _StoppedError(Exception):
+    """Nobody waits any more."""
+
+
+class BoxesBeside:
+    """The boxes of one source for the probes of an audit.
+
+    A detector starts at once and goes through the pictures in order; ``shown`` waits for those it is asked about.
+    Annotated and simulated boxes need no search. Leaving the context ends the search.
+    """
+
+    def __init__(self, source: str, images: Path, probes: Sequence[Probe]) -> None:
+        self._source, self._images = source, images
+        self.detects = source in DETECTORS
+        names = dict.fromkeys(probe.image for probe in probes) if self.detects else {}
+        self._found: dict[str, Future[Detected]] = {name: Future() for name in names}
+        self._stopped = False
+        self._thread = Thread(target=self._search, daemon=True)
+
+    def __enter__(self) -> BoxesBeside:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped = True
+        self._thread.join()
+
+    def _search(self) -> None:
+        try:
+            if self._found:
+                detect(self._source, self._images, self._found, tell=self._tell)
+        except Exception as error:  # whoever waits for a picture gets to hear it
+            for future in self._found.values():
+                if not future.done():
+                    future.set_exception(error)
+
+    def _tell(self, name: str, found: Detected) -> None:
+        if self._stopped:
+            raise _StoppedError
+        self._found[name].set_result(found)
+
+    def wait(self) -> None:
+        """Until every picture has been searched."""
+        if self._found:
+            with Progress("finding boxes", len(self._found), "images") as progress:
+                for future in self._found.values():
+                    future.result()
+                    progress.advance()
+
+    def shown(self, probes: Sequence[Probe]) -> Shown:
+        """The probes with their boxes; waits for the search of their pictures, no others."""
+        if not self.detects:
+            return show_boxes(probes, self._source, self._images)
+        return show_found(probes, self._source, {probe.image: self._found[probe.image].result() for probe in probes})
