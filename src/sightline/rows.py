@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from sightline.arms import Arm
-from sightline.backbones.base import Pixels
+from sightline.backbones.pixels import Pixels
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import Geometry, RegionGeometry
 from sightline.probes.image_name import resolve_image

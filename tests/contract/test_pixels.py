@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.backbones import Backbone, ImageOptions, load_backbone
-from sightline.backbones.base import stored_pixels
+from sightline.backbones.pixels import stored_pixels
 from sightline.backbones.resampling import Arithmetic, Size, by_tensors
 from sightline.engine.encoding import _groups
 from sightline.errors import SightlineError

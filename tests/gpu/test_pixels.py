@@ -10,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from sightline.backbones.base import Backbone, ImageOptions
+from sightline.backbones.base import Backbone
+from sightline.backbones.pixels import ImageOptions
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from sightline.engine.graphs import capture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.normalising import Normaliser, processor_table
+from sightline.backbones.pixels import Grid, ImageOptions, Pixels, stored_pixels
 from sightline.backbones.signals import hidden_indices, split_name
 from sightline.backbones.spans import span_by_characters, target_span
 from sightline.backbones.tower import Block, Tower, call_block
@@ -26,52 +27,6 @@ from sightline.types import Encoded, PositionPolicy, Prompt, QuerySpan
 
 BACKBONES: Registry[type[Backbone]] = Registry("architecture", package="sightline.backbones")
 """Architectures by the ``model_type`` of their ``config.json``."""
-
-
-@dataclass(frozen=True)
-class ImageOptions:
-    """How pictures reach the model. None means: as the checkpoint's own processor says."""
-
-    min_pixels: int | None = None
-    """Qwen3-VL: lower bound of the resized area."""
-    max_pixels: int | None = None
-    """Qwen3-VL: upper bound of the resized area."""
-    min_tiles: int | None = None
-    """InternVL: fewest tiles."""
-    max_tiles: int | None = None
-    """InternVL: most tiles."""
-    jpeg_quality: int | None = None
-    """Qwen3-VL, artifact: re-encode the picture as JPEG of this quality first."""
-    first_resize_factor: int | None = None
-    """Qwen3-VL, artifact: resize to multiples of this before the processor resizes again."""
-    tensor_resize: bool = False
-    """InternVL: resize tensors (as the torchvision-backed processor does) instead of PIL pictures."""
-    crop_blind: bool = False
-    """LLaVA, artifact: lay the token grid over the whole picture although the processor crops it."""
-
-    @staticmethod
-    def artifact(**overrides: Any) -> ImageOptions:
-        return replace(ImageOptions(jpeg_quality=85, first_resize_factor=28, crop_blind=True), **overrides)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value not in (None, False)}
-
-
-Grid = tuple[int, int, int]
-"""Tiles of a picture, and rows and columns of patches in each."""
-
-
-@dataclass(frozen=True)
-class Pixels:
-    """A picture on the host, as far as it is prepared there for the vision tower."""
-
-    data: Tensor
-    """(H, W, 4) uint8, the picture's bytes, if the model lives on a GPU, which does the rest; else pixel values."""
-    grid: Grid
-    """What the tower will see: tiles, and rows and columns of patches in each."""
-    size: tuple[int, int]
-    """(width, height) of the picture before preprocessing."""
-    preprocess_ms: float
 
 
 class Backbone(ABC):
@@ -156,6 +111,12 @@ class Backbone(ABC):
     ) -> list[Encoded]:
         """What the tower returned for a batch, picture by picture; without a tower, no states were kept."""
         placed = [self.cells_of(item) for item in batch]
+        tokens, cells = outputs[0].flatten(0, -2).shape[0], sum(len(cells) for cells, _ in placed)
+        if tokens != cells:
+            raise SightlineError(
+                f"{type(self).__name__}: {tokens} visual tokens but {cells} cells; "
+                "the token-to-cell map does not fit this checkpoint"
+            )
         patches = [item.grid[0] * (item.grid[1] * item.grid[2] + self.class_tokens) for item in batch]
         parts = [torch.split(output.flatten(0, -2), [len(cells) for cells, _ in placed]) for output in outputs]
         stored = {} if tower is None else self.captured(tower, states)
@@ -245,12 +206,6 @@ class Backbone(ABC):
         encoded = self.vision(batch, keep)
         watch.stop()
         self.encoded_images += len(batch)
-        for item in encoded:
-            if item.n != len(item.cells):
-                raise SightlineError(
-                    f"{type(self).__name__}: {item.n} visual tokens but {len(item.cells)} cells; "
-                    "the token-to-cell map does not fit this checkpoint"
-                )
         return [
             replace(item, preprocess_ms=pixels.preprocess_ms, vision_time=watch)
             for item, pixels in zip(encoded, batch, strict=True)
@@ -407,21 +362,6 @@ class Backbone(ABC):
             tokenizer.chat_template = _processor_template(source)
         processor = getattr(transformers, cls.image_processor_class).from_pretrained(source)
         return cls(model.to(device), tokenizer, processor, options)
-
-
-def stored_pixels(image: Image.Image) -> np.ndarray:
-    """(H, W, 4) bytes of an RGB picture where Pillow has them, the fourth unused; (H, W, 3) copied if it cannot share.
-
-    Copying drops every fourth byte, pixel by pixel, which takes longer than all else that the host does to a picture.
-    """
-    import pyarrow
-
-    try:
-        flat = pyarrow.array(image).values.to_numpy(zero_copy_only=True)
-    except (TypeError, ValueError, pyarrow.ArrowException):  # an older Pillow, or a picture in several blocks of memory
-        return np.asarray(image)
-    pixels: np.ndarray = flat.reshape(image.height, image.width, 4)
-    return pixels
 
 
 def _processor_template(source: str) -> str:

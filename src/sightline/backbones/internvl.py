@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.backbones.base import BACKBONES, Backbone, Grid, Pixels
+from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.normalising import tensor_table
+from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.positions import sequential_positions
 from sightline.backbones.resampling import Arithmetic, resizer
 from sightline.backbones.signals import split_name

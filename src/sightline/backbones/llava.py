@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sightline.backbones.base import BACKBONES, Backbone, Grid, Pixels
+from sightline.backbones.base import BACKBONES, Backbone
+from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.positions import sequential_positions
 from sightline.backbones.resampling import resizer
 from sightline.backbones.signals import class_token_signal

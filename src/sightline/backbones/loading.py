@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from sightline.backbones.base import BACKBONES, Backbone, ImageOptions
+from sightline.backbones.base import BACKBONES, Backbone
+from sightline.backbones.pixels import ImageOptions
 from sightline.errors import SightlineError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -12,7 +12,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import linear
 
-from sightline.backbones.base import BACKBONES, Backbone, Grid, Pixels
+from sightline.backbones.base import BACKBONES, Backbone
+from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.resampling import resizer
 from sightline.backbones.signals import merged_patch_signal, split_name
 from sightline.backbones.tower import Bounds, Tower

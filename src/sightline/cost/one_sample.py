@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sightline.arms import Arm
-from sightline.backbones.base import Backbone, Pixels
+from sightline.backbones.base import Backbone
+from sightline.backbones.pixels import Pixels
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from sightline.materialise import materialise

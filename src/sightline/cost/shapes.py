@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from sightline.backbones.base import BACKBONES, Backbone, ImageOptions
+from sightline.backbones.base import BACKBONES, Backbone
+from sightline.backbones.pixels import ImageOptions
 from sightline.cost.stand_in import StandInTokenizer
 from sightline.errors import SightlineError
 

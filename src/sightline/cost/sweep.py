@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from itertools import pairwise
 
 from sightline.arms import Arm
-from sightline.backbones.base import Pixels
+from sightline.backbones.pixels import Pixels
 from sightline.cost.flops import language_flops, vision_flops
 from sightline.cost.machine import PeakMemory
 from sightline.cost.one_sample import time_one_sample

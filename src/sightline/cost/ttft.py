@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 from sightline.arms import Arm
-from sightline.backbones.base import Pixels
 from sightline.backbones.cuts import LayerCuts
+from sightline.backbones.pixels import Pixels
 from sightline.boxes.detection import boxes_of
 from sightline.boxes.detectors import DETECTORS
 from sightline.boxes.sources import check_source, reads_boxes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sightline.backbones.base import Backbone, Pixels
+from sightline.backbones.base import Backbone
+from sightline.backbones.pixels import Pixels
 from sightline.engine.memory import free_memory, is_out_of_memory
 from sightline.errors import SightlineError
 from sightline.types import Encoded

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.attention import pack
-from sightline.backbones.base import Backbone, Pixels
+from sightline.backbones.base import Backbone
+from sightline.backbones.pixels import Pixels
 from sightline.backbones.signals import hidden_indices
 from sightline.backbones.tower import Block, call_block
 from sightline.engine.execution import Execution, setting_up

@@ -11,6 +11,7 @@ import torch
 from sightline.arms import parse_arm
 from sightline.backbones import Backbone, ImageOptions, load_backbone
 from sightline.doctor import QUESTION, drawn_picture, examine, model_logits, prefix_logits
+from sightline.errors import SightlineError
 from sightline.materialise import materialise
 from sightline.scoring.generation import answer, generate
 from sightline.selecting import SelectStep
@@ -40,6 +41,14 @@ def test_keep_one_gives_the_models_own_logits_under_both_policies(backbone: Back
         everything = Selection(torch.arange(encoded.n))
         ours = prefix_logits(backbone, materialise(backbone, encoded, prompt, everything, policy, branches=False))
         assert (ours - reference).abs().max() <= 1e-4
+
+
+def test_cells_that_do_not_fit_the_tokens_are_refused(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = backbone.preprocess(drawn_picture())
+    cells, layout = backbone.cells_of(pixels)
+    monkeypatch.setattr(backbone, "cells_of", lambda _: (cells[:-1], layout))
+    with pytest.raises(SightlineError, match=f"{len(cells)} visual tokens but {len(cells) - 1} cells"):
+        backbone.encode([pixels])
 
 
 def test_both_answers_in_one_forward_equal_two_plain_forwards(backbone: Backbone, encoded: Encoded) -> None:

@@ -8,7 +8,8 @@ import pytest
 import torch
 import transformers
 
-from sightline.backbones.base import BACKBONES, Pixels
+from sightline.backbones.base import BACKBONES
+from sightline.backbones.pixels import Pixels
 from sightline.cost.flops import language_flops, vision_flops
 from sightline.cost.request import Request
 from sightline.cost.shapes import SHAPES, shape_named
