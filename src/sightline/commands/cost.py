@@ -177,10 +177,14 @@ def _measure(requests: list[dict[str, Any]], share_process: bool, out: Path | No
     from sightline.cost.card import CostCard
     from sightline.cost.measure import measure, separate
     from sightline.cost.request import Request
+    from sightline.cost.subject import runnable_arm
 
+    asked = [Request(**fields) for fields in requests]
+    for request in asked:  # a request that cannot be served is refused before anything is measured
+        for arm in request.arms:
+            runnable_arm(arm, request.execution)
     results: list[dict[str, Any]] = []
-    for fields in requests:
-        request = Request(**fields)
+    for request in asked:
         for part in [request] if share_process else separate(request):
             results.append(measure(part))
             if out is not None:

@@ -75,13 +75,8 @@ class Subject:
 
     def arm(self, text: str, execution: str) -> Arm:
         """The arm, refused if this backbone or this way of running cannot serve it."""
-        arm = parse_arm(text)
+        arm = runnable_arm(text, execution)
         self.step.refuse_unserved([arm])
-        if arm.inside and execution != "eager":
-            raise SightlineError(
-                f"{arm.selector.name} prunes between layers, which only eager execution does; measure it, and the full "
-                "prefix it is compared with, with --execution eager"
-            )
         return arm
 
     def picture(self, index: int) -> Image.Image:
@@ -135,6 +130,17 @@ class Subject:
         schedule = selector.schedule(n, arm.budget.resolve(n), depth)  # type: ignore[union-attr]
         keys = [self.step.key(self.probe(i), arm) for i in range(len(prefixes))]
         return LayerCuts(selector, schedule, prefixes, [e.layout for e in encoded], keys)  # type: ignore[arg-type]
+
+
+def runnable_arm(text: str, execution: str) -> Arm:
+    """The arm, refused if this way of running cannot serve it, whatever the backbone."""
+    arm = parse_arm(text)
+    if arm.inside and execution != "eager":
+        raise SightlineError(
+            f"{arm.selector.name} prunes between layers, which only eager execution does; measure it, and the full "
+            "prefix it is compared with, with --execution eager"
+        )
+    return arm
 
 
 def needs_clip(arm: Arm) -> bool:

@@ -64,7 +64,8 @@ def join_projections(layers: Iterable[Any]) -> None:
         for module in list(layer.modules()):
             for names in GROUPS:
                 members = [getattr(module, name, None) for name in names]
-                if not all(isinstance(member, nn.Linear) for member in members):
+                # Plain ones only: subclasses (quantised ones, say) store their weights in ways of their own.
+                if any(type(member) is not nn.Linear for member in members):
                     continue
                 if len({member.bias is None for member in members}) == 1:  # type: ignore[union-attr]
                     joint = Joint(members)  # type: ignore[arg-type]

@@ -10,6 +10,9 @@ import typer
 from typer.testing import CliRunner
 
 from sightline.commands import cost
+from sightline.cost import measure as measuring
+from sightline.cost.card import CostCard
+from sightline.cost.worker import measure_here
 from sightline.errors import SightlineError
 
 app = typer.Typer()
@@ -41,12 +44,31 @@ def test_prefill_writes_a_card_and_prints_it(tmp_path: Path, monkeypatch: pytest
         ("prefill --config tiny-llava --random-weights --batch many", "give positive whole numbers"),
         ("ttft --config tiny-llava --random-weights --picture large", "write WIDTHxHEIGHT"),
         ("ttft --config tiny-llava --random-weights --decode x", "--decode x: give positive"),
+        ("ttft --config tiny-llava --random-weights --arm fastv:0.5", "fastv prunes between layers"),
+        ("sweep --config tiny-llava --random-weights --arm tarxet:0.5", "unknown selector 'tarxet'"),
     ],
 )
 def test_bad_options_are_one_clear_line(arguments: str, words: str) -> None:
     done = CliRunner().invoke(app, arguments.split())
     assert isinstance(done.exception, SightlineError)
     assert words in str(done.exception)
+
+
+def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "measure", measure_here)
+    out = tmp_path / "card.json"
+    done = CliRunner().invoke(
+        app,
+        "ttft --config tiny-llava --random-weights --device cpu --arm target:0.2 --execution stock,graph --decode "
+        f"1 --repeats 2 --warm-up 1 --profile --out {out}".split(),
+    )
+    assert done.exit_code == 0, done.output
+    stock, pruned = CostCard.read(out).records()
+    assert (stock["execution"], stock["arm"]) == ("stock", "full")
+    assert pruned["than_stock"] == pytest.approx(stock["ms"] / pruned["ms"])
+    assert "Where the time goes" in done.output
 
 
 def test_batch_sizes_may_grow() -> None:

@@ -75,6 +75,17 @@ def test_a_group_of_which_some_have_a_bias_is_left_alone() -> None:
     assert isinstance(layer.gate_proj, JoinedLinear)
 
 
+def test_projections_that_are_not_plain_are_left_alone() -> None:
+    class Quantised(nn.Linear):
+        pass
+
+    layer = Layer(bias=False)
+    layer.up_proj = Quantised(8, 6, bias=False)
+    join_projections([layer])
+    assert isinstance(layer.up_proj, Quantised)
+    assert isinstance(layer.gate_proj, nn.Linear)
+
+
 def test_products_are_counted_once_per_group() -> None:
     layer = Layer(bias=False)
     join_projections([layer])
