@@ -12,7 +12,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from sightline.boxes.sources import Shown, check_source, reads_boxes
 from sightline.config import AuditConfig
 from sightline.engine.encoding import encode_all
 from sightline.engine.execution import use_execution
-from sightline.engine.pipeline import one_ahead
+from sightline.engine.pipeline import one_ahead, prepared_ahead
 from sightline.engine.scoring import Collect, launch_arm
 from sightline.engine.vision import use_vision_execution
 from sightline.errors import SightlineError
@@ -125,7 +125,7 @@ def run_shards(
     total = sum(len(shard.probes) * len(missing) for shard, missing in todo)
 
     def work() -> Iterator[tuple[tuple[ShardWork, Arm], Callable[[], Collect]]]:
-        for missing, prepared in preprocessed(config, step.backbone, todo, boxes):
+        for (_, missing), prepared in prepared_ahead(todo, lambda item: prepare(config, step.backbone, boxes, item[0])):
             here = ShardWork(config, step, all_needs(missing), prepared)
             for arm in missing:
                 yield (here, arm), partial(here.launch, arm, arm.positions(facts["positions"]))
@@ -195,25 +195,14 @@ class Prepared(NamedTuple):
     """Per image what a text detector took; None when nothing was detected."""
 
 
-def preprocessed(
-    config: AuditConfig, backbone: Backbone, todo: Sequence[tuple[Shard, list[Arm]]], boxes: BoxesBeside
-) -> Iterator[tuple[list[Arm], Future[Prepared]]]:
-    """Decodes and resizes the next shard's pictures, and waits for their boxes, while the current one is scored."""
-
-    def work(shard: Shard) -> Prepared:
-        pictures = (open_image(config.images, probe.image, occlude=probe.occlude) for probe in shard.pictures)
-        pixels = [backbone.preprocess(picture) for picture in pictures]
-        if not boxes.detects:
-            return Prepared(shard, pixels, None)
-        (boxed,), shown = with_boxes([shard], boxes)
-        return Prepared(boxed, pixels, shown.ms)
-
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        upcoming: Future[Prepared] | None = None
-        for i, (shard, missing) in enumerate(todo):
-            current = upcoming or pool.submit(work, shard)
-            upcoming = pool.submit(work, todo[i + 1][0]) if i + 1 < len(todo) else None
-            yield missing, current
+def prepare(config: AuditConfig, backbone: Backbone, boxes: BoxesBeside, shard: Shard) -> Prepared:
+    """Decodes and resizes a shard's pictures and waits for their boxes."""
+    pictures = (open_image(config.images, probe.image, occlude=probe.occlude) for probe in shard.pictures)
+    pixels = [backbone.preprocess(picture) for picture in pictures]
+    if not boxes.detects:
+        return Prepared(shard, pixels, None)
+    (boxed,), shown = with_boxes([shard], boxes)
+    return Prepared(boxed, pixels, shown.ms)
 
 
 def region_geometries(probes: Sequence[Probe], encoded: Sequence[Encoded]) -> list[RegionGeometry | None]:

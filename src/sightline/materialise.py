@@ -48,12 +48,16 @@ def check_anchors(anchors: Tensor, n: int, selector: str, *, merges: bool) -> No
 
 def lineage_mask(selection: Selection, n: int) -> Tensor:
     """(N,) bool: every visual token that contributes to some output."""
+    if selection.mix is not None:
+        return contributing(selection.mix, n).cpu()
     mask = torch.zeros(n, dtype=torch.bool)
-    if selection.mix is None:
-        mask[selection.anchors.cpu()] = True
-    else:
-        mask = (selection.mix[:, :n] != 0).any(dim=0).cpu()
+    mask[selection.anchors.cpu()] = True
     return mask
+
+
+def contributing(mix: Tensor, n: int) -> Tensor:
+    """(N,) bool, where the (K, N) or (K, N + 1) mix is: the visual tokens that some output is mixed from."""
+    return (mix[:, :n] != 0).any(dim=0)
 
 
 def visual_tokens(backbone: Backbone, encoded: Encoded, selection: Selection) -> tuple[Tensor, tuple[Tensor, ...]]:

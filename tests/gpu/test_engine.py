@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,7 +17,8 @@ from sightline.cost.worker import measure_here
 from sightline.engine.scoring import launch_arm, score_arm
 from sightline.engine.transfer import Arriving, on_device
 from sightline.errors import SightlineError
-from sightline.types import Budget, Encoded, Probe, Selection, TokenView
+from sightline.types import Budget, Encoded, Probe
+from tests.unit.engine.test_scoring import Wrong
 
 TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")
 ARMS = ("full", "target:0.3", "grid:0.3", "random:0.3", "target_grid:0.3", "soft_evidence:0.3", "shuffled:0.3")
@@ -86,21 +87,6 @@ def test_values_arrive_whole(subject: Subject) -> None:
     for size in (3, 100_000):
         values = torch.arange(size)
         assert torch.equal(on_device(values, subject.device).cpu(), values)
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """Returns anchors on the device, whatever was asked for."""
-
-    anchors: tuple[int, ...]
-    name: str = "wrong"
-    query: str = "none"
-    parity: str = "own"
-    needs: frozenset[str] = frozenset()
-    salt: str = "wrong"
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return Selection(torch.tensor(self.anchors, device=view.tokens.device))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -23,7 +23,7 @@ from sightline.cost.subject import Subject
 from sightline.cost.ttft import attention_sequences
 from sightline.engine.encoding import encode_all
 from sightline.engine.execution import use_execution
-from sightline.engine.pipeline import one_ahead
+from sightline.engine.pipeline import one_ahead, prepared_ahead
 from sightline.engine.scoring import Collect, Scored, launch_arm
 from sightline.engine.vision import use_vision_execution
 from sightline.selecting import all_needs
@@ -178,9 +178,4 @@ def preprocessed(
     def work(shard: Sequence[int]) -> list[Pixels]:
         return [subject.backbone.preprocess(drawn[i % len(drawn)]) for i in shard]
 
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        upcoming: Future[list[Pixels]] | None = None
-        for number, shard in enumerate(shards):
-            current = upcoming or pool.submit(work, shard)
-            upcoming = pool.submit(work, shards[number + 1]) if number + 1 < len(shards) else None
-            yield shard, current
+    return prepared_ahead(shards, work)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from sightline.backbones.base import Backbone
 from sightline.backbones.language import Answer, Cutter, Pending
-from sightline.engine.memory import free_memory, is_out_of_memory
+from sightline.engine.memory import in_halves
 from sightline.engine.stopwatch import Stopwatch
-from sightline.errors import SightlineError
 from sightline.types import Prefix
 
 
@@ -29,26 +28,16 @@ def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
 class LaunchedBatches:
     """Batches that the device may still be working on, each with the indices of its prefixes and its time."""
 
-    batches: list[tuple[list[int], Pending, Stopwatch]]
+    batches: list[tuple[list[int], tuple[Pending, Stopwatch]]]
 
     def read(self) -> tuple[list[Answer], list[float]]:
         """Answers in the order of the prefixes, and each one's share of its batch's milliseconds; waits for them."""
         answers: dict[int, Answer] = {}
         shares: dict[int, float] = {}
-        for group, result, watch in self.batches:
+        for group, (result, watch) in self.batches:
             for index, answer in zip(group, result.answers(), strict=True):
                 answers[index], shares[index] = answer, watch.ms
         return [answers[i] for i in range(len(answers))], [shares[i] for i in range(len(shares))]
-
-
-def score_prefixes(
-    backbone: Backbone,
-    prefixes: Sequence[Prefix],
-    budget: int,
-    cutter_of: Callable[[Sequence[int]], Cutter | None] = lambda _: None,
-) -> tuple[list[Answer], list[float]]:
-    """Answers in the order given, and each row's share of its batch's milliseconds."""
-    return launch_prefixes(backbone, prefixes, budget, cutter_of).read()
 
 
 def launch_prefixes(
@@ -62,26 +51,16 @@ def launch_prefixes(
     ``cutter_of`` makes the cutter of a batch of indices, for methods that prune between layers. Batch composition
     depends on lengths and budget alone, so the same call gives the same bits.
     """
-    device = backbone.language.device
-    launched: list[tuple[list[int], Pending, Stopwatch]] = []
-    pending = batches([p.embeds.shape[0] for p in prefixes], budget)
-    while pending:
-        group = pending.pop(0)
-        watch = Stopwatch(device, shared_by=len(group))
-        try:
-            result = backbone.language.launch([prefixes[i] for i in group], cutter_of(group))
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            if len(group) == 1:
-                longest = prefixes[group[0]].embeds.shape[0]
-                raise SightlineError(
-                    f"out of memory on a single prefix of {longest} tokens; use a smaller model, dtype or image size"
-                ) from error
-            free_memory()
-            half = len(group) // 2
-            pending[:0] = [group[:half], group[half:]]
-            continue
+
+    def launch(group: list[int]) -> tuple[Pending, Stopwatch]:
+        watch = Stopwatch(backbone.language.device, shared_by=len(group))
+        result = backbone.language.launch([prefixes[i] for i in group], cutter_of(group))
         watch.stop()
-        launched.append((group, result, watch))
-    return LaunchedBatches(launched)
+        return result, watch
+
+    def hopeless(index: int) -> str:
+        length = prefixes[index].embeds.shape[0]
+        return f"a single prefix of {length} tokens; use a smaller model, dtype or image size"
+
+    groups = batches([prefix.embeds.shape[0] for prefix in prefixes], budget)
+    return LaunchedBatches(in_halves(groups, launch, hopeless))

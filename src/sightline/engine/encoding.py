@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from sightline.backbones.base import Backbone
 from sightline.backbones.pixels import Pixels
-from sightline.engine.memory import free_memory, is_out_of_memory
-from sightline.errors import SightlineError
+from sightline.engine.memory import in_halves
 from sightline.types import Encoded
 
 
@@ -20,25 +19,14 @@ def encode_all(
     are faster on a GPU and differ by rounding. Only pictures of equal shape share a batch.
     """
     wanted = frozenset(needs)
-    encoded: dict[int, Encoded] = {}
-    pending = _groups(pixels, max(1, batch_images))
-    while pending:
-        group = pending.pop(0)
-        try:
-            done = backbone.encode([pixels[i] for i in group], wanted)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            if len(group) == 1:
-                size = "x".join(str(edge) for edge in pixels[group[0]].size)
-                raise SightlineError(
-                    f"out of memory on a single picture of {size} pixels; use a smaller image size or dtype"
-                ) from error
-            free_memory()
-            half = len(group) // 2
-            pending[:0] = [group[:half], group[half:]]
-            continue
-        encoded.update(zip(group, done, strict=True))
+
+    def hopeless(index: int) -> str:
+        size = "x".join(str(edge) for edge in pixels[index].size)
+        return f"a single picture of {size} pixels; use a smaller image size or dtype"
+
+    groups = _groups(pixels, max(1, batch_images))
+    done = in_halves(groups, lambda group: backbone.encode([pixels[i] for i in group], wanted), hopeless)
+    encoded = {index: item for group, items in done for index, item in zip(group, items, strict=True)}
     return [encoded[i] for i in range(len(pixels))]
 
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
 import torch
+
+from sightline.errors import SightlineError
+
+Result = TypeVar("Result")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -12,3 +19,26 @@ def is_out_of_memory(error: BaseException) -> bool:
 def free_memory() -> None:
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def in_halves(
+    groups: Sequence[list[int]], work: Callable[[list[int]], Result], hopeless: Callable[[int], str]
+) -> list[tuple[list[int], Result]]:
+    """``work`` over every group, in order; a group for which memory runs out is halved, down to single items.
+
+    ``hopeless`` says what to tell the user when memory does not even suffice for that one item.
+    """
+    pending, done = list(groups), []
+    while pending:
+        group = pending.pop(0)
+        try:
+            done.append((group, work(group)))
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(group) == 1:
+                raise SightlineError(f"out of memory on {hopeless(group[0])}") from error
+            free_memory()
+            half = len(group) // 2
+            pending[:0] = [group[:half], group[half:]]
+    return done

@@ -1,14 +1,26 @@
-"""One piece of work ahead: the device has the next arm queued before the answers of the previous one are read."""
+"""One piece of work ahead: the next arm is queued before the last one is read, the next shard prepared meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from sightline.engine.memory import free_memory, is_out_of_memory
 
 Label = TypeVar("Label")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def prepared_ahead(items: Sequence[Item], work: Callable[[Item], Result]) -> Iterator[tuple[Item, Future[Result]]]:
+    """Every item with what ``work`` makes of it in a thread of its own, which is always one item ahead."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        upcoming: Future[Result] | None = None
+        for i, item in enumerate(items):
+            current = upcoming or pool.submit(work, item)
+            upcoming = pool.submit(work, items[i + 1]) if i + 1 < len(items) else None
+            yield item, current
 
 
 def one_ahead(work: Iterable[tuple[Label, Callable[[], Callable[[], Result]]]]) -> Iterator[tuple[Label, Result]]:

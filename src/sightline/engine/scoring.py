@@ -22,7 +22,7 @@ from sightline.engine.stopwatch import Stopwatch
 from sightline.engine.transfer import Arriving, on_device
 from sightline.interventions.deletion import edit_selection
 from sightline.interventions.edits import Edit
-from sightline.materialise import check_anchors, materialise
+from sightline.materialise import check_anchors, contributing, materialise
 from sightline.selecting import SelectStep
 from sightline.types import Encoded, LayerSelector, PositionPolicy, Prefix, Probe, Selection
 
@@ -130,7 +130,7 @@ class KeptTokens:
         self._merges = [selection.mix is not None for selection in selections]
         self._anchors = Arriving(torch.cat([selection.anchors for selection in selections]))
         sources = [
-            (selection.mix[:, :n] != 0).any(dim=0)
+            contributing(selection.mix, n)
             for n, selection in zip(counts, selections, strict=True)
             if selection.mix is not None
         ]

@@ -10,7 +10,7 @@ import torch
 
 from sightline.backbones.base import Backbone
 from sightline.cost.subject import Subject
-from sightline.engine.batching import batches, score_prefixes
+from sightline.engine.batching import batches, launch_prefixes
 from sightline.engine.encoding import encode_all
 from sightline.errors import SightlineError
 from sightline.types import Prefix
@@ -22,8 +22,8 @@ def test_longest_first_within_the_budget() -> None:
 
 
 def test_scores_come_back_in_the_order_given(backbone: Backbone, prefixes: list[Prefix]) -> None:
-    together, shares = score_prefixes(backbone, prefixes, 10_000)
-    backwards, _ = score_prefixes(backbone, prefixes[::-1], 10_000)
+    together, shares = launch_prefixes(backbone, prefixes, 10_000).read()
+    backwards, _ = launch_prefixes(backbone, prefixes[::-1], 10_000).read()
     for answer, other in zip(together, backwards[::-1], strict=True):
         assert answer.loss_yes == pytest.approx(other.loss_yes, abs=1e-5)
     assert all(share > 0 for share in shares)
@@ -33,7 +33,7 @@ def test_scores_come_back_in_the_order_given(backbone: Backbone, prefixes: list[
 def test_out_of_memory_halves_the_batch(
     backbone: Backbone, prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected, _ = score_prefixes(backbone, prefixes, 10_000)
+    expected, _ = launch_prefixes(backbone, prefixes, 10_000).read()
     launch = backbone.language.launch
     sizes = []
 
@@ -44,7 +44,7 @@ def test_out_of_memory_halves_the_batch(
         return launch(group, cutter)
 
     monkeypatch.setattr(backbone.language, "launch", scarce)
-    answers, _ = score_prefixes(backbone, prefixes, 10_000)
+    answers, _ = launch_prefixes(backbone, prefixes, 10_000).read()
     assert sizes == [4, 2, 1, 1, 2, 1, 1]
     for answer, other in zip(answers, expected, strict=True):
         assert answer.loss_yes == pytest.approx(other.loss_yes, abs=1e-5)
@@ -58,7 +58,7 @@ def test_a_single_prefix_that_does_not_fit_is_an_error(
 
     monkeypatch.setattr(backbone.language, "launch", full)
     with pytest.raises(SightlineError, match="out of memory on a single prefix"):
-        score_prefixes(backbone, prefixes, 10_000)
+        launch_prefixes(backbone, prefixes, 10_000).read()
 
 
 def test_other_errors_are_not_mistaken_for_memory(
@@ -69,7 +69,7 @@ def test_other_errors_are_not_mistaken_for_memory(
 
     monkeypatch.setattr(backbone.language, "launch", broken)
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        score_prefixes(backbone, prefixes, 10_000)
+        launch_prefixes(backbone, prefixes, 10_000).read()
 
 
 @pytest.mark.parametrize("batch_images", [1, 2, 8])

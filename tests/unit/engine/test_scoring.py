@@ -56,7 +56,7 @@ class Wrong:
     salt: str = "wrong"
 
     def select(self, view: TokenView, k: int) -> Selection:
-        return Selection(torch.tensor(self.anchors))
+        return Selection(torch.tensor(self.anchors, device=view.tokens.device))
 
 
 def wrong_arm(*anchors: int) -> Arm:
