@@ -12,8 +12,14 @@ from sightline.errors import SightlineError
 Result = TypeVar("Result")
 
 
+HOST_WORDS = ("not enough memory", "can't allocate memory")
+"""What PyTorch's CPU allocator says, in a plain RuntimeError."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, torch.cuda.OutOfMemoryError | MemoryError) or "not enough memory" in str(error)
+    if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
+        return True
+    return any(words in str(error) for words in HOST_WORDS)
 
 
 def free_memory() -> None:
