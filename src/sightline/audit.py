@@ -31,6 +31,7 @@ from sightline.engine.encoding import encode_all
 from sightline.engine.execution import use_execution
 from sightline.engine.pipeline import one_ahead, prepared_ahead
 from sightline.engine.scoring import Collect, launch_arm
+from sightline.engine.stopwatch import setting_up
 from sightline.engine.vision import use_vision_execution
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
@@ -102,7 +103,7 @@ def audit_shards(config: AuditConfig, plan: Plan, probes: ProbeSet, shards: list
     ]
     if backbone.language.device.type == "cpu":
         boxes.wait()  # the same cores search and score: one after the other, so that times mean something
-    run_shards(config, folder, step, shards, arms, facts, boxes)
+    run_shards(config, folder, step, shards, arms, facts, boxes, execution.setup_ms)
     if boxes.detects:
         shards, shown = with_boxes(shards, boxes)
         folder.describe_boxes(shown.facts, probe_bytes(probes, shards))
@@ -120,13 +121,15 @@ def run_shards(
     arms: Sequence[Arm],
     facts: dict[str, Any],
     boxes: BoxesBeside,
+    setup_ms: list[float],
 ) -> None:
     todo = work_left(folder, shards, arms)
     total = sum(len(shard.probes) * len(missing) for shard, missing in todo)
+    new = {arm.text for arm in arms} if step.queues else set()
 
     def work() -> Iterator[tuple[tuple[ShardWork, Arm], Callable[[], Collect]]]:
         for (_, missing), prepared in prepared_ahead(todo, lambda item: prepare(config, step.backbone, boxes, item[0])):
-            here = ShardWork(config, step, all_needs(missing), prepared)
+            here = ShardWork(config, step, all_needs(missing), prepared, new, setup_ms)
             for arm in missing:
                 yield (here, arm), partial(here.launch, arm, arm.positions(facts["positions"]))
 
@@ -151,16 +154,22 @@ class ShardWork:
     step: SelectStep
     needs: frozenset[str]
     prepared: Future[Prepared]
+    new: set[str]
+    """Arms that have never run, of an audit whose device compiles and loads kernels when they are first used."""
+    setup_ms: list[float]
 
     @property
     def shard(self) -> Shard:
         return self.prepared.result().shard
 
+    @property
+    def _pixels(self) -> list[Pixels]:
+        return self.prepared.result().pixels
+
     @cached_property
     def pictures(self) -> dict[str, Encoded]:
         """Each distinct picture through the vision tower, once."""
-        pixels = self.prepared.result().pixels
-        encoded = encode_all(self.step.backbone, pixels, self.needs, self.config.batch_images)
+        encoded = encode_all(self.step.backbone, self._pixels, self.needs, self.config.batch_images)
         return {image_key(probe): item for probe, item in zip(self.shard.pictures, encoded, strict=True)}
 
     @property
@@ -172,7 +181,19 @@ class ShardWork:
     def geometries(self) -> list[RegionGeometry | None]:
         return region_geometries(self.shard.probes, self.encoded)
 
+    @cached_property
+    def _two(self) -> list[Encoded]:
+        """The pictures of the first two probes, encoded apart from the others."""
+        seen = {image_key(probe): item for probe, item in zip(self.shard.pictures, self._pixels, strict=True)}
+        pixels = [seen[image_key(probe)] for probe in self.shard.probes[:2]]
+        return encode_all(self.step.backbone, pixels, self.needs, self.config.batch_images)
+
     def launch(self, arm: Arm, policy: PositionPolicy) -> Collect:
+        if arm.text in self.new:
+            # Over two probes, for nothing: kernels are compiled and loaded before any time of this arm is recorded.
+            self.new.remove(arm.text)
+            with setting_up(self.step.backbone.language.device, self.setup_ms):
+                launch_arm(self.step, arm, self.shard.probes[:2], self._two, policy, self.config.batch_tokens)()
         return launch_arm(self.step, arm, self.shard.probes, self.encoded, policy, self.config.batch_tokens)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,34 @@ def test_rows_of_a_queueing_device_are_the_same(config: Any, tmp_path: Path, mon
     monkeypatch.setattr("sightline.audit.SelectStep", Queueing)
     queued = audit(config("qwen3vl", **settings, out=tmp_path / "queued")).rows
     assert queued.drop_columns(list(TIME_COLUMNS)).equals(plain.drop_columns(list(TIME_COLUMNS)))
+
+
+def test_on_a_queueing_device_every_arm_is_rehearsed_once_off_the_clock(
+    config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run of an arm, where kernels are compiled, takes a second here; no row may show it."""
+    launch = scoring.launch_arm
+    probes: dict[str, list[int]] = {}
+
+    def slow_at_first(step: SelectStep, arm: Any, asked: Any, *rest: Any) -> Any:
+        if arm.text not in probes:
+            time.sleep(1.0)
+        probes.setdefault(arm.text, []).append(len(asked))
+        return launch(step, arm, asked, *rest)
+
+    monkeypatch.setattr("sightline.audit.SelectStep", Queueing)
+    monkeypatch.setattr("sightline.audit.launch_arm", slow_at_first)
+    settings = config("llava", arms=["full", "grid:0.3"], limit=4, shard_images=2)
+    rows = audit(settings).frame()
+    assert probes == {"full": [2, 4, 4], "grid:0.3": [2, 4, 4]}
+    assert manifest(settings.out)["setup_ms"] >= 2000
+    assert rows[list(TIME_COLUMNS)].max().max() < 1000
+
+
+def test_compiling_is_no_part_of_a_rows_time(config: Any) -> None:
+    settings = config("llava", arms=["full"], limit=2, execution="compiled")
+    rows = audit(settings).frame()
+    assert rows["language_ms"].sum() + rows["vision_ms"].sum() < manifest(settings.out)["setup_ms"] / 2
 
 
 def test_the_next_shard_is_encoded_before_the_last_arm_is_read(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -63,11 +64,17 @@ def weight_files(folder: Path) -> list[Path]:
 def weight_digest(folder: Path) -> str:
     """SHA-256 over the names and contents of all safetensors files: what the weights are, wherever they lie."""
     digest = hashlib.sha256()
-    for file in weight_files(folder):
-        digest.update(file.name.encode())
-        with open(file, "rb") as handle:
-            digest.update(hashlib.file_digest(handle, "sha256").digest())
+    files = weight_files(folder)
+    with ThreadPoolExecutor() as pool:  # hashing lets other threads run
+        for file, content in zip(files, pool.map(_file_digest, files), strict=True):
+            digest.update(file.name.encode())
+            digest.update(content)
     return f"sha256:{digest.hexdigest()}"
+
+
+def _file_digest(file: Path) -> bytes:
+    with open(file, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").digest()
 
 
 def choose_device(name: str) -> torch.device:
@@ -103,10 +110,14 @@ def load_backbone(
     folder = checkpoint_folder(source)
     backbone = BACKBONES.get(model_type(folder))
     weight_files(folder)
+    precision = choose_dtype(dtype, folder)
+    if precision == torch.float32:
+        # float32 means float32: a GPU's convolutions would otherwise round the patches to ten bits.
+        torch.backends.cudnn.allow_tf32 = False
     try:
         return backbone.load(
             str(folder),
-            dtype=choose_dtype(dtype, folder),
+            dtype=precision,
             device=choose_device(device),
             attention=attention,
             options=options or ImageOptions(),

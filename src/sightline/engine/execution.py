@@ -7,10 +7,8 @@ eagerly.
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -22,6 +20,7 @@ from sightline.backbones.language import Batch, LanguageModel, Layer, call_layer
 from sightline.engine.graphs import capture
 from sightline.engine.joining import join_projections
 from sightline.engine.row_count import fastest_length
+from sightline.engine.stopwatch import setting_up
 from sightline.errors import SightlineError
 
 Mode = Literal["eager", "compiled", "graph"]
@@ -80,14 +79,14 @@ class Compiled:
         self._seen: set[tuple[int, ...]] = set()
 
     def __call__(self, batch: Batch) -> Tensor:
-        # One compilation serves all shapes if it is dynamic; only with and without branches are different code.
-        shape = (batch.branches > 0,) if self._dynamic else tuple(batch.hidden.shape)
-        if shape in self._seen:
-            return self.language.forward(batch, self.call)
-        with setting_up(self.execution, self.language.device):
-            output = self.language.forward(batch, self.call)
-        self._seen.add(shape)
-        return output
+        # One compilation serves all shapes if it is dynamic, but a single sequence and branches are code of their own.
+        size = tuple(batch.hidden.shape)
+        shape = (size[0] == 1, batch.branches > 0) if self._dynamic else size
+        if shape not in self._seen:
+            with setting_up(self.language.device, self.execution.setup_ms):
+                self.language.forward(batch, self.call)
+            self._seen.add(shape)
+        return self.language.forward(batch, self.call)
 
 
 class Captured:
@@ -111,7 +110,7 @@ class Captured:
         shared = self.padded(batch)
         key = (batch.hidden.shape[0], shared, batch.branches, batch.start, len(batch.deepstack))
         if key not in self._graphs:
-            with setting_up(self.execution, self.language.device):
+            with setting_up(self.language.device, self.execution.setup_ms):
                 self._graphs[key] = self._record(batch, shared)
             if len(self._graphs) > KEPT_GRAPHS:
                 self._graphs.popitem(last=False)
@@ -124,7 +123,7 @@ class Captured:
             return -(-batch.shared // self.bucket) * self.bucket
         key = (batch.hidden.shape[0], batch.shared, batch.branches)
         if key not in self._lengths:
-            with setting_up(self.execution, self.language.device):
+            with setting_up(self.language.device, self.execution.setup_ms):
                 self._lengths[key] = fastest_length(self.language.layers, *key)
         return self._lengths[key]
 
@@ -186,13 +185,3 @@ def in_bucket(batch: Batch, shared: int) -> Batch:
         batch.counts,
         batch.branches,
     )
-
-
-@contextmanager
-def setting_up(execution: Execution, device: torch.device) -> Iterator[None]:
-    """Bills the time inside to an execution's set-up."""
-    started = time.perf_counter()
-    yield
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    execution.setup_ms.append((time.perf_counter() - started) * 1e3)

@@ -13,9 +13,10 @@ from sightline.backbones.base import Backbone
 from sightline.backbones.pixels import Pixels
 from sightline.backbones.signals import hidden_indices
 from sightline.backbones.tower import Block, call_block
-from sightline.engine.execution import Execution, setting_up
+from sightline.engine.execution import Execution
 from sightline.engine.graphs import capture
 from sightline.engine.joining import join_projections
+from sightline.engine.stopwatch import setting_up
 from sightline.types import Encoded
 
 
@@ -45,13 +46,12 @@ class CompiledBlocks:
         self._seen: set[tuple[int, ...]] = set()
 
     def __call__(self, block: Any, hidden: Tensor, arguments: dict[str, Any]) -> Tensor:
-        shape = () if self._dynamic else tuple(hidden.shape)
-        if shape in self._seen:
-            return self._call(block, hidden, arguments)
-        with setting_up(self._execution, self._device):
-            output = self._call(block, hidden, arguments)
-        self._seen.add(shape)
-        return output
+        shape = (hidden.shape[0] == 1,) if self._dynamic else tuple(hidden.shape)
+        if shape not in self._seen:
+            with setting_up(self._device, self._execution.setup_ms):
+                self._call(block, hidden, arguments)
+            self._seen.add(shape)
+        return self._call(block, hidden, arguments)
 
 
 class CapturedVision:
