@@ -23,6 +23,7 @@ import sightline
 from sightline.arms import Arm, parse_arm
 from sightline.backbones import Backbone, ImageOptions, Pixels, load_backbone, weight_digest
 from sightline.backbones.clip import ClipSpace
+from sightline.backbones.kernels.causal import planless
 from sightline.backbones.loading import checkpoint_folder
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import Shown, check_source, reads_boxes
@@ -103,7 +104,8 @@ def audit_shards(config: AuditConfig, plan: Plan, probes: ProbeSet, shards: list
     ]
     if backbone.language.device.type == "cpu":
         boxes.wait()  # the same cores search and score: one after the other, so that times mean something
-    run_shards(config, folder, step, shards, arms, facts, boxes, execution.setup_ms)
+    with planless():  # an audit's shapes hardly ever recur
+        run_shards(config, folder, step, shards, arms, facts, boxes, execution.setup_ms)
     if boxes.detects:
         shards, shown = with_boxes(shards, boxes)
         folder.describe_boxes(shown.facts, probe_bytes(probes, shards))

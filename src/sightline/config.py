@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,6 +10,18 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sightline.errors import SightlineError
+
+
+def _more_on_a_gpu(cpu: int, gpu: int) -> Callable[[dict[str, Any]], int]:
+    """A default that depends on the device: a GPU wants longer stretches of work."""
+
+    def default(options: dict[str, Any]) -> int:
+        import torch
+
+        device = options.get("device", "auto")
+        return gpu if device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()) else cpu
+
+    return default
 
 
 class AuditConfig(BaseModel):
@@ -49,9 +62,15 @@ class AuditConfig(BaseModel):
     max_pixels: int | None = None
     min_tiles: int | None = None
     max_tiles: int | None = None
-    shard_images: int = Field(8, ge=1, description="Images per shard: the unit of writing and of resuming.")
+    shard_images: int = Field(
+        default_factory=_more_on_a_gpu(8, 64),
+        ge=1,
+        description="Images per shard: the unit of writing and resuming.",
+    )
     batch_tokens: int = Field(
-        16384, ge=1, description="Language-model tokens per forward; halved when memory runs out."
+        default_factory=_more_on_a_gpu(16384, 32768),
+        ge=1,
+        description="Language-model tokens per forward; halved when memory runs out.",
     )
     batch_images: int = Field(
         1, ge=1, description="Images per vision call; with one, no picture's tokens depend on its neighbours at all."

@@ -85,14 +85,23 @@ def model_inputs(
     backbone: Backbone, picture: Image.Image, n: int, ids: tuple[int, ...], head: int
 ) -> dict[str, Tensor]:
     """What the unmodified model is called with: pixels from its own image processor, N placeholders behind the head."""
-    device = backbone.language.device
-    features = backbone.image_processor(images=picture, return_tensors="pt", **backbone.processor_arguments())
-    inputs = {name: features[name].to(device) for name in ("pixel_values", "image_grid_thw") if name in features}
-    inputs["pixel_values"] = inputs["pixel_values"].to(backbone.language.dtype)
-    sequence = torch.tensor([[*ids[:head], *[backbone.image_token_id] * n, *ids[head:]]], device=device)
+    inputs = processor_inputs(backbone, picture)
+    sequence = torch.tensor(
+        [[*ids[:head], *[backbone.image_token_id] * n, *ids[head:]]], device=backbone.language.device
+    )
     if backbone.axes == 3:
         inputs["mm_token_type_ids"] = (sequence == backbone.image_token_id).int()
     return {**inputs, "input_ids": sequence, "attention_mask": torch.ones_like(sequence)}
+
+
+def processor_inputs(backbone: Backbone, picture: Image.Image) -> dict[str, Tensor]:
+    """What the checkpoint's own image processor makes of a picture, on the model's device."""
+    language = backbone.language
+    features = backbone.image_processor(images=picture, return_tensors="pt", **backbone.processor_arguments())
+    inputs = {
+        name: features[name].to(language.device) for name in ("pixel_values", "image_grid_thw") if name in features
+    }
+    return {**inputs, "pixel_values": inputs["pixel_values"].to(language.dtype)}
 
 
 def _full(backbone: Backbone, encoded: Encoded, prompt: Prompt, policy: str) -> Prefix:

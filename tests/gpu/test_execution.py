@@ -34,7 +34,7 @@ def test_a_mode_changes_no_answer(subject: Subject, prefixes: list[Prefix], mode
     language = subject.backbone.language
     use_execution(language, "eager")
     expected = language.score(prefixes)
-    use_execution(language, mode)
+    use_execution(language, mode, dynamic=True)  # as an audit does: one code for all lengths
     together = language.score(prefixes)
     forwards = [language.score([prefix])[0] for prefix in prefixes]
     backwards = [language.score([prefix])[0] for prefix in prefixes[::-1]][::-1]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sightline.config import read_config
+from sightline.config import AuditConfig, read_config
 from sightline.errors import SightlineError
 from sightline.registry import Registry
 
@@ -38,3 +38,16 @@ def test_flags_win_over_the_file_and_unknown_keys_are_errors(tmp_path: Path) -> 
     file.write_text("model: [unclosed\n")
     with pytest.raises(SightlineError, match="not valid YAML"):
         read_config(file, {})
+
+
+@pytest.mark.parametrize(("device", "gpu", "shard", "tokens"), [
+    ("auto", False, 8, 16384), ("auto", True, 64, 32768), ("cpu", True, 8, 16384), ("cuda:1", False, 64, 32768),
+])  # fmt: skip
+def test_a_gpu_gets_longer_stretches_of_work(
+    monkeypatch: pytest.MonkeyPatch, device: str, gpu: bool, shard: int, tokens: int
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    given = {"model": "m", "probes": Path("p"), "images": Path("i"), "out": Path("o"), "arms": ["full"]}
+    config = AuditConfig(**given, device=device)
+    assert (config.shard_images, config.batch_tokens) == (shard, tokens)
+    assert AuditConfig(**given, device=device, shard_images=3).shard_images == 3

@@ -9,7 +9,7 @@ Vision towers that line up the patches of all pictures: alike pictures attend si
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from sightline.backbones.kernels.causal import causal_attention
+
 NAME = "sightline_branches"
+OWN_KERNEL = "sightline_branches_own_kernel"
 PACKED = "sightline_flash_packed"
 """Towers hand packed sequences, with their bounds, to implementations whose name speaks of flash attention."""
 
@@ -36,21 +39,47 @@ def branch_attention(
     query (B, H, S, d), key and value (B, Hkv, S, d). ``attention_mask`` (B, 1, T, S) holds the rows of the last T
     queries, the branches; all queries before them are causal. None means that there are no branches.
     """
+    return _with_branches(_library_kernel, query, key, value, attention_mask, scaling), None
+
+
+def branch_attention_own_kernel(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """``branch_attention`` with the causal part by ``sightline.backbones.kernels.causal``."""
+    return _with_branches(_own_kernel, query, key, value, attention_mask, scaling), None
+
+
+Causal = Callable[[Tensor, Tensor, Tensor, float | None], Tensor]
+"""(query, key, value, scaling) -> (B, S, H, d)"""
+
+
+def _library_kernel(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
     grouped = query.shape[1] != key.shape[1]
-    rows = 0 if attention_mask is None else attention_mask.shape[2]
-    shared = query.shape[2] - rows
-    prefix = scaled_dot_product_attention(
-        query[:, :, :shared],
-        key[:, :, :shared],
-        value[:, :, :shared],
-        is_causal=True,
-        scale=scaling,
-        enable_gqa=grouped,
-    )
-    if attention_mask is None:
-        return prefix.transpose(1, 2), None
-    branches = _masked(query[:, :, shared:], key, value, attention_mask, scaling)
-    return torch.cat([prefix.transpose(1, 2), branches.transpose(1, 2)], dim=1), None
+    attended = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=grouped)
+    return attended.transpose(1, 2)
+
+
+def _own_kernel(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+    attended: Tensor = causal_attention(query, key, value, query.shape[-1] ** -0.5 if scaling is None else scaling)
+    return attended
+
+
+def _with_branches(
+    causal: Causal, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None
+) -> Tensor:
+    """(B, S, H, d): the shared part causally, the rows of the mask behind it."""
+    if mask is None:
+        return causal(query, key, value, scaling)
+    shared = query.shape[2] - mask.shape[2]
+    prefix = causal(query[:, :, :shared], key[:, :, :shared], value[:, :, :shared], scaling)
+    branches = _masked(query[:, :, shared:], key, value, mask, scaling)
+    return torch.cat([prefix, branches.transpose(1, 2)], dim=1)
 
 
 def _masked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
@@ -65,13 +94,14 @@ def _masked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: fl
 
 
 @contextmanager
-def branching(config: Any) -> Iterator[None]:
+def branching(config: Any, own_kernel: bool = False) -> Iterator[None]:
     """While open, language layers of this configuration attend through ``branch_attention``."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, branch_attention)
+    AttentionInterface.register(OWN_KERNEL, branch_attention_own_kernel)
     before = config._attn_implementation
-    config._attn_implementation = NAME
+    config._attn_implementation = OWN_KERNEL if own_kernel else NAME
     try:
         yield
     finally:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.attention import branching
+from sightline.backbones.kernels import causal
 from sightline.engine.transfer import Arriving, on_device
 from sightline.types import Prefix
 
@@ -158,7 +159,12 @@ class LanguageModel:
 
     def attending(self) -> Any:
         """Context in which the layers understand the masks of ``mask_of``."""
-        return nullcontext() if self.dense else branching(self._config)
+        return nullcontext() if self.dense else branching(self._config, self.own_kernel)
+
+    @property
+    def own_kernel(self) -> bool:
+        """Whether causal prefixes attend by our kernel; see ``sightline.backbones.kernels.causal``."""
+        return not self.dense and causal.usable(self.device, self.dtype, int(self._config.head_dim))
 
     def mask_of(self, batch: Batch) -> Tensor | None:
         """Rows of the mask that the attention kernel needs: all of them, or the branches' alone."""
@@ -276,16 +282,16 @@ class LanguageModel:
         from transformers import DynamicCache
 
         cache = DynamicCache()
-        with torch.inference_mode():
+        with torch.inference_mode(), causal.planless():
             hidden = self.run(self.collate([prefix]), cutter, cache).hidden[:, -1:]
         position = int(prefix.positions[:, -1].max())
         while True:
-            # Entered anew for every token: a suspended generator must not leave the caller in inference mode.
+            # Entered anew for every token: a suspended generator must not leave the caller in these modes.
             with torch.inference_mode():
                 token = int(self.head(self.norm(hidden[0, -1])).argmax())
             yield token
             position += 1
-            with torch.inference_mode():
+            with torch.inference_mode(), causal.planless():  # the cache is longer every time
                 hidden = self.embed([token])[None]
                 rotary = self.rotary(hidden, torch.full((self.axes, 1, 1), position, device=self.device))
                 for layer in self.layers:

@@ -61,8 +61,10 @@ def run(
     max_pixels: Annotated[int | None, typer.Option(help="Qwen3-VL: upper bound of the resized area.")] = None,
     min_tiles: Annotated[int | None, typer.Option(help="InternVL: fewest tiles.")] = None,
     max_tiles: Annotated[int | None, typer.Option(help="InternVL: most tiles.")] = None,
-    shard_images: Annotated[int | None, typer.Option(help="Images per shard. [default: 8]")] = None,
-    batch_tokens: Annotated[int | None, typer.Option(help="Language tokens per forward. [default: 16384]")] = None,
+    shard_images: Annotated[int | None, typer.Option(help="Images per shard. [default: 8; GPU: 64]")] = None,
+    batch_tokens: Annotated[
+        int | None, typer.Option(help="Language tokens per forward. [default: 16384; GPU: 32768]")
+    ] = None,
     batch_images: Annotated[int | None, typer.Option(help="Images per vision call. [default: 1]")] = None,
     limit: Annotated[int | None, typer.Option(help="Audit only the first so many images.")] = None,
 ) -> None:

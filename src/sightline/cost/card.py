@@ -183,10 +183,11 @@ COLUMNS = {
         "incremental_gib", "setup_s",
     ],
     "sweep": [
-        "execution", "arm", "rows", "ms", "rows_per_s", "one_sample_rows_per_s", "throughput_ratio", "of_ceiling",
-        "setup_s",
+        "execution", "arm", "rows", "ms", "rows_per_s", "one_sample_rows_per_s", "throughput_ratio",
+        "ratio_to_model_alone", "of_ceiling", "setup_s",
     ],
 }  # fmt: skip
+SWEEP_RATES = ("one_sample_rows_per_s", "throughput_ratio", "ratio_to_model_alone")
 
 
 def _refuse(constant: str) -> float:
@@ -248,7 +249,7 @@ def _records(result: dict[str, Any], full: dict[int, tuple[float, int | None]]) 
         if kind == "sweep":
             extra = point["extra"]
             record |= {"rows": extra["rows"], "rows_per_s": extra["engine_rows_per_s"]}
-            record |= {name: extra[name] for name in ("one_sample_rows_per_s", "throughput_ratio")}
+            record |= {name: extra[name] for name in SWEEP_RATES if name in extra}
         yield record
 
 
@@ -261,12 +262,13 @@ def _facts(results: list[dict[str, Any]]) -> list[tuple[str, str]]:
     clocks = [result["clocks"]["after"]["clocks.sm"] for result in results if result["clocks"]["after"]]
     allowed = [name.replace("_", "-") for name, on in used["scaled_dot_product"].items() if on]
     plain = "no fused kernel allowed" if machine["device"] == "cuda" else "on the CPU"
+    own = "; the engine's causal prefixes by Sightline's own kernel" if used.get("own_causal") else ""
     executions = dict.fromkeys(str(result["kernels"]["execution"]) for result in results)
     facts = [
         ("model", f"{request['config'] or Path(request['checkpoint']).name} ({first['weights']} weights)"),
         ("device", device + ("" if machine["device"] == "cuda" else "; no GPU was used")),
         ("dtype", first["dtype"]),
-        ("kernels", f"attention {used['attention']}, {', '.join(allowed) + ' allowed' if allowed else plain}"),
+        ("kernels", f"attention {used['attention']}, {', '.join(allowed) + ' allowed' if allowed else plain}{own}"),
         ("execution", ", ".join(executions)),
         ("batch", _batch_words(results)),
         ("ceiling", f"{rates[0]:.3g}..{rates[-1]:.3g} TFLOP/s, a {side}-cubed matrix product in the same processes"),
@@ -337,6 +339,6 @@ def _cell(name: str, record: dict[str, Any]) -> str:
         return "out of memory" if name == "ms" and record.get("out_of_memory") else ""
     if name in ("of_ceiling", "memory_saved"):
         return f"{value:.1%}"
-    if name in ("speedup", "than_stock", "throughput_ratio"):
+    if name in ("speedup", "than_stock", "throughput_ratio", "ratio_to_model_alone"):
         return f"{value:.2f}x"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

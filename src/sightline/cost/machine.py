@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from sightline.backbones.language import LanguageModel
 from sightline.engine.stopwatch import Stopwatch
 
 CEILING_SIDE = {"cuda": 8192, "cpu": 768}
@@ -38,17 +39,18 @@ def machine_facts(device: torch.device) -> dict[str, Any]:
     return facts
 
 
-def kernels(device: torch.device, attention: str, execution: str) -> dict[str, Any]:
+def kernels(language: LanguageModel, attention: str, execution: str) -> dict[str, Any]:
     """Which kernels a run may use; the same for full and pruned prefixes."""
     allowed = {}
-    if device.type == "cuda":
+    if language.device.type == "cuda":
         switches: Any = torch.backends.cuda
         allowed = {
             "flash": switches.flash_sdp_enabled(),
             "cudnn": switches.cudnn_sdp_enabled(),
             "memory_efficient": switches.mem_efficient_sdp_enabled(),
         }
-    return {"attention": attention, "execution": execution, "scaled_dot_product": allowed}
+    used = {"attention": attention, "execution": execution, "scaled_dot_product": allowed}
+    return {**used, "own_causal": True} if language.own_kernel else used
 
 
 def clocks(device: torch.device) -> dict[str, float] | None:

@@ -1,9 +1,10 @@
 """The one-sample procedure: what a plain evaluation script does for every row, one continuation after the other.
 
-Per continuation the picture goes through the vision tower again, the selector chooses again, and the language model
-reads one sequence, prompt and that answer, eagerly and alone, with the output head on every position. The loss is read
-before the next one begins. Towers, language model and head are called as transformers has them; only methods that need
-hidden states or prune between layers go through our loops, as there is no other way to run them.
+Per continuation the picture goes through image processor and vision tower again, the selector chooses again, and the
+language model reads one sequence, prompt and that answer, eagerly and alone, with the output head on every position.
+The loss is read before the next one begins. Processor, tower, language model and head are called as transformers has
+them; only methods that need hidden states or prune between layers go through our loops, as there is no other way to run
+them. (The published artifact even calls the processor twice, for the prompt and for the whole sequence.)
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from sightline.backbones.base import Backbone
 from sightline.backbones.pixels import Pixels
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
+from sightline.doctor import processor_inputs
 from sightline.materialise import materialise
 from sightline.types import Encoded, PositionPolicy, Prefix, Probe, Prompt, Selection
 
@@ -29,22 +31,35 @@ ANSWERS: tuple[Literal["yes", "no"], ...] = ("yes", "no")
 
 
 @torch.inference_mode()
-def time_one_sample(request: Request, subject: Subject, arms: Sequence[Arm]) -> list[float]:
-    """Milliseconds per row, arms in turn so that every arm weighs the same; preprocessing excluded."""
+def time_one_sample(request: Request, subject: Subject, arms: Sequence[Arm]) -> dict[str, list[float]]:
+    """Milliseconds per row from the picture in memory on, and what of them is preprocessing.
+
+    Arms take turns so that every arm weighs the same. Warm-up goes through all of them: libraries prepare kernels for
+    every new shape, and that is no part of a row.
+    """
     backbone = subject.backbone
-    pixels = backbone.preprocess(subject.picture(0))
-    values = backbone.tower_inputs([pixels])
-    rows = -(-request.one_sample_rows // len(arms)) * len(arms)
-    samples = []
-    for row in range(-request.warm_up, rows):
+    picture = subject.picture(0)
+    pixels = backbone.preprocess(picture)
+    samples: dict[str, list[float]] = {"one_sample": [], "one_sample_preprocess": []}
+    for row in range(-_rounds(request.warm_up, arms), _rounds(request.one_sample_rows, arms)):
         arm, probe = arms[row % len(arms)], subject.probe(0, row % request.probes)
         backbone.synchronise()
-        started = time.perf_counter()
+        started, preprocessing = time.perf_counter(), 0.0
         for answer in ANSWERS:
+            begun = time.perf_counter()
+            values = processor_inputs(backbone, picture)["pixel_values"]
+            backbone.synchronise()
+            preprocessing += time.perf_counter() - begun
             one_loss(subject, arm, probe, pixels, values, answer)
         if row >= 0:
-            samples.append((time.perf_counter() - started) * 1e3)
+            samples["one_sample"].append((time.perf_counter() - started) * 1e3)
+            samples["one_sample_preprocess"].append(preprocessing * 1e3)
     return samples
+
+
+def _rounds(rows: int, arms: Sequence[Arm]) -> int:
+    """At least that many rows, every arm equally often."""
+    return -(-rows // len(arms)) * len(arms)
 
 
 @torch.inference_mode()

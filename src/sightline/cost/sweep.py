@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from itertools import pairwise
 
 from sightline.arms import Arm
+from sightline.backbones.kernels.causal import planless
 from sightline.backbones.pixels import Pixels
 from sightline.cost.flops import language_flops, vision_flops
 from sightline.cost.machine import PeakMemory
@@ -32,9 +33,10 @@ from sightline.types import Encoded, Probe
 INSIDE = {
     "engine": "whole sweep: preprocessing (overlapped on the host), vision once per image, selection, materialising, "
     "scoring both continuations in batches; start-up (imports, weights, compiling, one warm-up shard) excluded",
-    "one_sample": "per row, for each continuation by itself: the model's own eager vision tower, selection, "
-    "materialising, the model's own eager forward of prompt and that answer as one sequence with the output head on "
-    "every position, its loss read back; preprocessing excluded",
+    "one_sample": "per row, for each continuation by itself: the checkpoint's image processor, the model's own eager "
+    "vision tower, selection, materialising, the model's own eager forward of prompt and that answer as one sequence "
+    "with the output head on every position, its loss read back; all arms warmed up",
+    "one_sample_preprocess": "what of it the image processor and the upload took",
 }
 
 
@@ -58,27 +60,29 @@ def measure_sweep(request: Request, subject: Subject) -> Iterator[Point]:
     execution = use_execution(subject.backbone.language, request.execution, dynamic=True)
     use_vision_execution(subject.backbone, execution)
     memory = PeakMemory(subject.device)
-    run_engine(request, subject, arms, shards_of(request, range(request.images))[0])
-    if request.execution != "graph":
-        memory.warmed_up()
-    setups = len(execution.setup_ms)
     stages: dict[str, float] = {}
-    started = time.perf_counter()
-    rows, flops = run_engine(request, subject, arms, range(request.images), stages)
-    subject.backbone.synchronise()
-    engine_ms = (time.perf_counter() - started) * 1e3
+    with planless():  # as in an audit
+        run_engine(request, subject, arms, shards_of(request, range(request.images))[0])
+        if request.execution != "graph":
+            memory.warmed_up()
+        setups = len(execution.setup_ms)
+        started = time.perf_counter()
+        rows, flops = run_engine(request, subject, arms, range(request.images), stages)
+        subject.backbone.synchronise()
+        engine_ms = (time.perf_counter() - started) * 1e3
     late = sum(execution.setup_ms[setups:])
     used = memory.read()
     use_vision_execution(subject.backbone, use_execution(subject.backbone.language, "eager"))
     each = time_one_sample(request, subject, arms)
-    engine_rate, plain_rate = len(rows) / engine_ms, len(each) / sum(each)
+    plain_ms, preprocess_ms = sum(each["one_sample"]), sum(each["one_sample_preprocess"])
+    engine_rate, plain_rate = len(rows) / engine_ms, len(each["one_sample"]) / plain_ms
     yield Point(
         arm=f"{len(arms)} arms",
         batch=len(rows),
         visual_tokens=0,
         kept_tokens=0,
         length=0,
-        samples_ms={"engine": [engine_ms], "one_sample": each, **{name: [ms] for name, ms in stages.items()}},
+        samples_ms={"engine": [engine_ms], **each, **{name: [ms] for name, ms in stages.items()}},
         flops={"engine": flops},
         memory=used,
         setup_ms=execution.setup_ms[:setups],
@@ -88,6 +92,7 @@ def measure_sweep(request: Request, subject: Subject) -> Iterator[Point]:
             "engine_rows_per_s": engine_rate * 1e3,
             "one_sample_rows_per_s": plain_rate * 1e3,
             "throughput_ratio": engine_rate / plain_rate,
+            "ratio_to_model_alone": engine_rate / plain_rate * (1 - preprocess_ms / plain_ms),
             "setup_inside_ms": late,
         },
     )

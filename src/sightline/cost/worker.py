@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from sightline.backbones.kernels.causal import planless
 from sightline.cost.machine import ceiling, clocks, kernels, machine_facts
 from sightline.cost.prefill import INSIDE as PREFILL
 from sightline.cost.prefill import measure_prefill
@@ -40,13 +42,15 @@ def measure_here(request: Request) -> dict[str, Any]:
     points = list(measure(request, subject))
     busy = clocks(device)
     after = ceiling(device, dtype)
-    executor = subject.backbone.language.executor
+    language = subject.backbone.language
+    with planless() if request.kind == "sweep" else nullcontext():  # as the measurement itself
+        used = kernels(language, request.attention, request.execution)
     return {
         "request": request.as_dict(),
         "machine": machine_facts(device),
         "dtype": str(dtype).removeprefix("torch."),
-        "kernels": kernels(device, request.attention, request.execution),
-        "note": getattr(getattr(executor, "execution", None), "note", ""),
+        "kernels": used,
+        "note": getattr(getattr(language.executor, "execution", None), "note", ""),
         "positions": subject.policy,
         "box_source": request.box_source,
         "weights": "random" if request.config else "checkpoint",

@@ -121,7 +121,15 @@ def _sweep_columns(_: CostCard) -> list[Column]:
         Column("ms", "Sweep, ms", "number", help="The whole sweep once."),
         Column("rows_per_s", "Rows/s, engine", "number"),
         Column("one_sample_rows_per_s", "Rows/s, one sample", "number"),
-        Column("throughput_ratio", "Ratio", "ratio", help="Engine over one sample at a time."),
+        Column(
+            "throughput_ratio", "Ratio", "ratio", help="Engine over one sample at a time, both from the picture on."
+        ),
+        Column(
+            "ratio_to_model_alone",
+            "Ratio to model alone",
+            "ratio",
+            help="Engine, preprocessing included, over one sample at a time without its image processor.",
+        ),
         *_estimates(),
         *_ends(),
     ]

@@ -102,6 +102,8 @@ def test_a_sweep_counts_rows_and_compares_with_one_sample_at_a_time() -> None:
     rate = point["extra"]["rows"] / point["samples_ms"]["engine"][0]
     plain = 4 / sum(point["samples_ms"]["one_sample"])
     assert point["extra"]["throughput_ratio"] == pytest.approx(rate / plain)
+    alone = 4 / (sum(point["samples_ms"]["one_sample"]) - sum(point["samples_ms"]["one_sample_preprocess"]))
+    assert point["extra"]["ratio_to_model_alone"] == pytest.approx(rate / alone)
     assert point["flops"]["engine"] > 0
 
 

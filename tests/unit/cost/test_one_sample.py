@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from sightline.arms import parse_arm
-from sightline.cost.one_sample import one_loss, time_one_sample, with_one_answer
+from sightline.cost.one_sample import ANSWERS, one_loss, time_one_sample, with_one_answer
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from sightline.cost.sweep import shards_of
+from sightline.doctor import processor_inputs
 from sightline.engine.scoring import score_arm
 from sightline.errors import SightlineError
 
@@ -65,8 +67,26 @@ def test_every_row_takes_two_forwards_of_one_sequence(subject: Subject, monkeypa
     monkeypatch.setattr(model.language_model, "forward", counted)
     monkeypatch.setattr(model, "get_image_features", seen)
     samples = time_one_sample(request, subject, [parse_arm(text) for text in request.arms])
-    assert len(samples) == 4
     assert forwards == encoded == [1] * 8
+    whole, part = samples["one_sample"], samples["one_sample_preprocess"]
+    assert len(whole) == len(part) == 4
+    assert all(0 < less < more for less, more in zip(part, whole, strict=True))
+
+
+def test_all_arms_are_warmed_up(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = ("full", "target:0.3", "grid:0.3")
+    request = Request("sweep", config="tiny-llava", arms=arms, one_sample_rows=2, warm_up=1)
+    seen: list[str] = []
+    monkeypatch.setattr("sightline.cost.one_sample.one_loss", lambda _, arm, *rest: seen.append(arm.text))
+    samples = time_one_sample(request, subject, [parse_arm(text) for text in arms])
+    assert seen == [text for text in arms for _ in ANSWERS] * 2
+    assert len(samples["one_sample"]) == 3
+
+
+def test_the_processors_values_are_those_of_the_audit(subject: Subject) -> None:
+    picture = subject.picture(0)
+    ours = subject.backbone.tower_inputs([subject.backbone.preprocess(picture)])
+    assert torch.equal(processor_inputs(subject.backbone, picture)["pixel_values"], ours)
 
 
 def test_shards_are_few_and_even() -> None:

@@ -1,0 +1,1 @@
+"""Triton kernels that stand in for a library's where the library is slow."""
