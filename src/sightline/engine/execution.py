@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -67,6 +68,17 @@ def use_execution(
     return captured.execution
 
 
+def unrelated_sizes() -> AbstractContextManager[None]:
+    """While open, a compiler takes sizes that happen to be equal for unrelated: a batch of 16 is no head of 16.
+
+    Otherwise code that is meant for all shapes is compiled again as soon as one of the two changes.
+    """
+    from torch.fx.experimental import _config
+
+    patched: AbstractContextManager[None] = _config.patch(use_duck_shape=False)
+    return patched
+
+
 class Compiled:
     """Every layer through one compiled function: it is compiled for the first layer and reused by all others."""
 
@@ -83,7 +95,7 @@ class Compiled:
         size = tuple(batch.hidden.shape)
         shape = (size[0] == 1, batch.branches > 0) if self._dynamic else size
         if shape not in self._seen:
-            with setting_up(self.language.device, self.execution.setup_ms):
+            with setting_up(self.language.device, self.execution.setup_ms), unrelated_sizes():
                 self.language.forward(batch, self.call)
             self._seen.add(shape)
         return self.language.forward(batch, self.call)
@@ -110,7 +122,7 @@ class Captured:
         shared = self.padded(batch)
         key = (batch.hidden.shape[0], shared, batch.branches, batch.start, len(batch.deepstack))
         if key not in self._graphs:
-            with setting_up(self.language.device, self.execution.setup_ms):
+            with setting_up(self.language.device, self.execution.setup_ms), unrelated_sizes():
                 self._graphs[key] = self._record(batch, shared)
             if len(self._graphs) > KEPT_GRAPHS:
                 self._graphs.popitem(last=False)

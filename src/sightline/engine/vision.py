@@ -13,7 +13,7 @@ from sightline.backbones.base import Backbone
 from sightline.backbones.pixels import Pixels
 from sightline.backbones.signals import hidden_indices
 from sightline.backbones.tower import Block, call_block
-from sightline.engine.execution import Execution
+from sightline.engine.execution import Execution, unrelated_sizes
 from sightline.engine.graphs import capture
 from sightline.engine.joining import join_projections
 from sightline.engine.stopwatch import setting_up
@@ -48,7 +48,7 @@ class CompiledBlocks:
     def __call__(self, block: Any, hidden: Tensor, arguments: dict[str, Any]) -> Tensor:
         shape = (hidden.shape[0] == 1,) if self._dynamic else tuple(hidden.shape)
         if shape not in self._seen:
-            with setting_up(self._device, self._execution.setup_ms):
+            with setting_up(self._device, self._execution.setup_ms), unrelated_sizes():
                 self._call(block, hidden, arguments)
             self._seen.add(shape)
         return self._call(block, hidden, arguments)

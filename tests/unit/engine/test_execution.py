@@ -92,6 +92,17 @@ def test_layers_share_one_compiled_function(backbone: Backbone, prefixes: list[P
     assert counter.frame_count == 1
 
 
+def test_one_code_serves_batches_of_any_size(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    """Sixteen prefixes are as many as a head has entries, which must not tie the one to the other."""
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    used = use_execution(backbone.language, "compiled", backend=counter, dynamic=True)
+    for many in (prefixes * 4, prefixes, prefixes[1:], prefixes[:2] * 3):
+        backbone.language.score(many)
+    assert counter.frame_count == 1
+    assert len(used.setup_ms) == 1
+
+
 def test_compiled_code_is_reused_for_a_known_shape(backbone: Backbone, prefixes: list[Prefix]) -> None:
     torch._dynamo.reset()
     used = use_execution(backbone.language, "compiled", backend="eager")
