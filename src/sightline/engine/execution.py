@@ -73,9 +73,10 @@ def unrelated_sizes() -> AbstractContextManager[None]:
 
     Otherwise code that is meant for all shapes is compiled again as soon as one of the two changes.
     """
-    from torch.fx.experimental import _config
+    import torch.fx.experimental._config as symbols
 
-    patched: AbstractContextManager[None] = _config.patch(use_duck_shape=False)
+    config: Any = symbols
+    patched: AbstractContextManager[None] = config.patch(use_duck_shape=False)
     return patched
 
 
