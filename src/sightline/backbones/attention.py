@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,21 @@ PACKED = "sightline_flash_packed"
 """Towers hand packed sequences, with their bounds, to implementations whose name speaks of flash attention."""
 
 
+Causal = Callable[[Tensor, Tensor, Tensor, float | None], Tensor]
+"""Causal attention: (query, key, value, scaling) -> (B, S, H, d)."""
+
+
+def library_kernel(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+    grouped = query.shape[1] != key.shape[1]
+    attended = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=grouped)
+    return attended.transpose(1, 2)
+
+
+def own_kernel(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+    attended: Tensor = causal_attention(query, key, value, query.shape[-1] ** -0.5 if scaling is None else scaling)
+    return attended
+
+
 def branch_attention(
     module: Any,
     query: Tensor,
@@ -32,6 +48,7 @@ def branch_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
+    causal: Causal = library_kernel,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """softmax(q k^T * scaling + mask) v, in the calling convention of transformers.
@@ -39,47 +56,12 @@ def branch_attention(
     query (B, H, S, d), key and value (B, Hkv, S, d). ``attention_mask`` (B, 1, T, S) holds the rows of the last T
     queries, the branches; all queries before them are causal. None means that there are no branches.
     """
-    return _with_branches(_library_kernel, query, key, value, attention_mask, scaling), None
-
-
-def branch_attention_own_kernel(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """``branch_attention`` with the causal part by ``sightline.backbones.kernels.causal``."""
-    return _with_branches(_own_kernel, query, key, value, attention_mask, scaling), None
-
-
-Causal = Callable[[Tensor, Tensor, Tensor, float | None], Tensor]
-"""(query, key, value, scaling) -> (B, S, H, d)"""
-
-
-def _library_kernel(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-    grouped = query.shape[1] != key.shape[1]
-    attended = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=grouped)
-    return attended.transpose(1, 2)
-
-
-def _own_kernel(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-    attended: Tensor = causal_attention(query, key, value, query.shape[-1] ** -0.5 if scaling is None else scaling)
-    return attended
-
-
-def _with_branches(
-    causal: Causal, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None
-) -> Tensor:
-    """(B, S, H, d): the shared part causally, the rows of the mask behind it."""
-    if mask is None:
-        return causal(query, key, value, scaling)
-    shared = query.shape[2] - mask.shape[2]
+    if attention_mask is None:
+        return causal(query, key, value, scaling), None
+    shared = query.shape[2] - attention_mask.shape[2]
     prefix = causal(query[:, :, :shared], key[:, :, :shared], value[:, :, :shared], scaling)
-    branches = _masked(query[:, :, shared:], key, value, mask, scaling)
-    return torch.cat([prefix, branches.transpose(1, 2)], dim=1)
+    branches = _masked(query[:, :, shared:], key, value, attention_mask, scaling)
+    return torch.cat([prefix, branches.transpose(1, 2)], dim=1), None
 
 
 def _masked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
@@ -94,14 +76,17 @@ def _masked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: fl
 
 
 @contextmanager
-def branching(config: Any, own_kernel: bool = False) -> Iterator[None]:
-    """While open, language layers of this configuration attend through ``branch_attention``."""
+def branching(config: Any, own: bool = False) -> Iterator[None]:
+    """While open, language layers of this configuration attend through ``branch_attention``.
+
+    ``own`` chooses our causal kernel instead of the library's; see ``sightline.backbones.kernels.causal``.
+    """
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, branch_attention)
-    AttentionInterface.register(OWN_KERNEL, branch_attention_own_kernel)
+    AttentionInterface.register(OWN_KERNEL, partial(branch_attention, causal=own_kernel))
     before = config._attn_implementation
-    config._attn_implementation = OWN_KERNEL if own_kernel else NAME
+    config._attn_implementation = OWN_KERNEL if own else NAME
     try:
         yield
     finally:

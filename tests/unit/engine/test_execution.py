@@ -9,7 +9,7 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from sightline.backbones import language as language_module
-from sightline.backbones.attention import branch_attention
+from sightline.backbones.attention import branch_attention, library_kernel
 from sightline.backbones.base import Backbone
 from sightline.backbones.language import Answer, branch_slots
 from sightline.engine import execution
@@ -81,6 +81,27 @@ def test_a_mode_changes_no_answer(backbone: Backbone, prefixes: list[Prefix], mo
     assert (together - expected).abs().max() < CLOSE
     assert (alone - expected).abs().max() < CLOSE
     assert used.setup_ms
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled", "graph"])
+def test_the_own_kernel_is_called_once_a_layer_and_changes_no_answer(
+    backbone: Backbone, prefixes: list[Prefix], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is used, that is on a GPU; here the library stands in for it."""
+    expected = losses(backbone.language.score(prefixes))
+    lengths: list[int] = []
+
+    def stand_in(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+        lengths.append(query.shape[2])
+        return library_kernel(query, key, value, scaling)
+
+    monkeypatch.setattr("sightline.backbones.attention.causal_attention", stand_in)
+    monkeypatch.setattr(type(backbone.language), "own_kernel", True)
+    torch._dynamo.reset()
+    use_execution(backbone.language, mode, backend="eager", dynamic=True)
+    assert (losses(backbone.language.score(prefixes)) - expected).abs().max() < CLOSE
+    assert len(lengths) == len(backbone.language.layers) if mode == "eager" else lengths
+    assert len(set(lengths)) == 1
 
 
 def test_layers_share_one_compiled_function(backbone: Backbone, prefixes: list[Prefix]) -> None:
