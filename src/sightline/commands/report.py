@@ -33,6 +33,13 @@ def report(
     reference: Annotated[
         list[str] | None, typer.Option(help="Compare all arms with this one too, for example random:0.3. Repeatable.")
     ] = None,
+    development: Annotated[
+        list[Path] | None,
+        typer.Option(help="Run over other images of the same model: thresholds are chosen there. Repeatable."),
+    ] = None,
+    only: Annotated[
+        Path | None, typer.Option(help="Report on these probes alone: a file with one probe id per line.")
+    ] = None,
     cases: CasesOption = 60,
     draws: DrawsOption = 10_000,
     seed: SeedOption = 17,
@@ -46,6 +53,8 @@ def report(
             out,
             references=reference or (),
             costs=cost or (),
+            developments=development or (),
+            only=only,
             cases=cases,
             draws=draws,
             seed=seed,

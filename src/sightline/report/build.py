@@ -20,6 +20,7 @@ from sightline.report.cases import choose_cases, pack_cases
 from sightline.report.contract import facts
 from sightline.report.hero import Hero, make_hero
 from sightline.report.intervention_sections import intervention_sections
+from sightline.report.probe_list import read_probe_list
 from sightline.report.realised_cost import Card, card_facts, read_cards, realised_cost_section
 from sightline.report.sections import Section
 from sightline.report.source import Source, read_source
@@ -60,6 +61,8 @@ def build_report(
     *,
     references: Sequence[str] = (),
     costs: Sequence[Path | str] = (),
+    developments: Sequence[Path | str] = (),
+    only: Path | str | None = None,
     cases: int = CASES,
     draws: int = DRAWS,
     seed: int = SEED,
@@ -68,13 +71,18 @@ def build_report(
     """Writes the report of one or more runs into ``out`` and returns the path of its HTML file.
 
     ``references`` are arms to compare all others with, besides Full. ``costs`` are cost cards to show beside the runs,
-    or alone when there are none.
+    or alone when there are none. ``developments`` are runs over other images on which thresholds are chosen, ``only`` a
+    list of the probes to report on.
     """
     cards = read_cards(costs)
     if not runs:
-        return write_page(_cards_alone(cards, references), Path(out))
+        for option, given in (("--reference", references), ("--development", developments), ("--only", only)):
+            if given:
+                raise SightlineError(f"{option} is about arms and probes of a run; name a run folder too")
+        return write_page(_cards_alone(cards), Path(out))
     progress("reading rows")
-    source = read_source(runs)
+    chosen = None if only is None else read_probe_list(Path(only))
+    source = read_source(runs, only=chosen, developments=developments)
     progress("resampling images")
     summary = summarise(source, draws, seed, references)
     progress("tables and charts")
@@ -110,12 +118,10 @@ def build_report(
     return write_page(page, Path(out))
 
 
-def _cards_alone(cards: Sequence[Card], references: Sequence[str]) -> Page:
+def _cards_alone(cards: Sequence[Card]) -> Page:
     """The page of cost cards without a run."""
     if not cards:
         raise SightlineError("no run folder and no cost card to report: name a run, a card (--cost), or both")
-    if references:
-        raise SightlineError(f"--reference {references[0]} compares arms of a run; name a run folder too")
     models = sorted({card.model for card in cards})
     return Page(
         title=f"Realised cost of {', '.join(models)}",

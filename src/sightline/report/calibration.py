@@ -1,4 +1,4 @@
-"""Ranking or operating point? Thresholds chosen on one half of the images, judged on the other; flips by direction."""
+"""Ranking or operating point? Thresholds chosen on some images, judged on others; flips by direction."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ RULES = {"shared": "Full's t for all", "own": "own t", "risk": "t within Full's 
 
 
 def thresholds_table(source: Source) -> Table:
-    """Every arm under four thresholds, all judged on the held-out images of the grouped hash split."""
+    """Every arm under four thresholds, judged on images on which none of them was chosen."""
     records: list[dict[str, Any]] = []
     problems = []
     for audited in source.runs:
         try:
-            records += _thresholds(audited)
+            records += _thresholds(audited, source.development_of(audited))
         except SightlineError as error:
             problems.append(f"{audited.name}: {error}" if audited.name else str(error))
     if not records:
@@ -59,9 +59,17 @@ def thresholds_table(source: Source) -> Table:
         Column("dev", "Chosen on", "count"),
         Column("test", "Judged on", "count"),
     ]
-    caption = (
+    apart = [one for one in source.runs if source.development_of(one) is not None]
+    split = (
         "Thresholds are chosen on the development side of a split that keeps the probes of an image together (SHA-1 of "
-        "the image id) and judged on the other side. Full's t is the accuracy-optimal threshold of Full for all "
+        "the image id) and judged on the other side. "
+    )
+    named = ", ".join(dict.fromkeys(one.run.path.resolve().name for one in source.developments))
+    given = f"Thresholds are chosen on all images of the development run {named} and judged on all images here. "
+    if 0 < len(apart) < len(source.runs):
+        given = f"{', '.join(one.name for one in apart)}: {given}The others: {split}"
+    caption = (given if apart else split) + (
+        "Full's t is the accuracy-optimal threshold of Full for all "
         "arms; own t is each arm's; t within Full's risk is the most accurate one whose development hFPR is at most "
         "that of Full at t = 0. Flips are against t = 0."
     )
@@ -70,21 +78,21 @@ def thresholds_table(source: Source) -> Table:
     return Table("thresholds", "Operating points", caption, columns, pd.DataFrame(records), filter="rule")
 
 
-def _thresholds(audited: Audited) -> list[dict[str, Any]]:
-    frame = audited.frame.assign(
-        positive=audited.frame["label"] == "yes",
-        dev=audited.frame["image_id"].astype(str).map(lambda group: hash_side(group) == "dev"),
-    )
-    for side, rows in (("development", frame[frame["dev"]]), ("held-out", frame[~frame["dev"]])):
+def _thresholds(audited: Audited, development: Audited | None) -> list[dict[str, Any]]:
+    dev_rows, test_rows = _sides(audited, development)
+    for side, rows in (("development", dev_rows), ("held-out", test_rows)):
         if rows["positive"].nunique() < 2:
-            raise SightlineError(f"thresholds need both labels on the {side} half of the images; add images")
-    full = None if audited.full is None else frame[(frame["arm"] == audited.full) & frame["dev"]]
+            raise SightlineError(f"thresholds need both labels on the {side} images; add images")
+    full = dev_rows[dev_rows["arm"] == (development or audited).full]
     records = []
-    for arm, rows in frame.groupby("arm", sort=False):
-        dev, test = rows[rows["dev"]], rows[~rows["dev"]]
-        chosen = {"zero": 0.0, "own": accuracy_optimal(dev["positive"], dev["margin"]).threshold}
-        if full is not None:
+    for arm, test in test_rows.groupby("arm", sort=False):
+        dev = dev_rows[dev_rows["arm_name"] == test["arm_name"].iloc[0]]
+        chosen = {"zero": 0.0}
+        if not dev.empty:
+            chosen["own"] = accuracy_optimal(dev["positive"], dev["margin"]).threshold
+        if not full.empty:
             chosen["shared"] = accuracy_optimal(full["positive"], full["margin"]).threshold
+        if not (dev.empty or full.empty):
             bound = evaluate(full["positive"], full["margin"]).hfpr
             # An arm none of whose thresholds is as safe as Full has no such row.
             with suppress(SightlineError):
@@ -96,6 +104,15 @@ def _thresholds(audited: Audited) -> list[dict[str, Any]]:
                 sizes = {"dev": len(dev), "test": len(test)}
                 records.append({"arm": arm, "rule": title, **point, **asdict(moved), **sizes})
     return records
+
+
+def _sides(audited: Audited, development: Audited | None) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows to choose on and rows to judge on: another run and all of this one, or this run's two sides."""
+    frame = audited.frame.assign(positive=audited.frame["label"] == "yes")
+    if development is not None:
+        return development.frame.assign(positive=development.frame["label"] == "yes"), frame
+    dev = frame["image_id"].astype(str).map(lambda group: hash_side(group) == "dev")
+    return frame[dev], frame[~dev]
 
 
 def flips_table(source: Source) -> Table:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from sightline.errors import SightlineError
 from sightline.interventions.outcomes import probe_scales
+from sightline.report.probe_list import ProbeList
 from sightline.store.load import Run, load_run
 
 MASK_COLUMNS = ("kept_mask", "lineage_mask")
@@ -65,6 +66,10 @@ class Audited:
         return found
 
     @property
+    def weights(self) -> str:
+        return str(self.run.manifest.get("weight_digest"))
+
+    @property
     def setting(self) -> str:
         """What runs must share for their rows to be paired: weights, precision, positions, profile, image options."""
         keys = ("weight_digest", "dtype", "positions", "profile", "image_options")
@@ -89,27 +94,41 @@ class Source:
     notes: list[str]
     controls: list[Audited] = field(default_factory=list)
     """Runs without a single plain row, such as wrong images alone: intervention tables pair them with the others."""
+    developments: list[Audited] = field(default_factory=list)
+    """Runs over other images, on which thresholds are chosen; nothing else of them is reported."""
 
     @cached_property
     def frame(self) -> pd.DataFrame:
         """Plain rows of all runs under one another."""
         return pd.concat([audited.frame for audited in self.runs], ignore_index=True)
 
+    def development_of(self, audited: Audited) -> Audited | None:
+        """The development run of the same weights."""
+        return next((one for one in self.developments if one.weights == audited.weights), None)
+
     @property
     def same_probes(self) -> bool:
         return len({audited.run.manifest.get("probe_digest") for audited in self.runs}) == 1
 
 
-def read_source(paths: Sequence[Path | str], names: Sequence[str] | None = None, *, paired: bool = False) -> Source:
+def read_source(
+    paths: Sequence[Path | str],
+    names: Sequence[str] | None = None,
+    *,
+    paired: bool = False,
+    only: ProbeList | None = None,
+    developments: Sequence[Path | str] = (),
+) -> Source:
     """Reads run folders and checks them. Raises only where nothing could be reported at all.
 
-    ``paired`` refuses a run without plain rows, which a comparison of runs cannot use.
+    ``paired`` refuses a run without plain rows, which a comparison of runs cannot use. ``only`` limits the runs to some
+    of their probes. ``developments`` are runs on which thresholds are chosen.
     """
     if not paths:
         raise SightlineError("no run folder given: name at least one")
     runs = [load_run(path) for path in paths]
     names = list(names) if names is not None else _names(runs)
-    audited = [_audit(run, name) for run, name in zip(runs, names, strict=True)]
+    audited = [_audit(run, name, only) for run, name in zip(runs, names, strict=True)]
     source = Source([one for one in audited if len(one.frame)], [], [one for one in audited if one.frame.empty])
     if not source.runs or (paired and source.controls):
         path = source.controls[0].run.path
@@ -129,7 +148,31 @@ def read_source(paths: Sequence[Path | str], names: Sequence[str] | None = None,
             "mixed probe sets: these runs did not audit the same probes, so their rows stand side by side "
             "and no difference between runs is computed"
         )
+    source.developments.extend(_development(load_run(path), source) for path in developments)
     return source
+
+
+def _development(run: Run, source: Source) -> Audited:
+    """A development run: of the weights of some run, over images that no run of those weights has."""
+    found = _audit(run, "", None)
+    same = [one for one in source.runs if one.weights == found.weights]
+    if not same:
+        raise SightlineError(f"development run {run.path} has other weights than every run that is reported")
+    if found.frame.empty:
+        raise SightlineError(f"development run {run.path} has no usable plain row")
+    for one in same:
+        shared = set(found.frame["image_id"]) & set(one.frame["image_id"])
+        if shared:
+            raise SightlineError(
+                f"development run {run.path} and {one.run.path} share {len(shared)} images (first: {min(shared)}); "
+                "thresholds must be chosen on other images than they are judged on"
+            )
+        if one.setting != found.setting:
+            source.notes.append(
+                f"thresholds come from {run.path.name}, which has the same weights but other settings "
+                "(dtype, positions, profile or image options)"
+            )
+    return found
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
@@ -145,10 +188,12 @@ def _names(runs: Sequence[Run]) -> list[str]:
     return [f"run {i + 1}" for i in range(len(runs))]
 
 
-def _audit(run: Run, name: str) -> Audited:
+def _audit(run: Run, name: str, only: ProbeList | None) -> Audited:
     notes: list[str] = []
     frame = _plain_table(run.rows).to_pandas()
     frame["row"] = np.arange(len(frame))
+    if only is not None:
+        frame = only.chosen(frame, run.path, notes).copy()
     frame["arm_name"] = frame["arm"]
     if name:
         frame["arm"] = name + " · " + frame["arm"].astype(str)

@@ -215,8 +215,10 @@ def test_cards_alone_make_a_report_without_torch(cards: Cards, tmp_path: Path) -
 def test_nothing_to_report_is_one_line(tmp_path: Path, cards: Cards) -> None:
     with pytest.raises(SightlineError, match=r"name a run, a card \(--cost\), or both"):
         build_report([], tmp_path)
-    with pytest.raises(SightlineError, match=r"--reference random:0\.3 compares arms of a run"):
+    with pytest.raises(SightlineError, match="--reference is about arms and probes of a run; name a run folder too"):
         build_report([], tmp_path, references=["random:0.3"], costs=[cards["ttft"]])
+    with pytest.raises(SightlineError, match="--only is about arms and probes of a run"):
+        build_report([], tmp_path, only=tmp_path / "list.txt", costs=[cards["ttft"]])
 
 
 def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
