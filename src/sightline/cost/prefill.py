@@ -41,7 +41,8 @@ def measure_prefill(request: Request, subject: Subject) -> Iterator[Point]:
                 if not is_out_of_memory(error):
                     raise
                 free_memory()
-                yield Point(arm.text, batch, encoded[0].n, 0, 0, {}, extra={"out_of_memory": True})
+                sizes = _sizes(subject, arm, encoded[0])
+                yield Point(arm.text, batch, *sizes, {}, extra={"out_of_memory": True})
                 break
             batch *= 2
             if not request.grow or batch > request.largest:
@@ -82,15 +83,14 @@ def one_batch(
     def once() -> None:
         language.run(language.collate(prefixes), subject.cutter(arm, prefixes, pictures))
 
-    kept = arm.budget.resolve(encoded[0].n) if arm.inside else distinct[0].k
-    length = distinct[0].embeds.shape[0]
-    layers = _layer_lengths(subject, arm, encoded[0].n, length)
+    n, kept, length = _sizes(subject, arm, encoded[0])
+    layers = _layer_lengths(subject, arm, n, length)
     depth = len(language.layers)
     flops = sum(language_flops(subject.backbone, each) for each in layers) / depth * batch
     return Point(
         arm=arm.text,
         batch=batch,
-        visual_tokens=encoded[0].n,
+        visual_tokens=n,
         kept_tokens=kept,
         length=length,
         samples_ms=samples,
@@ -99,6 +99,12 @@ def one_batch(
         setup_ms=execution.setup_ms[setups:],
         extra={"profile": profiled(once, device)} if request.profile else {},
     )
+
+
+def _sizes(subject: Subject, arm: Arm, encoded: Encoded) -> tuple[int, int, int]:
+    """Visual tokens, how many of them are kept, positions of the prefix."""
+    prefix = subject.prefix(encoded, arm, subject.probe(0))
+    return encoded.n, arm.budget.resolve(encoded.n) if arm.inside else prefix.k, prefix.embeds.shape[0]
 
 
 def _layer_lengths(subject: Subject, arm: Arm, n: int, length: int) -> list[int]:

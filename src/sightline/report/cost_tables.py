@@ -194,8 +194,10 @@ def _saved_early(full: dict[Any, Any], best: dict[Any, Any]) -> str:
 
 def _sweep_reading(frame: pd.DataFrame) -> str:
     best = max(frame.to_dict("records"), key=lambda line: float(line["throughput_ratio"]))
+    ratio = best.get("ratio_to_model_alone")
+    alone = "" if pd.isna(ratio) else f", or {format_value(ratio, 'ratio')} without the latter's image processor"
     return (
         f"The engine ({best['execution']}) makes {format_value(best['rows_per_s'], 'number')} rows per second, one "
         f"sample at a time makes {format_value(best['one_sample_rows_per_s'], 'number')}: "
-        f"{format_value(best['throughput_ratio'], 'ratio')}."
+        f"{format_value(best['throughput_ratio'], 'ratio')}{alone}."
     )

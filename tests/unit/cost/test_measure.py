@@ -89,6 +89,7 @@ def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> 
     points = measure_here(request)["points"]
     assert [point["batch"] for point in points] == [1, 2, 4, 8]
     assert points[-1]["extra"] == {"out_of_memory": True}
+    assert len({(point["kept_tokens"], point["length"]) for point in points}) == 1
     assert "out of memory" in CostCard([measure_here(request)]).markdown()
 
 
