@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -48,6 +47,7 @@ def branch_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
+    *,
     causal: Causal = library_kernel,
     **_: Any,
 ) -> tuple[Tensor, None]:
@@ -62,6 +62,10 @@ def branch_attention(
     prefix = causal(query[:, :, :shared], key[:, :, :shared], value[:, :, :shared], scaling)
     branches = _masked(query[:, :, shared:], key, value, attention_mask, scaling)
     return torch.cat([prefix, branches.transpose(1, 2)], dim=1), None
+
+
+def branch_attention_by_own_kernel(*states: Any, **how: Any) -> tuple[Tensor, None]:
+    return branch_attention(*states, causal=own_kernel, **how)
 
 
 def _masked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
@@ -84,7 +88,7 @@ def branching(config: Any, own: bool = False) -> Iterator[None]:
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, branch_attention)
-    AttentionInterface.register(OWN_KERNEL, partial(branch_attention, causal=own_kernel))
+    AttentionInterface.register(OWN_KERNEL, branch_attention_by_own_kernel)
     before = config._attn_implementation
     config._attn_implementation = OWN_KERNEL if own else NAME
     try:

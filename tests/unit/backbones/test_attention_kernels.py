@@ -45,6 +45,6 @@ def test_branches_are_cut_off_before_the_kernel_is_called(
     torch.manual_seed(0)
     query, key, value = torch.randn(2, 4, 9, 16), torch.randn(2, 2, 9, 16), torch.randn(2, 2, 9, 16)
     mask = torch.zeros(2, 1, branches, 9) if branches else None
-    ours, _ = attention.branch_attention(None, query, key, value, mask, scaling, attention.own_kernel)
+    ours, _ = attention.branch_attention(None, query, key, value, mask, scaling, causal=attention.own_kernel)
     plain, _ = attention.branch_attention(None, query, key, value, mask, scaling)
     assert torch.allclose(ours, plain, atol=1e-6)
