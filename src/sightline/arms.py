@@ -68,6 +68,13 @@ class Arm:
         """Whether the method prunes between language layers instead of before them."""
         return hasattr(self.selector, "cut")
 
+    def refuse_execution(self, execution: str, way_out: str) -> None:
+        """A method that prunes between layers is refused by name where the layers run as one."""
+        if self.inside and execution != "eager":
+            raise SightlineError(
+                f"{self.selector.name} prunes between layers, which only eager execution does; {way_out}"
+            )
+
 
 def parse_arm(text: str, *, seed: int = 17, profile: str = "paper") -> Arm:
     """Reads ``NAME[:BUDGET][:key=value,...][+EDIT]``. ``seed`` fills a selector's seed unless the arm names one."""

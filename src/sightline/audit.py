@@ -34,7 +34,6 @@ from sightline.engine.pipeline import one_ahead, prepared_ahead
 from sightline.engine.scoring import Collect, launch_arm
 from sightline.engine.stopwatch import setting_up
 from sightline.engine.vision import use_vision_execution
-from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions.plan import Plan, plan_arms, refuse_unusable
 from sightline.probes import ProbeSet, read_probes
@@ -56,7 +55,8 @@ def audit(config: AuditConfig) -> Run:
     shards = make_shards(probes.probes, config.shard_images, config.limit)
     check_images(config.images, shards)
     refuse_unusable(plan.arms, (probe for shard in shards for probe in shard.probes))
-    refuse_cutting(plan.arms, config.execution)
+    for arm in plan.arms:
+        arm.refuse_execution(config.execution, "leave it out or use --execution eager")
     with BoxesBeside(config.box_source, config.images, [p for shard in shards for p in shard.probes]) as boxes:
         return audit_shards(config, plan, probes, shards, boxes)
 
@@ -238,16 +238,6 @@ def region_geometries(probes: Sequence[Probe], encoded: Sequence[Encoded]) -> li
             known[key] = RegionGeometry(picture.cells, probe.regions)
         geometries.append(known.get(key))
     return geometries
-
-
-def refuse_cutting(arms: Sequence[Arm], execution: str) -> None:
-    """A method that prunes between layers is refused by name where the layers run as one."""
-    for arm in arms:
-        if arm.inside and execution != "eager":
-            raise SightlineError(
-                f"{arm.selector.name} prunes between layers, which only eager execution does; leave it out or use "
-                "--execution eager"
-            )
 
 
 def image_options(config: AuditConfig) -> ImageOptions:

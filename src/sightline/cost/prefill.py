@@ -17,7 +17,7 @@ from sightline.engine.execution import Execution, use_execution
 from sightline.engine.memory import free_memory, is_out_of_memory
 from sightline.engine.stopwatch import Stopwatch
 from sightline.selecting import all_needs
-from sightline.types import Encoded
+from sightline.types import Encoded, Prefix
 
 INSIDE = {
     "collate": "padding the prefixes into one batch",
@@ -41,8 +41,8 @@ def measure_prefill(request: Request, subject: Subject) -> Iterator[Point]:
                 if not is_out_of_memory(error):
                     raise
                 free_memory()
-                sizes = _sizes(subject, arm, encoded[0])
-                yield Point(arm.text, batch, *sizes, {}, extra={"out_of_memory": True})
+                prefix = subject.prefix(encoded[0], arm, subject.probe(0))
+                yield Point(arm.text, batch, *_sizes(arm, encoded[0], prefix), {}, extra={"out_of_memory": True})
                 break
             batch *= 2
             if not request.grow or batch > request.largest:
@@ -83,7 +83,7 @@ def one_batch(
     def once() -> None:
         language.run(language.collate(prefixes), subject.cutter(arm, prefixes, pictures))
 
-    n, kept, length = _sizes(subject, arm, encoded[0])
+    n, kept, length = _sizes(arm, encoded[0], distinct[0])
     layers = _layer_lengths(subject, arm, n, length)
     depth = len(language.layers)
     flops = sum(language_flops(subject.backbone, each) for each in layers) / depth * batch
@@ -101,9 +101,8 @@ def one_batch(
     )
 
 
-def _sizes(subject: Subject, arm: Arm, encoded: Encoded) -> tuple[int, int, int]:
+def _sizes(arm: Arm, encoded: Encoded, prefix: Prefix) -> tuple[int, int, int]:
     """Visual tokens, how many of them are kept, positions of the prefix."""
-    prefix = subject.prefix(encoded, arm, subject.probe(0))
     return encoded.n, arm.budget.resolve(encoded.n) if arm.inside else prefix.k, prefix.embeds.shape[0]
 
 

@@ -135,11 +135,7 @@ class Subject:
 def runnable_arm(text: str, execution: str) -> Arm:
     """The arm, refused if this way of running cannot serve it, whatever the backbone."""
     arm = parse_arm(text)
-    if arm.inside and execution != "eager":
-        raise SightlineError(
-            f"{arm.selector.name} prunes between layers, which only eager execution does; measure it, and the full "
-            "prefix it is compared with, with --execution eager"
-        )
+    arm.refuse_execution(execution, "measure it, and the full prefix it is compared with, with --execution eager")
     return arm
 
 

@@ -178,9 +178,16 @@ def _speed_reading(frame: pd.DataFrame) -> str:
     return (
         f"At best, {best['arm']} ({best['execution']}, batch {best['batch']}) is "
         f"{format_value(best['speedup'], 'ratio')} as fast as the full prefix, with {share:.0%} of the visual tokens"
-        + ("." if best["ms_high"] < full["ms_low"] else "; the two spreads overlap, so that this may be chance.")
+        + _certainty(full, best)
         + _saved_early(full, best)
     )
+
+
+def _certainty(full: dict[Any, Any], best: dict[Any, Any]) -> str:
+    """How a ratio of two medians ends: it means little where the samples do not stand apart."""
+    if 1 in (full["samples"], best["samples"]):
+        return "; a single sample, whose spread is not known."
+    return "." if best["ms_high"] < full["ms_low"] else "; the two spreads overlap, so that this may be chance."
 
 
 def _saved_early(full: dict[Any, Any], best: dict[Any, Any]) -> str:

@@ -159,6 +159,7 @@ def test_the_sentence_is_made_from_the_numbers() -> None:
         == "At best, target:0.2 (eager, batch 32) is 4.00× as fast as the full prefix, with 20% of the visual tokens."
     )
     assert "the two spreads overlap" in reading([800.0, 810.0, 820.0], [780.0, 790.0, 815.0])
+    assert reading([800.0], [200.0]).endswith("; a single sample, whose spread is not known.")
     assert reading([800.0], [810.0]) == "No pruned arm was faster than the full prefix under the same conditions."
 
 

@@ -1,0 +1,83 @@
+"""Causal attention of one language layer by cuDNN's, Sightline's own and the flash kernel, and what a new shape costs.
+
+python benchmarks/attention.py
+
+Needs a Hopper GPU and Triton. Microseconds are medians of captured calls in bfloat16.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from sightline.backbones.attention import library_kernel, own_kernel
+from sightline.engine.graphs import capture
+from sightline.engine.stopwatch import Stopwatch
+
+CUDA = torch.device("cuda")
+SHAPES = {
+    "Qwen": [(39, 829, 32, 8), (32, 202, 32, 8), (160, 202, 32, 8), (1, 829, 32, 8), (1, 202, 32, 8)],
+    "InternVL": [(1, 3373, 32, 8), (1, 1709, 32, 8)],
+    "LLaVA": [(1, 621, 32, 32), (1, 276, 32, 32)],
+}
+"""(sequences, length, heads, key heads) of 128 numbers each."""
+CALLS, REPEATS = 10, 12
+
+
+def states(batch: int, length: int, heads: int, shared: int) -> list[Tensor]:
+    joined = torch.randn(batch, length, heads + 2 * shared, 128, device=CUDA, dtype=torch.bfloat16)
+    return [part.transpose(1, 2) for part in joined.split([heads, shared, shared], dim=2)]
+
+
+def by(backend: SDPBackend) -> Callable[..., Tensor]:
+    def attend(*given: Tensor) -> Tensor:
+        with sdpa_kernel(backend):
+            return library_kernel(*given, None)
+
+    return attend
+
+
+WAYS = {
+    "cuDNN": by(SDPBackend.CUDNN_ATTENTION),
+    "own": lambda *given: own_kernel(*given, None),
+    "flash": by(SDPBackend.FLASH_ATTENTION),
+}
+
+
+def microseconds(attend: Callable[..., Tensor], given: list[Tensor]) -> float:
+    replay, _ = capture(lambda: [attend(*given) for _ in range(CALLS)], CUDA)
+    samples = []
+    for _ in range(REPEATS):
+        watch = Stopwatch(CUDA, shared_by=CALLS)
+        replay()
+        watch.stop()
+        samples.append(watch.ms * 1e3)
+    return statistics.median(samples)
+
+
+@torch.inference_mode()
+def main() -> None:
+    for model, shapes in SHAPES.items():
+        for shape in shapes:
+            given = states(*shape)
+            times = ", ".join(f"{name} {microseconds(attend, given):.1f}" for name, attend in WAYS.items())
+            print(f"{model} {shape[0]} x {shape[1]}: {times} us", flush=True)
+    for length in range(300, 304):
+        given = states(8, length, 32, 8)
+        firsts = []
+        for name, attend in WAYS.items():
+            torch.cuda.synchronize()
+            started = time.perf_counter()
+            attend(*given)
+            torch.cuda.synchronize()
+            firsts.append(f"{name} {(time.perf_counter() - started) * 1e3:.1f}")
+        print(f"first call at 8 x {length}: {', '.join(firsts)} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Rows per second of ``sightline run`` at published shapes: a checkpoint with random weights, real pictures, twice.
+
+    python benchmarks/large_audit.py [--config qwen3-vl-8b] [--images 100] [--execution compiled]
+
+The checkpoint (17.5 GB for 8B shapes) is written to a temporary folder with the embedded reader's tokenizer; pictures
+are the reader's confirmation scenes. The second pass meets no shape that the first has not seen. ``--config
+tiny-qwen3-vl`` runs the same on a CPU in seconds and says nothing about a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+import sightline.audit as auditing
+from sightline.config import AuditConfig
+from sightline.cost.request import SWEEP_ARMS
+from sightline.cost.shapes import shape_named
+
+ASSETS = Path(auditing.__file__).parent / "assets"
+SCENES = ASSETS / "scenes" / "confirmation"
+
+
+def write_checkpoint(name: str, folder: Path, device: str) -> None:
+    """The shape's sizes with the reader's vocabulary ids, chat template and image processor."""
+    shape, reader = shape_named(name).config, ASSETS / "reader"
+    config: dict[str, Any] = json.loads((reader / "config.json").read_text())
+    vocabulary = config["text_config"]["vocab_size"]
+    for part in ("text_config", "vision_config"):
+        config[part] |= shape[part]
+    config["text_config"]["vocab_size"] = max(vocabulary, shape["text_config"]["vocab_size"])
+    for derived in ("rope_parameters", "layer_types"):
+        config["text_config"].pop(derived, None)
+    kind = config.pop("model_type")
+    config.pop("architectures")
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = transformers.Qwen3VLForConditionalGeneration._from_config(
+            transformers.AutoConfig.for_model(kind, **config), dtype=dtype
+        )
+    model.save_pretrained(folder, max_shard_size="3GB")
+    for file in reader.glob("*.json*"):
+        if not (folder / file.name).exists():
+            shutil.copy(file, folder / file.name)
+    shutil.copy(reader / "chat_template.jinja", folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", default="qwen3-vl-8b", help="qwen3-vl-8b or tiny-qwen3-vl")
+    parser.add_argument("--images", type=int, default=100)
+    parser.add_argument("--execution", default="compiled")
+    parser.add_argument("--batch-images", type=int, default=16)
+    options = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    width, height = shape_named(options.config).picture
+    scoring: list[tuple[float, float]] = []
+    run_shards = auditing.run_shards
+
+    def timed(*given: Any) -> None:
+        """Start-up is no part of the rate."""
+        started, setup_ms = time.perf_counter(), given[-1]
+        run_shards(*given)
+        scoring.append((time.perf_counter() - started, sum(setup_ms) / 1e3))
+
+    auditing.run_shards = timed
+    with tempfile.TemporaryDirectory() as place:
+        write_checkpoint(options.config, Path(place) / "checkpoint", device)
+        for number in ("first", "second"):
+            run = auditing.audit(
+                AuditConfig(
+                    model=str(Path(place) / "checkpoint"),
+                    probes=SCENES / "probes.jsonl",
+                    images=SCENES / "images",
+                    out=Path(place) / number,
+                    arms=list(SWEEP_ARMS),
+                    matched_controls=False,
+                    limit=options.images,
+                    min_pixels=width * height,
+                    max_pixels=width * height,
+                    execution=options.execution,
+                    batch_images=options.batch_images,
+                )
+            )
+            seconds, set_up = scoring[-1]
+            rows = len(run.frame())
+            print(f"{number} pass: {rows} rows, {rows / (seconds - set_up):.1f} a second, set-up {set_up:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
