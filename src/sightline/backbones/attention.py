@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from sightline.backbones.kernels.causal import causal_attention
+from sightline.backbones.kernels.causal import MOST_ROWS, causal_attention, masked_attention
 
 NAME = "sightline_branches"
 OWN_KERNEL = "sightline_branches_own_kernel"
@@ -27,17 +27,41 @@ PACKED = "sightline_flash_packed"
 
 Causal = Callable[[Tensor, Tensor, Tensor, float | None], Tensor]
 """Causal attention: (query, key, value, scaling) -> (B, S, H, d)."""
+Masked = Callable[[Tensor, Tensor, Tensor, Tensor, float | None], Tensor]
+"""Attention of few rows with a mask: (query, key, value, mask, scaling) -> (B, T, H, d)."""
 
 
-def library_kernel(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+def library_causal(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
     grouped = query.shape[1] != key.shape[1]
     attended = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=grouped)
     return attended.transpose(1, 2)
 
 
-def own_kernel(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-    attended: Tensor = causal_attention(query, key, value, query.shape[-1] ** -0.5 if scaling is None else scaling)
+def library_masked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
+    """Query heads that share a key head become rows of it: nothing is repeated in memory."""
+    batch, heads, rows, width = query.shape
+    groups = heads // key.shape[1]
+    folded = query.reshape(batch, key.shape[1], groups * rows, width)
+    attended = scaled_dot_product_attention(
+        folded, key, value, attn_mask=mask.repeat(1, 1, groups, 1) if groups > 1 else mask, scale=scaling
+    )
+    return attended.reshape(batch, heads, rows, width).transpose(1, 2)
+
+
+def own_causal(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+    attended: Tensor = causal_attention(query, key, value, _scale(query, scaling))
     return attended
+
+
+def own_masked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
+    if query.shape[1] // key.shape[1] * query.shape[2] > MOST_ROWS:
+        return library_masked(query, key, value, mask, scaling)
+    attended: Tensor = masked_attention(query, key, value, mask, _scale(query, scaling))
+    return attended
+
+
+def _scale(query: Tensor, scaling: float | None) -> float:
+    return float(query.shape[-1] ** -0.5) if scaling is None else scaling
 
 
 def branch_attention(
@@ -48,7 +72,8 @@ def branch_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     *,
-    causal: Causal = library_kernel,
+    causal: Causal = library_causal,
+    masked: Masked = library_masked,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """softmax(q k^T * scaling + mask) v, in the calling convention of transformers.
@@ -60,35 +85,24 @@ def branch_attention(
         return causal(query, key, value, scaling), None
     shared = query.shape[2] - attention_mask.shape[2]
     prefix = causal(query[:, :, :shared], key[:, :, :shared], value[:, :, :shared], scaling)
-    branches = _masked(query[:, :, shared:], key, value, attention_mask, scaling)
-    return torch.cat([prefix, branches.transpose(1, 2)], dim=1), None
+    branches = masked(query[:, :, shared:], key, value, attention_mask, scaling)
+    return torch.cat([prefix, branches], dim=1), None
 
 
-def branch_attention_by_own_kernel(*states: Any, **how: Any) -> tuple[Tensor, None]:
-    return branch_attention(*states, causal=own_kernel, **how)
-
-
-def _masked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
-    """Attention of few rows. Query heads that share a key head become rows of it: nothing is repeated in memory."""
-    batch, heads, rows, width = query.shape
-    groups = heads // key.shape[1]
-    folded = query.reshape(batch, key.shape[1], groups * rows, width)
-    attended = scaled_dot_product_attention(
-        folded, key, value, attn_mask=mask.repeat(1, 1, groups, 1) if groups > 1 else mask, scale=scaling
-    )
-    return attended.reshape(batch, heads, rows, width)
+def branch_attention_by_own_kernels(*states: Any, **how: Any) -> tuple[Tensor, None]:
+    return branch_attention(*states, causal=own_causal, masked=own_masked, **how)
 
 
 @contextmanager
 def branching(config: Any, own: bool = False) -> Iterator[None]:
     """While open, language layers of this configuration attend through ``branch_attention``.
 
-    ``own`` chooses our causal kernel instead of the library's; see ``sightline.backbones.kernels.causal``.
+    ``own`` chooses our kernels instead of the library's; see ``sightline.backbones.kernels.causal``.
     """
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, branch_attention)
-    AttentionInterface.register(OWN_KERNEL, branch_attention_by_own_kernel)
+    AttentionInterface.register(OWN_KERNEL, branch_attention_by_own_kernels)
     before = config._attn_implementation
     config._attn_implementation = OWN_KERNEL if own else NAME
     try:

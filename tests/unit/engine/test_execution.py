@@ -10,7 +10,7 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from sightline.backbones import language as language_module
-from sightline.backbones.attention import branch_attention, library_kernel
+from sightline.backbones.attention import branch_attention, library_causal, library_masked
 from sightline.backbones.base import Backbone
 from sightline.backbones.language import Answer, branch_slots
 from sightline.engine import execution
@@ -93,10 +93,14 @@ def test_the_own_kernel_is_what_attends_and_changes_no_answer(
     monkeypatch.setattr(type(backbone.language), "own_kernel", True)
     for factor, same in ((1.0, True), (0.0, False)):
 
-        def stand_in(*given: Any, factor: float = factor) -> torch.Tensor:
-            return library_kernel(*given) * factor
+        def causal(*given: Any, factor: float = factor) -> torch.Tensor:
+            return library_causal(*given) * factor
 
-        monkeypatch.setattr("sightline.backbones.attention.causal_attention", stand_in)
+        def masked(*given: Any, factor: float = factor) -> torch.Tensor:
+            return library_masked(*given) * factor
+
+        monkeypatch.setattr("sightline.backbones.attention.causal_attention", causal)
+        monkeypatch.setattr("sightline.backbones.attention.masked_attention", masked)
         torch._dynamo.reset()
         counter = CompileCounter()
         use_execution(backbone.language, mode, backend=counter, dynamic=True)

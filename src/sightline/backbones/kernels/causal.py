@@ -22,6 +22,8 @@ BLOCK, WARPS, STAGES = 64, 4, 3
 """Rows of a program, its warps, blocks of keys in flight: on an H200 the fastest of those tried, or within 2 %."""
 WIDTHS = (64, 128)
 """Head sizes."""
+MOST_ROWS = 64
+"""Masked rows of all heads that share a key head: what one program holds in its registers."""
 
 
 def planless() -> AbstractContextManager[None]:
@@ -52,14 +54,11 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, scaling: float) 
 
     query (B, H, S, d), key and value (B, Hkv, S, d) whose last axis is contiguous.
     """
-    from sightline.backbones.kernels.programs import TensorDescriptor, causal
+    from sightline.backbones.kernels.programs import causal
 
     batch, heads, length, width = query.shape
     output = query.new_empty(batch, length, heads, width)
-    keys, values = (
-        TensorDescriptor(states, list(states.shape), list(states.stride()), [1, 1, BLOCK, width])
-        for states in (key, value)
-    )
+    keys, values = _blocks(key), _blocks(value)
     causal[(-(-length // BLOCK), batch * heads)](
         query,
         keys,
@@ -78,7 +77,55 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, scaling: float) 
     return output
 
 
+@torch.library.custom_op("sightline::masked_attention", mutates_args=())
+def masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float) -> Tensor:
+    """The same for few rows that do not see everything before them: (B, T, H, d).
+
+    query (B, H, T, d), key and value (B, Hkv, S, d), mask (B, 1, T, S), negative where a row must not look.
+    """
+    from sightline.backbones.kernels.programs import masked
+
+    batch, heads, rows, width = query.shape
+    shared, length = key.shape[1:3]
+    group = heads // shared
+    output = query.new_empty(batch, rows, heads, width)
+    masked[(batch * shared,)](
+        query,
+        _blocks(key),
+        _blocks(value),
+        mask,
+        output,
+        length,
+        rows,
+        *query.stride()[:3],
+        mask.stride(0),
+        mask.stride(2),
+        scaling / math.log(2),
+        shared,
+        group,
+        max(16, 1 << (group * rows - 1).bit_length()),
+        BLOCK,
+        width,
+        STAGES,
+        num_warps=WARPS,
+    )
+    return output
+
+
+def _blocks(states: Tensor) -> Any:
+    """Keys or values (B, Hkv, S, d) as the GPU's copy engine reads them: block by block, zeros behind the end."""
+    from sightline.backbones.kernels.programs import TensorDescriptor
+
+    return TensorDescriptor(states, list(states.shape), list(states.stride()), [1, 1, BLOCK, states.shape[-1]])
+
+
 @causal_attention.register_fake
 def _(query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
     batch, heads, length, width = query.shape
     return query.new_empty(batch, length, heads, width)
+
+
+@masked_attention.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float) -> Tensor:
+    batch, heads, rows, width = query.shape
+    return query.new_empty(batch, rows, heads, width)
