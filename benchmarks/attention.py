@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from sightline.backbones.attention import library_kernel, own_kernel
+from sightline.backbones.attention import library_causal, own_causal
 from sightline.engine.graphs import capture
 from sightline.engine.stopwatch import Stopwatch
 
@@ -37,14 +37,14 @@ def states(batch: int, length: int, heads: int, shared: int) -> list[Tensor]:
 def by(backend: SDPBackend) -> Callable[..., Tensor]:
     def attend(*given: Tensor) -> Tensor:
         with sdpa_kernel(backend):
-            return library_kernel(*given, None)
+            return library_causal(*given, None)
 
     return attend
 
 
 WAYS = {
     "cuDNN": by(SDPBackend.CUDNN_ATTENTION),
-    "own": lambda *given: own_kernel(*given, None),
+    "own": lambda *given: own_causal(*given, None),
     "flash": by(SDPBackend.FLASH_ATTENTION),
 }
 
