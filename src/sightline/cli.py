@@ -48,13 +48,21 @@ _assemble()
 
 
 def main() -> None:
-    """Entry point. A SightlineError is one line on stderr and exit code 2; anything else is a bug and shows itself."""
+    """Entry point. A SightlineError, or memory that ran out, is one line on stderr; anything else is a bug."""
     try:
         app()
     except SightlineError as error:
         if "--debug" in sys.argv:
             raise
         print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except (RuntimeError, MemoryError) as error:
+        from sightline.engine.memory import in_words
+
+        line = in_words(error)
+        if line is None or "--debug" in sys.argv:
+            raise
+        print(f"error: {line}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("\ninterrupted; finished shards are kept, run the same command to go on", file=sys.stderr)

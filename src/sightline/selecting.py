@@ -17,6 +17,7 @@ from sightline.arms import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.signals import hidden_indices, misnamed
+from sightline.engine.memory import FEWER, in_halves
 from sightline.engine.stopwatch import Stopwatch
 from sightline.engine.transfer import on_device
 from sightline.errors import SightlineError
@@ -106,14 +107,22 @@ class SelectStep:
         """
         selected: dict[int, Selected] = {}
         counts = [self.count(probe, arm, picture.n) for probe, picture in zip(probes, encoded, strict=True)]
-        for group in self._groups(encoded, counts, arm):
+
+        def select(group: list[int]) -> list[Selected]:
             views, watches = [], []
             for i in group:
                 watches.append(Stopwatch(encoded[i].tokens.device))
                 signals = {name: self.signal(name, encoded[i], probes[i]) for name in arm.selector.needs}
                 watches[-1].stop()
                 views.append(self._view(encoded[i], prompts[i], probes[i], arm, signals))
-            selected.update(zip(group, self._select(views, watches, counts[group[0]], arm), strict=True))
+            return self._select(views, watches, counts[group[0]], arm)
+
+        def hopeless(index: int) -> str:
+            picture = f"a single picture of {encoded[index].n} tokens"
+            return f"{arm.selector.name} for {picture}; use a smaller image size{FEWER}"
+
+        for group, results in in_halves(self._groups(encoded, counts, arm), select, hopeless):
+            selected.update(zip(group, results, strict=True))
         return [selected[i] for i in range(len(probes))]
 
     def _groups(self, encoded: Sequence[Encoded], counts: Sequence[int], arm: Arm) -> list[list[int]]:

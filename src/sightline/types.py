@@ -132,6 +132,10 @@ class Prompt:
     spans: Mapping[QuerySpan, tuple[int, ...]]
     """Indices into ``head + tail`` of the tokens that each query span consists of."""
 
+    def length(self, k: int) -> int:
+        """L: slots of the prefix with k visual tokens. A branch's last token is only predicted, so it has none."""
+        return len(self.head) + k + len(self.shared) + len(self.yes[:-1]) + len(self.no[:-1])
+
 
 @dataclass(frozen=True)
 class Prefix:

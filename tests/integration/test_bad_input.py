@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+from sightline import cli
 from sightline.audit import audit
 from sightline.backbones.language import LanguageModel
 from sightline.errors import SightlineError
@@ -186,6 +187,42 @@ def test_no_traceback_unless_asked(config: Any) -> None:
     words.insert(words.index("run"), "--debug")
     full = subprocess.run(words, capture_output=True, text=True)
     assert "Traceback" in full.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB free.\nMore"),
+            "error: CUDA out of memory. Tried to allocate 2.00 GiB; use a smaller model, dtype, image size or batch",
+        ),
+        (MemoryError(), "error: out of memory; use a smaller model, dtype, image size or batch"),
+    ],
+)
+def test_memory_that_runs_out_anywhere_is_one_line(
+    error: Exception, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(sys, "argv", ["sightline", "run"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == line + "\n"
+    monkeypatch.setattr(sys, "argv", ["sightline", "--debug", "run"])
+    with pytest.raises(type(error)):
+        cli.main()
+
+
+def test_other_errors_of_the_library_show_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        cli.main()
 
 
 def test_help_is_quick_and_does_not_import_torch() -> None:

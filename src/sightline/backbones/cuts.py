@@ -49,6 +49,12 @@ class LayerCuts:
         return layer in self.schedule
 
     def cut(self, batch: Batch, layer: int, layer_input: Tensor, model: LanguageModel) -> Batch:
+        shortened = self._cut(batch, layer, layer_input, model)
+        if layer == max(self.schedule):  # results may wait long to be read, and nothing looks at prefixes any more
+            self.prefixes = ()
+        return shortened
+
+    def _cut(self, batch: Batch, layer: int, layer_input: Tensor, model: LanguageModel) -> Batch:
         k = self.schedule[layer]
         n = batch.counts[0]
         if any(count != n for count in batch.counts):

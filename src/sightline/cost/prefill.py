@@ -35,15 +35,18 @@ def measure_prefill(request: Request, subject: Subject) -> Iterator[Point]:
     for arm in arms:
         batch = request.batch
         while True:
+            point: Point | None = None
             try:
-                yield one_batch(request, subject, execution, arm, encoded, batch)
+                point = one_batch(request, subject, execution, arm, encoded, batch)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
+            if point is None:
                 free_memory()
                 prefix = subject.prefix(encoded[0], arm, subject.probe(0))
                 yield Point(arm.text, batch, *_sizes(arm, encoded[0], prefix), {}, extra={"out_of_memory": True})
                 break
+            yield point
             batch *= 2
             if not request.grow or batch > request.largest:
                 break

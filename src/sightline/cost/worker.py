@@ -21,6 +21,7 @@ from sightline.cost.sweep import INSIDE as SWEEP
 from sightline.cost.sweep import measure_sweep
 from sightline.cost.ttft import INSIDE as TTFT
 from sightline.cost.ttft import measure_ttft
+from sightline.engine.memory import in_words
 from sightline.errors import SightlineError
 
 MEASURES = {
@@ -71,6 +72,10 @@ def main(arguments: list[str]) -> int:
         result = measure_here(request)
     except SightlineError as error:
         result = {"error": str(error)}
+    except (RuntimeError, MemoryError) as error:
+        if (line := in_words(error)) is None:
+            raise
+        result = {"error": line}
     answer.write_text(json.dumps(result), encoding="utf-8")
     return 0
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sightline.backbones.base import Backbone
 from sightline.backbones.language import Answer, Cutter, Pending
-from sightline.engine.memory import in_halves
+from sightline.engine.memory import FEWER, in_halves
 from sightline.engine.stopwatch import Stopwatch
 from sightline.types import Prefix
 
@@ -42,25 +42,26 @@ class LaunchedBatches:
 
 def launch_prefixes(
     backbone: Backbone,
-    prefixes: Sequence[Prefix],
+    lengths: Sequence[int],
+    prefix_of: Callable[[int], Prefix],
     budget: int,
-    cutter_of: Callable[[Sequence[int]], Cutter | None] = lambda _: None,
+    cutter_of: Callable[[Sequence[int], Sequence[Prefix]], Cutter | None] = lambda _, __: None,
 ) -> LaunchedBatches:
     """Hands all batches to the device.
 
-    ``cutter_of`` makes the cutter of a batch of indices, for methods that prune between layers. Batch composition
-    depends on lengths and budget alone, so the same call gives the same bits.
+    ``lengths`` are those of the prefixes that ``prefix_of`` makes: only a batch's own exist at a time. ``cutter_of``
+    makes the cutter of a batch, for methods that prune between layers. Batch composition depends on lengths and budget
+    alone, so the same call gives the same bits.
     """
 
     def launch(group: list[int]) -> tuple[Pending, Stopwatch]:
+        prefixes = [prefix_of(i) for i in group]
         watch = Stopwatch(backbone.language.device, shared_by=len(group))
-        result = backbone.language.launch([prefixes[i] for i in group], cutter_of(group))
+        result = backbone.language.launch(prefixes, cutter_of(group, prefixes))
         watch.stop()
         return result, watch
 
     def hopeless(index: int) -> str:
-        length = prefixes[index].embeds.shape[0]
-        return f"a single prefix of {length} tokens; use a smaller model, dtype or image size"
+        return f"a single prefix of {lengths[index]} tokens; use a smaller model, dtype or image size{FEWER}"
 
-    groups = batches([prefix.embeds.shape[0] for prefix in prefixes], budget)
-    return LaunchedBatches(in_halves(groups, launch, hopeless))
+    return LaunchedBatches(in_halves(batches(lengths, budget), launch, hopeless))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from sightline.backbones.base import Backbone
 from sightline.backbones.pixels import Pixels
-from sightline.engine.memory import in_halves
+from sightline.engine.memory import FEWER, in_halves
 from sightline.types import Encoded
 
 
@@ -22,7 +22,7 @@ def encode_all(
 
     def hopeless(index: int) -> str:
         size = "x".join(str(edge) for edge in pixels[index].size)
-        return f"a single picture of {size} pixels; use a smaller image size or dtype"
+        return f"a single picture of {size} pixels; use a smaller image size or dtype{FEWER}"
 
     groups = _groups(pixels, max(1, batch_images))
     done = in_halves(groups, lambda group: backbone.encode([pixels[i] for i in group], wanted), hopeless)

@@ -32,26 +32,31 @@ def one_ahead(work: Iterable[tuple[Label, Callable[[], Callable[[], Result]]]]) 
     pending: tuple[Label, Callable[[], Result]] | None = None
     for label, launch in work:
         launched = _attempt(launch)
+        again = pending is not None and _memory_ran_out(launched)
+        if again:
+            launched = None  # and with it the tensors that its traceback holds
         if pending is not None:
             yield pending[0], pending[1]()
             pending = None
-            if isinstance(launched, Exception) and _memory_ran_out(launched):
-                del launched  # and with it the tensors that its traceback holds
-                free_memory()
-                launched = _attempt(launch)
+        if again:
+            free_memory()
+            launched = _attempt(launch)
         if isinstance(launched, Exception):
             raise launched
-        pending = label, launched
+        if launched is not None:
+            pending = label, launched
     if pending is not None:
         yield pending[0], pending[1]()
 
 
-def _attempt(launch: Callable[[], Callable[[], Result]]) -> Callable[[], Result] | Exception:
+def _attempt(launch: Callable[[], Callable[[], Result]]) -> Callable[[], Result] | Exception | None:
     try:
         return launch()
     except Exception as error:
         return error
 
 
-def _memory_ran_out(error: Exception) -> bool:
-    return is_out_of_memory(error) or (error.__cause__ is not None and is_out_of_memory(error.__cause__))
+def _memory_ran_out(outcome: object) -> bool:
+    if not isinstance(outcome, Exception):
+        return False
+    return is_out_of_memory(outcome) or (outcome.__cause__ is not None and is_out_of_memory(outcome.__cause__))

@@ -6,8 +6,8 @@ Launching and reading are apart, so that the device can be given other work befo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -24,7 +24,7 @@ from sightline.interventions.deletion import edit_selection
 from sightline.interventions.edits import Edit
 from sightline.materialise import check_anchors, contributing, materialise
 from sightline.selecting import SelectStep
-from sightline.types import Encoded, LayerSelector, PositionPolicy, Prefix, Probe, Selection
+from sightline.types import Encoded, LayerSelector, PositionPolicy, Prefix, Probe, Prompt, Selection
 
 
 @dataclass(frozen=True)
@@ -85,21 +85,26 @@ def launch_arm(
     if arm.edit is not None and arm.edit.on_mask:
         selections = _edited(arm, probes, encoded, selections)
     kept = KeptTokens([picture.n for picture in encoded], selections)
-    prefixes: list[Prefix] = []
-    watches: list[Stopwatch] = []
-    for picture, prompt, selection in zip(encoded, prompts, selections, strict=True):
-        watches.append(Stopwatch(backbone.language.device))
-        prefixes.append(materialise(backbone, picture, prompt, selection, policy))
-        watches[-1].stop()
-    batches = launch_prefixes(backbone, prefixes, batch_tokens)
-    lengths = [(prefix.k, prefix.full_length, prefix.prompt_length) for prefix in prefixes]
+    lengths = [prompt.length(len(chosen.anchors)) for prompt, chosen in zip(prompts, selections, strict=True)]
+    made: dict[int, tuple[int, int, int]] = {}
+    watches: dict[int, Stopwatch] = {}
+
+    def prefix_of(i: int) -> Prefix:
+        watches[i] = Stopwatch(backbone.language.device)
+        prefix = materialise(backbone, encoded[i], prompts[i], selections[i], policy)
+        watches[i].stop()
+        made[i] = prefix.k, prefix.full_length, prefix.prompt_length
+        return prefix
+
+    batches = launch_prefixes(backbone, lengths, prefix_of, batch_tokens)
 
     def collect() -> list[Scored]:
         masks = kept.read(arm.selector.name)
         results = []
-        for answer, share, (anchors, lineage, merges), (k, full, pruned), item, watch in zip(
-            *batches.read(), masks, lengths, selected, watches, strict=True
+        for i, (answer, share, (anchors, lineage, merges), item) in enumerate(
+            zip(*batches.read(), masks, selected, strict=True)
         ):
+            k, full, pruned = made[i]
             results.append(
                 Scored(
                     answer=answer,
@@ -112,7 +117,7 @@ def launch_arm(
                     sequence_pruned=pruned,
                     signal_ms=item.signal_ms,
                     select_ms=item.select_ms,
-                    materialise_ms=watch.ms,
+                    materialise_ms=watches[i].ms,
                     language_ms=share,
                 )
             )
@@ -182,82 +187,99 @@ def _launch_inside(
     """
     if step.backbone.language.dtype != torch.float32:
         batch_tokens = 0
-    selector = cast(LayerSelector, arm.selector)
-    backbone = step.backbone
-    depth = len(backbone.language.layers)
-    launched: list[Callable[[], dict[int, Scored]]] = []
+    groups = []
     for n in sorted({picture.n for picture in encoded}):
         members = [i for i, picture in enumerate(encoded) if picture.n == n]
-        everything = Selection(torch.arange(n))
-        prefixes = [
-            materialise(
-                backbone, encoded[i], backbone.prompt(probes[i].question, probes[i].target_text), everything, policy
-            )
-            for i in members
-        ]
-        schedule = selector.schedule(n, arm.budget.resolve(n), depth)
-        cutters: dict[int, tuple[LayerCuts, int]] = {}
-
-        def cutter_of(
-            group: Sequence[int],
-            members: list[int] = members,
-            prefixes: list[Prefix] = prefixes,
-            schedule: dict[int, int] = schedule,
-            cutters: dict[int, tuple[LayerCuts, int]] = cutters,
-        ) -> LayerCuts:
-            cutter = LayerCuts(
-                selector,
-                schedule,
-                [prefixes[j] for j in group],
-                [encoded[members[j]].layout for j in group],
-                [step.key(probes[members[j]], arm) for j in group],
-            )
-            cutters.update({j: (cutter, b) for b, j in enumerate(group)})
-            return cutter
-
-        batches = launch_prefixes(backbone, prefixes, batch_tokens, cutter_of)
-        k_layers = layer_counts(n, schedule, depth)
-        launched.append(partial(_collect_inside, batches, members, prefixes, cutters, k_layers))
+        together = CutTogether(step, arm, policy, [probes[i] for i in members], [encoded[i] for i in members])
+        groups.append((members, together, together.launch(batch_tokens)))
 
     def collect() -> list[Scored]:
         results: dict[int, Scored] = {}
-        for read in launched:
-            results.update(read())
+        for members, together, batches in groups:
+            results.update(zip(members, together.collect(batches), strict=True))
         return [results[i] for i in range(len(probes))]
 
     return collect
 
 
-def _collect_inside(
-    batches: LaunchedBatches,
-    members: list[int],
-    prefixes: list[Prefix],
-    cutters: dict[int, tuple[LayerCuts, int]],
-    k_layers: list[int],
-) -> dict[int, Scored]:
-    """By probe: what cutting between layers left of prefixes with one number of visual tokens."""
-    results: dict[int, Scored] = {}
-    n = k_layers[0]
-    for j, (i, answer, share) in enumerate(zip(members, *batches.read(), strict=True)):
-        cutter, b = cutters[j]
-        lineage = cutter.lineage[b].any(dim=0).numpy()
-        anchors = _mask(cutter.anchors[b], n)
-        batch = len(cutter.prefixes)
-        results[i] = Scored(
-            answer=answer,
-            anchors=anchors,
-            lineage=lineage,
-            merges=bool((lineage != anchors).any()),
-            k=len(cutter.anchors[b]),
-            k_layers=k_layers,
-            sequence_full=prefixes[j].full_length,
-            sequence_pruned=prefixes[j].prompt_length - n + len(cutter.anchors[b]),
-            signal_ms=cutter.signal_ms / batch,
-            select_ms=cutter.select_ms / batch,
-            materialise_ms=0.0,
-            language_ms=share - (cutter.signal_ms + cutter.select_ms) / batch,
+@dataclass
+class CutTogether:
+    """Probes whose pictures have equally many visual tokens, under a method that cuts between layers."""
+
+    step: SelectStep
+    arm: Arm
+    policy: PositionPolicy
+    probes: Sequence[Probe]
+    encoded: Sequence[Encoded]
+    cutters: dict[int, tuple[LayerCuts, int]] = field(default_factory=dict)
+    """Of every probe, and which of that cutter's prefixes is its."""
+    lengths: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Of every probe: positions of the prompt, before pruning and with all visual tokens."""
+
+    @property
+    def n(self) -> int:
+        return self.encoded[0].n
+
+    @cached_property
+    def prompts(self) -> list[Prompt]:
+        return [self.step.backbone.prompt(probe.question, probe.target_text) for probe in self.probes]
+
+    @cached_property
+    def schedule(self) -> dict[int, int]:
+        selector = cast(LayerSelector, self.arm.selector)
+        return selector.schedule(self.n, self.arm.budget.resolve(self.n), self._depth)
+
+    @property
+    def _depth(self) -> int:
+        return len(self.step.backbone.language.layers)
+
+    def launch(self, batch_tokens: int) -> LaunchedBatches:
+        lengths = [prompt.length(self.n) for prompt in self.prompts]
+        return launch_prefixes(self.step.backbone, lengths, self._prefix, batch_tokens, self._cutter)
+
+    def _prefix(self, i: int) -> Prefix:
+        everything = Selection(torch.arange(self.n))
+        prefix = materialise(self.step.backbone, self.encoded[i], self.prompts[i], everything, self.policy)
+        self.lengths[i] = prefix.full_length, prefix.prompt_length
+        return prefix
+
+    def _cutter(self, group: Sequence[int], prefixes: Sequence[Prefix]) -> LayerCuts:
+        cutter = LayerCuts(
+            cast(LayerSelector, self.arm.selector),
+            self.schedule,
+            prefixes,
+            [self.encoded[i].layout for i in group],
+            [self.step.key(self.probes[i], self.arm) for i in group],
         )
-    return results
+        self.cutters.update({i: (cutter, b) for b, i in enumerate(group)})
+        return cutter
+
+    def collect(self, batches: LaunchedBatches) -> list[Scored]:
+        k_layers = layer_counts(self.n, self.schedule, self._depth)
+        results = []
+        for i, (answer, share) in enumerate(zip(*batches.read(), strict=True)):
+            cutter, b = self.cutters[i]
+            lineage = cutter.lineage[b].any(dim=0).numpy()
+            anchors = _mask(cutter.anchors[b], self.n)
+            k, batch = len(cutter.anchors[b]), len(cutter.keys)
+            full, whole = self.lengths[i]
+            results.append(
+                Scored(
+                    answer=answer,
+                    anchors=anchors,
+                    lineage=lineage,
+                    merges=bool((lineage != anchors).any()),
+                    k=k,
+                    k_layers=k_layers,
+                    sequence_full=full,
+                    sequence_pruned=whole - self.n + k,
+                    signal_ms=cutter.signal_ms / batch,
+                    select_ms=cutter.select_ms / batch,
+                    materialise_ms=0.0,
+                    language_ms=share - (cutter.signal_ms + cutter.select_ms) / batch,
+                )
+            )
+        return results
 
 
 def layer_counts(n: int, schedule: dict[int, int], depth: int) -> list[int]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from sightline.cost import worker
 from sightline.cost.card import CostCard, Summary
 from sightline.cost.machine import PeakMemory, ceiling, clocks
 from sightline.cost.measure import measure, separate
@@ -91,6 +94,19 @@ def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> 
     assert points[-1]["extra"] == {"out_of_memory": True}
     assert len({(point["kept_tokens"], point["length"]) for point in points}) == 1
     assert "out of memory" in CostCard([measure_here(request)]).markdown()
+
+
+def test_memory_that_runs_out_in_the_measuring_process_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Request) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. And so on.")
+
+    monkeypatch.setattr(worker, "measure_here", full)
+    (tmp_path / "request.json").write_text(json.dumps(Request("prefill", config="tiny-llava").as_dict()))
+    assert worker.main([str(tmp_path / "request.json"), str(tmp_path / "result.json")]) == 0
+    said = json.loads((tmp_path / "result.json").read_text())["error"]
+    assert said == "CUDA out of memory. Tried to allocate 9 GiB; use a smaller model, dtype, image size or batch"
 
 
 def test_a_sweep_counts_rows_and_compares_with_one_sample_at_a_time() -> None:

@@ -8,12 +8,20 @@ from typing import Any
 import pytest
 import torch
 
+from sightline.arms import parse_arm
 from sightline.backbones.base import Backbone
 from sightline.cost.subject import Subject
-from sightline.engine.batching import batches, launch_prefixes
+from sightline.engine.batching import LaunchedBatches, batches, launch_prefixes
 from sightline.engine.encoding import encode_all
+from sightline.engine.memory import in_halves
 from sightline.errors import SightlineError
+from sightline.selecting import SelectStep
 from sightline.types import Prefix
+from tests.scarce import Scarce
+
+
+def launched(backbone: Backbone, prefixes: Sequence[Prefix]) -> LaunchedBatches:
+    return launch_prefixes(backbone, [len(prefix.embeds) for prefix in prefixes], prefixes.__getitem__, 10_000)
 
 
 def test_longest_first_within_the_budget() -> None:
@@ -22,8 +30,8 @@ def test_longest_first_within_the_budget() -> None:
 
 
 def test_scores_come_back_in_the_order_given(backbone: Backbone, prefixes: list[Prefix]) -> None:
-    together, shares = launch_prefixes(backbone, prefixes, 10_000).read()
-    backwards, _ = launch_prefixes(backbone, prefixes[::-1], 10_000).read()
+    together, shares = launched(backbone, prefixes).read()
+    backwards, _ = launched(backbone, prefixes[::-1]).read()
     for answer, other in zip(together, backwards[::-1], strict=True):
         assert answer.loss_yes == pytest.approx(other.loss_yes, abs=1e-5)
     assert all(share > 0 for share in shares)
@@ -33,7 +41,7 @@ def test_scores_come_back_in_the_order_given(backbone: Backbone, prefixes: list[
 def test_out_of_memory_halves_the_batch(
     backbone: Backbone, prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected, _ = launch_prefixes(backbone, prefixes, 10_000).read()
+    expected, _ = launched(backbone, prefixes).read()
     launch = backbone.language.launch
     sizes = []
 
@@ -44,10 +52,47 @@ def test_out_of_memory_halves_the_batch(
         return launch(group, cutter)
 
     monkeypatch.setattr(backbone.language, "launch", scarce)
-    answers, _ = launch_prefixes(backbone, prefixes, 10_000).read()
+    answers, _ = launched(backbone, prefixes).read()
     assert sizes == [4, 2, 1, 1, 2, 1, 1]
     for answer, other in zip(answers, expected, strict=True):
         assert answer.loss_yes == pytest.approx(other.loss_yes, abs=1e-5)
+
+
+def test_what_failed_is_let_go_before_the_next_try() -> None:
+    def work(group: list[int]) -> list[int]:
+        held = [torch.zeros(2**16) for _ in group]
+        return [len(tensor) for tensor in held]
+
+    with Scarce(3 * 2**16 * 4) as memory:
+        done = in_halves([[0, 1, 2, 3]], work, str)
+    assert [group for group, _ in done] == [[0, 1], [2, 3]]
+    assert memory.refused == 1
+
+
+@pytest.mark.parametrize("selector", ["divprune:0.3", "target:0.3"])
+def test_selecting_halves_when_memory_runs_out(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch, selector: str
+) -> None:
+    backbone, arm = subject.backbone, parse_arm(selector)
+    pictures = encode_all(backbone, [backbone.preprocess(subject.picture(0)) for _ in range(3)])
+    probes = [subject.probe(i) for i in range(3)]
+    step = SelectStep(backbone)
+    expected = [item.selection.anchors for item in step.many(pictures, [subject.prompt] * 3, probes, arm)]
+    step.queues = True  # as on a GPU: alike pictures together
+    choose, sizes = step._select, []
+
+    def scarce(views: list[Any], *rest: Any) -> Any:
+        sizes.append(len(views))
+        if len(views) > 1:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return choose(views, *rest)
+
+    monkeypatch.setattr(step, "_select", scarce)
+    selected = step.many(pictures, [subject.prompt] * 3, probes, arm)
+    together = hasattr(arm.selector, "select_many")
+    assert sizes == ([3, 1, 2, 1, 1] if together else [1, 1, 1])
+    for item, anchors in zip(selected, expected, strict=True):
+        assert torch.equal(item.selection.anchors, anchors)
 
 
 def test_a_single_prefix_that_does_not_fit_is_an_error(
@@ -58,7 +103,7 @@ def test_a_single_prefix_that_does_not_fit_is_an_error(
 
     monkeypatch.setattr(backbone.language, "launch", full)
     with pytest.raises(SightlineError, match="out of memory on a single prefix"):
-        launch_prefixes(backbone, prefixes, 10_000).read()
+        launched(backbone, prefixes).read()
 
 
 def test_other_errors_are_not_mistaken_for_memory(
@@ -69,7 +114,7 @@ def test_other_errors_are_not_mistaken_for_memory(
 
     monkeypatch.setattr(backbone.language, "launch", broken)
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        launch_prefixes(backbone, prefixes, 10_000).read()
+        launched(backbone, prefixes).read()
 
 
 @pytest.mark.parametrize("batch_images", [1, 2, 8])

@@ -1,0 +1,91 @@
+"""An audit whose memory runs out: smaller batches and the same rows, or one line that says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sightline.audit as auditing
+from sightline.errors import SightlineError
+from sightline.store import RunFolder
+from tests.scarce import Scarce
+
+ARMS = ["full", "target:0.3", "divprune:0.3"]
+
+
+@pytest.fixture
+def audited(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``audited("llava", limit)`` -> (rows, memory) of an audit that may use ``limit`` bytes beside its weights."""
+    run_shards = auditing.run_shards
+
+    def make(model: str, limit: float = float("inf"), execution: str = "eager") -> tuple[pd.DataFrame, Scarce]:
+        memory = Scarce(limit)
+
+        def capped(*given: Any) -> None:
+            with memory:
+                run_shards(*given)
+
+        monkeypatch.setattr(auditing, "run_shards", capped)
+        settings = {"arms": ARMS, "limit": 4, "shard_images": 4, "batch_images": 4, "batch_tokens": 1_000_000}
+        out = tmp_path / f"{model}-{execution}-{limit}"
+        return auditing.audit(config(model, **settings, execution=execution, out=out)).frame(), memory
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("model", "execution", "part"), [("llava", "eager", 0.7), ("llava", "graph", 0.7), ("qwen3vl", "eager", 0.9)]
+)
+def test_smaller_batches_give_the_same_rows(audited: Any, model: str, execution: str, part: float) -> None:
+    plenty, memory = audited(model, execution=execution)
+    assert memory.refused == 0
+    scarce, less = audited(model, memory.peak * part, execution)
+    assert less.refused > 0
+    assert less.peak < memory.peak
+    for column in ("probe_id", "arm", "predicted", "kept_mask"):
+        assert scarce[column].tolist() == plenty[column].tolist()
+    assert np.allclose(scarce["margin"], plenty["margin"], atol=1e-4)
+
+
+def test_nothing_outlives_the_audit(audited: Any) -> None:
+    _, memory = audited("llava")
+    assert memory.live == 0
+
+
+@pytest.mark.parametrize("part", [0.3, 0.1, 0.01])
+def test_far_too_little_memory_is_one_clear_line(audited: Any, part: float) -> None:
+    _, memory = audited("llava")
+    with pytest.raises(SightlineError, match=r"out of memory on .*; use a smaller .*--shard-images") as caught:
+        audited("llava", memory.peak * part)
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_written_before_memory_ran_out_are_kept(
+    audited: Any, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, run_shards, write = Scarce(), auditing.run_shards, RunFolder.write_rows
+
+    def capped(*given: Any) -> None:
+        with memory:
+            run_shards(*given)
+
+    def writing(self: RunFolder, *given: Any) -> None:
+        write(self, *given)
+        memory.limit = 0.0
+
+    settings = config("llava", arms=ARMS, limit=4, shard_images=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(auditing, "run_shards", capped)
+        patched.setattr(RunFolder, "write_rows", writing)
+        with pytest.raises(SightlineError, match="out of memory"):
+            auditing.audit(settings)
+    kept = {path: path.read_bytes() for path in (settings.out / "rows").rglob("*.parquet")}
+    assert kept
+    resumed = auditing.audit(settings).frame()
+    assert all(path.read_bytes() == content for path, content in kept.items())
+    plenty, _ = audited("llava")
+    assert resumed["predicted"].tolist() == plenty["predicted"].tolist()
