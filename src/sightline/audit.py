@@ -146,6 +146,7 @@ def run_shards(
             rows = row_records(arm, shard.probes, here.encoded, here.geometries, scored, contract, billed)
             folder.write_rows(arm.text, shard.index, rows)
             progress.advance(len(shard.probes))
+            del here  # the next shard may need the memory of this one's pictures
 
 
 @dataclass

@@ -121,7 +121,11 @@ class SelectStep:
             picture = f"a single picture of {encoded[index].n} tokens"
             return f"{arm.selector.name} for {picture}; use a smaller image size{FEWER}"
 
-        for group, results in in_halves(self._groups(encoded, counts, arm), select, hopeless):
+        def pairs(group: list[int]) -> int:
+            return sum(encoded[i].n ** 2 for i in group)
+
+        groups, limit = self._groups(encoded, counts, arm), self.backbone.limits["pairs"]
+        for group, results in in_halves(groups, select, hopeless, pairs, limit):
             selected.update(zip(group, results, strict=True))
         return [selected[i] for i in range(len(probes))]
 

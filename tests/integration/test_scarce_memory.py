@@ -22,7 +22,9 @@ def audited(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     """``audited("llava", limit)`` -> (rows, memory) of an audit that may use ``limit`` bytes beside its weights."""
     run_shards = auditing.run_shards
 
-    def make(model: str, limit: float = float("inf"), execution: str = "eager") -> tuple[pd.DataFrame, Scarce]:
+    def make(
+        model: str, limit: float = float("inf"), execution: str = "eager", arms: list[str] = ARMS
+    ) -> tuple[pd.DataFrame, Scarce]:
         memory = Scarce(limit)
 
         def capped(*given: Any) -> None:
@@ -30,8 +32,8 @@ def audited(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
                 run_shards(*given)
 
         monkeypatch.setattr(auditing, "run_shards", capped)
-        settings = {"arms": ARMS, "limit": 4, "shard_images": 4, "batch_images": 4, "batch_tokens": 1_000_000}
-        out = tmp_path / f"{model}-{execution}-{limit}"
+        settings = {"arms": arms, "limit": 4, "shard_images": 4, "batch_images": 4, "batch_tokens": 1_000_000}
+        out = tmp_path / f"{model}-{execution}-{limit}-{len(arms)}"
         return auditing.audit(config(model, **settings, execution=execution, out=out)).frame(), memory
 
     return make
@@ -49,6 +51,13 @@ def test_smaller_batches_give_the_same_rows(audited: Any, model: str, execution:
     for column in ("probe_id", "arm", "predicted", "kept_mask"):
         assert scarce[column].tolist() == plenty[column].tolist()
     assert np.allclose(scarce["margin"], plenty["margin"], atol=1e-4)
+
+
+def test_the_limit_is_met_once_not_with_every_arm(audited: Any) -> None:
+    _, memory = audited("llava")
+    _, few = audited("llava", memory.peak * 0.7)
+    _, many = audited("llava", memory.peak * 0.7, arms=[*ARMS, "grid:0.9", "random:0.9", "center:0.9"])
+    assert many.refused == few.refused > 0
 
 
 def test_nothing_outlives_the_audit(audited: Any) -> None:

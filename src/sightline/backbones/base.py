@@ -20,6 +20,7 @@ from sightline.backbones.pixels import Grid, ImageOptions, Pixels, stored_pixels
 from sightline.backbones.signals import hidden_indices, split_name
 from sightline.backbones.spans import span_by_characters, target_span
 from sightline.backbones.tower import Block, Tower, call_block
+from sightline.engine.memory import Limit
 from sightline.engine.stopwatch import Stopwatch
 from sightline.errors import SightlineError
 from sightline.registry import Registry
@@ -65,6 +66,8 @@ class Backbone(ABC):
         """Whether patches are embedded by a matrix product instead of the model's convolution; equal up to rounding."""
         self.encoded_images = 0
         """How many pictures went through the vision tower; an audit encodes each distinct picture once."""
+        self.limits = {"patches": Limit(), "pairs": Limit(), "tokens": Limit()}
+        """What memory has been seen to hold of pictures being encoded, selected from, and read by the layers."""
         self._prompts: dict[tuple[str, str], Prompt] = {}
         self._normalisers: dict[torch.device, Normaliser] = {}
         left_out = [step for step in self.processor_steps if not getattr(image_processor, step)]

@@ -64,4 +64,8 @@ def launch_prefixes(
     def hopeless(index: int) -> str:
         return f"a single prefix of {lengths[index]} tokens; use a smaller model, dtype or image size{FEWER}"
 
-    return LaunchedBatches(in_halves(batches(lengths, budget), launch, hopeless))
+    def tokens(group: list[int]) -> int:
+        return len(group) * max(lengths[i] for i in group)
+
+    limit = backbone.limits["tokens"]
+    return LaunchedBatches(in_halves(batches(lengths, budget), launch, hopeless, tokens, limit))

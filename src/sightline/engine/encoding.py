@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from sightline.backbones.base import Backbone
@@ -24,8 +25,14 @@ def encode_all(
         size = "x".join(str(edge) for edge in pixels[index].size)
         return f"a single picture of {size} pixels; use a smaller image size or dtype{FEWER}"
 
+    def encode(group: list[int]) -> list[Encoded]:
+        return backbone.encode([pixels[i] for i in group], wanted)
+
+    def patches(group: list[int]) -> int:
+        return sum(math.prod(pixels[i].grid) for i in group)
+
     groups = _groups(pixels, max(1, batch_images))
-    done = in_halves(groups, lambda group: backbone.encode([pixels[i] for i in group], wanted), hopeless)
+    done = in_halves(groups, encode, hopeless, patches, backbone.limits["patches"])
     encoded = {index: item for group, items in done for index, item in zip(group, items, strict=True)}
     return [encoded[i] for i in range(len(pixels))]
 

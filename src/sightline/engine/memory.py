@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -42,25 +43,43 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
+@dataclass
+class Limit:
+    """The most work that memory may hold in one piece, lowered whenever a piece did not fit.
+
+    Kept for as long as the model: an audit meets the limit once, not with every batch.
+    """
+
+    most: float = float("inf")
+
+
 def in_halves(
-    groups: Sequence[list[int]], work: Callable[[list[int]], Result], hopeless: Callable[[int], str]
+    groups: Sequence[list[int]],
+    work: Callable[[list[int]], Result],
+    hopeless: Callable[[int], str],
+    size: Callable[[list[int]], float] = len,
+    limit: Limit | None = None,
 ) -> list[tuple[list[int], Result]]:
     """``work`` over every group, in order; a group for which memory runs out is halved, down to single items.
 
-    ``hopeless`` says what to tell the user when memory does not even suffice for that one item.
+    ``hopeless`` says what to tell the user when memory does not even suffice for that one item. A group whose ``size``
+    is beyond the ``limit`` learnt so far is halved untried.
     """
+    limit = limit or Limit()
     pending, done = list(groups), []
     while pending:
         group = pending.pop(0)
-        try:
-            done.append((group, work(group)))
-            continue
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            if len(group) == 1:
-                raise SightlineError(f"out of memory on {hopeless(group[0])}") from error
-        free_memory()
-        half = len(group) // 2
-        pending[:0] = [group[:half], group[half:]]
+        halves = [group[: len(group) // 2], group[len(group) // 2 :]]
+        if len(group) == 1 or size(group) <= limit.most:
+            try:
+                done.append((group, work(group)))
+                continue
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if len(group) == 1:
+                    raise SightlineError(f"out of memory on {hopeless(group[0])}") from error
+            free_memory()
+            limit.most = max(size(half) for half in halves)
+        pending[:0] = halves
     return done

@@ -23,6 +23,14 @@ def backbone(subject: Subject) -> Backbone:
     return subject.backbone
 
 
+@pytest.fixture(autouse=True)
+def _memory_for_all(request: pytest.FixtureRequest) -> None:
+    """What one test found too large is none of the next one's business."""
+    if "subject" in request.fixturenames:
+        for limit in request.getfixturevalue("subject").backbone.limits.values():
+            limit.most = float("inf")
+
+
 @pytest.fixture(scope="package")
 def prefixes(subject: Subject) -> list[Prefix]:
     """Prefixes of different lengths, with branches: every, every second, third and fifth visual token."""
