@@ -1,4 +1,4 @@
-"""Causal attention of one language layer by cuDNN's, Sightline's own and the flash kernel, and what a new shape costs.
+"""Attention of one language layer by library and own kernels, causal and for answer branches; what a new shape costs.
 
 python benchmarks/attention.py
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from sightline.backbones.attention import library_causal, own_causal
+from sightline.backbones.attention import library_causal, library_masked, own_causal, own_masked
 from sightline.engine.graphs import capture
 from sightline.engine.stopwatch import Stopwatch
 
@@ -26,6 +26,9 @@ SHAPES = {
     "LLaVA": [(1, 621, 32, 32), (1, 276, 32, 32)],
 }
 """(sequences, length, heads, key heads) of 128 numbers each."""
+BRANCHES = {"Qwen": [(39, 837, 32, 8), (160, 210, 32, 8)], "LLaVA": [(50, 629, 32, 32)]}
+ROWS = 8
+"""Of the sequence, the last ones: those of the answer branches."""
 CALLS, REPEATS = 10, 12
 
 
@@ -34,10 +37,10 @@ def states(batch: int, length: int, heads: int, shared: int) -> list[Tensor]:
     return [part.transpose(1, 2) for part in joined.split([heads, shared, shared], dim=2)]
 
 
-def by(backend: SDPBackend) -> Callable[..., Tensor]:
+def by(backend: SDPBackend, call: Callable[..., Tensor] = library_causal) -> Callable[..., Tensor]:
     def attend(*given: Tensor) -> Tensor:
         with sdpa_kernel(backend):
-            return library_causal(*given, None)
+            return call(*given, None)
 
     return attend
 
@@ -47,6 +50,21 @@ WAYS = {
     "own": lambda *given: own_causal(*given, None),
     "flash": by(SDPBackend.FLASH_ATTENTION),
 }
+
+
+MASKED_WAYS = {
+    "cuDNN": by(SDPBackend.CUDNN_ATTENTION, library_masked),
+    "own": lambda *given: own_masked(*given, None),
+    "memory-efficient": by(SDPBackend.EFFICIENT_ATTENTION, library_masked),
+}
+
+
+def branch_states(batch: int, length: int, heads: int, shared: int) -> list[Tensor]:
+    """Queries of the last rows, all keys and values, and a mask by which half of the rows miss the other half."""
+    query, key, value = states(batch, length, heads, shared)
+    mask = torch.zeros(batch, 1, ROWS, length, device=CUDA, dtype=torch.bfloat16)
+    mask[:, :, : ROWS // 2, length - ROWS // 2 :] = torch.finfo(mask.dtype).min
+    return [query[:, :, -ROWS:], key, value, mask]
 
 
 def microseconds(attend: Callable[..., Tensor], given: list[Tensor]) -> float:
@@ -62,11 +80,15 @@ def microseconds(attend: Callable[..., Tensor], given: list[Tensor]) -> float:
 
 @torch.inference_mode()
 def main() -> None:
-    for model, shapes in SHAPES.items():
-        for shape in shapes:
-            given = states(*shape)
-            times = ", ".join(f"{name} {microseconds(attend, given):.1f}" for name, attend in WAYS.items())
-            print(f"{model} {shape[0]} x {shape[1]}: {times} us", flush=True)
+    for kind, shapes_of, make, ways in (
+        ("causal", SHAPES, states, WAYS),
+        (f"last {ROWS} rows", BRANCHES, branch_states, MASKED_WAYS),
+    ):
+        for model, shapes in shapes_of.items():
+            for shape in shapes:
+                given = make(*shape)
+                times = ", ".join(f"{name} {microseconds(attend, given):.1f}" for name, attend in ways.items())
+                print(f"{kind}, {model} {shape[0]} x {shape[1]}: {times} us", flush=True)
     for length in range(300, 304):
         given = states(8, length, 32, 8)
         firsts = []
