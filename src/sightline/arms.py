@@ -68,6 +68,11 @@ class Arm:
         """Whether the method prunes between language layers instead of before them."""
         return hasattr(self.selector, "cut")
 
+    def input_digest(self) -> str | None:
+        """Of the file that the selector reads, if it reads one."""
+        digest = getattr(self.selector, "digest", None)
+        return str(digest()) if callable(digest) else None
+
     def refuse_execution(self, execution: str, way_out: str) -> None:
         """A method that prunes between layers is refused by name where the layers run as one."""
         if self.inside and execution != "eager":

@@ -66,6 +66,7 @@ def audit_shards(config: AuditConfig, plan: Plan, probes: ProbeSet, shards: list
     shown: Shown | None = None
     if not boxes.detects:
         shards, shown = with_boxes(shards, boxes)
+    digests = input_digests(plan.arms)
     folder = RunFolder(config.out)
     recorded = folder.manifest() if folder.exists else {}
     source = checkpoint_folder(config.model)
@@ -102,6 +103,8 @@ def audit_shards(config: AuditConfig, plan: Plan, probes: ProbeSet, shards: list
     arms = [
         known[name] if name in known else parse_arm(name, seed=config.seed, profile=config.profile) for name in names
     ]
+    unfinished = [arm for _, missing in work_left(folder, shards, arms) for arm in missing]
+    folder.settle_inputs({**digests, **input_digests(unfinished)})
     if backbone.language.device.type == "cpu":
         boxes.wait()  # the same cores search and score: one after the other, so that times mean something
     with planless():  # an audit's shapes hardly ever recur
@@ -198,6 +201,12 @@ class ShardWork:
             with setting_up(self.step.backbone.language.device, self.setup_ms):
                 launch_arm(self.step, arm, self.shard.probes[:2], self._two, policy, self.config.batch_tokens)()
         return launch_arm(self.step, arm, self.shard.probes, self.encoded, policy, self.config.batch_tokens)
+
+
+def input_digests(arms: Sequence[Arm]) -> dict[str, str]:
+    """Of the arms that read a file, such as replayed masks."""
+    digests = {arm.text: arm.input_digest() for arm in arms}
+    return {text: digest for text, digest in digests.items() if digest is not None}
 
 
 def work_left(folder: RunFolder, shards: Sequence[Shard], arms: Sequence[Arm]) -> list[tuple[Shard, list[Arm]]]:

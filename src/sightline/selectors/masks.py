@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -46,9 +47,17 @@ class Masks:
             raise SightlineError(f"masks: {self.file} keeps {len(kept)} tokens for probe '{probe_id}', not {k}")
         return Selection(torch.tensor(kept, dtype=torch.long))
 
+    def digest(self) -> str:
+        """SHA-256 of the file: rows made from other masks do not belong in one run."""
+        try:
+            return sha256(Path(self.file).read_bytes()).hexdigest()
+        except OSError as error:
+            raise SightlineError(f"masks: cannot read {self.file}: {error.strerror or error}") from None
+
     def indices(self, probe_id: str, n: int) -> tuple[int, ...]:
         """Ascending distinct indices, checked against the number of visual tokens."""
-        masks = read_masks(self.file, self.field, self.variant)
+        path = Path(self.file)
+        masks = read_masks(self.file, self.field, self.variant, path.stat().st_mtime_ns if path.is_file() else 0)
         if probe_id not in masks:
             raise SightlineError(f"masks: {self.file} has no mask for probe '{probe_id}'; add a line or drop the probe")
         kept = masks[probe_id]
@@ -64,8 +73,8 @@ class Masks:
 
 
 @lru_cache(maxsize=8)
-def read_masks(file: str, field: str, variant: str) -> dict[str, tuple[int, ...]]:
-    """Probe id -> ascending distinct indices."""
+def read_masks(file: str, field: str, variant: str, written: int) -> dict[str, tuple[int, ...]]:
+    """Probe id -> ascending distinct indices. ``written`` is when: a file that has changed is read again."""
     masks: dict[str, tuple[int, ...]] = {}
     for number, row in _rows(Path(file)):
         if variant and row.get("variant") != variant:

@@ -101,6 +101,19 @@ class RunFolder:
         self._write_manifest({**manifest, "schema": SCHEMA_VERSION, "arms": arms})
         return arms
 
+    def settle_inputs(self, digests: Mapping[str, str]) -> None:
+        """Records what files some arms read, by digest, after checking that their rows so far came from the same."""
+        manifest = self.manifest()
+        recorded = manifest.get("inputs", {})
+        for arm, digest in digests.items():
+            if recorded.get(arm, digest) != digest:
+                raise SightlineError(
+                    f"{self.path} holds rows of {arm} that were made from other content of its file; "
+                    "restore the file or choose another --out"
+                )
+        if digests:
+            self._write_manifest({**manifest, "inputs": {**recorded, **digests}})
+
     def describe_boxes(self, facts: Mapping[str, Any], probes: bytes) -> None:
         """What a detector's boxes turned out to be like, and the probes with them, known when all have been found."""
         write_whole(self.path / PROBES, probes)
