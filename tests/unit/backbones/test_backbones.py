@@ -72,6 +72,7 @@ def test_a_pruned_prefix_is_really_shorter_and_ordered(
     kept = torch.arange(1, encoded.n, 4)
     prefix = materialise(backbone, encoded, prompt, Selection(kept), policy)
     assert prefix.k == len(kept)
+    assert len(prefix.embeds) == prompt.length(len(kept))
     assert prefix.full_length - prefix.prompt_length == encoded.n - len(kept)
     assert all(len(level) == len(kept) for level in prefix.deepstack)
     assert len(prefix.deepstack) == len(encoded.deepstack)
