@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,9 +22,9 @@ from sightline.engine.stopwatch import Stopwatch
 
 CUDA = torch.device("cuda")
 SHAPES = {
-    "Qwen": [(39, 829, 32, 8), (32, 202, 32, 8), (160, 202, 32, 8), (1, 829, 32, 8), (1, 202, 32, 8)],
+    "Qwen": [(39, 829, 32, 8), (90, 360, 32, 8), (160, 202, 32, 8), (1, 829, 32, 8), (1, 202, 32, 8)],
     "InternVL": [(1, 3373, 32, 8), (1, 1709, 32, 8)],
-    "LLaVA": [(1, 621, 32, 32), (1, 276, 32, 32)],
+    "LLaVA": [(50, 621, 32, 32), (1, 621, 32, 32), (1, 276, 32, 32)],
 }
 """(sequences, length, heads, key heads) of 128 numbers each."""
 BRANCHES = {"Qwen": [(39, 837, 32, 8), (160, 210, 32, 8)], "LLaVA": [(50, 629, 32, 32)]}
@@ -45,16 +46,16 @@ def by(backend: SDPBackend, call: Callable[..., Tensor] = library_causal) -> Cal
     return attend
 
 
-WAYS = {
+WAYS: dict[str, Callable[..., Tensor]] = {
     "cuDNN": by(SDPBackend.CUDNN_ATTENTION),
-    "own": lambda *given: own_causal(*given, None),
+    "own": partial(own_causal, scaling=None),
     "flash": by(SDPBackend.FLASH_ATTENTION),
 }
 
 
-MASKED_WAYS = {
+MASKED_WAYS: dict[str, Callable[..., Tensor]] = {
     "cuDNN": by(SDPBackend.CUDNN_ATTENTION, library_masked),
-    "own": lambda *given: own_masked(*given, None),
+    "own": partial(own_masked, scaling=None),
     "memory-efficient": by(SDPBackend.EFFICIENT_ATTENTION, library_masked),
 }
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -103,12 +103,13 @@ def audit_shards(config: AuditConfig, plan: Plan, probes: ProbeSet, shards: list
     arms = [
         known[name] if name in known else parse_arm(name, seed=config.seed, profile=config.profile) for name in names
     ]
-    unfinished = [arm for _, missing in work_left(folder, shards, arms) for arm in missing]
-    folder.settle_inputs({**digests, **input_digests(unfinished)})
+    todo = work_left(folder, shards, arms)
+    resumed = {arm.text: arm for _, missing in todo for arm in missing if arm.text not in known}
+    folder.settle_inputs({**digests, **input_digests(resumed.values())})
     if backbone.language.device.type == "cpu":
         boxes.wait()  # the same cores search and score: one after the other, so that times mean something
     with planless():  # an audit's shapes hardly ever recur
-        run_shards(config, folder, step, shards, arms, facts, boxes, execution.setup_ms)
+        run_shards(config, folder, step, todo, facts, boxes, execution.setup_ms)
     if boxes.detects:
         shards, shown = with_boxes(shards, boxes)
         folder.describe_boxes(shown.facts, probe_bytes(probes, shards))
@@ -122,15 +123,13 @@ def run_shards(
     config: AuditConfig,
     folder: RunFolder,
     step: SelectStep,
-    shards: Sequence[Shard],
-    arms: Sequence[Arm],
+    todo: Sequence[tuple[Shard, list[Arm]]],
     facts: dict[str, Any],
     boxes: BoxesBeside,
     setup_ms: list[float],
 ) -> None:
-    todo = work_left(folder, shards, arms)
     total = sum(len(shard.probes) * len(missing) for shard, missing in todo)
-    new = {arm.text for arm in arms} if step.queues else set()
+    new = {arm.text for _, missing in todo for arm in missing} if step.queues else set()
 
     def work() -> Iterator[tuple[tuple[ShardWork, Arm], Callable[[], Collect]]]:
         for (_, missing), prepared in prepared_ahead(todo, lambda item: prepare(config, step.backbone, boxes, item[0])):
@@ -203,7 +202,7 @@ class ShardWork:
         return launch_arm(self.step, arm, self.shard.probes, self.encoded, policy, self.config.batch_tokens)
 
 
-def input_digests(arms: Sequence[Arm]) -> dict[str, str]:
+def input_digests(arms: Iterable[Arm]) -> dict[str, str]:
     """Of the arms that read a file, such as replayed masks."""
     digests = {arm.text: arm.input_digest() for arm in arms}
     return {text: digest for text, digest in digests.items() if digest is not None}

@@ -126,8 +126,8 @@ def materialise(
         k=k,
         deepstack=deepstack,
         reads=_reads(prompt) if branches else (),
-        prompt_length=head + k + min(len(prompt.tail), len(shared)),
-        full_length=head + encoded.n + len(prompt.tail),
+        prompt_length=prompt.prompt_length(k) if branches else prompt.full_length(k),
+        full_length=prompt.full_length(encoded.n),
     )
 
 

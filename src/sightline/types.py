@@ -136,6 +136,14 @@ class Prompt:
         """L: slots of the prefix with k visual tokens. A branch's last token is only predicted, so it has none."""
         return len(self.head) + k + len(self.shared) + len(self.yes[:-1]) + len(self.no[:-1])
 
+    def prompt_length(self, k: int) -> int:
+        """Of these, those of the prompt: where an answer changes how its end is tokenised, what all sequences share."""
+        return len(self.head) + k + min(len(self.tail), len(self.shared))
+
+    def full_length(self, n: int) -> int:
+        """Positions of the prompt alone with all n visual tokens."""
+        return len(self.head) + n + len(self.tail)
+
 
 @dataclass(frozen=True)
 class Prefix:

@@ -262,7 +262,7 @@ def _facts(results: list[dict[str, Any]]) -> list[tuple[str, str]]:
     clocks = [result["clocks"]["after"]["clocks.sm"] for result in results if result["clocks"]["after"]]
     allowed = [name.replace("_", "-") for name, on in used["scaled_dot_product"].items() if on]
     plain = "no fused kernel allowed" if machine["device"] == "cuda" else "on the CPU"
-    own = "; the engine's causal prefixes by Sightline's own kernel" if used.get("own_causal") else ""
+    own = "; the engine attends by Sightline's own kernels" if used.get("own_causal") else ""
     executions = dict.fromkeys(str(result["kernels"]["execution"]) for result in results)
     facts = [
         ("model", f"{request['config'] or Path(request['checkpoint']).name} ({first['weights']} weights)"),

@@ -34,7 +34,7 @@ def one_ahead(work: Iterable[tuple[Label, Callable[[], Callable[[], Result]]]]) 
         launched = _attempt(launch)
         again = pending is not None and _memory_ran_out(launched)
         if again:
-            launched = None  # and with it the tensors that its traceback holds
+            del launched  # and with it the tensors that its traceback holds
         if pending is not None:
             yield pending[0], pending[1]()
             pending = None
@@ -43,13 +43,12 @@ def one_ahead(work: Iterable[tuple[Label, Callable[[], Callable[[], Result]]]]) 
             launched = _attempt(launch)
         if isinstance(launched, Exception):
             raise launched
-        if launched is not None:
-            pending = label, launched
+        pending = label, launched
     if pending is not None:
         yield pending[0], pending[1]()
 
 
-def _attempt(launch: Callable[[], Callable[[], Result]]) -> Callable[[], Result] | Exception | None:
+def _attempt(launch: Callable[[], Callable[[], Result]]) -> Callable[[], Result] | Exception:
     try:
         return launch()
     except Exception as error:

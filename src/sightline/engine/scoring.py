@@ -86,14 +86,12 @@ def launch_arm(
         selections = _edited(arm, probes, encoded, selections)
     kept = KeptTokens([picture.n for picture in encoded], selections)
     lengths = [prompt.length(len(chosen.anchors)) for prompt, chosen in zip(prompts, selections, strict=True)]
-    made: dict[int, tuple[int, int, int]] = {}
     watches: dict[int, Stopwatch] = {}
 
     def prefix_of(i: int) -> Prefix:
         watches[i] = Stopwatch(backbone.language.device)
         prefix = materialise(backbone, encoded[i], prompts[i], selections[i], policy)
         watches[i].stop()
-        made[i] = prefix.k, prefix.full_length, prefix.prompt_length
         return prefix
 
     batches = launch_prefixes(backbone, lengths, prefix_of, batch_tokens)
@@ -104,7 +102,7 @@ def launch_arm(
         for i, (answer, share, (anchors, lineage, merges), item) in enumerate(
             zip(*batches.read(), masks, selected, strict=True)
         ):
-            k, full, pruned = made[i]
+            k = len(selections[i].anchors)
             results.append(
                 Scored(
                     answer=answer,
@@ -113,8 +111,8 @@ def launch_arm(
                     merges=merges,
                     k=k,
                     k_layers=None,
-                    sequence_full=full,
-                    sequence_pruned=pruned,
+                    sequence_full=prompts[i].full_length(encoded[i].n),
+                    sequence_pruned=prompts[i].prompt_length(k),
                     signal_ms=item.signal_ms,
                     select_ms=item.select_ms,
                     materialise_ms=watches[i].ms,
@@ -213,8 +211,6 @@ class CutTogether:
     encoded: Sequence[Encoded]
     cutters: dict[int, tuple[LayerCuts, int]] = field(default_factory=dict)
     """Of every probe, and which of that cutter's prefixes is its."""
-    lengths: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Of every probe: positions of the prompt, before pruning and with all visual tokens."""
 
     @property
     def n(self) -> int:
@@ -239,9 +235,7 @@ class CutTogether:
 
     def _prefix(self, i: int) -> Prefix:
         everything = Selection(torch.arange(self.n))
-        prefix = materialise(self.step.backbone, self.encoded[i], self.prompts[i], everything, self.policy)
-        self.lengths[i] = prefix.full_length, prefix.prompt_length
-        return prefix
+        return materialise(self.step.backbone, self.encoded[i], self.prompts[i], everything, self.policy)
 
     def _cutter(self, group: Sequence[int], prefixes: Sequence[Prefix]) -> LayerCuts:
         cutter = LayerCuts(
@@ -257,12 +251,11 @@ class CutTogether:
     def collect(self, batches: LaunchedBatches) -> list[Scored]:
         k_layers = layer_counts(self.n, self.schedule, self._depth)
         results = []
-        for i, (answer, share) in enumerate(zip(*batches.read(), strict=True)):
+        for i, (prompt, answer, share) in enumerate(zip(self.prompts, *batches.read(), strict=True)):
             cutter, b = self.cutters[i]
             lineage = cutter.lineage[b].any(dim=0).numpy()
             anchors = _mask(cutter.anchors[b], self.n)
             k, batch = len(cutter.anchors[b]), len(cutter.keys)
-            full, whole = self.lengths[i]
             results.append(
                 Scored(
                     answer=answer,
@@ -271,8 +264,8 @@ class CutTogether:
                     merges=bool((lineage != anchors).any()),
                     k=k,
                     k_layers=k_layers,
-                    sequence_full=full,
-                    sequence_pruned=whole - self.n + k,
+                    sequence_full=prompt.full_length(self.n),
+                    sequence_pruned=prompt.prompt_length(k),
                     signal_ms=cutter.signal_ms / batch,
                     select_ms=cutter.select_ms / batch,
                     materialise_ms=0.0,

@@ -1,8 +1,8 @@
-"""Causal attention for shapes that never come again.
+"""Attention for shapes that never come again: causal prefixes, and the few masked rows of branches behind them.
 
 cuDNN's kernel, which PyTorch prefers on recent GPUs, is planned anew for every shape, 50 ms each time: more than the
 attention of many batches. An audit's batches all have shapes of their own, and so has every token of an answer. There
-cuDNN stays off (``planless``), and in half precision this kernel takes its place: compiled once, nearly as fast, and
+cuDNN stays off (``planless``), and in half precision these kernels take its place: compiled once, nearly as fast, and
 about twice as fast as the flash attention that PyTorch would fall back to (docs/cost.md).
 """
 
