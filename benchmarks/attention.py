@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sightline.backbones.attention import library_causal, library_masked, own_causal, own_masked
-from sightline.engine.graphs import capture
-from sightline.engine.stopwatch import Stopwatch
+from sightline.device.graphs import capture
+from sightline.device.stopwatch import Stopwatch
 
 CUDA = torch.device("cuda")
 SHAPES = {

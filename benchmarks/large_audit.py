@@ -20,8 +20,8 @@ from typing import Any
 import torch
 import transformers
 
-import sightline.audit as auditing
-from sightline.config import AuditConfig
+import sightline.auditing.audit as auditing
+from sightline.auditing.config import AuditConfig
 from sightline.cost.request import SWEEP_ARMS
 from sightline.cost.shapes import shape_named
 

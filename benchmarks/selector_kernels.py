@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from sightline.cost.select_bench import time_method, timed_methods
+from sightline.cost.benchmarks.select import time_method, timed_methods
 from sightline.cost.select_inputs import Inputs
 from sightline.selectors import greedy
 from sightline.selectors.kernels import loops

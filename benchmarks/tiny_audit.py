@@ -14,8 +14,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from sightline.audit import audit
-from sightline.config import AuditConfig
+from sightline.auditing.audit import audit
+from sightline.auditing.config import AuditConfig
 
 ARMS = [
     "full", "target:0.3", "random:0.3", "grid:0.3", "shuffled:0.3", "target_grid:0.3", "protected:0.4",

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sightline.arms import parameters
+from sightline.arms.arm import parameters
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.cost.select_inputs import Inputs
 from sightline.selectors import SELECTORS

@@ -9,28 +9,32 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from sightline.audit import audit
+    from sightline.auditing.audit import audit
+    from sightline.auditing.config import AuditConfig
     from sightline.backbones import load_backbone
-    from sightline.config import AuditConfig
+    from sightline.core.probe import Probe
+    from sightline.core.selection import Budget, LayerState, Parity, QuerySpan, Selection, TokenView
     from sightline.errors import SightlineError
     from sightline.probes import read_probes
     from sightline.selectors import SELECTORS
     from sightline.store import Run, load_run
-    from sightline.types import Budget, Probe, Selection, TokenView
 
 _HOMES = {
-    "AuditConfig": "sightline.config",
-    "Budget": "sightline.types",
-    "Probe": "sightline.types",
+    "AuditConfig": "sightline.auditing.config",
+    "Budget": "sightline.core.selection",
+    "LayerState": "sightline.core.selection",
+    "Parity": "sightline.core.selection",
+    "Probe": "sightline.core.probe",
+    "QuerySpan": "sightline.core.selection",
     "Run": "sightline.store",
     "SELECTORS": "sightline.selectors",
-    "Selection": "sightline.types",
+    "Selection": "sightline.core.selection",
     "SightlineError": "sightline.errors",
-    "TokenView": "sightline.types",
-    "audit": "sightline.audit",
+    "TokenView": "sightline.core.selection",
+    "audit": "sightline.auditing.audit",
     "load_backbone": "sightline.backbones",
     "load_run": "sightline.store",
     "read_probes": "sightline.probes",
@@ -38,8 +42,8 @@ _HOMES = {
 """Public names and where they live. Imported on first use, so that the command line starts without torch."""
 
 __all__ = [
-    "SELECTORS", "AuditConfig", "Budget", "Probe", "Run", "Selection", "SightlineError", "TokenView",
-    "audit", "load_backbone", "load_run", "read_probes",
+    "SELECTORS", "AuditConfig", "Budget", "LayerState", "Parity", "Probe", "QuerySpan", "Run", "Selection",
+    "SightlineError", "TokenView", "audit", "load_backbone", "load_run", "read_probes",
 ]  # fmt: skip
 
 
@@ -47,3 +51,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'sightline' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -57,7 +57,7 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except (RuntimeError, MemoryError) as error:
-        from sightline.engine.memory import in_words
+        from sightline.device.memory import in_words
 
         line = in_words(error)
         if line is None or "--debug" in sys.argv:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from PIL import Image, ImageOps
 
-from sightline.arms import Arm, parse_arm
+from sightline.answering.select import SelectStep, all_needs
+from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import ImageOptions, load_backbone
 from sightline.backbones.clip import ClipSpace
+from sightline.core.prefix import Encoded
+from sightline.core.probe import Probe
 from sightline.errors import SightlineError
-from sightline.selecting import SelectStep, all_needs
 from sightline.selectors import SELECTORS
-from sightline.types import Encoded, Probe
 
 MODELS = {
     "qwen3vl": ImageOptions(max_pixels=50176),

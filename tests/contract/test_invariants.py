@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from sightline.arms import Arm, parse_arm
-from sightline.engine.scoring import Scored, score_arm
-from sightline.selecting import all_needs
-from sightline.types import Budget, LayerState, Selection
+from sightline.answering.launching import Scored, score_arm
+from sightline.answering.select import all_needs
+from sightline.arms.arm import Arm, parse_arm
+from sightline.core.selection import Budget, LayerState, Selection
 from tests.contract.cast import MODELS, arm_of, servable, stage
 
 pytestmark = pytest.mark.xdist_group("contract-invariants")

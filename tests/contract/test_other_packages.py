@@ -15,7 +15,7 @@ SCRIPT = """
 import torch
 from sightline.arms import parse_arm
 from sightline.cost.select_inputs import Inputs
-from sightline.materialise import check_selection
+from sightline.core.selection_rules import check_selection
 from sightline.selectors import SELECTORS
 
 assert {name!r} in SELECTORS.names()

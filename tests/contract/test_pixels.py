@@ -13,10 +13,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from sightline.answering.encoding import _groups
 from sightline.backbones import Backbone, ImageOptions, load_backbone
 from sightline.backbones.pixels import stored_pixels
 from sightline.backbones.resampling import Arithmetic, Size, by_tensors
-from sightline.engine.encoding import _groups
 from sightline.errors import SightlineError
 
 pytestmark = pytest.mark.xdist_group("contract-pixels")

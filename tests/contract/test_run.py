@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sightline.audit import audit
-from sightline.config import AuditConfig
+from sightline.auditing.audit import audit
+from sightline.auditing.config import AuditConfig
 from sightline.selectors import SELECTORS
 from tests.contract.cast import MODELS, SHALLOW, servable
 

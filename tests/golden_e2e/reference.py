@@ -10,15 +10,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sightline.arms import Arm, parse_arm
+from sightline.answering.select import SelectStep
+from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import Backbone, ImageOptions, load_backbone
 from sightline.backbones.clip import ClipSpace
+from sightline.core.prefix import Encoded
+from sightline.core.probe import Probe
+from sightline.core.selection import Budget
 from sightline.probes import read_probes
 from sightline.probes.images import open_image
-from sightline.selecting import SelectStep
 from sightline.selectors import SELECTORS
 from sightline.selectors.artifact_names import from_artifact
-from sightline.types import Budget, Encoded, Probe
 from tests.conftest import SHARED
 
 PREFIX = "mini_textocr"

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sightline.audit import audit
-from sightline.config import AuditConfig
+from sightline.auditing.audit import audit
+from sightline.auditing.config import AuditConfig
 from sightline.store.load import unpack_mask
 from tests.golden_e2e.reference import PREFIX, Run, read_runs
 

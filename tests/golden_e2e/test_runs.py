@@ -16,14 +16,16 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.arms import Arm
+from sightline.answering.launching import score_arm
+from sightline.answering.materialise import materialise
+from sightline.answering.select import SelectStep
+from sightline.arms.arm import Arm
 from sightline.backbones.cuts import LayerCuts
-from sightline.engine.scoring import score_arm
+from sightline.core.prefix import Encoded
+from sightline.core.probe import Probe
+from sightline.core.selection import Selection
 from sightline.geometry.coverage import RegionGeometry
-from sightline.materialise import materialise
-from sightline.selecting import SelectStep
 from sightline.selectors.fastv import FastV
-from sightline.types import Encoded, Probe, Selection
 from tests.golden_e2e.reference import Encoder, Run, arm_of, probes_for
 
 SCORE_GAP = 1e-6

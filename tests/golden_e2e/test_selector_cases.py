@@ -15,11 +15,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from sightline.core.selection import Budget
 from sightline.geometry.cells import grid_cells, tile_cells
 from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors import SELECTORS
 from sightline.selectors.artifact_names import from_artifact
-from sightline.types import Budget
 from tests.conftest import SHARED
 from tests.golden.adapters.audit_rules import kept, view_of
 

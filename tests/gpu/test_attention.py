@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from sightline.backbones.attention import branch_attention, branch_attention_by_own_kernels
-from sightline.backbones.kernels.causal import causal_attention, planless, usable
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
+from sightline.device.kernels.causal import causal_attention, planless, usable
 
 CUDA = torch.device("cuda")
 SHAPES = [

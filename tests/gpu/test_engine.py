@@ -9,15 +9,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sightline.arms import parse_arm
+from sightline.answering.launching import launch_arm, score_arm
+from sightline.arms.arm import parse_arm
+from sightline.core.prefix import Encoded
+from sightline.core.probe import Probe
+from sightline.core.selection import Budget
+from sightline.cost.benchmarks.sweep import Decision, run_engine
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.cost.sweep import Decision, run_engine
 from sightline.cost.worker import measure_here
-from sightline.engine.scoring import launch_arm, score_arm
-from sightline.engine.transfer import Arriving, on_device
+from sightline.device.transfer import Arriving, on_device
 from sightline.errors import SightlineError
-from sightline.types import Budget, Encoded, Probe
 from tests.unit.engine.test_scoring import Wrong
 
 TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from sightline.answering.materialise import materialise
+from sightline.backbones.execution import Execution, use_execution
+from sightline.backbones.vision_execution import CapturedVision, use_vision_execution
+from sightline.core.prefix import Prefix
+from sightline.core.selection import Selection
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.engine.execution import Execution, use_execution
-from sightline.engine.vision import CapturedVision, use_vision_execution
-from sightline.materialise import materialise
-from sightline.types import Prefix, Selection
 
 TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")
 

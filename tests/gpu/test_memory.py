@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from sightline.arms import parse_arm
+from sightline.answering.encoding import encode_all
+from sightline.answering.launching import score_arm
+from sightline.arms.arm import parse_arm
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.engine.encoding import encode_all
-from sightline.engine.scoring import score_arm
 
 CUDA = torch.device("cuda")
 PROBES = 512

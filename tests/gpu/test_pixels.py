@@ -14,7 +14,7 @@ from sightline.backbones.base import Backbone
 from sightline.backbones.pixels import ImageOptions
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.engine.graphs import capture
+from sightline.device.graphs import capture
 
 SIZES = ((640, 480), (480, 640), (896, 896), (37, 41), (1000, 333))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sightline.config import AuditConfig
+from sightline.auditing.config import AuditConfig
 from sightline.probes import HardPairRules, build_hard_pairs, load_regions, write_probes
 
 MODELS = ("qwen3vl", "llava", "internvl")

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 import sightline
-from sightline.audit import audit
+from sightline.auditing.audit import audit
 from sightline.backbones.base import Backbone
+from sightline.core.row import ROW_DOCS, TIME_COLUMNS
 from sightline.probes import read_probes
 from sightline.store.load import unpack_cells, unpack_mask
-from sightline.store.schema import ROW_DOCS, TIME_COLUMNS
 from tests.integration.conftest import MODELS, TEN_ARMS
 
 

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from sightline import cli
-from sightline.audit import audit
+from sightline.auditing.audit import audit
 from sightline.backbones.language import LanguageModel
 from sightline.errors import SightlineError
 from tests.integration.test_resume import command

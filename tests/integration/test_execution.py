@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.audit import audit
+from sightline.answering import launching as scoring
+from sightline.answering.select import SelectStep
+from sightline.auditing.audit import audit
 from sightline.backbones.base import Backbone
-from sightline.engine import scoring
+from sightline.core.row import TIME_COLUMNS
+from sightline.core.selection import Selection
 from sightline.errors import SightlineError
-from sightline.selecting import SelectStep
 from sightline.selectors.grid import Grid
 from sightline.store import RunFolder
-from sightline.store.schema import TIME_COLUMNS
-from sightline.types import Selection
 from tests.integration.conftest import TEN_ARMS
 
 FAST = {"execution": "graph", "batch_images": 2}
@@ -94,7 +94,7 @@ def test_a_wrong_selector_costs_no_finished_arm_and_writes_no_row(
     """The arm before it is still pending when the launch fails; its rows are written all the same."""
     settings = config("llava", arms=["full", "grid:0.3"], limit=1)
     monkeypatch.setattr(Grid, "select", lambda self, view, k: Selection(anchors(k)))
-    monkeypatch.setattr("sightline.audit.SelectStep", step)
+    monkeypatch.setattr("sightline.auditing.audit.SelectStep", step)
     with pytest.raises(SightlineError, match=message):
         audit(settings)
     folder = RunFolder(settings.out)
@@ -106,7 +106,7 @@ def test_a_wrong_selector_costs_no_finished_arm_and_writes_no_row(
 def test_rows_of_a_queueing_device_are_the_same(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"arms": TEN_ARMS, "interventions": ["deletion"], "matched_controls": True, "limit": 2}
     plain = audit(config("qwen3vl", **settings, out=tmp_path / "plain")).rows
-    monkeypatch.setattr("sightline.audit.SelectStep", Queueing)
+    monkeypatch.setattr("sightline.auditing.audit.SelectStep", Queueing)
     queued = audit(config("qwen3vl", **settings, out=tmp_path / "queued")).rows
     assert queued.drop_columns(list(TIME_COLUMNS)).equals(plain.drop_columns(list(TIME_COLUMNS)))
 
@@ -124,8 +124,8 @@ def test_on_a_queueing_device_every_arm_is_rehearsed_once_off_the_clock(
         probes.setdefault(arm.text, []).append(len(asked))
         return launch(step, arm, asked, *rest)
 
-    monkeypatch.setattr("sightline.audit.SelectStep", Queueing)
-    monkeypatch.setattr("sightline.audit.launch_arm", slow_at_first)
+    monkeypatch.setattr("sightline.auditing.audit.SelectStep", Queueing)
+    monkeypatch.setattr("sightline.auditing.audit.launch_arm", slow_at_first)
     settings = config("llava", arms=["full", "grid:0.3"], limit=4, shard_images=2)
     rows = audit(settings).frame()
     assert probes == {"full": [2, 4, 4], "grid:0.3": [2, 4, 4]}
@@ -157,7 +157,7 @@ def test_the_next_shard_is_encoded_before_the_last_arm_is_read(config: Any, monk
         write(self, *given)
 
     monkeypatch.setattr(Backbone, "encode", encoding)
-    monkeypatch.setattr("sightline.audit.launch_arm", launching)
+    monkeypatch.setattr("sightline.auditing.audit.launch_arm", launching)
     monkeypatch.setattr(RunFolder, "write_rows", writing)
     audit(config("llava", arms=["full", "grid:0.3"], limit=2, shard_images=1))
     assert events == [

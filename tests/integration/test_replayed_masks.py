@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sightline.audit import audit
+from sightline.auditing.audit import audit
 from sightline.errors import SightlineError
 from sightline.probes import read_probes
 from sightline.store import RunFolder

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.audit import audit
-from sightline.config import AuditConfig
+from sightline.auditing.audit import audit
+from sightline.auditing.config import AuditConfig
 from tests.integration.conftest import MODELS, TEN_ARMS
 from tests.integration.test_audit import facts
 

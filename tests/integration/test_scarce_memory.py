@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import sightline.audit as auditing
+import sightline.auditing.audit as auditing
 from sightline.errors import SightlineError
 from sightline.store import RunFolder
 from tests.scarce import Scarce

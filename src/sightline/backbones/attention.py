@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from sightline.backbones.kernels.causal import MOST_ROWS, causal_attention, masked_attention
+from sightline.device.kernels.causal import MOST_ROWS, causal_attention, masked_attention
 
 NAME = "sightline_branches"
 OWN_KERNEL = "sightline_branches_own_kernel"
@@ -97,7 +97,7 @@ def branch_attention_by_own_kernels(*states: Any, **how: Any) -> tuple[Tensor, N
 def branching(config: Any, own: bool = False) -> Iterator[None]:
     """While open, language layers of this configuration attend through ``branch_attention``.
 
-    ``own`` chooses our kernels instead of the library's; see ``sightline.backbones.kernels.causal``.
+    ``own`` chooses our kernels instead of the library's; see ``sightline.device.kernels.causal``.
     """
     from transformers import AttentionInterface
 

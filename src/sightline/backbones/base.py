@@ -20,11 +20,12 @@ from sightline.backbones.pixels import Grid, ImageOptions, Pixels, stored_pixels
 from sightline.backbones.signals import hidden_indices, split_name
 from sightline.backbones.spans import span_by_characters, target_span
 from sightline.backbones.tower import Block, Tower, call_block
-from sightline.engine.memory import Limit
-from sightline.engine.stopwatch import Stopwatch
+from sightline.core.prefix import Encoded, PositionPolicy, Prompt
+from sightline.core.registry import Registry
+from sightline.core.selection import QuerySpan
+from sightline.device.memory import Limit
+from sightline.device.stopwatch import Stopwatch
 from sightline.errors import SightlineError
-from sightline.registry import Registry
-from sightline.types import Encoded, PositionPolicy, Prompt, QuerySpan
 
 BACKBONES: Registry[type[Backbone]] = Registry("architecture", package="sightline.backbones")
 """Architectures by the ``model_type`` of their ``config.json``."""
@@ -61,7 +62,7 @@ class Backbone(ABC):
         self.options = options
         self.language = LanguageModel(model.model.language_model, model.lm_head, self.axes)
         self.call_block: Block = call_block
-        """How a vision block is called; see ``sightline.engine.vision``."""
+        """How a vision block is called; see ``sightline.backbones.vision_execution``."""
         self.patch_products = False
         """Whether patches are embedded by a matrix product instead of the model's convolution; equal up to rounding."""
         self.encoded_images = 0

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from sightline.backbones.language import Batch, LanguageModel
 from sightline.backbones.signals import attention_weights, rotate
+from sightline.core.prefix import Prefix
+from sightline.core.selection import LayerSelector, LayerState
+from sightline.core.selection_rules import check_selection, in_native_order
 from sightline.errors import SightlineError
-from sightline.materialise import check_selection, in_native_order
-from sightline.types import LayerSelector, LayerState, Prefix
 
 
 @dataclass

@@ -16,8 +16,8 @@ from sightline.backbones.positions import sequential_positions
 from sightline.backbones.resampling import Arithmetic, resizer
 from sightline.backbones.signals import split_name
 from sightline.backbones.tower import Tower, patch_product
+from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.geometry.cells import tile_cells, tiled_canvas
-from sightline.types import Encoded, PositionPolicy
 
 
 @BACKBONES.register("internvl")

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.attention import branching
-from sightline.backbones.kernels import causal
-from sightline.engine.transfer import Arriving, on_device
-from sightline.types import Prefix
+from sightline.core.prefix import Prefix
+from sightline.device.kernels import causal
+from sightline.device.transfer import Arriving, on_device
 
 KEPT_TEXTS = 256
 """Embedded texts that are kept: prompts and queries of a shard's probes."""
@@ -121,7 +121,7 @@ class LanguageModel:
         self.head = lm_head
         self.axes = axes
         self.executor: Callable[[Batch], Tensor] | None = None
-        """Runs all layers of an uncut, uncached batch in another way; see ``sightline.engine.execution``."""
+        """Runs all layers of an uncut, uncached batch in another way; see ``sightline.backbones.execution``."""
         self._rotary = text_model.rotary_emb
         self._embedding = text_model.embed_tokens
         self._config = text_model.config
@@ -163,7 +163,7 @@ class LanguageModel:
 
     @property
     def own_kernel(self) -> bool:
-        """Whether causal prefixes attend by our kernel; see ``sightline.backbones.kernels.causal``."""
+        """Whether causal prefixes attend by our kernel; see ``sightline.device.kernels.causal``."""
         return not self.dense and causal.usable(self.device, self.dtype, int(self._config.head_dim))
 
     def mask_of(self, batch: Batch) -> Tensor | None:

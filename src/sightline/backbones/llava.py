@@ -16,8 +16,8 @@ from sightline.backbones.positions import sequential_positions
 from sightline.backbones.resampling import resizer
 from sightline.backbones.signals import class_token_signal
 from sightline.backbones.tower import Tower, patch_product
+from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.geometry.cells import cropped_cells, grid_cells, resized_shortest_edge
-from sightline.types import Encoded, PositionPolicy
 
 
 @BACKBONES.register("llava")

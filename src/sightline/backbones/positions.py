@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sightline.types import PositionPolicy
+from sightline.core.prefix import PositionPolicy
 
 
 def sequential_positions(n: int, anchors: Tensor, start: int, policy: PositionPolicy) -> tuple[Tensor, int]:

@@ -17,10 +17,10 @@ from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.resampling import resizer
 from sightline.backbones.signals import merged_patch_signal, split_name
 from sightline.backbones.tower import Bounds, Tower
-from sightline.engine.transfer import on_device
+from sightline.core.prefix import Encoded, PositionPolicy
+from sightline.device.transfer import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
-from sightline.types import Encoded, PositionPolicy
 
 
 @BACKBONES.register("qwen3_vl")

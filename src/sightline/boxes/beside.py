@@ -11,8 +11,8 @@ from types import TracebackType
 from sightline.boxes.detection import Detected, detect
 from sightline.boxes.detectors import DETECTORS
 from sightline.boxes.sources import Shown, show_boxes, show_found
+from sightline.core.probe import Probe
 from sightline.progress import Progress
-from sightline.types import Probe
 
 
 class _StoppedError(Exception):

@@ -18,10 +18,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from sightline.boxes.detectors import DETECTORS, Detector, Finding
+from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import image_digest, open_image
-from sightline.types import Box
 
 SAME = 1e-6
 """Boxes whose coordinates all agree to this are one box."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
+from sightline.core.registry import Registry
 from sightline.errors import SightlineError
-from sightline.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from hashlib import sha256
 
-from sightline.types import Box
+from sightline.core.probe import Box
 
 SEED = 31
 _LEAST = 1e-6

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from sightline.types import Box, Probe
+from sightline.core.probe import Box, Probe
 
 
 def iou(a: Box, b: Box) -> float:

@@ -12,8 +12,8 @@ from sightline.boxes.detection import Detected, detect
 from sightline.boxes.detectors import DETECTORS
 from sightline.boxes.noise import SEED, VARIANTS, simulate
 from sightline.boxes.quality import BoxQuality, best_ious
+from sightline.core.probe import Probe
 from sightline.errors import SightlineError
-from sightline.types import Probe
 
 ANNOTATION = "annotation"
 READERS = frozenset(

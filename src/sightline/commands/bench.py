@@ -11,7 +11,7 @@ from sightline.commands.cost import prefill, sweep, ttft
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
-    from sightline.cost.select_bench import Timing
+    from sightline.cost.benchmarks.select import Timing
 
 app = typer.Typer(help="Measure selection, prefill, time to first token and whole sweeps.", no_args_is_help=True)
 for _command in (prefill, ttft, sweep):
@@ -34,7 +34,7 @@ def select(
     Only the choice is timed, not the signals it reads. Times on a machine that does other work are worthless. All
     methods at both sizes take a quarter of an hour on a CPU; name fewer with --methods.
     """
-    from sightline.cost.select_bench import devices, time_method, timed_methods
+    from sightline.cost.benchmarks.select import devices, time_method, timed_methods
 
     sizes, batches = _numbers(n, "--n"), _numbers(batch, "--batch")
     names = timed_methods(part.strip() for part in methods.split(",") if part.strip())
@@ -77,7 +77,7 @@ def _print_line(timing: Timing, header: bool) -> None:
 
 def _print_growth(timings: list[Timing]) -> None:
     """Fitted exponents, for methods measured at several sizes."""
-    from sightline.cost.select_bench import growth
+    from sightline.cost.benchmarks.select import growth
 
     groups: dict[tuple[str, str, int], list[Timing]] = {}
     for timing in timings:

@@ -23,7 +23,7 @@ def doctor(
     """Check on your own checkpoint that the audited path is the model's own: logits, cells, positions, batches."""
     from rich.console import Console
 
-    from sightline.doctor import examine
+    from sightline.checks.doctor import examine
 
     console = Console()
     findings = examine(model, image, dtype=dtype, device=device, attention=attention, max_pixels=max_pixels)
@@ -50,7 +50,7 @@ def ask(
     clip: Annotated[str | None, typer.Option(help="CLIP checkpoint, for selectors that need one.")] = None,
 ) -> None:
     """Answer an open question from a pruned prefix, greedily."""
-    from sightline.scoring.generation import answer
+    from sightline.answering.ask import answer
 
     reply = answer(
         model, image, question, arm, target=target, max_new_tokens=max_new_tokens, dtype=dtype, device=device, clip=clip

@@ -12,9 +12,9 @@ from sightline.errors import SightlineError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sightline.interventions.text_replacement import Replaced
+    from sightline.controls.text_replacement import Replaced
+    from sightline.core.probe import Probe
     from sightline.probes import ProbeSet
-    from sightline.types import Probe
 
 app = typer.Typer(
     help="Control sets: the same questions about changed images or with changed boxes.", no_args_is_help=True
@@ -43,13 +43,7 @@ def image_free(
     layout: LayoutOption = "sightline",
 ) -> None:
     """The same questions about a gray image and about wrong images that show none of the words asked for."""
-    from sightline.interventions.image_free import (
-        SEEDS,
-        blank_probes,
-        image_free_probes,
-        mismatch_view,
-        mismatched_probes,
-    )
+    from sightline.controls.image_free import SEEDS, blank_probes, image_free_probes, mismatch_view, mismatched_probes
     from sightline.probes import load_regions
 
     found = _read(probes, image_prefix)
@@ -142,14 +136,9 @@ def text_replacement(
     image_prefix: PrefixOption = "",
 ) -> None:
     """The decoy painted where the word stood, a sham with the word repainted, and an erasure; images in OUT/images."""
-    from sightline.interventions.rendering import font_files
-    from sightline.interventions.screening import Screen
-    from sightline.interventions.text_replacement import (  # fmt: skip
-        Skipped,
-        edit_region_probe,
-        replacements,
-        version_probes,
-    )
+    from sightline.controls.rendering import font_files
+    from sightline.controls.screening import Screen
+    from sightline.controls.text_replacement import Skipped, edit_region_probe, replacements, version_probes
 
     found = _read(probes, image_prefix)
     valid = None if decisions is None else _valid(decisions)
@@ -189,7 +178,7 @@ def text_replacement(
 
 def _save_versions(made: Iterable[Replaced], root: Path, folder: Path) -> None:
     """Rendered versions as PNG and the original byte for byte: one folder holds all that a run needs."""
-    from sightline.interventions.text_replacement import ORIGINAL, version_file
+    from sightline.controls.text_replacement import ORIGINAL, version_file
     from sightline.probes.image_name import resolve_image
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ def demo(
 
     Run it again after an interruption and it goes on where it stopped.
     """
-    from sightline.demo import run_demo
+    from sightline.checks.demo import run_demo
 
     done = run_demo(out, limit=limit)
     print_table(done.summary)
@@ -38,7 +38,7 @@ def print_table(summary: pd.DataFrame) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from sightline.demo import METRICS
+    from sightline.checks.demo import METRICS
     from sightline.statistics.metrics import METRICS as KNOWN
 
     table = Table(box=None, pad_edge=False)

@@ -21,9 +21,8 @@ from typing import ClassVar
 
 import torch
 
-from sightline.selectors import SELECTORS
+from sightline import SELECTORS, Parity, QuerySpan, Selection, TokenView
 from sightline.selectors.scores import top
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 
 @SELECTORS.register("$name")
@@ -59,8 +58,8 @@ import pytest
 import torch
 from $name import $kind
 
+from sightline.core.selection_rules import check_selection, in_native_order, lineage_mask
 from sightline.cost.select_inputs import Inputs
-from sightline.materialise import check_selection, in_native_order, lineage_mask
 
 
 @pytest.mark.parametrize("k", [1, 7, 63, 64])

@@ -69,14 +69,14 @@ def run(
     limit: Annotated[int | None, typer.Option(help="Audit only the first so many images.")] = None,
 ) -> None:
     """Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept."""
-    from sightline.config import read_config
+    from sightline.auditing.config import read_config
 
     given = {
         name: value for name, value in locals().items() if name not in ("config", "arm", "interventions", "read_config")
     }
     chosen = [name.strip() for name in (interventions or "").split(",") if name.strip()]
     settings = read_config(config, {**given, "arms": arm, "interventions": chosen})
-    from sightline.audit import audit
+    from sightline.auditing.audit import audit
     from sightline.commands.tables import print_summary
 
     finished = audit(settings)
@@ -125,7 +125,7 @@ def selectors(name: Annotated[str | None, typer.Argument(help="Show one selector
     from rich.console import Console
     from rich.table import Table
 
-    from sightline.arms import parameters
+    from sightline.arms.arm import parameters
     from sightline.selectors import SELECTORS
 
     console = Console()

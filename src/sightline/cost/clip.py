@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sightline.backbones.clip import ClipSpace
 from sightline.cost.stand_in import StandInTokenizer
-from sightline.engine.graphs import capture
+from sightline.device.graphs import capture
 
 
 class ForgetfulClip(ClipSpace):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from sightline.backbones.language import LanguageModel
-from sightline.engine.stopwatch import Stopwatch
+from sightline.device.stopwatch import Stopwatch
 
 CEILING_SIDE = {"cuda": 8192, "cpu": 768}
 CEILING_REPEATS = 10

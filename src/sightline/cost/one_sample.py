@@ -18,14 +18,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from sightline.arms import Arm
+from sightline.answering.materialise import materialise
+from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.pixels import Pixels
+from sightline.backbones.unmodified import processor_inputs
+from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
+from sightline.core.probe import Probe
+from sightline.core.selection import Selection
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.doctor import processor_inputs
-from sightline.materialise import materialise
-from sightline.types import Encoded, PositionPolicy, Prefix, Probe, Prompt, Selection
 
 ANSWERS: tuple[Literal["yes", "no"], ...] = ("yes", "no")
 

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from sightline.types import LayerState, TokenView
+from sightline.core.selection import LayerState, TokenView
 
 WIDTH, VISION, JOINT = 4096, 1024, 768
 VISION_HEADS, HEADS = 16, 32

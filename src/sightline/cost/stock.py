@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import torch
 
-from sightline.arms import Arm
+from sightline.arms.arm import Arm
+from sightline.backbones.unmodified import model_inputs
 from sightline.cost.flops import language_flops
 from sightline.cost.machine import PeakMemory
 from sightline.cost.request import Point, Request
 from sightline.cost.subject import Subject
-from sightline.doctor import model_inputs
 from sightline.errors import SightlineError
 
 

@@ -9,19 +9,21 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sightline.arms import Arm, parse_arm
+from sightline.answering.materialise import materialise
+from sightline.answering.select import SelectStep
+from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import ImageOptions, load_backbone
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.loading import DTYPES, choose_device
+from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
+from sightline.core.probe import Probe
+from sightline.core.selection import Selection
 from sightline.cost.clip import ForgetfulClip, RandomClip
 from sightline.cost.request import Request
 from sightline.cost.shapes import random_backbone, shape_named
 from sightline.errors import SightlineError
-from sightline.materialise import materialise
-from sightline.selecting import SelectStep
-from sightline.types import Encoded, PositionPolicy, Prefix, Probe, Prompt, Selection
 
 QUESTION = "Is the word exit visible in this picture? Answer with yes or no."
 TARGET = "exit"

@@ -11,17 +11,17 @@ from typing import Any
 
 import torch
 
-from sightline.backbones.kernels.causal import planless
+from sightline.cost.benchmarks.prefill import INSIDE as PREFILL
+from sightline.cost.benchmarks.prefill import measure_prefill
+from sightline.cost.benchmarks.sweep import INSIDE as SWEEP
+from sightline.cost.benchmarks.sweep import measure_sweep
+from sightline.cost.benchmarks.ttft import INSIDE as TTFT
+from sightline.cost.benchmarks.ttft import measure_ttft
 from sightline.cost.machine import ceiling, clocks, kernels, machine_facts
-from sightline.cost.prefill import INSIDE as PREFILL
-from sightline.cost.prefill import measure_prefill
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.cost.sweep import INSIDE as SWEEP
-from sightline.cost.sweep import measure_sweep
-from sightline.cost.ttft import INSIDE as TTFT
-from sightline.cost.ttft import measure_ttft
-from sightline.engine.memory import in_words
+from sightline.device.kernels.causal import planless
+from sightline.device.memory import in_words
 from sightline.errors import SightlineError
 
 MEASURES = {

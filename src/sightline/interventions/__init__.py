@@ -1,1 +1,5 @@
-"""Does the evidence matter? Variants of a mask (delete, restore) and of an image (occlude, blank, swap, replace)."""
+"""Does the evidence matter? One change made on purpose to an arm, one file each. A file registers itself."""
+
+from sightline.interventions.base import INTERVENTIONS, Intervention, families, parse_intervention, split_arm
+
+__all__ = ["INTERVENTIONS", "Intervention", "families", "parse_intervention", "split_arm"]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from sightline.boxes.noise import twister
 from sightline.boxes.quality import iou
+from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
-from sightline.types import Box, Probe
 
 SEED = 29
 DRAWS = 200

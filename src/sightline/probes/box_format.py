@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
+from sightline.core.probe import Box
 from sightline.errors import SightlineError
-from sightline.types import Box
 
 Order = Literal["xywh", "xyxy"]
 Units = Literal["pixels", "normalised"]

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, get_args
 
+from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
 from sightline.probes.decoys import Version, decoy_candidates
 from sightline.probes.presence import Presence
 from sightline.probes.regions import ImageRegions
-from sightline.types import Box, Probe
 
 POSITIVE, NEGATIVE = "small_positive", "near_miss_negative"
 _EDGE_PUNCTUATION = "\"'`.,;:!?()[]{}"

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
 from sightline.probes.box_format import four_numbers
 from sightline.probes.image_name import check_image_name, strip_image_prefix
 from sightline.probes.regions import is_storable
-from sightline.types import Box, Probe
 
 OWN_KEYS = (
     "id", "image", "image_id", "question", "label", "target_text", "source_text",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes.json_lines import write_text
 from sightline.probes.lexical import (
@@ -22,7 +23,6 @@ from sightline.probes.lexical import (
 )
 from sightline.probes.presence import standing_alone
 from sightline.probes.regions import ImageRegions
-from sightline.types import Probe
 
 Row = dict[str, str]
 

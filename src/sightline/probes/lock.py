@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes.json_lines import open_text, write_text
 from sightline.probes.layouts import own_row
 from sightline.probes.probe_file import ProbeSet, canonical, probe_key
-from sightline.types import Probe
 
 HEADER = "sightline_lock"
 _SHOWN = 3

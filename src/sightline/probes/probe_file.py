@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes.image_name import check_image_name, strip_image_prefix
 from sightline.probes.json_lines import read_objects, write_text
 from sightline.probes.layouts import artifact_row, own_row, probe_from_artifact, probe_from_own
-from sightline.types import Probe
 
 Layout = Literal["sightline", "artifact"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sightline.types import Box
+from sightline.core.probe import Box
 
 
 def is_storable(text: str) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Literal
 
-from sightline.types import Probe
+from sightline.core.probe import Probe
 
 Side = Literal["dev", "test"]
 GroupBy = Literal["image", "record"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sightline import demo
+from sightline.checks import demo
 from sightline.errors import SightlineError
 from sightline.reader.curves import curves_svg
 from sightline.store.folder import write_whole
@@ -184,7 +184,8 @@ def _frame(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
 
     run = load_run(folder)
     frame = run.frame()
-    names = frame["arm"].where(frame["intervention"] == "none", frame["arm"] + "+" + frame["intervention"])
+    plain = frame["plain_arm"]
+    names = plain.where(frame["intervention"] == "none", plain + "+" + frame["intervention"])
     return frame.assign(arm=names), run.manifest
 
 

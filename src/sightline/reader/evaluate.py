@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sightline.core.probe import Probe
 from sightline.probes.hard_pairs import HardPairRules, build_hard_pairs
 from sightline.probes.regions import ImageRegions
 from sightline.probes.regions import Word as RegionWord
@@ -22,7 +23,6 @@ from sightline.probes.scenes.lexicon import Split
 from sightline.reader import vocabulary
 from sightline.reader.forward import QUESTION_START, SIDE, TOKENS, BatchedForward, attention_mask
 from sightline.reader.objectives import overlap_shares, target_scores
-from sightline.types import Probe
 
 MIN_AREA, MAX_AREA = 1e-3, 8e-3
 """Word areas, as fractions of the canvas, that the hard-pair builder may choose from in these scenes."""

@@ -10,12 +10,12 @@ import pandas as pd
 from markupsafe import Markup
 from scipy.special import expit
 
+from sightline.analysis.thresholds import accuracy_optimal, evaluate, flips, risk_constrained
 from sightline.errors import SightlineError
 from sightline.probes.split import hash_side
 from sightline.report.charts import reliability
 from sightline.report.source import Audited, Source
 from sightline.report.table import Column, Table
-from sightline.scoring.thresholds import accuracy_optimal, evaluate, flips, risk_constrained
 from sightline.statistics.paired import mcnemar
 
 MOST_DIAGRAMS = 24

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.interventions import tables as computed
-from sightline.interventions.outcomes import lexically_plausible
+from sightline.analysis import intervention_tables as computed
+from sightline.analysis.outcomes import lexically_plausible
 from sightline.report.by_run import collect, first_choice, has_kind, signed, top
 from sightline.report.source import Audited, Source
 from sightline.report.table import Column, Table, format_range, format_value

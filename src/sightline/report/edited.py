@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from sightline.interventions import tables as computed
+from sightline.analysis import intervention_tables as computed
 from sightline.report.by_run import (
     collect,
     first_choice,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from PIL import Image, ImageDraw
 
-from sightline.types import Box
+from sightline.core.probe import Box
 
 DROPPED = 0.72
 """How dark a dropped cell is drawn: the fraction of black over it."""

@@ -13,14 +13,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from sightline.analysis.outcomes import probe_scales
+from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
-from sightline.interventions.outcomes import probe_scales
 from sightline.report.probe_list import ProbeList
 from sightline.store.load import Run, load_run
 
 MASK_COLUMNS = ("kept_mask", "lineage_mask")
-ORIGINAL = "orig"
-"""The view of plain rows: the image as it is."""
 ZERO_COVERAGE = 1e-12
 """Coverage at or below this counts as none at all."""
 LOW_COVERAGE = 0.5
@@ -194,9 +193,8 @@ def _audit(run: Run, name: str, only: ProbeList | None) -> Audited:
     frame["row"] = np.arange(len(frame))
     if only is not None:
         frame = only.chosen(frame, run.path, notes).copy()
-    frame["arm_name"] = frame["arm"]
-    if name:
-        frame["arm"] = name + " · " + frame["arm"].astype(str)
+    frame["arm_name"] = frame["plain_arm"]
+    frame["arm"] = name + " · " + frame["plain_arm"].astype(str) if name else frame["plain_arm"]
     _recast_controls(frame, run)
     if run.missing:
         notes.append(f"the run is not finished: {run.missing} of its shards are still to be computed")

@@ -6,12 +6,8 @@ import math
 
 import pandas as pd
 
-from sightline.interventions.construct import (
-    conditional_table,
-    correlations,
-    strata,
-)
-from sightline.interventions.outcomes import OUTCOMES, samples
+from sightline.analysis.construct import conditional_table, correlations, strata
+from sightline.analysis.outcomes import OUTCOMES, samples
 from sightline.report.by_run import FEWER_DRAWS, collect, excludes_zero, signed, top
 from sightline.report.source import Audited, Source, with_masks
 from sightline.report.table import Column, Table, format_value

@@ -1,7 +1,7 @@
 """Pruning methods, one file each. A file registers itself; nothing else lists it."""
 
-from sightline.registry import Registry
-from sightline.types import LayerSelector, Selector
+from sightline.core.registry import Registry
+from sightline.core.selection import LayerSelector, Selector
 
 SELECTORS: Registry[type[Selector] | type[LayerSelector]] = Registry(
     "selector", group="sightline.selectors", package="sightline.selectors"

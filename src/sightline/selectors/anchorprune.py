@@ -9,12 +9,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.cdpruner import text_dissimilarity
 from sightline.selectors.greedy import at_least_float32, cosine, cosines, farthest_greedy, stack
 from sightline.selectors.scores import rank
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 
 def anchor_prefix(

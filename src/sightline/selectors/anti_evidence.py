@@ -5,12 +5,12 @@ from typing import ClassVar
 
 import torch
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.drawing import seeded
 from sightline.selectors.evidence_only import Padding, overlaps_any
 from sightline.selectors.scored import on_cpu
 from sightline.selectors.scores import order, overlap_score
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 
 @SELECTORS.register("anti_evidence")

@@ -3,10 +3,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.scored import on_cpu
 from sightline.selectors.scores import centres, order
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 
 @SELECTORS.register("center")

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from sightline.core.selection import TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.reservation import box_centres, fill
 from sightline.selectors.scored import Scored
-from sightline.types import TokenView
 
 
 @SELECTORS.register("center_protected")

@@ -9,11 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, cosine, cosines, residual_greedy, stack
 from sightline.selectors.scores import minmax
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 
 def coin_order(tokens: Tensor, text: Tensor, k: int, alpha: float, beta: float) -> Tensor:

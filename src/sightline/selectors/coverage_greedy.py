@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sightline.core.selection import TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.neighbourhood import Neighbours, local_uniqueness
 from sightline.selectors.scored import Scored
 from sightline.selectors.scores import centres, minmax, overlap_area
-from sightline.types import TokenView
 
 
 @SELECTORS.register("coverage_greedy")

@@ -9,10 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.core.selection import LayerState, Parity, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import rank
-from sightline.types import LayerState, Parity, Selection
 
 
 def pivots(keys: Tensor, positions: Tensor, count: int) -> Tensor:

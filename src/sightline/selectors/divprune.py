@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import cosines, farthest_greedy, stack
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 
 def divprune_order(tokens: Tensor, k: int) -> Tensor:

@@ -6,11 +6,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.drawing import seeded
 from sightline.selectors.scored import on_cpu
 from sightline.selectors.scores import overlap_fraction, overlap_score, rank, top
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 Padding = Literal["random", "raster"]
 

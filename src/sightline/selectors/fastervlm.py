@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import stack
 from sightline.selectors.scores import top
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 CLASS_ATTENTION = "vision.cls_attention@-2"
 

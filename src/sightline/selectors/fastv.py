@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from sightline.core.selection import LayerState, Parity, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import top
-from sightline.types import LayerState, Parity, Selection
 
 
 def attention_score(attention_last: Tensor, image: Tensor) -> Tensor:

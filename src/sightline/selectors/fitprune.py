@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from sightline.core.selection import LayerState, Parity, Selection
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import top
-from sightline.types import LayerState, Parity, Selection
 
 REFERENCE_TOKENS = 576
 DELETED_PER_LAYER: dict[int, tuple[int, ...]] = {

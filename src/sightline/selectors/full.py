@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import torch
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 
 @SELECTORS.register("full")

@@ -9,11 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import gram, stack, unit
 from sightline.selectors.scores import top
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 NO_EDGE = -5000.0
 """Logit of an absent edge: its softmax weight is exactly 0 in float32 unless the whole row is absent."""

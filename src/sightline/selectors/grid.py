@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.scored import on_cpu
 from sightline.selectors.scores import centres, order, without
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 GridCells = Literal["covering", "truncated"]
 

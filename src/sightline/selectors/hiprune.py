@@ -9,11 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import stack
 from sightline.selectors.scores import order, rank
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 
 def cross_neighbours(layout: tuple[tuple[int, int], ...], wrap: bool) -> Tensor:

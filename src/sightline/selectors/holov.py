@@ -9,12 +9,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION, head_mean
 from sightline.selectors.greedy import stack
 from sightline.selectors.scores import rank
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 ATTENTION_SCALE = 1000.0
 EPSILON = 1e-6

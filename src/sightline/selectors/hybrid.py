@@ -8,12 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.core.selection import TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.reservation import box_overlaps, share
 from sightline.selectors.scored import Scored
 from sightline.selectors.scores import rank
 from sightline.selectors.spreading import corridor, farthest, ring
-from sightline.types import TokenView
 
 BOOST = 0.15
 """Share of the context that ``soft_relboost`` gives to the corridor."""

@@ -9,11 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import TAKEN, gram, stack, unit
 from sightline.selectors.kernels import loops, usable
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 REFRESHED = 32
 """Stale bounds renewed at once by the lazy greedy loop; changes its speed, never its picks."""

@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sightline.core.selection import TokenView
 from sightline.selectors.scores import overlap_area, uniqueness
 from sightline.selectors.spreading import nearest
-from sightline.types import TokenView
 
 Neighbours = Literal["blocks", "one_raster", "evidence", "none"]
 """``blocks``: unlike the 4-neighbours inside its tile or the thumbnail. Published masks were made with the other three.

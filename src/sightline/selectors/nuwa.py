@@ -10,12 +10,12 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.greedy import stack, unit
 from sightline.selectors.scores import rank, top
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 MERGED = "vision.hidden@-2"
 """What the mix acts on; the selector itself does not read it."""

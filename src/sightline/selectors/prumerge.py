@@ -11,11 +11,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import stack, unit
 from sightline.selectors.scores import rank
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 KEYS, CLASS_KEY, CLASS_QUERY = "vision.key@-1", "vision.cls_key@-1", "vision.cls_query@-1"
 MERGED = "vision.hidden@-2"

@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.core.selection import LayerState, Parity, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastv import attention_score
 from sightline.selectors.scores import top
-from sightline.types import LayerState, Parity, Selection
 
 
 def last_token_attention(query: Tensor, keys: Tensor) -> Tensor:

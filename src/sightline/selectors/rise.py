@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sightline.core.selection import TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.neighbourhood import Neighbours, local_uniqueness
 from sightline.selectors.scored import Scored
 from sightline.selectors.scores import centres, rank
 from sightline.selectors.spreading import approach, nearest
-from sightline.types import TokenView
 
 
 @SELECTORS.register("rise")

@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, cosines, cover_greedy, stack
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 Combined = Literal["multi", "add"]
 

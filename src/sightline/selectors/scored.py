@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.engine.transfer import on_device
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.device.transfer import on_device
 from sightline.selectors.scores import centre_prior, overlap_score, relevance
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 ScoreSource = Literal["target", "prompt", "overlap"]
 

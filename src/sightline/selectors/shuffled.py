@@ -5,12 +5,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from sightline.engine.transfer import on_device
+from sightline.core.selection import TokenView
+from sightline.device.transfer import on_device
 from sightline.selectors import SELECTORS
 from sightline.selectors.drawing import seeded
 from sightline.selectors.scored import Scored
 from sightline.selectors.scores import rank
-from sightline.types import TokenView
 
 
 @SELECTORS.register("shuffled")

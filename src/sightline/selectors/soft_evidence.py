@@ -6,12 +6,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.engine.transfer import on_device
+from sightline.core.selection import TokenView
+from sightline.device.transfer import on_device
 from sightline.selectors import SELECTORS
 from sightline.selectors.reservation import centre_inside
 from sightline.selectors.scored import Scored
 from sightline.selectors.scores import minmax, overlap_fraction, rank
-from sightline.types import TokenView
 
 
 @SELECTORS.register("soft_evidence")

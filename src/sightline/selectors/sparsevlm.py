@@ -11,9 +11,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.core.selection import LayerState, Parity, Selection
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import rank, top
-from sightline.types import LayerState, Parity, Selection
 
 PUBLISHED_DEPTH = 32
 PUBLISHED_TOKENS = 576

@@ -6,12 +6,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.core.selection import TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.grid import GridCells, grid
 from sightline.selectors.reservation import box_centres, box_overlaps, share
 from sightline.selectors.scored import Scored
 from sightline.selectors.spreading import corridor, farthest, ring
-from sightline.types import TokenView
 
 
 @SELECTORS.register("spatial_aware")

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from sightline.core.selection import TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.scored import Scored
 from sightline.selectors.scores import rank
-from sightline.types import TokenView
 
 
 @SELECTORS.register("target")

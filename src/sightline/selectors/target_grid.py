@@ -5,12 +5,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from sightline.engine.transfer import on_device
+from sightline.core.selection import TokenView
+from sightline.device.transfer import on_device
 from sightline.selectors import SELECTORS
 from sightline.selectors.grid import GridCells, grid
 from sightline.selectors.reservation import fill, share
 from sightline.selectors.scored import Scored
-from sightline.types import TokenView
 
 
 @SELECTORS.register("target_grid")

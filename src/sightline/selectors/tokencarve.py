@@ -8,11 +8,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from sightline.core.selection import LayerState, Parity, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastv import attention_score
 from sightline.selectors.scores import NORM_FLOOR, rank
-from sightline.types import LayerState, Parity, Selection
 
 
 def information(visual: Tensor) -> Tensor:

@@ -9,11 +9,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, cosine, stack
 from sightline.selectors.scores import minmax, rank
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 Order = Literal["native", "blocks", "rank"]
 

@@ -9,12 +9,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.greedy import gram, stack, unit
 from sightline.selectors.scores import rank
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 FEATURES = "vision.hidden@-2"
 DROPPED_PER_ROUND = 8

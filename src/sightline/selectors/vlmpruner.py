@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sightline.core.selection import LayerState, Parity, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import NORM_FLOOR, rank
-from sightline.types import LayerState, Parity, Selection
 
 
 def spread_pivots(keys: Tensor, count: int) -> Tensor:

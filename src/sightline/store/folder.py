@@ -13,8 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sightline.core.probe import ORIGINAL
+from sightline.core.row import IMAGE_SCHEMA, ROW_SCHEMA, SCHEMA_VERSION
 from sightline.errors import SightlineError
-from sightline.store.schema import IMAGE_SCHEMA, ROW_SCHEMA, SCHEMA_VERSION
+from sightline.store.migrations import READABLE, migrate_folder
 
 MANIFEST = "run.json"
 PROBES = "probes.jsonl"
@@ -69,7 +71,7 @@ class RunFolder:
             raise SightlineError(
                 f"{self.path / MANIFEST} is not valid JSON ({error}); restore it or start anew"
             ) from None
-        if manifest.get("schema") != SCHEMA_VERSION:
+        if manifest.get("schema") not in READABLE:
             raise SightlineError(
                 f"{self.path} was written with row schema {manifest.get('schema')}, this version reads {SCHEMA_VERSION}"
             )
@@ -90,7 +92,7 @@ class RunFolder:
                         f"this command has {_short(manifest.get(field))}; choose another --out"
                     )
             arms = list(dict.fromkeys([*old["arms"], *arms]))
-            manifest = {**old, **manifest}
+            manifest = {**migrate_folder(self.path, old), **manifest, "seed": old.get("seed")}
         elif self.path.exists() and any(self.path.iterdir()):
             raise SightlineError(f"{self.path} exists, is not empty and is not a run folder; choose another --out")
         for folder in (self.path, self.path / "images", self.path / "rows"):
@@ -130,8 +132,13 @@ class RunFolder:
     def rows_file(self, arm: str, shard: int) -> Path:
         return self.path / "rows" / arm_folder_name(arm) / f"{shard:05d}.parquet"
 
-    def images_file(self, shard: int) -> Path:
-        return self.path / "images" / f"{shard:05d}.parquet"
+    def images_file(self, shard: int, view: str) -> Path:
+        """Records of a shard's images; every version that an intervention shows has a file of its own."""
+        version = "" if view == ORIGINAL else f".{view}"
+        return self.path / "images" / f"{shard:05d}{version}.parquet"
+
+    def has_images(self, shard: int, view: str) -> bool:
+        return self.images_file(shard, view).is_file()
 
     def has_rows(self, arm: str, shard: int) -> bool:
         return self.rows_file(arm, shard).is_file()
@@ -139,8 +146,8 @@ class RunFolder:
     def write_rows(self, arm: str, shard: int, rows: list[dict[str, Any]]) -> None:
         self._write(self.rows_file(arm, shard), rows, ROW_SCHEMA)
 
-    def write_images(self, shard: int, images: list[dict[str, Any]]) -> None:
-        self._write(self.images_file(shard), images, IMAGE_SCHEMA)
+    def write_images(self, shard: int, view: str, images: list[dict[str, Any]]) -> None:
+        self._write(self.images_file(shard, view), images, IMAGE_SCHEMA)
 
     def _write(self, path: Path, records: list[dict[str, Any]], schema: pa.Schema) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +14,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sightline.core.row import IMAGE_SCHEMA, ROW_SCHEMA
 from sightline.errors import SightlineError
 from sightline.store.folder import PROBES, RunFolder
-from sightline.store.schema import IMAGE_SCHEMA, ROW_SCHEMA
+from sightline.store.migrations import migrated_rows
 
 
 @dataclass(frozen=True)
@@ -31,15 +33,21 @@ class Run:
 
     @cached_property
     def rows(self) -> pa.Table:
-        """One row per probe and arm; the columns are documented in ``sightline.store.schema``."""
+        """One row per probe and arm; the columns are documented in ``sightline.core.row``."""
         folder = RunFolder(self.path)
-        files = [file for arm in self.arms for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))]
-        return _concatenate(files, ROW_SCHEMA)
+        return _concatenate(
+            (
+                migrated_rows(_read(file), arm)
+                for arm in self.arms
+                for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))
+            ),
+            ROW_SCHEMA,
+        )
 
     @cached_property
     def images(self) -> pa.Table:
         """One record per encoded image: cells, layout, preview."""
-        return _concatenate(sorted((self.path / "images").glob("*.parquet")), IMAGE_SCHEMA)
+        return _concatenate(map(_read, sorted((self.path / "images").glob("*.parquet"))), IMAGE_SCHEMA)
 
     def frame(self) -> pd.DataFrame:
         frame: pd.DataFrame = self.rows.to_pandas()
@@ -81,11 +89,13 @@ def unpack_cells(packed: bytes) -> np.ndarray:
     return np.frombuffer(packed, dtype="<f4").reshape(-1, 4)
 
 
-def _concatenate(files: list[Path], schema: pa.Schema) -> pa.Table:
-    tables = []
-    for file in files:
-        try:
-            tables.append(pq.read_table(file, schema=schema, partitioning=None))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise SightlineError(f"{file} cannot be read ({error}); delete it and run the same command again") from None
-    return pa.concat_tables(tables) if tables else schema.empty_table()
+def _read(file: Path) -> pa.Table:
+    try:
+        return pq.read_table(file, partitioning=None)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SightlineError(f"{file} cannot be read ({error}); delete it and run the same command again") from None
+
+
+def _concatenate(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    found = [table.select(schema.names).cast(schema) for table in tables]
+    return pa.concat_tables(found) if found else schema.empty_table()

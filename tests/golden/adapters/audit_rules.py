@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sightline.core.selection import TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.artifact_names import from_artifact
 from sightline.selectors.coverage_greedy import coverage_greedy
 from sightline.selectors.rise import rise
 from sightline.selectors.scored import Scored
-from sightline.types import TokenView
 from tests.golden.harness import Case
 
 

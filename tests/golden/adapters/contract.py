@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from sightline.backbones.positions import sequential_positions
+from sightline.core.selection import Budget
 from sightline.geometry.cells import tile_arrangement, tile_cells, tiled_canvas
 from sightline.selectors.focus_terms import focus_terms
-from sightline.types import Budget
 from tests.golden.harness import Case
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sightline.core.selection import LayerState
 from sightline.selectors.fastv import FastV
-from sightline.types import LayerState
 from tests.golden.harness import Case
 
 

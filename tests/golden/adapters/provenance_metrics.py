@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 
+from sightline.core.selection import Selection
+from sightline.core.selection_rules import lineage_mask
 from sightline.geometry.coverage import RegionGeometry
-from sightline.materialise import lineage_mask
-from sightline.types import Selection
 from tests.golden.harness import Case
 
 

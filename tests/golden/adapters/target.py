@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 
+from sightline.core.selection import TokenView
 from sightline.selectors.scores import uniqueness
 from sightline.selectors.target import Target
-from sightline.types import TokenView
 from tests.golden.harness import Case
 
 

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.arms import parse_arm
+from sightline.answering.ask import answer, generate
+from sightline.answering.materialise import materialise
+from sightline.answering.select import SelectStep
+from sightline.arms.arm import parse_arm
 from sightline.backbones import Backbone, ImageOptions, load_backbone
-from sightline.doctor import QUESTION, drawn_picture, examine, model_logits, prefix_logits
+from sightline.backbones.unmodified import model_logits
+from sightline.checks.doctor import QUESTION, drawn_picture, examine, prefix_logits
+from sightline.core.prefix import Encoded, PositionPolicy
+from sightline.core.probe import Probe
+from sightline.core.selection import Selection
 from sightline.errors import SightlineError
-from sightline.materialise import materialise
-from sightline.scoring.generation import answer, generate
-from sightline.selecting import SelectStep
-from sightline.types import Encoded, PositionPolicy, Probe, Selection
 
 MODELS = ("qwen3vl", "llava", "internvl")
 POLICIES: tuple[PositionPolicy, ...] = ("preserve", "compact")
@@ -157,7 +160,9 @@ def test_doctor_passes_and_says_what_it_checked(shared: Path) -> None:
 
 
 def test_doctor_fails_in_words_when_the_path_differs(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sightline.doctor.prefix_logits", lambda backbone, prefix: prefix_logits(backbone, prefix) + 1)
+    monkeypatch.setattr(
+        "sightline.checks.doctor.prefix_logits", lambda backbone, prefix: prefix_logits(backbone, prefix) + 1
+    )
     findings = examine(str(shared / "tiny" / "llava"), device="cpu")
     failed = [finding for finding in findings if not finding.passed]
     assert len(failed) == 1

@@ -12,8 +12,8 @@ import pytest
 from sightline.boxes import beside
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.detection import Detected
+from sightline.core.probe import Probe
 from sightline.errors import SightlineError
-from sightline.types import Probe
 
 BOX = (0.1, 0.1, 0.3, 0.2)
 

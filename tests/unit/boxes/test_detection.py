@@ -14,10 +14,10 @@ from sightline.boxes.detection import boxes_of, detect
 from sightline.boxes.detectors import DETECTORS, EasyOcr, Finding, RapidOcr, Tesseract, words_of_tsv
 from sightline.boxes.quality import iou
 from sightline.boxes.sources import check_source, noise_probes, reads_boxes, show_boxes, source_names
+from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, write_probes
 from sightline.selectors import SELECTORS
-from sightline.types import Probe
 
 SIZE = (320, 200)
 WORD = (60, 80, 200, 110)
@@ -159,8 +159,8 @@ def test_selectors_that_read_boxes_are_known() -> None:
     """A selector that is shown other boxes and is not billed for them must not care."""
     import torch
 
+    from sightline.core.selection import TokenView
     from sightline.geometry.cells import grid_cells
-    from sightline.types import TokenView
 
     generator = torch.Generator().manual_seed(0)
     tokens, query = torch.randn(36, 8, generator=generator), torch.randn(2, 8, generator=generator)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sightline.boxes.noise import VARIANTS, simulate
 from sightline.boxes.quality import BoxQuality, best_ious, iou
-from sightline.types import Box, Probe
+from sightline.core.probe import Box, Probe
 
 ORACLE: tuple[Box, ...] = ((0.41, 0.305, 0.47, 0.333),)
 

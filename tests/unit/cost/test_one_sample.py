@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from sightline.arms import parse_arm
+from sightline.answering.launching import score_arm
+from sightline.arms.arm import parse_arm
+from sightline.backbones.unmodified import processor_inputs
+from sightline.cost.benchmarks.sweep import shards_of
 from sightline.cost.one_sample import ANSWERS, one_loss, time_one_sample, with_one_answer
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.cost.sweep import shards_of
-from sightline.doctor import processor_inputs
-from sightline.engine.scoring import score_arm
 from sightline.errors import SightlineError
 
 ARMS = ("full", "target:0.3", "fastv:0.5")

@@ -11,13 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells, tile_cells
-from sightline.interventions.deletion import edit_selection, edited, touches
-from sightline.interventions.edits import DELETION, Edit, split_edit
+from sightline.interventions import families, parse_intervention, split_arm
+from sightline.interventions.evidence import OnEvidence, Restoration, touches
 from sightline.probes import read_probes
-from sightline.types import Selection
 
+DELETION = [one for one in families()["deletion"] if isinstance(one, OnEvidence)]
 KEPT = torch.tensor([1, 3, 5, 7, 9, 11, 13])
 
 
@@ -27,15 +28,22 @@ def mask(indices: list[int], n: int) -> torch.Tensor:
     return found
 
 
-def variant(edit: Edit) -> str:
-    return edit.kind if edit.kind == "remove_evidence" else f"{edit.kind}_{edit.tag}"
+def variant(change: OnEvidence) -> str:
+    return f"{change.name}_{change.share:.2f}".replace(".", "p") if isinstance(change, Restoration) else change.name
+
+
+def test_deletion_stands_for_seven_interventions() -> None:
+    assert [str(change) for change in DELETION] == [
+        "remove_evidence", "restore_evidence=0.25", "restore_random=0.25", "restore_evidence=0.5",
+        "restore_random=0.5", "restore_evidence=1.0", "restore_random=1.0",
+    ]  # fmt: skip
 
 
 def test_the_golden_vector(shared: Path) -> None:
     expected = json.loads((shared / "protocol" / "golden_json" / "misc.json").read_text())["deletion_restoration"]
     evidence = mask([5, 7, 9], 16)
-    for edit in DELETION:
-        assert edited(KEPT, evidence, edit, "textocr-a:hard-small-pos").tolist() == expected[variant(edit)]
+    for change in DELETION:
+        assert change.without_evidence(KEPT, evidence, "textocr-a:hard-small-pos").tolist() == expected[variant(change)]
 
 
 def reference(shared: Path, name: str) -> list[dict[str, Any]]:
@@ -61,9 +69,9 @@ def test_every_mask_of_the_reference(shared: Path, name: str, model: str, run: s
     checked = 0
     for probe_id, kept in selected.items():
         evidence = touches(torch.from_numpy(cells[probe_id]), probes[probe_id].regions)
-        for edit in DELETION:
-            found = edited(torch.tensor(kept), evidence, edit, probe_id)
-            assert found.tolist() == expected[probe_id, variant(edit)], (probe_id, str(edit))
+        for change in DELETION:
+            found = change.without_evidence(torch.tensor(kept), evidence, probe_id)
+            assert found.tolist() == expected[probe_id, variant(change)], (probe_id, str(change))
             checked += 1
     assert checked == 62 * 7
 
@@ -82,36 +90,34 @@ def test_variants_touch_nothing_but_evidence(drawn: tuple[int, set[int], set[int
     flags = mask(sorted(evidence), n)
     anchors = torch.tensor(sorted(kept), dtype=torch.long)
     gone = kept & evidence
-    for edit in DELETION:
-        found = set(edited(anchors, flags, edit, probe_id).tolist())
+    for change in DELETION:
+        found = set(change.without_evidence(anchors, flags, probe_id).tolist())
         assert found >= kept - evidence
-        if edit.kind == "restore_evidence":
+        if change.name == "restore_evidence":
             assert found <= kept
             assert len(found & gone) >= bool(gone)
-        elif edit.kind == "restore_random":
+        elif change.name == "restore_random":
             assert not found & evidence
             assert len(found) <= len(kept)
         else:
             assert found == kept - evidence
-    assert set(edited(anchors, flags, Edit("restore_evidence", 1.0), probe_id).tolist()) == kept
+    assert set(DELETION[-2].without_evidence(anchors, flags, probe_id).tolist()) == kept
 
 
-def test_edits_are_read_and_written_alike() -> None:
-    for edit in DELETION:
-        assert split_edit(f"masks:file=a+b.jsonl+{edit}") == ("masks:file=a+b.jsonl", edit)
-    assert split_edit("masks:file=a+b.jsonl") == ("masks:file=a+b.jsonl", None)
+def test_interventions_are_read_and_written_alike() -> None:
+    for change in DELETION:
+        assert split_arm(f"masks:file=a+b.jsonl+{change}") == ("masks:file=a+b.jsonl", change)
+    assert split_arm("masks:file=a+b.jsonl") == ("masks:file=a+b.jsonl", None)
 
 
 @pytest.mark.parametrize("text", ["remove", "restore_evidence", "restore_random=2", "remove_evidence=1", "blanket"])
-def test_an_unknown_edit_is_refused(text: str) -> None:
-    with pytest.raises(SightlineError, match=r"is no edit of an arm|needs a share"):
-        split_edit(f"target:0.3+{text}")
+def test_an_unknown_intervention_is_refused(text: str) -> None:
+    with pytest.raises(SightlineError, match=r"is not an intervention on an arm|needs a share"):
+        split_arm(f"target:0.3+{text}")
 
 
-def test_merged_selections_and_empty_results_are_refused() -> None:
+def test_an_empty_result_is_refused() -> None:
     cells = torch.tensor([[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]])
-    left = ((0.1, 0.1, 0.2, 0.2),)
-    with pytest.raises(SightlineError, match="merges tokens"):
-        edit_selection(Selection(torch.tensor([0]), torch.ones(1, 2)), cells, left, Edit("remove_evidence"), "p")
+    probe = Probe("p", "p.png", "p", "?", "yes", "", "", ((0.1, 0.1, 0.2, 0.2),))
     with pytest.raises(SightlineError, match="no visual token"):
-        edit_selection(Selection(torch.tensor([0])), cells, left, Edit("remove_evidence"), "p")
+        parse_intervention("remove_evidence").kept(torch.tensor([0]), cells, probe)

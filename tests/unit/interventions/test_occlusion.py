@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sightline.boxes.quality import iou
+from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.interventions.occlusion import occlusion_probes, occlusion_views, random_region, with_occlusion
 from sightline.probes import read_probes, write_probes
-from sightline.types import Probe
 
 PROBE = Probe(
     id="p:1", image="a.jpg", image_id="a", question="q", label="yes", target_text="OPEN", source_text="OPEN",

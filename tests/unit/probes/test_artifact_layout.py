@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import shapely
 
+from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes import read_probes
 from sightline.probes.layouts import artifact_row, probe_from_artifact
-from sightline.types import Box
 
 ROW: dict[str, Any] = {
     "id": "a:pos",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sightline.core.probe import Probe
 from sightline.probes import (
     HardPairRules,
     HardPairs,
@@ -28,7 +29,6 @@ from sightline.probes.decoys import decoy_candidates
 from sightline.probes.lexical import NORMALISERS, changed_char_class, edit_distance, edit_type, nfkc_casefold
 from sightline.probes.lexical_audit import TABLES, write_audit
 from sightline.probes.regions import Ingest
-from sightline.types import Probe
 
 PREFIX = "mini_textocr"
 BOX_VARIANTS = ("gt", "jitter_light", "jitter_heavy", "detected_like", "low_recall", "missing")

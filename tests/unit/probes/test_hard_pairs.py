@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes import HardPairRules, ImageRegions, Word, build_hard_pairs
 from sightline.probes.decoys import decoy_candidates
 from sightline.probes.hard_pairs import normalise_word
 from sightline.probes.lexical import edit_distance
-from sightline.types import Box
 
 ANY = HardPairRules(min_area=0.0, max_area=1.0)
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import ImageRegions, Word, audit_negatives
 from sightline.probes.lexical import edit_distance, edit_type, shape
 from sightline.probes.lexical_audit import difficulty_bucket, rank_bucket
-from sightline.types import Probe
 
 WORDS = st.text("abcé1'", max_size=8)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import ProbeSet, lock_probes, verify_lock
-from sightline.types import Probe
 
 PROBES = tuple(
     Probe(f"p{i}", f"{i}.jpg", f"i{i}", f"q{i}?", "yes", "t", "t", ((0.1, 0.1, 0.2, 0.2),)) for i in range(6)

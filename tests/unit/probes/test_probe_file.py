@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import ProbeSet, read_probes, write_probes
-from sightline.types import Probe
 
 PROBE = Probe(
     id="a:pos",

@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText
 
-from sightline.audit import audit
-from sightline.config import AuditConfig
-from sightline.demo import asset
+from sightline.auditing.audit import audit
+from sightline.auditing.config import AuditConfig
+from sightline.checks.demo import asset
 from sightline.reader.card import CARD, CURVES, TRAINING
 
 IMAGES = 10

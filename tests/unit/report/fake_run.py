@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from sightline.interventions.edits import Edit, split_edit
+from sightline.core.probe import Box, Probe
+from sightline.core.selection import Budget
+from sightline.interventions import Intervention, split_arm
 from sightline.store.folder import RunFolder
 from sightline.store.load import pack_mask
-from sightline.types import Box, Budget, Probe
 
 ARMS = (
     "full",
@@ -112,16 +113,17 @@ def _mask(name: str, k: int, cells: np.ndarray, box: Box, rng: np.random.Generat
     return kept
 
 
-def edited_mask(kept: np.ndarray, cells: np.ndarray, box: Box, edit: Edit) -> np.ndarray:
+def edited_mask(kept: np.ndarray, cells: np.ndarray, box: Box, edit: Intervention) -> np.ndarray:
     """(N,) bool: the mask after a deletion or restoration; other edits leave it."""
     if not edit.on_mask:
         return kept
     touching = overlap(cells, box) > 0
     removed, left = np.flatnonzero(kept & touching), kept & ~touching
-    if edit.share is not None and len(removed):
+    share = getattr(edit, "share", None)
+    if share is not None and len(removed):
         others = np.flatnonzero(~kept & ~touching)
-        back = removed if edit.kind == "restore_evidence" else others
-        left[back[: max(1, round(edit.share * len(removed)))]] = True
+        back = removed if edit.name == "restore_evidence" else others
+        left[back[: max(1, round(share * len(removed)))]] = True
     return left
 
 
@@ -150,7 +152,8 @@ def make_probes(images: int, rng: np.random.Generator) -> tuple[list[Probe], dic
 
 
 def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, margin: float) -> dict[str, Any]:
-    selector, _, budget = arm.partition(":")
+    plain, _ = split_arm(arm)
+    selector, _, budget = plain.partition(":")
     cells, n, k = grid_cells(), len(kept), int(kept.sum())
     box = probe.regions[0] if probe.regions else None
     parts = overlap(cells, box) if box else np.zeros(n)
@@ -173,6 +176,7 @@ def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, m
     keep_requested = 1.0 if selector == "full" else float(budget.split(",")[0])
     return {
         "arm": arm,
+        "plain_arm": plain,
         "selector": selector,
         "arguments": "{}",
         "budget": budget or "1.0",
@@ -270,10 +274,11 @@ def make_run(
     lines = [json.dumps({"sightline_probes": 1})] + [json.dumps(asdict(p), ensure_ascii=False) for p in written]
     folder.open(facts, list(arms), ("\n".join(lines) + "\n").encode())
     cells = grid_cells()
-    edits = [edit for edit in (split_edit(arm)[1] for arm in arms) if edit is not None]
+    edits = [edit for edit in (split_arm(arm)[1] for arm in arms) if edit is not None]
     views = dict.fromkeys(["orig", *(edit.view for edit in edits)])
     folder.write_images(
         0,
+        "orig",
         [
             {
                 "image_key": f"{key}.jpg@{view}",
@@ -292,7 +297,7 @@ def make_run(
     )
     base = rng.normal(0.0, 0.7, len(probes))
     for arm in arms:
-        plain, edit = split_edit(arm)
+        plain, edit = split_arm(arm)
         # An edited arm draws what its plain arm drew, so that their rows pair.
         noise = np.random.default_rng((seed, list(arms).index(plain)))
         rows = []
@@ -304,19 +309,19 @@ def make_run(
             lineage = np.ones(len(cells), dtype=bool) if name == "visionzip" else None
             parts = overlap(cells, probe.regions[0])
             covered = float(parts[kept].sum() / parts.sum())
-            if edit is not None and edit.kind in ("occlude_evidence", "blank"):
+            if edit is not None and edit.name in ("occlude_evidence", "blank"):
                 covered = 0.0
             evidence = (1.0 if probe.label == "yes" else -0.8) * (0.35 + 0.75 * covered)
             margin = evidence + bias + shift + (0.0 if name == "full" else float(noise.normal(0, 0.25)))
             asked = probe if regions else replace(probe, regions=())
-            row = _row(plain, asked, kept, lineage, margin)
+            row = _row(arm, asked, kept, lineage, margin)
             if edit is not None:
                 key = f"{probe.image}@{edit.view}"
                 row |= {
                     "intervention": str(edit),
                     "view": edit.view,
                     "image_key": key,
-                    "positions": edit.policy("preserve"),
+                    "positions": edit.positions("preserve"),
                 }
             rows.append(row)
             edit_row(rows[-1])

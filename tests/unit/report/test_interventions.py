@@ -233,7 +233,7 @@ def written(lines: list[dict[str, Any]]) -> Source:
     frame = pd.DataFrame(
         [{"model": "m", "intervention": "none", "view": "orig", "keep": 0.3, **line} for line in lines]
     )
-    frame["arm_name"] = frame["arm"]
+    frame["arm_name"] = frame["plain_arm"] = frame["arm"]
     return Source([Audited("", None, frame, frame.iloc[:0])], [])  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sightline.types import Selection, TokenView
+from sightline.core.selection import Selection, TokenView
 
 ROWS, COLUMNS, WIDTH, FEATURES, HEADS, HEAD_WIDTH = 6, 7, 24, 16, 2, 8
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sightline.types import LayerSelector, LayerState, Selection
+from sightline.core.selection import LayerSelector, LayerState, Selection
 
 KINDS = ("random", "zeros", "equal", "duplicates")
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from sightline.core.selection import TokenView
 from sightline.errors import SightlineError
 from sightline.geometry.cells import cropped_cells, grid_cells, tile_cells
 from sightline.selectors.anti_evidence import AntiEvidence
@@ -38,7 +39,6 @@ from sightline.selectors.spatial_aware import SpatialAware
 from sightline.selectors.spreading import nearest
 from sightline.selectors.target import Target
 from sightline.selectors.target_grid import TargetGrid
-from sightline.types import TokenView
 
 SELECTORS: list[Any] = [
     Random(),

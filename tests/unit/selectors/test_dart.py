@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from sightline.core.selection import LayerState
 from sightline.errors import SightlineError
 from sightline.selectors.dart import Dart
-from sightline.types import LayerState
 from tests.unit.selectors.layer_states import check_any_input, check_schedule, layer_state
 
 

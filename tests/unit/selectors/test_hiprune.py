@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from sightline.core.selection import TokenView
 from sightline.errors import SightlineError
 from sightline.selectors.hiprune import HiPrune, cross_neighbours, hiprune_kept
-from sightline.types import TokenView
 from tests.unit.selectors.contract import check_batch, check_contract, picture
 
 

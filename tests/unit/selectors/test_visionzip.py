@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from sightline.core.selection import Selection
 from sightline.errors import SightlineError
 from sightline.selectors.visionzip import VisionZip, VisionZipQwen, merge_plan, split_budget
-from sightline.types import Selection
 from tests.unit.selectors.views import view
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from sightline.types import TokenView
+from sightline.core.selection import TokenView
 
 
 def view(tokens: Tensor, query: Tensor | None = None, signals: Mapping[str, Tensor] | None = None) -> TokenView:

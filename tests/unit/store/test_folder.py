@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sightline.core.row import IMAGE_SCHEMA, ROW_SCHEMA
 from sightline.errors import SightlineError
 from sightline.store import RunFolder, load_run
 from sightline.store.folder import arm_folder_name
 from sightline.store.load import pack_mask, unpack_mask
-from sightline.store.schema import IMAGE_SCHEMA, ROW_SCHEMA
 
 MANIFEST: dict[str, Any] = {
     "weight_digest": "sha256:a", "probe_digest": "sha256:b", "dtype": "float32", "profile": "paper",

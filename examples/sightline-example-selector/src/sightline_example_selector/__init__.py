@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
 from sightline.selectors.scores import top, uniqueness
-from sightline.types import Parity, QuerySpan, Selection, TokenView
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,120 @@
+"""Rows joined into samples: for every positive its coverage, and what losing the evidence did to its margin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sightline.analysis.comparison import by_model, indexed, plain_rows
+from sightline.errors import SightlineError
+from sightline.geometry.coverage import RegionGeometry
+from sightline.store.load import Run, unpack_cells
+
+OUTCOMES = (
+    "occlusion_drop",
+    "occlusion_specific_drop",
+    "deletion_drop",
+    "evidence_restoration_gain",
+    "restoration_specific_gain",
+)
+SCALES = ("evidence_area", "median_cell_area", "box_cell_ratio")
+STRATA = ("small", "medium", "large", "constant")
+
+
+def probe_scales(run: Run) -> pd.DataFrame:
+    """Per probe with regions: area of the union of its regions, median area of the image's cells, and their ratio."""
+    cells = {}
+    table = run.images.select(["image_key", "cells"])
+    for key, packed in zip(table.column("image_key").to_pylist(), table.column("cells").to_pylist(), strict=True):
+        cells[key] = unpack_cells(packed).astype(np.float64)
+    keys = run.rows.select(["probe_id", "view", "image_key"]).to_pandas()
+    shown = keys[keys["view"] == "orig"].drop_duplicates("probe_id").set_index("probe_id")["image_key"]
+    records: dict[str, dict[str, float]] = {}
+    for probe in run.probes:
+        if probe.get("view", "orig") != "orig" or not probe["regions"] or probe["id"] not in shown.index:
+            continue
+        boxes = cells[shown[probe["id"]]]
+        area = RegionGeometry(boxes, [(a, b, c, d) for a, b, c, d in probe["regions"]]).area
+        cell = float(np.median((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])))
+        records[probe["id"]] = {"evidence_area": area, "median_cell_area": cell, "box_cell_ratio": area / cell}
+    return pd.DataFrame.from_dict(records, orient="index", columns=list(SCALES)).rename_axis("probe_id")
+
+
+def samples(frame: pd.DataFrame, scales: pd.DataFrame) -> pd.DataFrame:
+    """One line per model, arm and positive probe with regions.
+
+    Coverage and margin are the plain arm's. Drops are margins before minus margins after: occlusion on the Full arm
+    (``occlusion_specific_drop`` subtracts what graying as large a box elsewhere does), deletion and restoration on the
+    arm itself. NaN where an intervention was not run.
+    """
+    found = []
+    for model, rows in by_model(frame):
+        full = _full_margins(rows)
+        positives = rows[(rows["label"] == "yes") & rows["ecr"].notna()]
+        for arm, own in positives.groupby("plain_arm", sort=False):
+            if (own["selector"] == "full").all():
+                continue
+            kept = indexed(plain_rows(own), f"arm {arm}")
+            sample = kept[["image_id", "selector", "budget", "ecr", "anchor_ecr", "lpp", "geo_f1"]].copy()
+            sample["selected_margin"], sample["selected_correct"] = kept["margin"], kept["correct"]
+            sample = sample.join(full, how="left").join(_deletions(own, kept), how="left").join(scales, how="left")
+            found.append(sample.reset_index().assign(model=model, arm=arm))
+    if not found:
+        raise SightlineError("no positive probe of a pruning arm has regions; construct validity needs some")
+    return pd.concat(found, ignore_index=True)
+
+
+def _full_margins(rows: pd.DataFrame) -> pd.DataFrame:
+    """Per probe the Full arm's margin and what occlusion takes from it."""
+    full = rows[rows["selector"] == "full"]
+    margins = full.pivot_table(index="probe_id", columns="view", values="margin", aggfunc="first")
+    nothing = pd.Series(np.nan, index=margins.index)
+    original = margins.get("orig", nothing)
+    evidence, elsewhere = margins.get("evidence_masked", nothing), margins.get("random_masked", nothing)
+    return pd.DataFrame(
+        {
+            "full_margin": original,
+            "occlusion_drop": original - evidence,
+            "occlusion_specific_drop": (original - evidence) - (original - elsewhere),
+        }
+    )
+
+
+def _deletions(own: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
+    variants = own[own["view"] == "orig"].pivot_table(
+        index="probe_id", columns="intervention", values="margin", aggfunc="first"
+    )
+    nothing = pd.Series(np.nan, index=kept.index)
+    removed = variants.get("remove_evidence", nothing)
+    restored, instead = (variants.get(f"{kind}=1.0", nothing) for kind in ("restore_evidence", "restore_random"))
+    return pd.DataFrame(
+        {
+            "deletion_drop": kept["margin"] - removed,
+            "evidence_restoration_gain": restored - removed,
+            "restoration_specific_gain": restored - instead,
+        }
+    )
+
+
+def tertiles(values: pd.Series) -> pd.Series:
+    """small, medium or large: at most the first third, at most the second, above; constant when nothing varies."""
+    if values.nunique() < 2:
+        return pd.Series(STRATA[3], index=values.index).where(values.notna())
+    first, second = np.quantile(values.dropna(), [1 / 3, 2 / 3])
+    return pd.Series(
+        np.select([values <= first, values <= second], STRATA[:2], default=STRATA[2]), index=values.index
+    ).where(values.notna())
+
+
+def lexically_plausible(probes: list[Mapping[str, Any]]) -> set[str]:
+    """Images that a control set marks as having a decoy that is a word elsewhere; from ``run.probes``."""
+    return {str(probe["image_id"]) for probe in probes if _extra(probe).get("lexically_plausible")}
+
+
+def _extra(probe: Mapping[str, Any]) -> Mapping[str, Any]:
+    extra = probe.get("extra") or {}
+    return json.loads(extra) if isinstance(extra, str) else extra

@@ -1,0 +1,1 @@
+"""A probe under an arm becomes an answer: select, materialise, batch, score."""

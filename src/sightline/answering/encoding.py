@@ -1,0 +1,49 @@
+"""Pictures through the vision tower in batches: alike shapes together, halved when memory runs out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from sightline.backbones.base import Backbone
+from sightline.backbones.pixels import Pixels
+from sightline.core.prefix import Encoded
+from sightline.device.memory import FEWER, in_halves
+
+
+def encode_all(
+    backbone: Backbone, pixels: Sequence[Pixels], needs: Iterable[str] = (), batch_images: int = 1
+) -> list[Encoded]:
+    """Every picture once, in the order given.
+
+    One picture per call (the default) makes a picture's tokens independent of its neighbours to the last bit; batches
+    are faster on a GPU and differ by rounding. Only pictures of equal shape share a batch.
+    """
+    wanted = frozenset(needs)
+
+    def hopeless(index: int) -> str:
+        size = "x".join(str(edge) for edge in pixels[index].size)
+        return f"a single picture of {size} pixels; use a smaller image size or dtype{FEWER}"
+
+    def encode(group: list[int]) -> list[Encoded]:
+        return backbone.encode([pixels[i] for i in group], wanted)
+
+    def patches(group: list[int]) -> int:
+        return sum(math.prod(pixels[i].grid) for i in group)
+
+    groups = _groups(pixels, max(1, batch_images))
+    done = in_halves(groups, encode, hopeless, patches, backbone.limits["patches"])
+    encoded = {index: item for group, items in done for index, item in zip(group, items, strict=True)}
+    return [encoded[i] for i in range(len(pixels))]
+
+
+def _groups(pixels: Sequence[Pixels], batch_images: int) -> list[list[int]]:
+    """Indices of pictures of equal shape to the tower, at most ``batch_images`` together, by first appearance."""
+    alike: dict[tuple[int, int, int], list[int]] = {}
+    for index, item in enumerate(pixels):
+        alike.setdefault(item.grid, []).append(index)
+    return [
+        members[first : first + batch_images]
+        for members in alike.values()
+        for first in range(0, len(members), batch_images)
+    ]

@@ -1,0 +1,101 @@
+"""Really shortens the prefix: tokens, DeepStack levels and positions pruned by one plan, every count checked."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sightline.backbones.base import Backbone
+from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
+from sightline.core.selection import Selection
+from sightline.device.transfer import on_device
+from sightline.errors import SightlineError
+
+
+def visual_tokens(backbone: Backbone, encoded: Encoded, selection: Selection) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """(K, D) tokens and DeepStack levels after deletion or merging.
+
+    A merge multiplies by ``mix``: on projected tokens and every DeepStack level alike, or on vision hidden states
+    that are projected afterwards.
+    """
+    device = encoded.tokens.device
+    if selection.mix is None:
+        anchors = on_device(selection.anchors, device)
+        if device.type == "cuda":  # checked when results are read; until then a wrong index must not stop the device
+            anchors = anchors.clamp(0, encoded.n - 1)
+        return encoded.tokens[anchors], tuple(level[anchors] for level in encoded.deepstack)
+    mix = on_device(selection.mix, device).to(encoded.tokens.dtype)
+    if selection.merge_at == "vision":
+        return backbone.project(mix @ backbone.merge_sources(encoded)[: mix.shape[1]]), ()
+    return mix @ encoded.tokens, tuple(mix @ level for level in encoded.deepstack)
+
+
+@torch.inference_mode()
+def materialise(
+    backbone: Backbone,
+    encoded: Encoded,
+    prompt: Prompt,
+    selection: Selection,
+    policy: PositionPolicy,
+    *,
+    branches: bool = True,
+) -> Prefix:
+    """The shortened sequence for one probe and arm, with both answer branches behind it unless ``branches=False``."""
+    language = backbone.language
+    tokens, deepstack = visual_tokens(backbone, encoded, selection)
+    anchors = on_device(selection.anchors, tokens.device)
+    k, head = len(anchors), len(prompt.head)
+    if tokens.shape[0] != k or any(level.shape[0] != k for level in deepstack):
+        raise SightlineError(
+            f"materialised {tokens.shape[0]} tokens and {[len(d) for d in deepstack]} levels for K = {k}"
+        )
+
+    shared = prompt.shared if branches else prompt.tail
+    # The last token of a branch is only ever predicted, never read, so it needs no slot.
+    inputs = (prompt.yes[:-1], prompt.no[:-1]) if branches else ((), ())
+    text = language.embed([*prompt.head, *shared, *inputs[0], *inputs[1]])
+    embeds = torch.cat([text[:head], tokens.to(text.dtype), text[head:]])
+
+    visual, following = backbone.visual_positions(encoded, anchors, head, policy)
+    offsets = [*range(len(shared))]
+    for branch in inputs:
+        offsets += range(len(shared), len(shared) + len(branch))
+    behind = on_device(offsets, tokens.device) + following
+    before = torch.arange(head, device=tokens.device)
+    axes = backbone.axes
+    positions = torch.cat([before.expand(axes, -1), visual, behind.expand(axes, -1)], dim=1)
+    segments = torch.zeros(embeds.shape[0], dtype=torch.long, device=tokens.device)
+    first = head + k + len(shared)
+    segments[first : first + len(inputs[0])] = 1
+    segments[first + len(inputs[0]) :] = 2 if inputs[1] else 0
+    if positions.shape[1] != embeds.shape[0]:
+        raise SightlineError(f"{embeds.shape[0]} embeddings but {positions.shape[1]} positions")
+    return Prefix(
+        embeds=embeds,
+        positions=positions,
+        segments=segments,
+        start=head,
+        k=k,
+        deepstack=deepstack,
+        reads=_reads(prompt) if branches else (),
+        prompt_length=prompt.prompt_length(k) if branches else prompt.full_length(k),
+        full_length=prompt.full_length(encoded.n),
+    )
+
+
+def _reads(prompt: Prompt) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    """For each branch the scored tokens and the slots (behind the visual ones) whose logits predict them.
+
+    A token at index i of the complete sequence is predicted at index i - 1. Scored are the tokens that the complete
+    sequence has beyond the prompt, some of which both branches may share.
+    """
+    shared, scored = len(prompt.shared), len(prompt.tail)
+    reads = []
+    for branch, lead in ((prompt.yes, 0), (prompt.no, len(prompt.yes) - 1)):
+        complete = (*prompt.shared, *branch)
+        rows = []
+        for index in range(scored, len(complete)):
+            slot = index - 1
+            rows.append(slot if slot < shared else slot + lead)
+        reads.append((tuple(rows), complete[scored:]))
+    return tuple(reads)

@@ -1,0 +1,194 @@
+"""The select step: gathers what a selector asked for, runs it, checks what it returned, and times both apart.
+
+On a GPU nothing here waits for the device: times are read later, and so are the chosen indices, whose check is
+completed where they are read (``sightline.answering.launching``). Shapes are checked at once everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from sightline.arms.arm import Arm
+from sightline.backbones.base import Backbone
+from sightline.backbones.clip import ClipSpace
+from sightline.backbones.signals import hidden_indices, misnamed
+from sightline.core.prefix import Elapsed, Encoded, Prompt
+from sightline.core.probe import Probe
+from sightline.core.selection import Selection, Selector, TokenView
+from sightline.core.selection_rules import check_anchors, check_selection, check_shapes, in_native_order
+from sightline.device.memory import FEWER, in_halves
+from sightline.device.stopwatch import Stopwatch
+from sightline.device.transfer import on_device
+from sightline.errors import SightlineError
+
+MOST_PAIRS = 2**28
+"""Probes selected together: many methods compare every token with every other, and this many products fit a GPU."""
+
+
+@dataclass(frozen=True)
+class Selected:
+    """A selection in native order, on the device of the tokens, with what it cost."""
+
+    selection: Selection
+    signal_time: Elapsed
+    select_time: Elapsed
+
+    @property
+    def signal_ms(self) -> float:
+        return self.signal_time.ms
+
+    @property
+    def select_ms(self) -> float:
+        return self.select_time.ms
+
+
+class SelectStep:
+    """Runs selectors on one backbone. Signals are computed once per picture (or question) and arm-independent."""
+
+    def __init__(self, backbone: Backbone, clip: ClipSpace | None = None) -> None:
+        self.backbone = backbone
+        self.clip = clip
+        self.queues = backbone.language.device.type == "cuda"
+        """Whether work is queued on a device that the host does not wait for: alike probes are then selected in one
+        call, and whoever reads the anchors must check them."""
+
+    def refuse_unserved(self, arms: Iterable[Arm]) -> None:
+        """A method that this architecture cannot serve is refused by name, before any work."""
+        for arm in arms:
+            for name in sorted(arm.selector.needs):
+                problem = misnamed(name, arm.inside)
+                if problem is not None:
+                    raise SightlineError(f"selector {arm.selector.name} cannot get what it needs: {problem}")
+                reason = self.backbone.serves(name)
+                kind = type(self.backbone).__name__
+                if reason is not None:
+                    raise SightlineError(f"{arm.selector.name} cannot run on {kind}: it needs {name}, but {reason}")
+                try:
+                    hidden_indices([name], len(self.backbone.vision_blocks))
+                except SightlineError as error:
+                    layers = [f.name for f in fields(cast(Any, arm.selector)) if "layer" in f.name]
+                    way_out = f"; set {' and '.join(layers)}" if layers else "; this tower is too shallow for it"
+                    raise SightlineError(f"{arm.selector.name} cannot run on {kind}: {error}{way_out}") from None
+                if name.startswith("clip.") and self.clip is None:
+                    raise SightlineError(
+                        f"{arm.selector.name} needs {name}: name a CLIP checkpoint with --clip (for LLaVA-1.5: "
+                        "openai/clip-vit-large-patch14-336)"
+                    )
+
+    def key(self, probe: Probe, arm: Arm) -> str:
+        """The salt of drawn selections: probe, view, budget, selector."""
+        salt = getattr(arm.selector, "salt", arm.selector.name)
+        return f"{probe.id}:{probe.view}:{arm.budget}:{salt}"
+
+    def count(self, probe: Probe, arm: Arm, n: int) -> int:
+        """K, resolved before the method runs. A replayed mask brings its own count."""
+        replay = getattr(arm.selector, "budget", None)
+        return int(replay(probe.id, n)) if callable(replay) else arm.budget.resolve(n)
+
+    def __call__(self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm) -> Selected:
+        """One probe's selection, checked completely: on a GPU this waits for the chosen indices."""
+        (selected,) = self.many([encoded], [prompt], [probe], arm)
+        if self.queues:
+            selection = selected.selection
+            check_anchors(selection.anchors.cpu(), encoded.n, arm.selector.name, merges=selection.mix is not None)
+        return selected
+
+    @torch.inference_mode()
+    def many(
+        self, encoded: Sequence[Encoded], prompts: Sequence[Prompt], probes: Sequence[Probe], arm: Arm
+    ) -> list[Selected]:
+        """One arm's selections for many probes, in the order given. On a GPU their values are not checked yet.
+
+        On a GPU a method that offers ``select_many`` gets probes of alike pictures in one call; it treats them
+        independently, and each is billed an equal part of the time.
+        """
+        selected: dict[int, Selected] = {}
+        counts = [self.count(probe, arm, picture.n) for probe, picture in zip(probes, encoded, strict=True)]
+
+        def select(group: list[int]) -> list[Selected]:
+            views, watches = [], []
+            for i in group:
+                watches.append(Stopwatch(encoded[i].tokens.device))
+                signals = {name: self.signal(name, encoded[i], probes[i]) for name in arm.selector.needs}
+                watches[-1].stop()
+                views.append(self._view(encoded[i], prompts[i], probes[i], arm, signals))
+            return self._select(views, watches, counts[group[0]], arm)
+
+        def hopeless(index: int) -> str:
+            picture = f"a single picture of {encoded[index].n} tokens"
+            return f"{arm.selector.name} for {picture}; use a smaller image size{FEWER}"
+
+        def pairs(group: list[int]) -> int:
+            return sum(encoded[i].n ** 2 for i in group)
+
+        groups, limit = self._groups(encoded, counts, arm), self.backbone.limits["pairs"]
+        for group, results in in_halves(groups, select, hopeless, pairs, limit):
+            selected.update(zip(group, results, strict=True))
+        return [selected[i] for i in range(len(probes))]
+
+    def _groups(self, encoded: Sequence[Encoded], counts: Sequence[int], arm: Arm) -> list[list[int]]:
+        if not (self.queues and hasattr(arm.selector, "select_many")):
+            return [[i] for i in range(len(encoded))]
+        alike: dict[tuple[Any, int], list[int]] = {}
+        for i, (picture, k) in enumerate(zip(encoded, counts, strict=True)):
+            alike.setdefault((picture.layout, k), []).append(i)
+        groups = []
+        for members in alike.values():
+            most = max(1, MOST_PAIRS // encoded[members[0]].n ** 2)
+            groups += [members[first : first + most] for first in range(0, len(members), most)]
+        return groups
+
+    def _view(
+        self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm, signals: Mapping[str, Tensor]
+    ) -> TokenView:
+        selector = cast(Selector, arm.selector)
+        return TokenView(
+            tokens=encoded.tokens,
+            cells=torch.from_numpy(encoded.cells),
+            layout=encoded.layout,
+            query=self.backbone.query(prompt, selector.query),
+            boxes=torch.tensor(probe.visible_boxes, dtype=torch.float64).reshape(-1, 4),
+            signals=signals,
+            key=self.key(probe, arm),
+        )
+
+    def _select(self, views: list[TokenView], signals: list[Stopwatch], k: int, arm: Arm) -> list[Selected]:
+        """One call of the selector for views of alike pictures."""
+        selector: Any = arm.selector
+        n, device = views[0].tokens.shape[0], views[0].tokens.device
+        watch = Stopwatch(device, shared_by=len(views))
+        chosen = selector.select_many(views, k) if len(views) > 1 else [selector.select(views[0], k)]
+        watch.stop()
+        selected = []
+        for selection, signal in zip(chosen, signals, strict=True):
+            (check_shapes if self.queues else check_selection)(selection, n, k, selector.name)
+            ordered = in_native_order(selection)
+            placed = Selection(on_device(ordered.anchors, device), ordered.mix, ordered.merge_at, ordered.native_order)
+            selected.append(Selected(placed, signal, watch))
+        return selected
+
+    def signal(self, name: str, encoded: Encoded, probe: Probe) -> Tensor:
+        if name == "clip.text":
+            return self._clip.text(f"<image>\n{probe.question}")
+        if name == "clip.image":
+            return self._clip.image(self.backbone.clip_states(encoded))
+        return self.backbone.vision_signal(name, encoded)
+
+    @property
+    def _clip(self) -> ClipSpace:
+        if self.clip is None:
+            raise SightlineError("this selector needs a CLIP checkpoint: name one with --clip")
+        return self.clip
+
+
+def all_needs(arms: Iterable[Arm]) -> frozenset[str]:
+    """Every signal that some arm reads; the vision tower keeps what these need while it runs once."""
+    needs: set[str] = set()
+    for arm in arms:
+        needs.update(cast(Any, arm.selector).needs)
+    return frozenset(needs)

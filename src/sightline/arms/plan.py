@@ -1,0 +1,104 @@
+"""Which arms a run really has: those named, the controls matched to them, and their interventions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sightline.arms.arm import Arm, parse_arm, parse_arms
+from sightline.core.probe import ORIGINAL, Probe
+from sightline.errors import SightlineError
+from sightline.interventions import Intervention, families
+
+CONTROLS = frozenset(
+    {"full", "random", "grid", "center", "shuffled", "bottom", "evidence_only", "anti_evidence", "masks"}
+)
+"""Arms that make no claim about where the evidence is: they need no control and are none of anybody's findings."""
+MATCHED = ("random", "grid")
+MERGING = frozenset(
+    {"nuwa", "prumerge", "prumerge_plus", "sparsevlm", "tokencarve", "tome", "visionzip", "visionzip_qwen", "vlmpruner"}
+)
+"""Methods whose outputs mix several tokens, so that no single one can be deleted or restored."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    arms: list[Arm]
+    controls: list[str]
+    """Arms that were added because an arm that claims coverage came without them."""
+
+
+def plan_arms(
+    texts: Sequence[str],
+    *,
+    interventions: Sequence[str] = (),
+    controls: bool = True,
+    seed: int = 17,
+    profile: str = "paper",
+) -> Plan:
+    """Named arms first, then Random and Grid at each budget that lacks them, then the interventions.
+
+    Deletion and positions are applied to every pruning arm that claims coverage; changed images to Full as well, which
+    is added when it is missing: what an occlusion does to the unpruned model is what its effect is compared with.
+    """
+    arms = parse_arms(texts, seed=seed, profile=profile)
+    named, known = list(arms), families()
+    added = matched_controls(arms, seed=seed, profile=profile) if controls else []
+    arms += added
+    for name in interventions:
+        if name not in known:
+            raise SightlineError(f"unknown intervention '{name}'; choose from {', '.join(sorted(known))}")
+        added_to_each = known[name]
+        if any(change.view != ORIGINAL for change in added_to_each) and not any(arm.text == "full" for arm in arms):
+            full = parse_arm("full")
+            arms, named = [full, *arms], [full, *named]
+        arms += [arm.under(change) for arm in named for change in added_to_each if applies(change, arm)]
+    unique = {arm.text: arm for arm in arms}
+    if interventions and not any(arm.intervention for arm in unique.values()):
+        raise SightlineError(
+            f"--interventions {','.join(interventions)} applies to none of the arms "
+            f"({', '.join(texts)}): deletion and positions need a pruning arm that only deletes"
+        )
+    return Plan(list(unique.values()), [arm.text for arm in added])
+
+
+def matched_controls(arms: Iterable[Arm], *, seed: int, profile: str) -> list[Arm]:
+    """Random and Grid at the budget of every arm that claims coverage, unless the run has them already."""
+    arms = list(arms)
+    present = {(arm.selector.name, str(arm.budget)) for arm in arms if arm.intervention is None}
+    added: dict[str, Arm] = {}
+    for arm in arms:
+        for control in MATCHED if claims_coverage(arm) else ():
+            if (control, str(arm.budget)) not in present:
+                found = parse_arm(f"{control}:{arm.budget}", seed=seed, profile=profile)
+                added[found.text] = found
+    return list(added.values())
+
+
+def claims_coverage(arm: Arm) -> bool:
+    """Whether the arm prunes by a method that is meant to keep what matters."""
+    return arm.selector.name not in CONTROLS and arm.budget.keep != 1.0
+
+
+def applies(intervention: Intervention, arm: Arm) -> bool:
+    if arm.intervention is not None:
+        return False
+    if intervention.on_mask:
+        return claims_coverage(arm) and not arm.inside and arm.selector.name not in MERGING
+    return claims_coverage(arm) or (intervention.view != ORIGINAL and arm.text == "full")
+
+
+def refuse_unusable(arms: Iterable[Arm], probes: Iterable[Probe]) -> None:
+    """What deletes or occludes evidence needs every probe to have some, and to be about its original image."""
+    changes = [arm.intervention for arm in arms if arm.intervention is not None]
+    for probe in probes if changes else ():
+        for change in changes:
+            if change.needs_regions and not probe.regions:
+                raise SightlineError(
+                    f"probe '{probe.id}' has no regions, so {change} has nothing to act on; "
+                    "leave such probes out or run without that intervention"
+                )
+            if change.view != ORIGINAL and probe.view != ORIGINAL:
+                raise SightlineError(
+                    f"probe '{probe.id}' is already about the view '{probe.view}'; {change} starts from original images"
+                )

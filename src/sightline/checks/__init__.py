@@ -1,0 +1,1 @@
+"""Is what is audited the model itself? ``sightline doctor``, and the demo that ships with the package."""

@@ -1,0 +1,1 @@
+"""Probe sets whose images were changed on purpose: image-free controls and text replacement."""

@@ -1,0 +1,104 @@
+"""What the language model reads: an encoded image, a tokenised prompt, and the shortened sequence made of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from sightline.core.selection import QuerySpan
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+PositionPolicy = Literal["preserve", "compact"]
+
+
+class Elapsed(Protocol):
+    """A time that may not have passed yet: reading it waits for the device."""
+
+    @property
+    def ms(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One image after vision tower and projector. Computed once, shared by every probe, arm and budget."""
+
+    tokens: Tensor
+    """(N, D) projected visual tokens."""
+    deepstack: tuple[Tensor, ...]
+    """Per DeepStack level (N, D): features added to the first language layers; empty for most architectures."""
+    cells: np.ndarray
+    """(N, 4) float64, normalised to the original image."""
+    layout: tuple[tuple[int, int], ...]
+    """Row-major (rows, columns) blocks that make up the N tokens."""
+    captured: Mapping[str, Tensor] = field(default_factory=dict)
+    """Vision-layer activations that signals are computed from; only what some selector of the run needs."""
+    preprocess_ms: float = 0.0
+    vision_time: Elapsed | None = None
+
+    @property
+    def vision_ms(self) -> float:
+        """Its share of the vision tower's time; waits until the device has got there."""
+        return 0.0 if self.vision_time is None else self.vision_time.ms
+
+    @property
+    def n(self) -> int:
+        return int(self.tokens.shape[0])
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The text side of a probe under the model's chat template, as token ids around the image."""
+
+    head: tuple[int, ...]
+    """Ids before the visual tokens."""
+    shared: tuple[int, ...]
+    """Ids after them that the yes and the no sequence have in common."""
+    yes: tuple[int, ...]
+    no: tuple[int, ...]
+    """What follows ``shared`` in each of the two complete sequences."""
+    tail: tuple[int, ...]
+    """Ids after the visual tokens of the prompt alone; scored tokens are those at or behind ``len(tail)``."""
+    spans: Mapping[QuerySpan, tuple[int, ...]]
+    """Indices into ``head + tail`` of the tokens that each query span consists of."""
+
+    def length(self, k: int) -> int:
+        """L: slots of the prefix with k visual tokens. A branch's last token is only predicted, so it has none."""
+        return len(self.head) + k + len(self.shared) + len(self.yes[:-1]) + len(self.no[:-1])
+
+    def prompt_length(self, k: int) -> int:
+        """Of these, those of the prompt: where an answer changes how its end is tokenised, what all sequences share."""
+        return len(self.head) + k + min(len(self.tail), len(self.shared))
+
+    def full_length(self, n: int) -> int:
+        """Positions of the prompt alone with all n visual tokens."""
+        return len(self.head) + n + len(self.tail)
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The shortened sequence that the language model reads, with both answer branches attached.
+
+    Layout of the L positions: head, K visual tokens, shared text, inputs of the yes branch, inputs of the no branch.
+    """
+
+    embeds: Tensor
+    """(L, D)"""
+    positions: Tensor
+    """(A, L) int64 logical position ids; A = 3 axes for multimodal rotary embeddings, else 1."""
+    segments: Tensor
+    """(L,) int64: 0 shared, 1 yes branch, 2 no branch. A branch sees the shared part and itself."""
+    start: int
+    """First visual slot; the visual tokens occupy ``start .. start + k``."""
+    k: int
+    deepstack: tuple[Tensor, ...]
+    """Per level (K, D), pruned with the same plan as the tokens."""
+    reads: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    """For yes and no: offsets behind the last visual slot whose logits are read, and the ids they must predict."""
+    prompt_length: int
+    """Positions that belong to the prompt (head, visual, prompt text): all that a layer selector may look at."""
+    full_length: int
+    """Prompt length before pruning."""

@@ -1,0 +1,49 @@
+"""One question about one image, and the boxes it is about.
+
+Boxes are ``(x1, y1, x2, y2)`` in fractions of the image, x to the right and y down, everywhere in Sightline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Box = tuple[float, float, float, float]
+Label = Literal["yes", "no"]
+
+ORIGINAL = "orig"
+"""The view of a probe about its image as it is."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One yes/no question about one image, its label and the regions that support it."""
+
+    id: str
+    """Unique within a probe set, together with ``view``."""
+    image: str
+    """File name relative to the image root."""
+    image_id: str
+    question: str
+    label: Label
+    target_text: str
+    """The queried string: its tokens are the target span."""
+    source_text: str
+    """The word that stands in the regions (equal to ``target_text`` on positives)."""
+    regions: tuple[Box, ...]
+    """Annotated evidence. Coverage is always audited against these."""
+    boxes: tuple[Box, ...] | None = None
+    """Selector-visible boxes; None means the regions themselves."""
+    kind: str = ""
+    """How the probe was made, for example ``small_positive`` or ``near_miss_negative``."""
+    view: str = ORIGINAL
+    """The version of the image that the question is about."""
+    occlude: tuple[Box, ...] = ()
+    """Boxes painted gray before encoding."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever else the probe file carried; written back unchanged."""
+
+    @property
+    def visible_boxes(self) -> tuple[Box, ...]:
+        return self.regions if self.boxes is None else self.boxes

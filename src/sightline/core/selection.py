@@ -1,0 +1,144 @@
+"""A budget, what a method may look at, what it answers, and the contract it fulfils."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+QuerySpan = Literal["target", "prompt", "question", "none"]
+Parity = Literal["exact-index", "official-algorithm", "paper-algorithm", "own"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many visual tokens may stay: a fraction of N or an absolute count, resolved before any method runs."""
+
+    keep: float | None = None
+    count: int | None = None
+
+    @staticmethod
+    def ratio(keep: float) -> Budget:
+        if not 0.0 < keep <= 1.0:
+            raise ValueError(f"keep must be in (0, 1], got {keep}")
+        return Budget(keep=float(keep))
+
+    @staticmethod
+    def tokens(count: int) -> Budget:
+        if count < 1:
+            raise ValueError(f"a token budget must be at least 1, got {count}")
+        return Budget(count=int(count))
+
+    def resolve(self, n: int) -> int:
+        """K = min(N, max(1, ceil(N * keep))), the product taken in double precision."""
+        wanted = math.ceil(n * self.keep) if self.keep is not None else self.count or 0
+        return min(n, max(1, wanted))
+
+    def __str__(self) -> str:
+        return repr(self.keep) if self.keep is not None else f"{self.count}t"
+
+
+@dataclass(frozen=True)
+class TokenView:
+    """Everything a selector may look at for one image-question pair, on one device."""
+
+    tokens: Tensor
+    """(N, D) projected visual tokens as the language model receives them."""
+    cells: Tensor
+    """(N, 4) float64, the part of the image plane each token originates from."""
+    layout: tuple[tuple[int, int], ...]
+    """Row-major (rows, columns) blocks that the N tokens are made of: one grid, or one per tile and thumbnail."""
+    query: Tensor
+    """(T, D) input embeddings of the query span that the selector asked for; T may be 0."""
+    boxes: Tensor
+    """(M, 4) float64 selector-visible boxes, possibly none."""
+    signals: Mapping[str, Tensor] = field(default_factory=dict)
+    """Exactly what the selector's ``needs`` named."""
+    key: str = ""
+    """Deterministic salt for drawn selections: sample id, view, budget, selector."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a selector answers: K output tokens, where each comes from, and how they are mixed if it merges.
+
+    A merge is a matrix: output u = sum_i mix[u, i] * source i. Sources are the N visual tokens, followed, for
+    towers that have one, by the class token at index N. The lineage of an output is the support of its row; a deletion
+    (``mix is None``) has each output equal to its anchor.
+    """
+
+    anchors: Tensor
+    """(K,) int64, the representative source of each output; -1 for an output that has no cell (a class token)."""
+    mix: Tensor | None = None
+    """(K, N) or (K, N + 1) float weights, or None for pure deletion."""
+    merge_at: Literal["tokens", "vision"] = "tokens"
+    """Whether ``mix`` acts on projected tokens or on vision hidden states, which are projected afterwards."""
+    native_order: bool = True
+    """Whether outputs are put into ascending anchor order before the model sees them; False to match the artifact."""
+
+
+class Selector(Protocol):
+    """A pruning method. Usually a frozen dataclass whose fields are its hyper-parameters."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def query(self) -> QuerySpan:
+        """Which part of the prompt ``TokenView.query`` holds."""
+        ...
+
+    @property
+    def parity(self) -> Parity: ...
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Signals beyond projected tokens; the engine computes only these and bills their time to the selector."""
+        ...
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        """Chooses k of the N visual tokens. The framework restores native order and checks count, range, uniqueness."""
+        ...
+
+
+@dataclass(frozen=True)
+class LayerState:
+    """What a method that prunes inside the language model may look at, once ``layer`` (0-based) has run."""
+
+    layer: int
+    hidden: Tensor
+    """(L, D) output of that layer for the prompt; the scored continuation is never part of it."""
+    image: Tensor
+    """(n,) int64 ascending positions of the surviving visual tokens within the L."""
+    source: Tensor
+    """(n,) int64 the visual token, 0..N-1, that each of them was at the start."""
+    layout: tuple[tuple[int, int], ...]
+    """As in TokenView, for the N tokens at the start."""
+    signals: Mapping[str, Tensor]
+    """Exactly what ``needs`` named, for the prompt's L positions."""
+    key: str = ""
+
+
+class LayerSelector(Protocol):
+    """A method that prunes inside the language model: it cuts the sequence after one or more layers."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def parity(self) -> Parity: ...
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+
+    def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
+        """Layer -> number of visual tokens that continue past it. The last value is k, the budget."""
+        ...
+
+    def cut(self, state: LayerState, k: int) -> Selection:
+        """Chooses among the n surviving visual tokens; anchors and mix index those n (0..n-1), not the original N."""
+        ...

@@ -1,0 +1,59 @@
+"""What the framework does to a selection so that no method has to: native order, and checks that are never silent."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sightline.core.selection import Selection
+from sightline.device.transfer import on_device
+from sightline.errors import SightlineError
+
+
+def in_native_order(selection: Selection) -> Selection:
+    """Outputs sorted by anchor, those without a cell first. What the framework does so that no method has to."""
+    if not selection.native_order:
+        return selection
+    order = torch.argsort(selection.anchors, stable=True)
+    mix = None if selection.mix is None else selection.mix[on_device(order, selection.mix.device)]
+    return Selection(selection.anchors[order], mix, selection.merge_at)
+
+
+def check_selection(selection: Selection, n: int, k: int, selector: str) -> None:
+    """K outputs, distinct anchors within 0..N-1 (or -1), a mix of matching shape. A mismatch is never silent."""
+    check_shapes(selection, n, k, selector)
+    check_anchors(selection.anchors.cpu(), n, selector, merges=selection.mix is not None)
+
+
+def check_shapes(selection: Selection, n: int, k: int, selector: str) -> None:
+    """The part of the check that needs no value, so that it never waits for the device."""
+    anchors, mix = selection.anchors, selection.mix
+    if len(anchors) != k:
+        raise SightlineError(f"selector {selector} returned {len(anchors)} tokens where the budget is {k}")
+    if mix is not None and (mix.shape[0] != k or mix.shape[1] not in (n, n + 1)):
+        raise SightlineError(f"selector {selector} returned a mix of shape {tuple(mix.shape)} for {k} x {n}")
+
+
+def check_anchors(anchors: Tensor, n: int, selector: str, *, merges: bool) -> None:
+    """The part of the check that looks at the (K,) anchors themselves, on the host."""
+    placed = anchors[anchors >= 0]
+    if len(placed) and int(placed.max()) >= n:
+        raise SightlineError(f"selector {selector} chose token {int(placed.max())} of {n}")
+    if len(torch.unique(placed)) != len(placed):
+        raise SightlineError(f"selector {selector} chose a token twice")
+    if not merges and len(placed) != len(anchors):
+        raise SightlineError(f"selector {selector} returned a token without a source but no mix")
+
+
+def lineage_mask(selection: Selection, n: int) -> Tensor:
+    """(N,) bool: every visual token that contributes to some output."""
+    if selection.mix is not None:
+        return contributing(selection.mix, n).cpu()
+    mask = torch.zeros(n, dtype=torch.bool)
+    mask[selection.anchors.cpu()] = True
+    return mask
+
+
+def contributing(mix: Tensor, n: int) -> Tensor:
+    """(N,) bool, where the (K, N) or (K, N + 1) mix is: the visual tokens that some output is mixed from."""
+    return (mix[:, :n] != 0).any(dim=0)

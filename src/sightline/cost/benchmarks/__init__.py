@@ -1,0 +1,1 @@
+"""Cost benchmarks, one file each. A file registers itself; nothing else lists it."""

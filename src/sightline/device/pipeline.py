@@ -1,0 +1,61 @@
+"""One piece of work ahead: the next arm is queued before the last one is read, the next shard prepared meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from sightline.device.memory import free_memory, is_out_of_memory
+
+Label = TypeVar("Label")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def prepared_ahead(items: Sequence[Item], work: Callable[[Item], Result]) -> Iterator[tuple[Item, Future[Result]]]:
+    """Every item with what ``work`` makes of it in a thread of its own, which is always one item ahead."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        upcoming: Future[Result] | None = None
+        for i, item in enumerate(items):
+            current = upcoming or pool.submit(work, item)
+            upcoming = pool.submit(work, items[i + 1]) if i + 1 < len(items) else None
+            yield item, current
+
+
+def one_ahead(work: Iterable[tuple[Label, Callable[[], Callable[[], Result]]]]) -> Iterator[tuple[Label, Result]]:
+    """Results in the order of ``work``, whose items are a label and what launches it; launching returns what reads it.
+
+    A launch that fails costs nothing that was launched before: the pending result is handed out first. If memory had
+    run out, it is then tried once more, with nothing else pending.
+    """
+    pending: tuple[Label, Callable[[], Result]] | None = None
+    for label, launch in work:
+        launched = _attempt(launch)
+        again = pending is not None and _memory_ran_out(launched)
+        if again:
+            del launched  # and with it the tensors that its traceback holds
+        if pending is not None:
+            yield pending[0], pending[1]()
+            pending = None
+        if again:
+            free_memory()
+            launched = _attempt(launch)
+        if isinstance(launched, Exception):
+            raise launched
+        pending = label, launched
+    if pending is not None:
+        yield pending[0], pending[1]()
+
+
+def _attempt(launch: Callable[[], Callable[[], Result]]) -> Callable[[], Result] | Exception:
+    try:
+        return launch()
+    except Exception as error:
+        return error
+
+
+def _memory_ran_out(outcome: object) -> bool:
+    if not isinstance(outcome, Exception):
+        return False
+    return is_out_of_memory(outcome) or (outcome.__cause__ is not None and is_out_of_memory(outcome.__cause__))

@@ -1,1 +1,0 @@
-"""From a prefix to an answer: yes/no likelihood, greedy generation, answer metrics, thresholds."""

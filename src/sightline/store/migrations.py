@@ -1,0 +1,40 @@
+"""Run folders of earlier releases, read as if they had been written today.
+
+Schema 1 (release 0.1): a row's ``arm`` was the plain arm whatever was done to it, and images that an intervention
+changed were in files numbered from a million on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from sightline.core.row import SCHEMA_VERSION
+
+READABLE = (1, SCHEMA_VERSION)
+_VIEWS_OF_SCHEMA_1 = ("evidence_masked", "random_masked", "blank")
+_VERSION_STEP = 1_000_000
+
+
+def migrated_rows(table: pa.Table, arm: str) -> pa.Table:
+    """The rows of one file of the run's ``arm``, with the columns of today."""
+    if "plain_arm" in table.column_names:
+        return table
+    table = table.append_column("plain_arm", table.column("arm"))
+    return table.set_column(table.column_names.index("arm"), "arm", pa.array([arm] * len(table), pa.string()))
+
+
+def migrate_folder(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Gives the files of an older run folder their names of today, one by one, before it is written to.
+
+    A kill in between is harmless: what has its new name is left alone the next time.
+    """
+    if manifest["schema"] == 1:
+        for file in sorted((path / "images").glob("*.parquet")):
+            if not file.stem.isdigit() or int(file.stem) < _VERSION_STEP:
+                continue
+            version, shard = divmod(int(file.stem), _VERSION_STEP)
+            file.rename(file.with_name(f"{shard:05d}.{_VIEWS_OF_SCHEMA_1[version - 1]}.parquet"))
+    return {**manifest, "schema": SCHEMA_VERSION}

@@ -1,0 +1,393 @@
+"""Every table against the analysis files of the reference, from its recorded rows. Intervals are our own convention."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sightline.analysis import intervention_tables as tables
+from sightline.analysis.construct import correlations, strata
+from sightline.analysis.outcomes import OUTCOMES, samples, tertiles
+from sightline.controls.image_free import plausible_images
+from sightline.errors import SightlineError
+from sightline.probes import load_regions, read_probes
+from tests.unit.analysis.golden_frame import analysis, frame, scales
+
+EXACT = 1e-12
+DRAWS = 100
+DELETION = "textocr_deletion_restoration"
+OCCLUDED = {
+    "qwen": "bbox_occlusion_qwen_textocr_hard_200/qwen3_8b_direct_802816",
+    "llava": "bbox_occlusion_cross_model_textocr_hard_100/llava15_7b_direct",
+    "internvl": "bbox_occlusion_cross_model_textocr_hard_100/internvl35_8b_direct",
+}
+VARIANTS = {
+    "selected": "none", "remove_evidence": "remove_evidence",
+    **{f"restore_{kind}_{share:.2f}".replace(".", "p"): f"restore_{kind}={share}"
+       for kind in ("evidence", "random") for share in (0.25, 0.5, 1.0)},
+}  # fmt: skip
+
+
+def deleted(shared: Path, run: str, arm: str, **fields: Any) -> pd.DataFrame:
+    return pd.concat(
+        frame(shared, f"{DELETION}/{run}_runs/{name}", arm=arm, intervention=ours, **fields)
+        for name, ours in VARIANTS.items()
+    )
+
+
+def same(found: object, expected: str) -> bool:
+    return (
+        math.isnan(float(str(found)))
+        if expected == ""
+        else float(str(found)) == pytest.approx(float(expected), abs=EXACT)
+    )
+
+
+@pytest.mark.parametrize(
+    ("folder", "run", "arm"),
+    [("deletion_qwen", "qwen_target30", "target:0.3"), ("deletion_internvl", "internvl_soft50", "soft_evidence:0.5")],
+)
+def test_deletion(shared: Path, folder: str, run: str, arm: str) -> None:
+    found = tables.deletion_table(deleted(shared, run, arm), draws=DRAWS).set_index("variant")
+    columns = {
+        "acc": "accuracy", "hFPR": "hfpr", "ECR": "ecr", "CenterR": "center_recall", "PatchR": "patch_recall",
+        "keep_ratio": "keep", "n": "n", "acc_recovery_frac": "recovery", "delta_acc_vs_removed": "change_from_removed",
+        "gap_acc_to_selected": "change",
+    }  # fmt: skip
+    rows = analysis(shared, folder, "deletion_restoration_summary.csv")
+    for row in rows:
+        ours = found.loc["selected" if row["variant"] == "selected" else VARIANTS[row["variant"]]]
+        for theirs, name in columns.items():
+            assert same(ours[name], row[theirs]), (row["variant"], theirs)
+    assert len(rows) == len(found) == 8
+
+
+def test_recovery_is_the_share_of_the_lost_accuracy_that_comes_back(shared: Path) -> None:
+    rows = deleted(shared, "qwen_target30", "target:0.3")
+    rows["correct"] = True
+    rows.loc[(rows["intervention"] == "remove_evidence"), "correct"] = False
+    half = rows["intervention"] == "restore_evidence=0.5"
+    rows.loc[half, "correct"] = np.arange(half.sum()) % 2 == 0
+    found = tables.deletion_table(rows, draws=DRAWS).set_index("variant")
+    assert found["recovery"].to_dict() == pytest.approx(
+        {**dict.fromkeys(found.index, 1.0), "remove_evidence": 0.0, "restore_evidence=0.5": 0.5}
+    )
+    assert found.loc["remove_evidence", "change_high"] == -1.0
+
+
+def comparisons(found: pd.DataFrame, rows: list[dict[str, str]], names: dict[str, str]) -> int:
+    columns = {
+        "n": "n", "mean_support_diff": "support_diff", "median_support_diff": "median_support_diff",
+        "frac_support_left_gt_right": "share_left_larger", "pos_mean_support_diff": "pos_support_diff",
+        "neg_mean_support_diff": "neg_support_diff", "left_correct_right_wrong": "only_left_correct",
+        "left_wrong_right_correct": "only_right_correct", "left_hfp_right_not": "only_left_false_alarm",
+        "right_hfp_left_not": "only_right_false_alarm",
+    }  # fmt: skip
+    for row in rows:
+        ours = found[(found["left"] == names[row["left"]]) & (found["right"] == names[row["right"]])]
+        assert len(ours) == 1
+        for theirs, name in columns.items():
+            assert same(ours[name].iloc[0], row[theirs]), (row["comparison"], theirs)
+        assert ours["support_diff_low"].iloc[0] <= ours["support_diff"].iloc[0] <= ours["support_diff_high"].iloc[0]
+    return len(rows)
+
+
+@pytest.mark.parametrize("model", OCCLUDED)
+def test_occlusion(shared: Path, model: str) -> None:
+    names = {"orig": "original", "evidence_masked": "evidence grayed", "random_masked": "other box grayed"}
+    found = tables.occlusion_table(frame(shared, OCCLUDED[model], arm="full"), draws=DRAWS)
+    assert comparisons(found, analysis(shared, f"occlusion_{model}", f"{model}_pairwise.csv"), names) == 3
+
+
+def test_logit_drop(shared: Path) -> None:
+    base = "prune_textocr_hard_full1000/qwen3_8b_textocr_hard_full1000_"
+    names = {
+        "full": "full", "evidence_kept": "evidence_only:0.3", "evidence_removed": "anti_evidence:0.3",
+        "ours_target0p30": "target:0.3",
+    }  # fmt: skip
+    runs = {
+        "full": f"{base}topk_1p00", "evidence_only:0.3": f"{base}topk_0p30", "anti_evidence:0.3": f"{base}bottomk_0p30",
+        "target:0.3": f"{base}target_embed_topk_0p30_targetfix_802816",
+    }  # fmt: skip
+    rows = pd.concat(frame(shared, run, arm=arm) for arm, run in runs.items())
+    found = tables.logit_drop_table(rows, draws=DRAWS)
+    assert comparisons(found, analysis(shared, "region_logit_drop", "qwen_region_logit_drop_pairwise.csv"), names) == 5
+
+
+MATCHED = {
+    "qwen": "qwen_small_conf/full_200704",
+    "llava": "textocr_confirmation/llava15_7b_full",
+    "internvl": "internvl_textocr_hard/internvl35_8b_textocr_hard_full1000_direct",
+}
+
+
+def image_free(shared: Path, model: str) -> pd.DataFrame:
+    conditions = ("blank", *(f"image_mismatch_seed{seed}" for seed in (101, 202, 303)))
+    controls = [
+        frame(
+            shared, f"problem_optimization_audit/image_free_controls/{model}/{name}", arm="full", model=model, view=name
+        )
+        for name in conditions
+    ]
+    matched = frame(shared, MATCHED[model], arm="full", model=model)
+    return pd.concat([matched[matched["probe_id"].isin(controls[0]["probe_id"])], *controls])
+
+
+@pytest.mark.parametrize("file", ["image_free_summary.csv", "lexically_plausible_summary.csv"])
+@pytest.mark.parametrize("model", MATCHED)
+def test_image_dependence(shared: Path, model: str, file: str) -> None:
+    rows = [row for row in analysis(shared, "image_free", file) if row["model_key"] == model]
+    if file.startswith("lexically"):
+        inputs = shared / "golden_e2e" / "inputs"
+        probes = read_probes(inputs / ("probes_dev.jsonl" if model == "internvl" else "probes_conf.jsonl")).probes
+        images = plausible_images(probes, load_regions(inputs / "regions.jsonl.gz").records)
+        if not rows:
+            assert not images & set(image_free(shared, model)["image_id"])
+            return
+    else:
+        images = None
+    cut = float(rows[0]["threshold"])
+    found = tables.image_dependence_table(
+        image_free(shared, model), threshold={model: cut}, images=images, draws=DRAWS
+    ).set_index("condition")
+    columns = {
+        "n": "n", "images": "images", "accuracy": "accuracy", "positive_accuracy": "positive_accuracy", "hfpr": "hfpr",
+        "negative_accuracy": "negative_accuracy", "balanced_accuracy": "balanced_accuracy", "auroc": "auroc",
+        "yes_rate": "yes_rate", "mean_positive_minus_negative_margin": "margin_gap",
+        "pairwise_positive_margin_win_rate": "margin_win_rate", "delta_accuracy_vs_matched": "delta_accuracy",
+    }  # fmt: skip
+    for row in rows:
+        ours = found.loc["matching image" if row["condition"] == "matched_image_full" else row["condition"]]
+        for theirs, name in columns.items():
+            assert same(ours[name], row[theirs]), (row["condition"], theirs)
+    assert len(rows) == 5
+    seeds = next(
+        r for r in analysis(shared, "image_free", "image_mismatch_seed_summary.csv") if r["model_key"] == model
+    )
+    if images is None:
+        for name in ("accuracy", "hfpr", "auroc"):
+            assert same(found.loc["wrong images", name], seeds[f"{name}_mean"])
+
+
+def test_box_sources(shared: Path) -> None:
+    rows = analysis(shared, "box_robustness", "box_robustness_summary.csv")
+    columns = {
+        "num_samples": "n", "accuracy": "accuracy", "hFPR": "hfpr", "true_ECR": "ecr", "true_positive_ECR": "pos_ecr",
+        "true_negative_source_coverage": "neg_src", "true_CenterR": "center_recall", "true_PatchR": "patch_recall",
+        "keep_ratio": "keep",
+    }  # fmt: skip
+    every = pd.concat(
+        frame(
+            shared, row["score_dir"].removeprefix("runs/"), arm="protected:0.4", model=row["model"],
+            box_source=row["variant"], true_regions=True,
+        )
+        for row in rows
+    )  # fmt: skip
+    quality = {"missing": {"missing_rate": 1.0, "best_iou": 0.0}}
+    found = tables.box_source_table(every, quality).set_index(["model", "box_source"])
+    for row in rows:
+        for theirs, name in columns.items():
+            assert same(found.loc[(row["model"], row["variant"]), name], row[theirs]), (row["variant"], theirs)
+    assert found.loc[("LLaVA", "missing"), "missing_rate"] == 1.0
+    with pytest.raises(SightlineError, match="all rows saw annotated boxes"):
+        tables.box_source_table(every.assign(box_source="annotation"))
+
+
+@pytest.mark.parametrize(("model", "run"), [("llava", "llava_protected40"), ("internvl", "internvl_soft50")])
+def test_position_policies(shared: Path, model: str, run: str) -> None:
+    rows = pd.concat(
+        frame(shared, f"position_id/{run}_{policy}", arm="protected:0.4", positions=policy,
+              intervention="none" if policy == "compact" else "swap_positions", view="orig")
+        for policy in ("compact", "preserve")
+    )  # fmt: skip
+    found = tables.position_policy_table(rows).set_index("comparison")
+    file = shared / "golden_e2e" / "analysis" / f"position_{model}" / "position_id_policy_audit.json"
+    expected = json.loads(file.read_text())
+    assert (found["mask_mismatches"] == 0).all()
+    for name, block, paired in (
+        ("raw", "raw_all", "paired_all"),
+        ("own thresholds", "own_threshold_test", "paired_test_own_threshold"),
+        ("compact threshold", "compact_shared_threshold_test", "paired_test_compact_shared_threshold"),
+    ):
+        ours = found.loc[name]
+        for policy in ("compact", "preserve"):
+            assert ours[f"accuracy_{policy}"] == pytest.approx(expected[block][policy]["acc"], abs=EXACT)
+            assert ours[f"hfpr_{policy}"] == pytest.approx(expected[block][policy]["hFPR"], abs=EXACT)
+        moved = expected[paired]
+        assert ours["flips"] == moved["prediction_flips"]
+        assert ours["margin_change"] == pytest.approx(moved["mean_margin_delta_preserve_minus_compact"], abs=EXACT)
+        assert ours["margin_change_abs"] == pytest.approx(moved["mean_abs_margin_delta"], abs=EXACT)
+    own = expected["own_threshold_test"]
+    assert found.loc["own thresholds", "threshold_compact"] == own["compact_threshold"]
+    assert found.loc["own thresholds", "threshold_preserve"] == own["preserve_threshold"]
+    assert found.loc["own thresholds", "auroc_preserve"] == pytest.approx(expected["test_auroc"]["preserve"], abs=EXACT)
+
+
+QWEN = "prune_textocr_hard_full1000/qwen3_8b_textocr_hard_full1000_"
+LLAVA = "llava_textocr_hard/llava15_7b_textocr_hard_full1000_"
+INTERNVL = "internvl_textocr_hard/internvl35_8b_textocr_hard_full1000_"
+CONSTRUCT = {
+    "Qwen3-VL-8B": (
+        "qwen", f"{QWEN}target_embed_topk_0p30_targetfix_802816", f"{QWEN}topk_1p00", "qwen_target30",
+    ),
+    "LLaVA-1.5-7B": ("llava", f"{LLAVA}target_embed_topk_0p40_targetfix", f"{LLAVA}direct", None),
+    "InternVL3.5-8B": (
+        "internvl", f"{INTERNVL}target_embed_soft_evidence_topk_0p50_b0p05", f"{INTERNVL}direct", "internvl_soft50",
+    ),
+}  # fmt: skip
+
+
+def joined(shared: Path, model: str) -> pd.DataFrame:
+    """Our samples from recorded rows: the plain arm, its deletions, Full and Full on occluded images."""
+    name, selected, full, deletion = CONSTRUCT[model]
+    parts = [frame(shared, selected, arm="target:0.3", model=model, precision=True)]
+    occluded = frame(shared, OCCLUDED[name], arm="full", model=model)
+    # Full of the same run where the occlusion run has no original of its own.
+    own = frame(shared, full, arm="full", model=model)
+    parts += [occluded, own[~own["probe_id"].isin(occluded.loc[occluded["view"] == "orig", "probe_id"])]]
+    if deletion:
+        edits = deleted(shared, deletion, "target:0.3", model=model)
+        parts.append(edits[edits["intervention"] != "none"])
+    return samples(pd.concat(parts), scales(shared, selected))
+
+
+@pytest.mark.parametrize("model", CONSTRUCT)
+def test_samples_are_joined_as_the_reference_joins_them(shared: Path, model: str) -> None:
+    rows = [r for r in analysis(shared, "ecr_construct", "construct_validity_sample_rows.csv") if r["model"] == model]
+    found = joined(shared, model).set_index("probe_id")
+    columns = {
+        "ecr": "ecr", "local_provenance_precision": "lpp", "geo_f1": "geo_f1", "selected_margin": "selected_margin",
+        "evidence_area": "evidence_area", "median_cell_area": "median_cell_area", "box_cell_ratio": "box_cell_ratio",
+        **{outcome: outcome for outcome in OUTCOMES},
+    }  # fmt: skip
+    for row in rows:
+        ours = found.loc[row["sample_id"]]
+        for theirs, name in columns.items():
+            expected = "" if row[theirs] == "nan" else row[theirs]
+            # Deletion runs replay masks, so a selected margin may differ from the first run's in the last float32 bit.
+            assert (expected == "" and math.isnan(ours[name])) or ours[name] == pytest.approx(
+                float(expected), abs=2e-6
+            ), (row["sample_id"], theirs)
+    assert len(rows) == len(found)
+    for scale in ("evidence_area", "median_cell_area", "box_cell_ratio"):
+        theirs = pd.Series({row["sample_id"]: row[f"{scale}_stratum"] for row in rows})
+        values = pd.Series({row["sample_id"]: float(row[scale]) for row in rows})
+        assert tertiles(values).to_dict() == theirs.to_dict()
+
+
+@pytest.fixture(scope="module")
+def reference_samples(shared: Path) -> pd.DataFrame:
+    rows = pd.read_csv(shared / "golden_e2e" / "analysis" / "ecr_construct" / "construct_validity_sample_rows.csv")
+    return rows.rename(columns={"local_provenance_precision": "lpp"}).assign(arm="selected", image_id=rows["sample_id"])
+
+
+PREDICTOR = {"ecr": "ecr", "local_provenance_precision": "lpp", "geo_f1": "geo_f1"}
+
+
+def test_construct_validity(shared: Path, reference_samples: pd.DataFrame) -> None:
+    found = correlations(reference_samples, draws=DRAWS).set_index(["model", "outcome", "predictor", "correlation"])
+    checked = 0
+    for file in ("construct_validity_correlations.csv", "construct_validity_partial_correlations.csv"):
+        for row in analysis(shared, "ecr_construct", file):
+            key = (row["model"], row["intervention"], PREDICTOR[row["predictor"]], row["correlation"])
+            ours = found.loc[key]
+            assert ours["n"] == int(row["n"])
+            assert ours["estimate"] == pytest.approx(float(row["estimate"]), abs=1e-11)
+            if "varying_controls" in row:
+                assert ours["controls"] == int(row["varying_controls"])
+            checked += 1
+    assert checked > 60
+
+
+def test_scale_strata(shared: Path, reference_samples: pd.DataFrame) -> None:
+    found = strata(reference_samples, draws=DRAWS).set_index(["model", "scale", "stratum", "metric"])
+    for row in analysis(shared, "ecr_construct", "construct_validity_scale_strata.csv"):
+        key = (row["model"], row["scale_dimension"], row["stratum"], PREDICTOR.get(row["metric"], row["metric"]))
+        assert found.loc[key, "n"] == int(row["n"])
+        assert found.loc[key, "mean"] == pytest.approx(float(row["mean"]), abs=1e-11)
+
+
+def test_conditional_audit(shared: Path) -> None:
+    base = "textocr_confirmation/qwen3_8b_"
+    runs = {"full": "full", **{f"{name}:0.3": f"{name}_0p30" for name in ("target", "random", "grid", "visionzip")}}
+    rows = pd.concat(frame(shared, f"{base}{run}", arm=arm, precision=True) for arm, run in runs.items())
+    rows.loc[rows["selector"] == "visionzip", "lineage_mask"] = "merged"
+    found = tables.conditional_table(
+        rows, scales(shared, f"{base}target_0p30"), coverage="anchor_ecr", draws=DRAWS
+    ).set_index(["scope", "predictor", "specification"])
+    specification = {
+        "measured_controls_method_fe": "measured controls, arm effects", "image_and_method_fe": "image and arm effects",
+    }  # fmt: skip
+    scope = {"all_four": "all", "deletion_only": "deletion_only"}
+    expected = analysis(shared, "conditional_construct", "conditional_construct_correlations.csv")
+    for row in expected:
+        ours = found.loc[(scope[row["scope"]], row["predictor"], specification[row["specification"]])]
+        assert ours["images"] == int(row["n_images"])
+        assert ours["n"] == int(row["n_method_image_rows"])
+        assert ours["estimate"] == pytest.approx(float(row["estimate"]), abs=1e-9)
+    assert len(expected) == len(found) == 12
+
+
+def replacement_rows(passed: dict[str, bool], image: str, arm: str = "full") -> list[dict[str, Any]]:
+    labels = {"original": "yn", "replacement": "ny", "sham": "yn", "erase": "nn"}
+    rows = []
+    for version, pair in labels.items():
+        for asked, label in zip(("source", "target"), pair, strict=True):
+            right = passed[version] or asked == "source"
+            rows.append(
+                {
+                    "model": "m", "arm": arm, "plain_arm": arm, "image_id": image, "kind": f"{version}_{asked}",
+                    "label": "yes" if label == "y" else "no", "margin": 1.0 if (label == "y") == right else -1.0,
+                }
+            )  # fmt: skip
+    return rows
+
+
+def test_the_four_control_test_counts_pairs() -> None:
+    every = dict.fromkeys(("original", "replacement", "sham", "erase"), True)
+    images = [every, {**every, "sham": False}, {**every, "replacement": False}, dict.fromkeys(every, False)]
+    rows = pd.DataFrame([row for i, passed in enumerate(images) for row in replacement_rows(passed, f"i{i}")])
+    (found,) = tables.text_replacement_table(rows).to_dict("records")
+    assert found["images"] == 4
+    assert [found[name] for name in ("original", "replacement", "sham", "erase")] == [0.75, 0.5, 0.5, 0.75]
+    assert (found["semantic_switch"], found["all_controls"]) == (0.5, 0.25)
+    (strict,) = tables.text_replacement_table(rows, threshold={"m": 2.0}).to_dict("records")
+    assert strict["original"] == 0.0
+
+
+def test_edit_regions_compare_arms_with_their_controls() -> None:
+    rows = pd.DataFrame(
+        {
+            "model": "m", "arm": f"{name}:0.3", "plain_arm": f"{name}:0.3",
+            "selector": name, "image_id": f"i{i}", "probe_id": f"p{i}",
+            "kind": "edit_region", "intervention": "none", "view": "orig", "label": "yes", "correct": True,
+            "predicted": "yes", "keep": 0.3, "ecr": value, "center_recall": value, "patch_recall": value,
+        }
+        for name, value in (("target", 0.75), ("random", 0.25), ("grid", 0.5))
+        for i in range(6)
+    )  # fmt: skip
+    found = tables.edit_region_table(rows, draws=DRAWS).set_index(["arm", "against"])
+    assert found.loc[("target:0.3", "random:0.3"), "ecr_gain"] == 0.5
+    assert found.loc[("target:0.3", "grid:0.3"), "ecr_gain_low"] == 0.25
+    with pytest.raises(SightlineError, match=r"edit_region\.jsonl"):
+        tables.edit_region_table(rows.assign(kind=""))
+
+
+def test_missing_rows_are_said_in_one_line(shared: Path) -> None:
+    plain = frame(shared, "textocr_confirmation/qwen3_8b_target_0p30", arm="target:0.3", precision=True)
+    size = scales(shared, "textocr_confirmation/qwen3_8b_target_0p30")
+    for name, extra in {
+        "deletion_table": (), "logit_drop_table": (), "occlusion_table": (), "image_dependence_table": (),
+        "position_policy_table": (), "construct_validity_table": (size,), "conditional_table": (size,),
+    }.items():  # fmt: skip
+        with pytest.raises(SightlineError) as caught:
+            getattr(tables, name)(plain, *extra)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(SightlineError, match="more than one row"):
+        tables.occlusion_table(pd.concat([frame(shared, OCCLUDED["qwen"], arm="full")] * 2))

@@ -1,0 +1,147 @@
+"""Batches halve when memory runs out, and the order of results never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from sightline.answering.batching import LaunchedBatches, batches, launch_prefixes
+from sightline.answering.encoding import encode_all
+from sightline.answering.select import SelectStep
+from sightline.arms.arm import parse_arm
+from sightline.backbones.base import Backbone
+from sightline.core.prefix import Prefix
+from sightline.cost.subject import Subject
+from sightline.device.memory import in_halves
+from sightline.errors import SightlineError
+from tests.scarce import Scarce
+
+
+def launched(backbone: Backbone, prefixes: Sequence[Prefix]) -> LaunchedBatches:
+    return launch_prefixes(backbone, [len(prefix.embeds) for prefix in prefixes], prefixes.__getitem__, 10_000)
+
+
+def test_longest_first_within_the_budget() -> None:
+    assert batches([3, 9, 5, 5], 10) == [[1], [2, 3], [0]]
+    assert batches([30], 10) == [[0]]
+
+
+def test_scores_come_back_in_the_order_given(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    together, shares = launched(backbone, prefixes).read()
+    backwards, _ = launched(backbone, prefixes[::-1]).read()
+    for answer, other in zip(together, backwards[::-1], strict=True):
+        assert answer.loss_yes == pytest.approx(other.loss_yes, abs=1e-5)
+    assert all(share > 0 for share in shares)
+    assert len(set(shares)) == 1  # one batch, equal shares
+
+
+def test_out_of_memory_halves_the_batch(
+    backbone: Backbone, prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _ = launched(backbone, prefixes).read()
+    launch = backbone.language.launch
+    sizes = []
+
+    def scarce(group: Sequence[Prefix], cutter: Any = None) -> Any:
+        sizes.append(len(group))
+        if len(group) > 1:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return launch(group, cutter)
+
+    monkeypatch.setattr(backbone.language, "launch", scarce)
+    answers, _ = launched(backbone, prefixes).read()
+    assert sizes == [4, 2, 1, 1, 1, 1]  # what did not fit once is not tried again
+    launched(backbone, prefixes)
+    assert sizes[6:] == [1, 1, 1, 1]
+    for answer, other in zip(answers, expected, strict=True):
+        assert answer.loss_yes == pytest.approx(other.loss_yes, abs=1e-5)
+
+
+def test_what_failed_is_let_go_before_the_next_try() -> None:
+    def work(group: list[int]) -> list[int]:
+        held = [torch.zeros(2**16) for _ in group]
+        return [len(tensor) for tensor in held]
+
+    with Scarce(3 * 2**16 * 4) as memory:
+        done = in_halves([[0, 1, 2, 3]], work, str)
+    assert [group for group, _ in done] == [[0, 1], [2, 3]]
+    assert memory.refused == 1
+
+
+@pytest.mark.parametrize("selector", ["divprune:0.3", "target:0.3"])
+def test_selecting_halves_when_memory_runs_out(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch, selector: str
+) -> None:
+    backbone, arm = subject.backbone, parse_arm(selector)
+    pictures = encode_all(backbone, [backbone.preprocess(subject.picture(0)) for _ in range(3)])
+    probes = [subject.probe(i) for i in range(3)]
+    step = SelectStep(backbone)
+    expected = [item.selection.anchors for item in step.many(pictures, [subject.prompt] * 3, probes, arm)]
+    step.queues = True  # as on a GPU: alike pictures together
+    choose, sizes = step._select, []
+
+    def scarce(views: list[Any], *rest: Any) -> Any:
+        sizes.append(len(views))
+        if len(views) > 1:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return choose(views, *rest)
+
+    monkeypatch.setattr(step, "_select", scarce)
+    selected = step.many(pictures, [subject.prompt] * 3, probes, arm)
+    together = hasattr(arm.selector, "select_many")
+    assert sizes == ([3, 1, 2, 1, 1] if together else [1, 1, 1])
+    for item, anchors in zip(selected, expected, strict=True):
+        assert torch.equal(item.selection.anchors, anchors)
+
+
+def test_a_single_prefix_that_does_not_fit_is_an_error(
+    backbone: Backbone, prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(backbone.language, "launch", full)
+    with pytest.raises(SightlineError, match="out of memory on a single prefix"):
+        launched(backbone, prefixes).read()
+
+
+def test_other_errors_are_not_mistaken_for_memory(
+    backbone: Backbone, prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(backbone.language, "launch", broken)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        launched(backbone, prefixes).read()
+
+
+@pytest.mark.parametrize("batch_images", [1, 2, 8])
+def test_encoding_in_batches_keeps_order_and_values(subject: Subject, batch_images: int) -> None:
+    backbone = subject.backbone
+    pixels = [backbone.preprocess(subject.picture(i)) for i in range(3)]
+    alone = [backbone.encode([item])[0] for item in pixels]
+    for one, other in zip(alone, encode_all(backbone, pixels, (), batch_images), strict=True):
+        assert torch.allclose(one.tokens, other.tokens, atol=1e-5)
+        for level, same in zip(one.deepstack, other.deepstack, strict=True):
+            assert torch.allclose(level, same, atol=1e-5)
+
+
+def test_encoding_halves_when_memory_runs_out(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = subject.backbone
+    pixels = [backbone.preprocess(subject.picture(i)) for i in range(3)]
+    encode = backbone.encode
+    sizes = []
+
+    def scarce(batch: Sequence[Any], needs: Any = ()) -> Any:
+        sizes.append(len(batch))
+        if len(batch) > 1:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return encode(batch, needs)
+
+    monkeypatch.setattr(backbone, "encode", scarce)
+    assert len(encode_all(backbone, pixels, (), 4)) == 3
+    assert sizes == [3, 1, 2, 1, 1]

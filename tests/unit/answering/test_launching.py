@@ -1,0 +1,189 @@
+"""Launching an arm reads nothing back; what was deferred is checked when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sightline.answering.launching import KeptTokens, Scored, launch_arm, score_arm
+from sightline.answering.select import SelectStep
+from sightline.arms.arm import Arm, parse_arm
+from sightline.backbones.language import Pending
+from sightline.core.prefix import Encoded
+from sightline.core.probe import Probe
+from sightline.core.selection import Budget, Selection, TokenView
+from sightline.cost.subject import Subject
+from sightline.device.stopwatch import Stopwatch
+from sightline.device.transfer import Arriving, on_device
+from sightline.errors import SightlineError
+
+PROBES = 4
+
+
+@pytest.fixture
+def pictures(subject: Subject) -> list[Encoded]:
+    subject.backbone.language.executor = None
+    pixels = [subject.backbone.preprocess(subject.picture(i)) for i in range(PROBES)]
+    return [subject.backbone.encode([item])[0] for item in pixels]
+
+
+@pytest.fixture
+def probes(subject: Subject) -> list[Probe]:
+    return [subject.probe(i) for i in range(PROBES)]
+
+
+@pytest.fixture
+def queueing(subject: Subject) -> SelectStep:
+    """The select step as it works on a GPU: alike probes in one call, values checked when they are read."""
+    step = SelectStep(subject.backbone)
+    assert not step.queues
+    step.queues = True
+    return step
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Returns the anchors it was given, whatever was asked for."""
+
+    anchors: tuple[int, ...]
+    name: str = "wrong"
+    query: str = "none"
+    parity: str = "own"
+    needs: frozenset[str] = frozenset()
+    salt: str = "wrong"
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        return Selection(torch.tensor(self.anchors, device=view.tokens.device))
+
+
+def wrong_arm(*anchors: int) -> Arm:
+    return replace(parse_arm("grid:3t"), selector=Wrong(anchors), budget=Budget.tokens(3))  # type: ignore[arg-type]
+
+
+def facts(scored: Sequence[Scored]) -> list[Any]:
+    return [(s.answer, s.anchors.tobytes(), s.lineage.tobytes(), s.merges, s.k, s.sequence_pruned) for s in scored]
+
+
+@pytest.mark.parametrize(
+    ("anchors", "message"),
+    [((1, 1, 2), "wrong chose a token twice"), ((-1, 1, 2), "wrong returned a token without a source but no mix")],
+)
+def test_a_wrong_selection_is_caught_when_it_is_read(
+    subject: Subject, queueing: SelectStep, pictures: list[Encoded], probes: list[Probe], anchors: Any, message: str
+) -> None:
+    collect = launch_arm(queueing, wrong_arm(*anchors), probes, pictures, "preserve", 4096)
+    with pytest.raises(SightlineError, match=message):
+        collect()
+    with pytest.raises(SightlineError, match=message):  # on a CPU at once
+        launch_arm(subject.step, wrong_arm(*anchors), probes, pictures, "preserve", 4096)
+    with pytest.raises(SightlineError, match=message):  # whoever asks for one selection gets it checked
+        queueing(pictures[0], subject.prompt, probes[0], wrong_arm(*anchors))
+
+
+def test_a_token_out_of_range_is_caught_when_it_is_read() -> None:
+    kept = KeptTokens([4, 4], [Selection(torch.tensor([0, 3])), Selection(torch.tensor([0, 4]))])
+    with pytest.raises(SightlineError, match="wrong chose token 4 of 4"):
+        kept.read("wrong")
+
+
+def test_a_wrong_count_is_caught_at_once(queueing: SelectStep, pictures: list[Encoded], probes: list[Probe]) -> None:
+    with pytest.raises(SightlineError, match="wrong returned 2 tokens where the budget is 3"):
+        launch_arm(queueing, wrong_arm(0, 1), probes, pictures, "preserve", 4096)
+
+
+def test_launching_reads_no_answer(
+    subject: Subject, pictures: list[Encoded], probes: list[Probe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    answers, arrive = Pending.answers, Arriving.read
+    monkeypatch.setattr(Pending, "answers", lambda self: (read.append("answers"), answers(self))[1])
+    monkeypatch.setattr(Arriving, "read", lambda self: (read.append("copy"), arrive(self))[1])
+    collect = launch_arm(subject.step, parse_arm("target:0.3"), probes, pictures, "preserve", 4096)
+    assert read == []
+    assert len(collect()) == PROBES
+    assert "answers" in read
+
+
+@pytest.mark.parametrize("text", ["full", "target:0.3", "grid:0.3", "random:0.3", "protected:0.4", "divprune:0.3"])
+def test_selecting_together_changes_no_row(
+    subject: Subject, queueing: SelectStep, pictures: list[Encoded], probes: list[Probe], text: str
+) -> None:
+    arm = parse_arm(text)
+    alone = score_arm(subject.step, arm, probes, pictures, "compact", 4096)
+    together = score_arm(queueing, arm, probes, pictures, "compact", 4096)
+    assert facts(together) == facts(alone)
+    if hasattr(arm.selector, "select_many"):
+        assert len({scored.select_ms for scored in together}) == 1, "equal shares of one call"
+
+
+def test_pictures_of_different_sizes_are_not_selected_together(
+    subject: Subject, queueing: SelectStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = subject.backbone
+    sizes = [(128, 64), (128, 64), (64, 192)]
+    pixels = [backbone.preprocess(subject.picture(i).resize(size)) for i, size in enumerate(sizes)]
+    pictures = [backbone.encode([item])[0] for item in pixels]
+    probes = [subject.probe(i) for i in range(3)]
+    arm = parse_arm("divprune:0.5")
+    counts: list[int] = []
+    select_many = type(arm.selector).select_many  # type: ignore[attr-defined]
+
+    def counted(self: Any, views: Sequence[TokenView], k: int) -> list[Selection]:
+        counts.append(len(views))
+        return select_many(self, views, k)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(type(arm.selector), "select_many", counted)
+    together = score_arm(queueing, arm, probes, pictures, "preserve", 4096)
+    alike = {picture.layout for picture in pictures}
+    assert sorted(counts) == ([3] if len(alike) == 1 else [1, 2])
+    assert [scored.k for scored in together] == [arm.budget.resolve(picture.n) for picture in pictures]
+
+
+def test_merged_tokens_bring_their_lineage() -> None:
+    mix = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    kept = KeptTokens([4, 3], [Selection(torch.tensor([0, 3]), mix), Selection(torch.tensor([1]))])
+    (anchors, lineage, merges), (plain, same, deletion) = kept.read("made-up")
+    assert anchors.tolist() == [True, False, False, True]
+    assert lineage.tolist() == [True, True, False, True]
+    assert (merges, deletion) == (True, False)
+    assert np.array_equal(plain, same)
+    assert plain.tolist() == [False, True, False]
+
+
+def test_out_of_memory_while_launching_still_halves(
+    subject: Subject, pictures: list[Encoded], probes: list[Probe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arm = parse_arm("target:0.3")
+    expected = score_arm(subject.step, arm, probes, pictures, "preserve", 100_000)
+    launch = subject.backbone.language.launch
+
+    def scarce(group: Sequence[Any], cutter: Any = None) -> Any:
+        if len(group) > 2:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return launch(group, cutter)
+
+    monkeypatch.setattr(subject.backbone.language, "launch", scarce)
+    scored = launch_arm(subject.step, arm, probes, pictures, "preserve", 100_000)()
+    for ours, plain in zip(scored, expected, strict=True):
+        assert ours.answer.loss_yes == pytest.approx(plain.answer.loss_yes, abs=1e-5)
+
+
+def test_a_stopwatch_shares_its_time_equally() -> None:
+    watch, whole = Stopwatch(torch.device("cpu"), shared_by=4), Stopwatch(torch.device("cpu"))
+    watch.stop()
+    whole.stop()
+    watch._started, watch._ended = whole._started, whole._ended
+    assert watch.ms == pytest.approx(whole.ms / 4)
+
+
+def test_values_for_the_device_are_whole_numbers_or_tensors() -> None:
+    cpu = torch.device("cpu")
+    assert on_device([3, 1], cpu).dtype == torch.long
+    assert on_device([], cpu).shape == (0,)
+    cells = torch.rand(3, 4, dtype=torch.float64)
+    assert on_device(cells, cpu) is cells

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sightline.arms.arm import parse_arm, parse_arms
+from sightline.core.selection import Budget
+from sightline.errors import SightlineError
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("target:0.3", "target:0.3"),
+        ("target:0.30", "target:0.3"),
+        ("full", "full"),
+        ("random:192t", "random:192t"),
+        ("scope:0.4:alpha=0", "scope:0.4:alpha=0.0"),
+        ("target:0.3:weight=0.85", "target:0.3"),
+        ("soft_evidence:0.5:beta=0.1,top=4", "soft_evidence:0.5:top=4,beta=0.1"),
+    ],
+)
+def test_arms_have_one_canonical_form(text: str, canonical: str) -> None:
+    arm = parse_arm(text)
+    assert arm.text == canonical
+    assert parse_arm(arm.text).text == canonical
+
+
+def test_seed_comes_from_the_run_unless_the_arm_names_one() -> None:
+    assert json.loads(parse_arm("random:0.3", seed=5).arguments)["seed"] == 5
+    assert parse_arm("random:0.3", seed=5).text == "random:0.3:seed=5"
+    assert json.loads(parse_arm("random:0.3:seed=7", seed=5).arguments)["seed"] == 7
+
+
+def test_the_artifact_profile_changes_what_it_names_and_arguments_win() -> None:
+    assert parse_arm("grid:0.3", profile="artifact").text == "grid:0.3:cells=truncated"
+    assert parse_arm("protected:0.4", profile="artifact").text == "protected:0.4:score=prompt"
+    assert parse_arm("grid:0.3:cells=covering", profile="artifact").text == "grid:0.3"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("targe:0.3", "did you mean"),
+        ("target", "no budget"),
+        ("target:0", "(0, 1]"),
+        ("target:1.01", "(0, 1]"),
+        ("target:0t", "at least 1"),
+        ("target:abc", "neither a kept fraction nor a count"),
+        ("target:0.3:top=two", "not a int"),
+        ("target:0.3:score=oracle", "choose one of"),
+        ("target:0.3:nothing=1", "it takes"),
+    ],
+)
+def test_bad_arms_say_what_is_wrong(text: str, words: str) -> None:
+    with pytest.raises(SightlineError) as caught:
+        parse_arm(text)
+    assert words in str(caught.value)
+
+
+def test_the_same_arm_twice_is_refused() -> None:
+    with pytest.raises(SightlineError, match="twice"):
+        parse_arms(["target:0.3", "target:0.30"], seed=17, profile="paper")
+    with pytest.raises(SightlineError, match="no arms"):
+        parse_arms([], seed=17, profile="paper")
+
+
+@pytest.mark.parametrize(
+    ("n", "keep", "k"), [(576, 0.4, 231), (100, 0.07, 8), (100, 0.55, 56), (5, 0.01, 1), (7, 1.0, 7)]
+)
+def test_budget_is_the_ceiling_in_double_precision(n: int, keep: float, k: int) -> None:
+    assert Budget.ratio(keep).resolve(n) == k
+    assert Budget.tokens(k).resolve(n) == k
+    assert Budget.tokens(10**6).resolve(n) == n

@@ -1,0 +1,226 @@
+"""Every way of running the language layers gives the eager, densely masked answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounter
+
+from sightline.backbones import execution
+from sightline.backbones import language as language_module
+from sightline.backbones.attention import branch_attention, library_causal, library_masked
+from sightline.backbones.base import Backbone
+from sightline.backbones.execution import Captured, in_bucket, use_execution
+from sightline.backbones.language import Answer, branch_slots
+from sightline.core.prefix import Prefix
+from sightline.errors import SightlineError
+
+CLOSE = 1e-5
+
+
+def losses(answers: Sequence[Answer]) -> torch.Tensor:
+    return torch.tensor([(answer.loss_yes, answer.loss_no) for answer in answers])
+
+
+def densely_masked(backbone: Backbone, prefixes: list[Prefix]) -> torch.Tensor:
+    """The same scores with the model's eager attention, which is shown the whole (S, S) mask."""
+    config = backbone.language._config
+    before = config._attn_implementation
+    config._attn_implementation = "eager"
+    try:
+        assert backbone.language.dense
+        return losses(backbone.language.score(prefixes))
+    finally:
+        config._attn_implementation = before
+
+
+def test_masking_only_the_branches_equals_masking_everything(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    ours = losses(backbone.language.score(prefixes))
+    assert (ours - densely_masked(backbone, prefixes)).abs().max() < CLOSE
+
+
+def test_the_mask_covers_the_branch_rows_alone(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    batch = backbone.language.collate(prefixes)
+    mask = backbone.language.mask_of(batch)
+    assert mask is not None
+    assert mask.shape == (len(prefixes), 1, batch.branches, batch.shared + batch.branches)
+    assert batch.branches == max(int((prefix.segments > 0).sum()) for prefix in prefixes)
+
+
+def test_the_number_of_branch_slots_is_worked_out_on_the_host(prefixes: list[Prefix]) -> None:
+    for prefix in prefixes:
+        assert branch_slots(prefix) == int((prefix.segments > 0).sum()) > 0
+
+
+def test_the_models_own_attention_is_back_after_scoring(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    backbone.language.score(prefixes[:1])
+    assert backbone.language._config._attn_implementation == "sdpa"
+
+
+def test_grouped_heads_and_branches_against_plain_softmax() -> None:
+    torch.manual_seed(0)
+    query, key, value = torch.randn(2, 4, 9, 8), torch.randn(2, 2, 9, 8), torch.randn(2, 2, 9, 8)
+    allowed = torch.ones(9, 9).tril().bool().expand(2, 1, 9, 9).clone()
+    allowed[:, :, 8, 7] = False  # the last two rows are branches that do not see each other
+    bias = torch.zeros(2, 1, 9, 9).masked_fill(~allowed, torch.finfo(torch.float32).min)
+    ours, _ = branch_attention(None, query, key, value, bias[:, :, 7:], scaling=0.3)
+    keys, values = key.repeat_interleave(2, dim=1), value.repeat_interleave(2, dim=1)
+    expected = torch.softmax(query @ keys.transpose(-1, -2) * 0.3 + bias, dim=-1) @ values
+    assert torch.allclose(ours, expected.transpose(1, 2), atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["compiled", "graph"])
+def test_a_mode_changes_no_answer(backbone: Backbone, prefixes: list[Prefix], mode: str) -> None:
+    expected = losses(backbone.language.score(prefixes))
+    torch._dynamo.reset()
+    used = use_execution(backbone.language, mode, backend="eager")
+    together = losses(backbone.language.score(prefixes))
+    alone = losses([backbone.language.score([prefix])[0] for prefix in prefixes])
+    assert (together - expected).abs().max() < CLOSE
+    assert (alone - expected).abs().max() < CLOSE
+    assert used.setup_ms
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled", "graph"])
+def test_the_own_kernel_is_what_attends_and_changes_no_answer(
+    backbone: Backbone, prefixes: list[Prefix], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is used, that is on a GPU; here the library stands in for it, at first truly, then giving nothing."""
+    expected = losses(backbone.language.score(prefixes))
+    monkeypatch.setattr(type(backbone.language), "own_kernel", True)
+    for factor, same in ((1.0, True), (0.0, False)):
+
+        def causal(*given: Any, factor: float = factor) -> torch.Tensor:
+            return library_causal(*given) * factor
+
+        def masked(*given: Any, factor: float = factor) -> torch.Tensor:
+            return library_masked(*given) * factor
+
+        monkeypatch.setattr("sightline.backbones.attention.causal_attention", causal)
+        monkeypatch.setattr("sightline.backbones.attention.masked_attention", masked)
+        torch._dynamo.reset()
+        counter = CompileCounter()
+        use_execution(backbone.language, mode, backend=counter, dynamic=True)
+        for _ in range(2):
+            assert ((losses(backbone.language.score(prefixes)) - expected).abs().max() < CLOSE) == same
+        assert counter.frame_count == (mode == "compiled")  # once, and not again for the second batch
+
+
+def test_layers_share_one_compiled_function(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    use_execution(backbone.language, "compiled", backend=counter)
+    backbone.language.score(prefixes)
+    assert len(backbone.language.layers) > 1
+    assert counter.frame_count == 1
+
+
+def test_one_code_serves_batches_of_any_size(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    """Sixteen prefixes are as many as a head has entries, which must not tie the one to the other."""
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    used = use_execution(backbone.language, "compiled", backend=counter, dynamic=True)
+    for many in (prefixes * 4, prefixes, prefixes[1:], prefixes[:2] * 3):
+        backbone.language.score(many)
+    assert counter.frame_count == 1
+    assert len(used.setup_ms) == 1
+
+
+def test_compiled_code_is_reused_for_a_known_shape(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    torch._dynamo.reset()
+    used = use_execution(backbone.language, "compiled", backend="eager")
+    for _ in range(3):
+        backbone.language.score(prefixes)
+    assert len(used.setup_ms) == 1
+
+
+def test_prefixes_of_alike_length_share_a_bucket(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    language = backbone.language
+    captured = Captured(language, lambda *_: torch.empty(0), bucket=4096)
+    language.executor = captured
+    answers = losses([language.score([prefix])[0] for prefix in prefixes])
+    language.executor = None
+    assert (answers - losses([language.score([prefix])[0] for prefix in prefixes])).abs().max() < CLOSE
+    assert len(captured.execution.setup_ms) == 1
+    assert "no CUDA graphs" in captured.execution.note
+
+
+def test_a_bucket_pads_between_shared_part_and_branches(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    batch = backbone.language.collate(prefixes)
+    wide = in_bucket(batch, batch.shared + 5)
+    assert wide.shared == batch.shared + 5
+    assert torch.equal(wide.hidden[:, : batch.shared], batch.hidden[:, : batch.shared])
+    assert torch.equal(wide.hidden[:, wide.shared :], batch.hidden[:, batch.shared :])
+    assert (wide.segments[:, batch.shared : wide.shared] == -1).all()
+    assert all(level.shape[1] == wide.shared - batch.start for level in wide.deepstack)
+
+
+def test_a_shorter_prefix_in_a_bucket_sees_nothing_of_a_longer_one(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    language = backbone.language
+    fresh = losses([language.score([prefix])[0] for prefix in prefixes])
+    language.executor = Captured(language, lambda *_: torch.empty(0), bucket=4096)
+    for order in (range(4), range(3, -1, -1)):  # the first prefix is the longest
+        for i in order:
+            assert (losses(language.score([prefixes[i]])) - fresh[i]).abs().max() < CLOSE
+    language.executor = None
+
+
+def test_a_measured_length_is_worked_out_once_per_shape(
+    backbone: Backbone, prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    language = backbone.language
+    asked: list[tuple[int, int, int]] = []
+
+    def longer(_: object, batch: int, shared: int, branches: int) -> int:
+        asked.append((batch, shared, branches))
+        return shared + 3
+
+    monkeypatch.setattr(execution, "fastest_length", longer)
+    expected = losses(language.score(prefixes))
+    language.executor = Captured(language, lambda *_: torch.empty(0), bucket=None)
+    for _ in range(2):
+        assert (losses(language.score(prefixes)) - expected).abs().max() < CLOSE
+    language.executor = None
+    batch = language.collate(prefixes)
+    assert asked == [(len(prefixes), batch.shared, batch.branches)]
+
+
+def test_a_single_prefix_is_collated_without_a_copy(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    alone = backbone.language.collate(prefixes[1:2])
+    assert alone.hidden.data_ptr() == prefixes[1].embeds.data_ptr()
+    both = backbone.language.collate(prefixes[1:3])
+    assert torch.equal(alone.hidden[0, : alone.shared], both.hidden[0, : alone.shared])
+    assert torch.equal(alone.segments[0, alone.shared :], both.segments[0, both.shared :])
+    assert alone.counts == both.counts[:1]
+
+
+def test_recent_texts_are_embedded_once_and_old_ones_forgotten(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    language = backbone.language
+    monkeypatch.setattr(language_module, "KEPT_TEXTS", 2)
+    language._embedded.clear()
+    first = language.embed([3, 4])
+    assert language.embed((3, 4)) is first
+    language.embed([5])
+    language.embed([6])
+    assert len(language._embedded) == 2
+    again = language.embed([3, 4])
+    assert again is not first
+    assert torch.equal(again, first)
+
+
+def test_generation_ignores_the_mode(backbone: Backbone, prefixes: list[Prefix]) -> None:
+    language = backbone.language
+    plain = language.generate(prefixes[1], 4, frozenset())
+    use_execution(language, "graph", backend="eager")
+    assert language.generate(prefixes[1], 4, frozenset()) == plain
+    assert len(plain) == 4
+
+
+def test_an_unknown_mode_is_refused(backbone: Backbone) -> None:
+    with pytest.raises(SightlineError, match="unknown execution 'fast'; choose one of eager, compiled, graph"):
+        use_execution(backbone.language, "fast")

@@ -1,0 +1,31 @@
+"""The demo end to end on four images, and again without work left."""
+
+import time
+
+from sightline.checks.demo import ARMS, METRICS, run_demo
+from sightline.commands.demo import interval, print_table
+
+
+def test_demo_runs_reports_and_resumes(tmp_path, capsys):
+    first = run_demo(tmp_path, limit=4, draws=200, cases=4)
+    assert list(first.summary["arm"]) == list(ARMS)
+    assert len(first.run.frame()) == len(ARMS) * 8
+    page = first.report.read_text(encoding="utf-8")
+    assert first.report == tmp_path / "report.html"
+    assert "hero-drawing" in page
+    gone = first.summary.set_index("arm")["zero_coverage"].fillna(0).max() > 0
+    assert gone == (first.picture is not None and first.picture.is_file())
+    written = {file: file.stat().st_mtime_ns for file in first.run.path.rglob("*.parquet")}
+    time.sleep(0.01)
+    again = run_demo(tmp_path, limit=4, draws=200, cases=4)
+    assert {file: file.stat().st_mtime_ns for file in again.run.path.rglob("*.parquet")} == written
+    print_table(again.summary)
+    shown = capsys.readouterr().out
+    assert all(arm in shown for arm in ARMS)
+
+
+def test_interval_words():
+    line = {"accuracy": 0.5, "accuracy_low": 0.4, "accuracy_high": 0.6}
+    assert interval(line, "accuracy") == "0.500 0.400..0.600"
+    assert interval({**line, "accuracy": float("nan")}, "accuracy") == "-"
+    assert METRICS[0] == "accuracy"

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from sightline.controls.rendering import (
+    DARK,
+    LIGHT,
+    can_draw,
+    common_lettering,
+    erased,
+    font_files,
+    glyph_box,
+    ink_colour,
+    lettered,
+    outer_pixels,
+)
+from sightline.controls.screening import Screen, Screened, folded, padded
+from sightline.controls.text_replacement import (
+    LABELS,
+    Replaced,
+    Skipped,
+    edit_region_probe,
+    replaced,
+    replacements,
+    single_edit,
+    version_probes,
+)
+from sightline.core.probe import Box, Label, Probe
+from sightline.errors import SightlineError
+
+SIZE = (400, 240)
+PLACE = (120, 90, 280, 130)
+REGION: Box = (PLACE[0] / SIZE[0], PLACE[1] / SIZE[1], PLACE[2] / SIZE[0], PLACE[3] / SIZE[1])
+
+
+def page(text: str = "TOTAL", ground: int = 250, ink: int = 10) -> Image.Image:
+    image = Image.new("RGB", SIZE, (ground,) * 3)
+    ImageDraw.Draw(image).text((130, 92), text, fill=(ink,) * 3, font=ImageFont.load_default(32))
+    return image
+
+
+def pair(source: str = "TOTAL", target: str = "TOTAI", image: str = "page.png") -> tuple[Probe, Probe]:
+    def probe(label: Label, text: str) -> Probe:
+        return Probe(
+            id=f"{image}:{label}", image=image, image_id=image, question=f"Is there {text}?", label=label,
+            target_text=text, source_text=source, regions=(REGION,),
+        )  # fmt: skip
+
+    return probe("yes", source), probe("no", target)
+
+
+def made(source: str = "TOTAL", target: str = "TOTAI") -> Replaced:
+    found = replaced(*pair(source, target), page(source), font_files())
+    assert isinstance(found, Replaced)
+    return found
+
+
+def test_only_the_box_changes() -> None:
+    before = np.asarray(page())
+    for version, image in made().versions.items():
+        after = np.asarray(image)
+        outside = np.ones(before.shape[:2], dtype=bool)
+        outside[PLACE[1] : PLACE[3], PLACE[0] : PLACE[2]] = False
+        assert (after[outside] == before[outside]).all(), version
+        assert (after[~outside] != before[~outside]).any(), version
+
+
+def test_erasing_leaves_the_ground_and_works_without_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert np.asarray(page().crop(PLACE)).min() == 10
+    assert np.asarray(erased(page(), PLACE).crop(PLACE)).min() >= 240, "ink is left"
+    monkeypatch.setitem(__import__("sys").modules, "cv2", None)
+    assert (np.asarray(erased(page(), PLACE).crop(PLACE)) == 250).all()
+
+
+def test_ink_contrasts_with_its_ground() -> None:
+    assert ink_colour(page(ground=250), PLACE) == DARK
+    assert ink_colour(page(ground=20, ink=240), PLACE) == LIGHT
+
+
+def test_both_words_fit_in_one_font_at_one_size() -> None:
+    lettering = common_lettering(("WWWWWW", "i"), PLACE, font_files())
+    assert lettering is not None
+    font = ImageFont.truetype(str(lettering.file), lettering.size, layout_engine=ImageFont.Layout.BASIC)
+    left, top, right, bottom = font.getbbox("WWWWWW")
+    assert right - left <= PLACE[2] - PLACE[0] - 2
+    assert bottom - top <= PLACE[3] - PLACE[1] - 2
+    assert common_lettering(("x" * 200,), PLACE, font_files()) is None
+
+
+def test_a_character_without_a_glyph_is_not_drawn_as_a_box() -> None:
+    assert can_draw(font_files()[0], "Total 42!")
+    assert not can_draw(font_files()[0], "漢字")
+    assert common_lettering(("Ωmega",), PLACE, font_files()) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("TOTAL", "TOTAI"), ("80an", "B0an"), ("Mmill", "Mnill"), ("a.b,c", "a.b;c")]
+)
+def test_the_glyph_box_holds_exactly_what_the_two_drawings_differ_in(source: str, target: str) -> None:
+    """Letters of equal width around the change: every pixel that differs lies in the box of the substituted glyph."""
+    files = [file for file in font_files() if file.name.startswith("mono")]
+    image = Image.new("RGB", SIZE, "white")
+    lettering = common_lettering((source, target), PLACE, files)
+    index = single_edit(source, target)
+    assert lettering is not None
+    assert index is not None
+    first, second = (np.asarray(lettered(image, text, PLACE, lettering, DARK)).astype(int) for text in (source, target))
+    rows, columns = np.nonzero(np.abs(first - second).max(axis=2) > 8)
+    box = glyph_box(target, index, PLACE, lettering, SIZE)
+    pad = 2  # the old glyph may be a little wider than the new one
+    assert columns.min() >= box[0] * SIZE[0] - pad
+    assert columns.max() < box[2] * SIZE[0] + pad
+    assert (box[2] - box[0]) * SIZE[0] < (PLACE[2] - PLACE[0]) / 2
+    assert box[1] * SIZE[1] >= PLACE[1] - 1
+    assert len(rows)
+
+
+def test_the_changed_position() -> None:
+    assert single_edit("TOTAL", "TOTAI") == 4
+    assert single_edit("TOTAL", "TOTA") is None
+    assert single_edit("TOTAL", "T0TAI") is None
+
+
+def test_questions_and_labels_of_every_version() -> None:
+    probes = version_probes(made(), ".png")
+    labels = {probe.kind: probe.label for probe in probes}
+    assert labels == {
+        "original_source": "yes", "original_target": "no", "replacement_source": "no", "replacement_target": "yes",
+        "sham_source": "yes", "sham_target": "no", "erase_source": "no", "erase_target": "no",
+    }  # fmt: skip
+    assert {probe.kind: probe.question for probe in probes}["sham_target"] == "Is there TOTAI?"
+    assert len({probe.image for probe in probes}) == len(LABELS)
+    glyph = edit_region_probe(made())
+    assert glyph is not None
+    assert (glyph.label, glyph.target_text) == ("yes", "TOTAI")
+    assert glyph.regions[0] != REGION
+    assert edit_region_probe(made("TOTAL", "T0TAI")) is None
+
+
+def test_unusable_images_are_counted_by_reason(tmp_path: Path) -> None:
+    page().save(tmp_path / "page.png")
+    page().save(tmp_path / "other.png")
+    small = [replace(p, regions=((0.1, 0.1, 0.12, 0.12),)) for p in pair(image="other.png")]
+    skipped = Skipped()
+    found = replacements([*pair(), *small, pair(image="alone.png")[0]], tmp_path, skipped=skipped)
+    assert [one.image_id for one in found] == ["page.png"]
+    assert skipped.reasons == {"no pair": 1, "too small a box": 1}
+    with pytest.raises(SightlineError, match="no image allows a text replacement: 1 too small a box"):
+        replacements(small, tmp_path)
+    with pytest.raises(SightlineError, match="1 with words of unequal length"):
+        replacements(pair("TOTAL", "TOTA"), tmp_path, equal_length=True)
+    with pytest.raises(SightlineError, match="1 without a letter or digit"):
+        replacements(pair("Ωβ", "Ωγ"), tmp_path)
+    with pytest.raises(SightlineError, match="1 without exactly one region"):
+        replacements([replace(p, regions=(REGION, REGION)) for p in pair()], tmp_path)
+
+
+def test_missing_fonts_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SightlineError, match=r"holds none of DejaVuSans\.ttf"):
+        font_files(tmp_path)
+    monkeypatch.setattr("sightline.controls.rendering.SHIPPED", tmp_path)
+    with pytest.raises(SightlineError, match="no shipped font"):
+        font_files()
+
+
+def test_an_engine_reads_the_versions_as_intended() -> None:
+    screen = Screen("rapidocr")
+    assert screen(made("TOTAL", "TOTEM"))
+    (result,) = screen.results
+    assert folded(result.readings["replacement"]) == "totem"
+    assert folded(result.readings["sham"]) == "total"
+    assert folded(result.readings["erase"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("replacement", "sham", "erase", "passed"),
+    [
+        ("totem!", "To-tal", "", True),
+        ("total", "total", "", False),
+        ("totem total", "total", "", False),
+        ("totem", "totem", "", False),
+        ("totem", "total", "total", False),
+    ],
+)
+def test_screening_rules(replacement: str, sham: str, erase: str, passed: bool) -> None:
+    readings = {"replacement": replacement, "sham": sham, "erase": erase}
+    assert Screened("i", "TOTAL", "TOTEM", readings).passed is passed
+
+
+def test_pixels_round_outwards_and_padding_stays_inside() -> None:
+    assert outer_pixels((0.1001, 0.1001, 0.1999, 0.1999), 100, 100) == (10, 10, 20, 20)
+    assert padded((0, 0, 20, 10), (30, 100)) == (0, 0, 30, 18)

@@ -1,0 +1,69 @@
+"""The floor plan: every import points downwards. The layers stand once, in docs/architecture.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+SOURCE = REPOSITORY / "src" / "sightline"
+PAGE = REPOSITORY / "docs" / "architecture.md"
+
+
+def layers() -> list[list[str]]:
+    """Lowest first: the lines of the page's table that begin with a number."""
+    lines = re.findall(r"^\| (\d+) \| ([^|]+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [int(number) for number, _ in lines] == list(range(1, len(lines) + 1))
+    return [re.findall(r"`(\w+)`", names) for _, names in lines]
+
+
+LEVEL = {unit: level for level, units in enumerate(layers()) for unit in units}
+
+
+def units() -> list[str]:
+    """Packages and single modules directly below ``sightline``."""
+    found = [path.name if path.is_dir() else path.stem for path in SOURCE.iterdir() if path.suffix in ("", ".py")]
+    return sorted(name for name in found if name not in ("__init__", "__pycache__", "assets"))
+
+
+def imports(unit: str) -> Iterator[tuple[Path, str]]:
+    """Every import of another unit: at the top of a module, inside a function, or for the type checker alone."""
+    files = [SOURCE / f"{unit}.py"] if (SOURCE / f"{unit}.py").is_file() else sorted((SOURCE / unit).rglob("*.py"))
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            modules: list[str] = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                modules = [node.module]
+                if node.module == "sightline":
+                    modules = [f"sightline.{alias.name}" for alias in node.names if alias.name in LEVEL]
+            elif isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            for module in modules:
+                parts = module.split(".")
+                if parts[0] == "sightline" and len(parts) > 1 and parts[1] != unit:
+                    yield file, parts[1]
+
+
+def test_every_unit_has_its_layer_and_every_layer_its_units() -> None:
+    assert sorted(LEVEL) == units()
+    assert sum(map(len, layers())) == len(LEVEL), "a unit stands in two layers"
+
+
+@pytest.mark.parametrize("unit", sorted(LEVEL))
+def test_imports_point_downwards(unit: str) -> None:
+    upward = {
+        f"{file.relative_to(SOURCE)} imports {other}"
+        for file, other in imports(unit)
+        if other in LEVEL and LEVEL[other] >= LEVEL[unit]
+    }
+    assert not upward
+
+
+def test_the_check_would_notice_an_upward_import() -> None:
+    assert LEVEL["auditing"] > LEVEL["answering"] > LEVEL["core"]
+    assert ("core") in {other for _, other in imports("answering")}
