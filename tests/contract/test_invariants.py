@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from sightline.answering.launching import Scored, score_arm
 from sightline.answering.select import all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.core.selection import Budget, LayerState, Selection
+from tests.answers import Scored, score_arm
 from tests.contract.cast import MODELS, arm_of, servable, stage
 
 pytestmark = pytest.mark.xdist_group("contract-invariants")

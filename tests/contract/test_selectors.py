@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.answering.launching import Scored, score_arm
 from sightline.answering.select import SelectStep
 from sightline.arms.arm import Arm, parse_arm
 from sightline.core.selection import Budget, Selection, TokenView
 from sightline.core.selection_rules import lineage_mask
+from tests.answers import Scored, score_arm
 from tests.contract.cast import (
     DTYPES,
     KEEPS,

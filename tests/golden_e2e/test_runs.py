@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.answering.launching import score_arm
 from sightline.answering.materialise import materialise
 from sightline.answering.select import SelectStep
 from sightline.arms.arm import Arm
@@ -26,6 +25,7 @@ from sightline.core.probe import Probe
 from sightline.core.selection import Selection
 from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors.fastv import FastV
+from tests.answers import score_arm
 from tests.golden_e2e.reference import Encoder, Run, arm_of, probes_for
 
 SCORE_GAP = 1e-6
@@ -88,10 +88,11 @@ def check_fastv_masks(run: Run, step: SelectStep, arm: Arm, probes: list[Probe],
     selector = arm.selector
     assert isinstance(selector, FastV)
     for record, probe, picture in zip(run.records, probes, encoded, strict=True):
-        prompt = backbone.prompt(probe.question, probe.target_text)
-        answered = replace(prompt, tail=(*prompt.shared, *prompt.yes))
+        prompt = backbone.prompt(probe.question, probe.target_text, (" yes",))
+        complete = (*prompt.shared, *prompt.continuations[0])
+        answered = replace(prompt, tail=complete, shared=complete, continuations=())
         everything = Selection(torch.arange(picture.n))
-        prefix = materialise(backbone, picture, answered, everything, "preserve", branches=False)
+        prefix = materialise(backbone, picture, answered, everything, "preserve")
         schedule = selector.schedule(picture.n, record["kept_tokens"], len(backbone.language.layers))
         cuts = LayerCuts(selector, schedule, [prefix], [picture.layout], [""])
         with torch.inference_mode():

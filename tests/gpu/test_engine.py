@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sightline.answering.launching import launch_arm, score_arm
 from sightline.arms.arm import parse_arm
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
@@ -20,6 +19,7 @@ from sightline.cost.subject import Subject
 from sightline.cost.worker import measure_here
 from sightline.device.transfer import Arriving, on_device
 from sightline.errors import SightlineError
+from tests.answers import launch_arm, score_arm
 from tests.unit.engine.test_scoring import Wrong
 
 TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")

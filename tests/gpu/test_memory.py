@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from sightline.answering.encoding import encode_all
-from sightline.answering.launching import score_arm
 from sightline.arms.arm import parse_arm
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
+from tests.answers import score_arm
 
 CUDA = torch.device("cuda")
 PROBES = 512

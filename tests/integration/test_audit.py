@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 
 import sightline
+from sightline.answering.scorers.yes_no import YesNo
 from sightline.auditing.audit import audit
 from sightline.backbones.base import Backbone
-from sightline.core.row import ROW_DOCS, TIME_COLUMNS
+from sightline.core.row import TIME_COLUMNS, row_schema
 from sightline.probes import read_probes
 from sightline.store.load import unpack_cells, unpack_mask
 from tests.integration.conftest import MODELS, TEN_ARMS
@@ -28,7 +29,7 @@ def facts(frame: pd.DataFrame) -> pd.DataFrame:
 def test_rows_carry_the_reporting_contract(config: Any, model: str) -> None:
     run = audit(config(model, arms=TEN_ARMS))
     frame = run.frame()
-    assert list(frame.columns) == list(ROW_DOCS)
+    assert list(frame.columns) == row_schema(YesNo.columns).names
     assert len(frame) == 10 * 6, "three pictures, two probes each, ten arms"
     assert run.missing == 0
     assert set(frame["arm"]) == set(TEN_ARMS)

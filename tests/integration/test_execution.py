@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.answering import launching as scoring
+from sightline.answering.answerer import Answerer
 from sightline.answering.select import SelectStep
 from sightline.auditing.audit import audit
 from sightline.backbones.base import Backbone
@@ -94,7 +94,7 @@ def test_a_wrong_selector_costs_no_finished_arm_and_writes_no_row(
     """The arm before it is still pending when the launch fails; its rows are written all the same."""
     settings = config("llava", arms=["full", "grid:0.3"], limit=1)
     monkeypatch.setattr(Grid, "select", lambda self, view, k: Selection(anchors(k)))
-    monkeypatch.setattr("sightline.auditing.audit.SelectStep", step)
+    monkeypatch.setattr("sightline.answering.answerer.SelectStep", step)
     with pytest.raises(SightlineError, match=message):
         audit(settings)
     folder = RunFolder(settings.out)
@@ -106,7 +106,7 @@ def test_a_wrong_selector_costs_no_finished_arm_and_writes_no_row(
 def test_rows_of_a_queueing_device_are_the_same(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"arms": TEN_ARMS, "interventions": ["deletion"], "matched_controls": True, "limit": 2}
     plain = audit(config("qwen3vl", **settings, out=tmp_path / "plain")).rows
-    monkeypatch.setattr("sightline.auditing.audit.SelectStep", Queueing)
+    monkeypatch.setattr("sightline.answering.answerer.SelectStep", Queueing)
     queued = audit(config("qwen3vl", **settings, out=tmp_path / "queued")).rows
     assert queued.drop_columns(list(TIME_COLUMNS)).equals(plain.drop_columns(list(TIME_COLUMNS)))
 
@@ -115,17 +115,17 @@ def test_on_a_queueing_device_every_arm_is_rehearsed_once_off_the_clock(
     config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first run of an arm, where kernels are compiled, takes a second here; no row may show it."""
-    launch = scoring.launch_arm
+    launch = Answerer.launch
     probes: dict[str, list[int]] = {}
 
-    def slow_at_first(step: SelectStep, arm: Any, asked: Any, *rest: Any) -> Any:
+    def slow_at_first(self: Answerer, arm: Any, asked: Any, *rest: Any) -> Any:
         if arm.text not in probes:
             time.sleep(1.0)
         probes.setdefault(arm.text, []).append(len(asked))
-        return launch(step, arm, asked, *rest)
+        return launch(self, arm, asked, *rest)
 
-    monkeypatch.setattr("sightline.auditing.audit.SelectStep", Queueing)
-    monkeypatch.setattr("sightline.auditing.audit.launch_arm", slow_at_first)
+    monkeypatch.setattr("sightline.answering.answerer.SelectStep", Queueing)
+    monkeypatch.setattr(Answerer, "launch", slow_at_first)
     settings = config("llava", arms=["full", "grid:0.3"], limit=4, shard_images=2)
     rows = audit(settings).frame()
     assert probes == {"full": [2, 4, 4], "grid:0.3": [2, 4, 4]}
@@ -141,7 +141,7 @@ def test_compiling_is_no_part_of_a_rows_time(config: Any) -> None:
 
 def test_the_next_shard_is_encoded_before_the_last_arm_is_read(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
-    encode, launch, write = Backbone.encode, scoring.launch_arm, RunFolder.write_rows
+    encode, launch, write = Backbone.encode, Answerer.launch, RunFolder.write_rows
 
     def encoding(self: Backbone, *given: Any) -> Any:
         events.append("encode")
@@ -157,7 +157,7 @@ def test_the_next_shard_is_encoded_before_the_last_arm_is_read(config: Any, monk
         write(self, *given)
 
     monkeypatch.setattr(Backbone, "encode", encoding)
-    monkeypatch.setattr("sightline.auditing.audit.launch_arm", launching)
+    monkeypatch.setattr(Answerer, "launch", launching)
     monkeypatch.setattr(RunFolder, "write_rows", writing)
     audit(config("llava", arms=["full", "grid:0.3"], limit=2, shard_images=1))
     assert events == [

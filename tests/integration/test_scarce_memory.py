@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import sightline.auditing.audit as auditing
+from sightline.auditing.audit import audit
+from sightline.auditing.worker import Worker
 from sightline.errors import SightlineError
 from sightline.store import RunFolder
 from tests.scarce import Scarce
@@ -20,7 +21,7 @@ ARMS = ["full", "target:0.3", "divprune:0.3"]
 @pytest.fixture
 def audited(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """``audited("llava", limit)`` -> (rows, memory) of an audit that may use ``limit`` bytes beside its weights."""
-    run_shards = auditing.run_shards
+    work = Worker.work
 
     def make(
         model: str, limit: float = float("inf"), execution: str = "eager", arms: list[str] = ARMS
@@ -29,12 +30,12 @@ def audited(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 
         def capped(*given: Any) -> None:
             with memory:
-                run_shards(*given)
+                work(*given)
 
-        monkeypatch.setattr(auditing, "run_shards", capped)
+        monkeypatch.setattr(Worker, "work", capped)
         settings = {"arms": arms, "limit": 4, "shard_images": 4, "batch_images": 4, "batch_tokens": 1_000_000}
         out = tmp_path / f"{model}-{execution}-{limit}-{len(arms)}"
-        return auditing.audit(config(model, **settings, execution=execution, out=out)).frame(), memory
+        return audit(config(model, **settings, execution=execution, out=out)).frame(), memory
 
     return make
 
@@ -76,11 +77,11 @@ def test_far_too_little_memory_is_one_clear_line(audited: Any, part: float) -> N
 def test_rows_written_before_memory_ran_out_are_kept(
     audited: Any, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory, run_shards, write = Scarce(), auditing.run_shards, RunFolder.write_rows
+    memory, work, write = Scarce(), Worker.work, RunFolder.write_rows
 
     def capped(*given: Any) -> None:
         with memory:
-            run_shards(*given)
+            work(*given)
 
     def writing(self: RunFolder, *given: Any) -> None:
         write(self, *given)
@@ -88,13 +89,13 @@ def test_rows_written_before_memory_ran_out_are_kept(
 
     settings = config("llava", arms=ARMS, limit=4, shard_images=2)
     with monkeypatch.context() as patched:
-        patched.setattr(auditing, "run_shards", capped)
+        patched.setattr(Worker, "work", capped)
         patched.setattr(RunFolder, "write_rows", writing)
         with pytest.raises(SightlineError, match="out of memory"):
-            auditing.audit(settings)
+            audit(settings)
     kept = {path: path.read_bytes() for path in (settings.out / "rows").rglob("*.parquet")}
     assert kept
-    resumed = auditing.audit(settings).frame()
+    resumed = audit(settings).frame()
     assert all(path.read_bytes() == content for path, content in kept.items())
     plenty, _ = audited("llava")
     assert resumed["predicted"].tolist() == plenty["predicted"].tolist()

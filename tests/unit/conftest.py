@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from sightline.answering.materialise import materialise
+from sightline.answering.scorers.yes_no import YesNo
 from sightline.backbones.base import Backbone
 from sightline.core.prefix import Prefix
 from sightline.core.selection import Selection
@@ -36,7 +37,8 @@ def _memory_for_all(request: pytest.FixtureRequest) -> None:
 def prefixes(subject: Subject) -> list[Prefix]:
     """Prefixes of different lengths, with branches: every, every second, third and fifth visual token."""
     (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.picture(0))])
+    prompt = YesNo().prompt(subject.backbone, subject.probe(0))
     return [
-        materialise(subject.backbone, encoded, subject.prompt, Selection(torch.arange(0, encoded.n, step)), "preserve")
+        materialise(subject.backbone, encoded, prompt, Selection(torch.arange(0, encoded.n, step)), "preserve")
         for step in (1, 2, 3, 5)
     ]

@@ -1,13 +1,14 @@
-"""Scores many prefixes in few forwards: longest first, a token budget per batch, halved when memory runs out."""
+"""Puts many prefixes to the language model in few forwards: longest first, a token budget per batch, halved when
+memory runs out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sightline.backbones.base import Backbone
-from sightline.backbones.language import Answer, Cutter, Pending
-from sightline.core.prefix import Prefix
+from sightline.answering.arm_pass import ArmPass
+from sightline.answering.scorers import Reading, Scorer
 from sightline.device.memory import FEWER, in_halves
 from sightline.device.stopwatch import Stopwatch
 
@@ -28,44 +29,41 @@ def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
 class LaunchedBatches:
     """Batches that the device may still be working on, each with the indices of its prefixes and its time."""
 
-    batches: list[tuple[list[int], tuple[Pending, Stopwatch]]]
+    batches: list[tuple[list[int], tuple[Reading, Stopwatch]]]
 
-    def read(self) -> tuple[list[Answer], list[float]]:
-        """Answers in the order of the prefixes, and each one's share of its batch's milliseconds; waits for them."""
-        answers: dict[int, Answer] = {}
+    def read(self) -> tuple[list[Any], list[float]]:
+        """Results in the order of the prefixes, and each one's share of its batch's milliseconds; waits for them."""
+        results: dict[int, Any] = {}
         shares: dict[int, float] = {}
-        for group, (result, watch) in self.batches:
-            for index, answer in zip(group, result.answers(), strict=True):
-                answers[index], shares[index] = answer, watch.ms
-        return [answers[i] for i in range(len(answers))], [shares[i] for i in range(len(shares))]
+        for group, (reading, watch) in self.batches:
+            for index, result in zip(group, reading.read(), strict=True):
+                results[index], shares[index] = result, watch.ms
+        return [results[i] for i in range(len(results))], [shares[i] for i in range(len(shares))]
 
 
-def launch_prefixes(
-    backbone: Backbone,
-    lengths: Sequence[int],
-    prefix_of: Callable[[int], Prefix],
-    budget: int,
-    cutter_of: Callable[[Sequence[int], Sequence[Prefix]], Cutter | None] = lambda _, __: None,
-) -> LaunchedBatches:
-    """Hands all batches to the device.
+def launch_batches(scorer: Scorer, passed: ArmPass, batch_tokens: int) -> LaunchedBatches:
+    """Hands all batches of an arm to the device.
 
-    ``lengths`` are those of the prefixes that ``prefix_of`` makes: only a batch's own exist at a time. ``cutter_of``
-    makes the cutter of a batch, for methods that prune between layers. Batch composition depends on lengths and budget
-    alone, so the same call gives the same bits.
+    Only a batch's own prefixes exist at a time. Batch composition depends on lengths and budget alone, so the same call
+    gives the same bits.
     """
+    backbone, lengths = passed.backbone, passed.lengths
+    budget = passed.batch_tokens(batch_tokens) if scorer.batches else 0
 
-    def launch(group: list[int]) -> tuple[Pending, Stopwatch]:
-        prefixes = [prefix_of(i) for i in group]
+    def launch(group: list[int]) -> tuple[Reading, Stopwatch]:
+        prefixes = [passed.prefix(i) for i in group]
         watch = Stopwatch(backbone.language.device, shared_by=len(group))
-        result = backbone.language.launch(prefixes, cutter_of(group, prefixes))
+        reading = scorer.launch(backbone, prefixes, passed.cutter(group, prefixes))
         watch.stop()
-        return result, watch
+        return reading, watch
 
-    def hopeless(index: int) -> str:
+    def too_large(index: int) -> str:
         return f"a single prefix of {lengths[index]} tokens; use a smaller model, dtype or image size{FEWER}"
 
     def tokens(group: list[int]) -> int:
         return len(group) * max(lengths[i] for i in group)
 
-    limit = backbone.limits["tokens"]
-    return LaunchedBatches(in_halves(batches(lengths, budget), launch, hopeless, tokens, limit))
+    groups = []
+    for members in passed.groups:
+        groups += [[members[i] for i in group] for group in batches([lengths[i] for i in members], budget)]
+    return LaunchedBatches(in_halves(groups, launch, too_large, tokens, backbone.limits["tokens"]))

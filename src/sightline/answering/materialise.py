@@ -32,42 +32,35 @@ def visual_tokens(backbone: Backbone, encoded: Encoded, selection: Selection) ->
 
 @torch.inference_mode()
 def materialise(
-    backbone: Backbone,
-    encoded: Encoded,
-    prompt: Prompt,
-    selection: Selection,
-    policy: PositionPolicy,
-    *,
-    branches: bool = True,
+    backbone: Backbone, encoded: Encoded, prompt: Prompt, selection: Selection, policy: PositionPolicy
 ) -> Prefix:
-    """The shortened sequence for one probe and arm, with both answer branches behind it unless ``branches=False``."""
+    """The shortened sequence for one probe and arm, with a branch behind it for every continuation of the prompt."""
     language = backbone.language
     tokens, deepstack = visual_tokens(backbone, encoded, selection)
     anchors = on_device(selection.anchors, tokens.device)
-    k, head = len(anchors), len(prompt.head)
+    k, head, shared = len(anchors), len(prompt.head), len(prompt.shared)
     if tokens.shape[0] != k or any(level.shape[0] != k for level in deepstack):
         raise SightlineError(
             f"materialised {tokens.shape[0]} tokens and {[len(d) for d in deepstack]} levels for K = {k}"
         )
 
-    shared = prompt.shared if branches else prompt.tail
     # The last token of a branch is only ever predicted, never read, so it needs no slot.
-    inputs = (prompt.yes[:-1], prompt.no[:-1]) if branches else ((), ())
-    text = language.embed([*prompt.head, *shared, *inputs[0], *inputs[1]])
+    inputs = [each[:-1] for each in prompt.continuations]
+    text = language.embed([*prompt.head, *prompt.shared, *(token for branch in inputs for token in branch)])
     embeds = torch.cat([text[:head], tokens.to(text.dtype), text[head:]])
 
     visual, following = backbone.visual_positions(encoded, anchors, head, policy)
-    offsets = [*range(len(shared))]
-    for branch in inputs:
-        offsets += range(len(shared), len(shared) + len(branch))
+    offsets = [*range(shared)]
+    segments = torch.zeros(embeds.shape[0], dtype=torch.long, device=tokens.device)
+    first = head + k + shared
+    for number, branch in enumerate(inputs, start=1):
+        offsets += range(shared, shared + len(branch))
+        segments[first : first + len(branch)] = number
+        first += len(branch)
     behind = on_device(offsets, tokens.device) + following
     before = torch.arange(head, device=tokens.device)
     axes = backbone.axes
     positions = torch.cat([before.expand(axes, -1), visual, behind.expand(axes, -1)], dim=1)
-    segments = torch.zeros(embeds.shape[0], dtype=torch.long, device=tokens.device)
-    first = head + k + len(shared)
-    segments[first : first + len(inputs[0])] = 1
-    segments[first + len(inputs[0]) :] = 2 if inputs[1] else 0
     if positions.shape[1] != embeds.shape[0]:
         raise SightlineError(f"{embeds.shape[0]} embeddings but {positions.shape[1]} positions")
     return Prefix(
@@ -76,9 +69,10 @@ def materialise(
         segments=segments,
         start=head,
         k=k,
+        branches=sum(map(len, inputs)),
         deepstack=deepstack,
-        reads=_reads(prompt) if branches else (),
-        prompt_length=prompt.prompt_length(k) if branches else prompt.full_length(k),
+        reads=_reads(prompt),
+        prompt_length=prompt.prompt_length(k),
         full_length=prompt.full_length(encoded.n),
     )
 
@@ -87,15 +81,11 @@ def _reads(prompt: Prompt) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...
     """For each branch the scored tokens and the slots (behind the visual ones) whose logits predict them.
 
     A token at index i of the complete sequence is predicted at index i - 1. Scored are the tokens that the complete
-    sequence has beyond the prompt, some of which both branches may share.
+    sequence has beyond the prompt, some of which all branches may share.
     """
-    shared, scored = len(prompt.shared), len(prompt.tail)
-    reads = []
-    for branch, lead in ((prompt.yes, 0), (prompt.no, len(prompt.yes) - 1)):
-        complete = (*prompt.shared, *branch)
-        rows = []
-        for index in range(scored, len(complete)):
-            slot = index - 1
-            rows.append(slot if slot < shared else slot + lead)
-        reads.append((tuple(rows), complete[scored:]))
+    shared, lead, reads = len(prompt.shared), 0, []
+    for branch, scored in zip(prompt.continuations, prompt.scored, strict=True):
+        slots = range(len(prompt.tail) - 1, shared + len(branch) - 1)
+        reads.append((tuple(slot if slot < shared else slot + lead for slot in slots), scored))
+        lead += len(branch) - 1
     return tuple(reads)

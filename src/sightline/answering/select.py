@@ -1,13 +1,14 @@
 """The select step: gathers what a selector asked for, runs it, checks what it returned, and times both apart.
 
 On a GPU nothing here waits for the device: times are read later, and so are the chosen indices, whose check is
-completed where they are read (``sightline.answering.launching``). Shapes are checked at once everywhere.
+completed where they are read (``sightline.answering.before``). Shapes are checked at once everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -35,12 +36,13 @@ class Selected:
     """A selection in native order, on the device of the tokens, with what it cost."""
 
     selection: Selection
-    signal_time: Elapsed
+    signal_times: tuple[Elapsed, ...]
+    """Of every signal that the method needs; a signal of the image is computed once, and billed to all that read it."""
     select_time: Elapsed
 
     @property
     def signal_ms(self) -> float:
-        return self.signal_time.ms
+        return sum(time.ms for time in self.signal_times)
 
     @property
     def select_ms(self) -> float:
@@ -48,7 +50,7 @@ class Selected:
 
 
 class SelectStep:
-    """Runs selectors on one backbone. Signals are computed once per picture (or question) and arm-independent."""
+    """Runs selectors on one backbone. Signals are computed once per image (or question), whichever arm asks first."""
 
     def __init__(self, backbone: Backbone, clip: ClipSpace | None = None) -> None:
         self.backbone = backbone
@@ -80,11 +82,6 @@ class SelectStep:
                         "openai/clip-vit-large-patch14-336)"
                     )
 
-    def key(self, probe: Probe, arm: Arm) -> str:
-        """The salt of drawn selections: probe, view, budget, selector."""
-        salt = getattr(arm.selector, "salt", arm.selector.name)
-        return f"{probe.id}:{probe.view}:{arm.budget}:{salt}"
-
     def count(self, probe: Probe, arm: Arm, n: int) -> int:
         """K, resolved before the method runs. A replayed mask brings its own count."""
         replay = getattr(arm.selector, "budget", None)
@@ -111,13 +108,13 @@ class SelectStep:
         counts = [self.count(probe, arm, picture.n) for probe, picture in zip(probes, encoded, strict=True)]
 
         def select(group: list[int]) -> list[Selected]:
-            views, watches = [], []
+            views, times = [], []
             for i in group:
-                watches.append(Stopwatch(encoded[i].tokens.device))
-                signals = {name: self.signal(name, encoded[i], probes[i]) for name in arm.selector.needs}
-                watches[-1].stop()
+                computed = {name: self.signal(name, encoded[i], probes[i]) for name in arm.selector.needs}
+                times.append(tuple(time for _, time in computed.values()))
+                signals = {name: tensor for name, (tensor, _) in computed.items()}
                 views.append(self._view(encoded[i], prompts[i], probes[i], arm, signals))
-            return self._select(views, watches, counts[group[0]], arm)
+            return self._select(views, times, counts[group[0]], arm)
 
         def hopeless(index: int) -> str:
             picture = f"a single picture of {encoded[index].n} tokens"
@@ -154,10 +151,10 @@ class SelectStep:
             query=self.backbone.query(prompt, selector.query),
             boxes=torch.tensor(probe.visible_boxes, dtype=torch.float64).reshape(-1, 4),
             signals=signals,
-            key=self.key(probe, arm),
+            key=salt(probe, arm),
         )
 
-    def _select(self, views: list[TokenView], signals: list[Stopwatch], k: int, arm: Arm) -> list[Selected]:
+    def _select(self, views: list[TokenView], times: list[tuple[Elapsed, ...]], k: int, arm: Arm) -> list[Selected]:
         """One call of the selector for views of alike pictures."""
         selector: Any = arm.selector
         n, device = views[0].tokens.shape[0], views[0].tokens.device
@@ -165,25 +162,41 @@ class SelectStep:
         chosen = selector.select_many(views, k) if len(views) > 1 else [selector.select(views[0], k)]
         watch.stop()
         selected = []
-        for selection, signal in zip(chosen, signals, strict=True):
+        for selection, signal_times in zip(chosen, times, strict=True):
             (check_shapes if self.queues else check_selection)(selection, n, k, selector.name)
             ordered = in_native_order(selection)
             placed = Selection(on_device(ordered.anchors, device), ordered.mix, ordered.merge_at, ordered.native_order)
-            selected.append(Selected(placed, signal, watch))
+            selected.append(Selected(placed, signal_times, watch))
         return selected
 
-    def signal(self, name: str, encoded: Encoded, probe: Probe) -> Tensor:
+    def signal(self, name: str, encoded: Encoded, probe: Probe) -> tuple[Tensor, Elapsed]:
+        """The tensor and what computing it took. Those of an image are kept with it and serve every probe and arm."""
         if name == "clip.text":
-            return self._clip.text(f"<image>\n{probe.question}")
-        if name == "clip.image":
-            return self._clip.image(self.backbone.clip_states(encoded))
-        return self.backbone.vision_signal(name, encoded)
+            return self._timed(lambda: self._clip.text(f"<image>\n{probe.question}"))
+        if name not in encoded.signals:
+            compute = self._clip_image if name == "clip.image" else partial(self.backbone.vision_signal, name)
+            encoded.signals[name] = self._timed(lambda: compute(encoded))
+        return encoded.signals[name]
+
+    def _timed(self, compute: Callable[[], Tensor]) -> tuple[Tensor, Elapsed]:
+        watch = Stopwatch(self.backbone.language.device)
+        tensor = compute()
+        watch.stop()
+        return tensor, watch
+
+    def _clip_image(self, encoded: Encoded) -> Tensor:
+        return self._clip.image(self.backbone.clip_states(encoded))
 
     @property
     def _clip(self) -> ClipSpace:
         if self.clip is None:
             raise SightlineError("this selector needs a CLIP checkpoint: name one with --clip")
         return self.clip
+
+
+def salt(probe: Probe, arm: Arm) -> str:
+    """What drawn selections are seeded with: probe, view, budget, selector."""
+    return f"{probe.id}:{probe.view}:{arm.budget}:{getattr(arm.selector, 'salt', arm.selector.name)}"
 
 
 def all_needs(arms: Iterable[Arm]) -> frozenset[str]:

@@ -22,7 +22,7 @@ MERGING = frozenset(
 
 
 @dataclass(frozen=True)
-class Plan:
+class ArmPlan:
     arms: list[Arm]
     controls: list[str]
     """Arms that were added because an arm that claims coverage came without them."""
@@ -35,7 +35,7 @@ def plan_arms(
     controls: bool = True,
     seed: int = 17,
     profile: str = "paper",
-) -> Plan:
+) -> ArmPlan:
     """Named arms first, then Random and Grid at each budget that lacks them, then the interventions.
 
     Deletion and positions are applied to every pruning arm that claims coverage; changed images to Full as well, which
@@ -59,7 +59,7 @@ def plan_arms(
             f"--interventions {','.join(interventions)} applies to none of the arms "
             f"({', '.join(texts)}): deletion and positions need a pruning arm that only deletes"
         )
-    return Plan(list(unique.values()), [arm.text for arm in added])
+    return ArmPlan(list(unique.values()), [arm.text for arm in added])
 
 
 def matched_controls(arms: Iterable[Arm], *, seed: int, profile: str) -> list[Arm]:

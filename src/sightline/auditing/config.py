@@ -42,6 +42,8 @@ class AuditConfig(BaseModel):
     interventions: list[str] = Field(
         default_factory=list, description="deletion, occlusion, blank, positions: edited arms added to those named."
     )
+    scorer: str = Field("yes_no", description="What an answer is: yes_no (likelihood of both words), generation.")
+    launcher: str = Field("inline", description="Where the work runs: inline is here, in this process.")
     matched_controls: bool = Field(
         True,
         description="Random and Grid at the budget of every arm that claims coverage, added where they are missing.",

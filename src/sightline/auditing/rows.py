@@ -1,68 +1,72 @@
-"""One row per probe and arm, one record per picture: plain dictionaries in the shape of ``store.schema``."""
+"""One row per probe and arm, one record per image: plain dictionaries in the shape of ``sightline.core.row``."""
 
 from __future__ import annotations
 
 import io
 import json
-import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from sightline.answering.answerer import Answered
 from sightline.arms.arm import Arm
-from sightline.auditing.shards import Shard, image_key
-from sightline.backbones.pixels import Pixels
+from sightline.auditing.loop import ShardWork
+from sightline.auditing.shards import image_key
 from sightline.core.prefix import Encoded
-from sightline.core.probe import Probe
-from sightline.errors import SightlineError
-from sightline.geometry.coverage import Geometry, RegionGeometry
-from sightline.probes.image_name import resolve_image
-from sightline.probes.images import image_digest, open_image
+from sightline.core.probe import ORIGINAL, Probe
+from sightline.geometry.coverage import Geometry
 from sightline.store.load import pack_mask
-
-if TYPE_CHECKING:
-    from sightline.answering.launching import Scored
 
 PREVIEW_SIDE = 640
 PREVIEW_QUALITY = 60
+GEOMETRY = ("ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "worst_region", "all_half")
+CONTRACT = (
+    "positions",
+    "box_source",
+    "profile",
+    "model",
+    "model_type",
+    "weight_digest",
+    "device",
+    "dtype",
+    "attention",
+)
+"""What every row repeats of how the run was made."""
 
 
 def row_records(
     arm: Arm,
-    probes: Sequence[Probe],
-    encoded: Sequence[Encoded],
-    geometries: Sequence[RegionGeometry | None],
-    scored: Sequence[Scored],
-    facts: dict[str, Any],
-    boxes_ms: Mapping[str, float] | None = None,
+    work: ShardWork,
+    answers: Sequence[Answered],
+    contract: Mapping[str, Any],
+    boxes_ms: Mapping[str, float] | None,
 ) -> list[dict[str, Any]]:
-    """The rows of one arm over a shard; ``facts`` is the reporting contract that every row carries.
+    """The rows of one arm over a shard.
 
     ``boxes_ms`` is what a text detector took per image, for an arm whose selector reads its boxes.
     """
     rows = []
-    for probe, picture, regions, result in zip(probes, encoded, geometries, scored, strict=True):
-        if not (math.isfinite(result.answer.loss_yes) and math.isfinite(result.answer.loss_no)):
-            raise SightlineError(
-                f"the model gave a loss that is not a number for probe {probe.id}, arm {arm.text}; "
-                "try --dtype float32 (finished shards are kept)"
-            )
-        geometry = regions.measure(result.lineage, result.anchors) if regions is not None else None
+    each = zip(work.shard.probes, work.encoded, work.geometries, answers, strict=True)
+    for probe, image, regions, answered in each:
+        trace = answered.trace
+        geometry = regions.measure(trace.lineage, trace.anchors) if regions is not None else None
         detection = None if boxes_ms is None else boxes_ms.get(probe.image)
-        rows.append({**_row(arm, probe, picture, result, geometry, facts), "boxes_ms": detection})
+        rows.append({**_row(arm, probe, image, answered, geometry, contract), "boxes_ms": detection})
     return rows
 
 
 def _row(
-    arm: Arm, probe: Probe, picture: Encoded, scored: Scored, geometry: Geometry | None, facts: dict[str, Any]
+    arm: Arm,
+    probe: Probe,
+    image: Encoded,
+    answered: Answered,
+    geometry: Geometry | None,
+    contract: Mapping[str, Any],
 ) -> dict[str, Any]:
-    answer = scored.answer
-    margin = answer.loss_no - answer.loss_yes
-    predicted = "yes" if margin >= 0.0 else "no"
-    layers = scored.k_layers
+    trace = answered.trace
+    layers = trace.k_layers
     return {
         "arm": arm.text,
         "plain_arm": arm.plain,
@@ -70,11 +74,11 @@ def _row(
         "arguments": arm.arguments,
         "budget": str(arm.budget),
         "keep_requested": None if arm.selector.name == "masks" else arm.budget.keep,
-        "keep": scored.k / picture.n,
-        "n_tokens": picture.n,
-        "k_tokens": scored.k,
+        "keep": trace.k / image.n,
+        "n_tokens": image.n,
+        "k_tokens": trace.k,
         "k_layers": layers,
-        "keep_layer_mean": float(np.mean(layers)) / picture.n if layers else scored.k / picture.n,
+        "keep_layer_mean": float(np.mean(layers)) / image.n if layers else trace.k / image.n,
         "intervention": _intervention(arm, probe),
         "probe_id": probe.id,
         "image_id": probe.image_id,
@@ -82,28 +86,23 @@ def _row(
         "view": probe.view,
         "label": probe.label,
         "kind": probe.kind,
-        "loss_yes": answer.loss_yes,
-        "loss_no": answer.loss_no,
-        "margin": margin,
-        "predicted": predicted,
-        "correct": predicted == probe.label,
-        "greedy_yes": answer.greedy_yes,
-        "greedy_no": answer.greedy_no,
+        **answered.values,
         "n_regions": len(probe.regions),
-        **_geometry_fields(geometry),
-        "kept_mask": pack_mask(scored.anchors),
-        "lineage_mask": pack_mask(scored.lineage) if scored.merges else None,
-        "sequence_full": scored.sequence_full,
-        "sequence_pruned": scored.sequence_pruned,
-        "preprocess_ms": picture.preprocess_ms,
-        "vision_ms": picture.vision_ms,
-        "signal_ms": scored.signal_ms,
-        "select_ms": scored.select_ms,
-        "materialise_ms": scored.materialise_ms,
-        "language_ms": scored.language_ms,
-        **{name: facts[name] for name in ("positions", "box_source", "profile", "model", "model_type")},
-        **{name: facts[name] for name in ("weight_digest", "device", "dtype", "attention")},
-        "versions": json.dumps(facts["versions"]),
+        # Null, not zero, for a probe without regions: nothing was measured.
+        **{name: None if geometry is None else getattr(geometry, name) for name in GEOMETRY},
+        "kept_mask": pack_mask(trace.anchors),
+        "lineage_mask": pack_mask(trace.lineage) if trace.merges else None,
+        "sequence_full": trace.sequence_full,
+        "sequence_pruned": trace.sequence_pruned,
+        "preprocess_ms": image.preprocess_ms,
+        "vision_ms": image.vision_ms,
+        "signal_ms": trace.signal_ms,
+        "select_ms": trace.select_ms,
+        "materialise_ms": trace.materialise_ms,
+        "language_ms": answered.language_ms,
+        **{name: contract[name] for name in CONTRACT},
+        "positions": arm.positions(contract["positions"]),
+        "versions": json.dumps(contract["versions"]),
     }
 
 
@@ -111,40 +110,32 @@ def _intervention(arm: Arm, probe: Probe) -> str:
     """The arm's own; for a probe that is about a control image already, that image's name."""
     if arm.intervention is not None:
         return str(arm.intervention)
-    return "none" if probe.view == "orig" else probe.view
+    return "none" if probe.view == ORIGINAL else probe.view
 
 
-def _geometry_fields(geometry: Geometry | None) -> dict[str, Any]:
-    """Null, not zero, for a probe without regions: nothing was measured."""
-    names = ("ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "worst_region", "all_half")
-    return {name: None if geometry is None else getattr(geometry, name) for name in names}
-
-
-def image_records(
-    root: Path, shard: Shard, pictures: Mapping[str, Encoded], pixels: Sequence[Pixels]
-) -> list[dict[str, Any]]:
-    """One record per distinct picture of a shard."""
-    records = []
-    for probe, item in zip(shard.pictures, pixels, strict=True):
-        encoded = pictures[image_key(probe)]
+def image_records(work: ShardWork) -> list[dict[str, Any]]:
+    """One record per distinct image of a shard."""
+    prepared, records = work.prepared, []
+    for probe, pixels, seen in zip(prepared.shard.images, prepared.pixels, prepared.seen or (), strict=True):
+        encoded = work.images[image_key(probe)]
         records.append(
             {
                 "image_key": image_key(probe),
                 "image": probe.image,
                 "image_id": probe.image_id,
-                "digest": image_digest(resolve_image(root, probe.image)),
-                "width": item.size[0],
-                "height": item.size[1],
+                "digest": seen.digest,
+                "width": pixels.size[0],
+                "height": pixels.size[1],
                 "layout": json.dumps(encoded.layout),
                 "cells": encoded.cells.astype("<f4").tobytes(),
-                "preview": preview(open_image(root, probe.image, occlude=probe.occlude)),
+                "preview": seen.preview,
             }
         )
     return records
 
 
 def preview(image: Image.Image) -> bytes:
-    """A JPEG small enough to inline in a report and large enough to read a word in."""
+    """A JPEG small enough to inline in a report and large enough to read a word in. The image is shrunk in place."""
     image.thumbnail((PREVIEW_SIDE, PREVIEW_SIDE))
     buffer = io.BytesIO()
     image.save(buffer, format="JPEG", quality=PREVIEW_QUALITY, optimize=True)

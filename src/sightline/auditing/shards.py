@@ -1,4 +1,4 @@
-"""Probes grouped by picture into shards: the unit of encoding, writing and resuming."""
+"""Probes grouped by image into shards: the unit of encoding, writing and resuming."""
 
 from __future__ import annotations
 
@@ -6,50 +6,69 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from sightline.arms.arm import Arm
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import Shown
-from sightline.core.probe import ORIGINAL, Probe
+from sightline.core.prefix import Encoded
+from sightline.core.probe import ORIGINAL, Box, Probe
 from sightline.errors import SightlineError
+from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import Intervention
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import image_size
 
+if TYPE_CHECKING:
+    from sightline.store import RunFolder
+
 
 @dataclass(frozen=True)
 class Shard:
-    """Consecutive pictures with all their probes."""
+    """Consecutive images with all their probes."""
 
     index: int
     probes: tuple[Probe, ...]
-    pictures: tuple[Probe, ...]
-    """One probe per distinct picture, to say which file to open and what to occlude."""
+    images: tuple[Probe, ...]
+    """One probe per distinct image, to say which file to open and what to occlude."""
     view: str = ORIGINAL
-    """Which version of the pictures this is; every version of a shard has the same index."""
+    """Which version of the images this is; every version of a shard has the same index."""
 
     def mapped(self, change: Callable[[Probe], Probe], view: str = ORIGINAL) -> Shard:
-        """The shard with every probe changed, and the pictures that the changed probes are about."""
+        """The shard with every probe changed, and the images that the changed probes are about."""
         probes = tuple(change(probe) for probe in self.probes)
-        pictures = {image_key(probe): probe for probe in reversed(probes)}
+        first = {image_key(probe): probe for probe in reversed(probes)}
         ordered = dict.fromkeys(image_key(probe) for probe in probes)
-        return replace(self, probes=probes, pictures=tuple(pictures[key] for key in ordered), view=view)
+        return replace(self, probes=probes, images=tuple(first[key] for key in ordered), view=view)
 
     def under(self, intervention: Intervention | None) -> Shard:
-        """The shard's questions about the pictures as an intervention shows them."""
+        """The shard's questions about the images as an intervention shows them."""
         if intervention is None or intervention.view == ORIGINAL:
             return self
         return self.mapped(intervention.seen, intervention.view)
 
 
+@dataclass(frozen=True)
+class Task:
+    """Arms that look at the same version of a shard's images: what is done in one go, and what a launcher hands out."""
+
+    shard: Shard
+    arms: tuple[Arm, ...]
+
+    @property
+    def rows(self) -> int:
+        return len(self.shard.probes) * len(self.arms)
+
+
 def image_key(probe: Probe) -> str:
-    """What distinguishes one encoded picture from another: the file and the boxes painted over."""
+    """What distinguishes one encoded image from another: the file and the boxes painted over."""
     if not probe.occlude:
         return probe.image
     return f"{probe.image}#{sha256(repr(probe.occlude).encode()).hexdigest()[:12]}"
 
 
-def make_shards(probes: Sequence[Probe], pictures_per_shard: int, limit: int | None = None) -> list[Shard]:
-    """Shards in order of first appearance of each picture; a picture's probes are never separated."""
+def make_shards(probes: Sequence[Probe], images_per_shard: int, limit: int | None = None) -> list[Shard]:
+    """Shards in order of first appearance of each image; an image's probes are never separated."""
     groups: dict[str, list[Probe]] = {}
     for probe in probes:
         groups.setdefault(image_key(probe), []).append(probe)
@@ -57,16 +76,39 @@ def make_shards(probes: Sequence[Probe], pictures_per_shard: int, limit: int | N
     if not keys:
         raise SightlineError("the probe file holds no probes")
     shards: list[Shard] = []
-    for start in range(0, len(keys), pictures_per_shard):
-        members = keys[start : start + pictures_per_shard]
+    for start in range(0, len(keys), images_per_shard):
+        members = keys[start : start + images_per_shard]
         shards.append(
             Shard(
                 index=len(shards),
                 probes=tuple(probe for key in members for probe in groups[key]),
-                pictures=tuple(groups[key][0] for key in members),
+                images=tuple(groups[key][0] for key in members),
             )
         )
     return shards
+
+
+def region_geometries(probes: Sequence[Probe], encoded: Sequence[Encoded]) -> list[RegionGeometry | None]:
+    """Cell-region arithmetic once per image and region set, for all arms; None for a probe without regions."""
+    known: dict[tuple[str, tuple[Box, ...]], RegionGeometry] = {}
+    geometries: list[RegionGeometry | None] = []
+    for probe, image in zip(probes, encoded, strict=True):
+        key = (image_key(probe), probe.regions)
+        if probe.regions and key not in known:
+            known[key] = RegionGeometry(image.cells, probe.regions)
+        geometries.append(known.get(key))
+    return geometries
+
+
+def tasks_left(folder: RunFolder, shards: Sequence[Shard], arms: Sequence[Arm]) -> list[Task]:
+    """What is not on disk yet."""
+    tasks = []
+    for shard in shards:
+        missing = [arm for arm in arms if not folder.has_rows(arm.text, shard.index)]
+        for view in dict.fromkeys(arm.view for arm in missing):
+            alike = tuple(arm for arm in missing if arm.view == view)
+            tasks.append(Task(shard.under(alike[0].intervention), alike))
+    return tasks
 
 
 def with_boxes(shards: Sequence[Shard], boxes: BoxesBeside) -> tuple[list[Shard], Shown]:
@@ -77,8 +119,8 @@ def with_boxes(shards: Sequence[Shard], boxes: BoxesBeside) -> tuple[list[Shard]
 
 
 def check_images(root: Path, shards: Sequence[Shard]) -> None:
-    """Every picture exists, can be opened and is not a bomb, before a model is loaded."""
+    """Every image exists, can be opened and is not a bomb, before a model is loaded."""
     if not root.is_dir():
         raise SightlineError(f"image folder {root} does not exist")
-    for name in dict.fromkeys(probe.image for shard in shards for probe in shard.pictures):
+    for name in dict.fromkeys(probe.image for shard in shards for probe in shard.images):
         image_size(resolve_image(root, name))

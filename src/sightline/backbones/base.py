@@ -17,12 +17,11 @@ from torch import Tensor
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.normalising import Normaliser, processor_table
 from sightline.backbones.pixels import Grid, ImageOptions, Pixels, stored_pixels
+from sightline.backbones.prompting import Prompting
 from sightline.backbones.signals import hidden_indices, split_name
-from sightline.backbones.spans import span_by_characters, target_span
 from sightline.backbones.tower import Block, Tower, call_block
-from sightline.core.prefix import Encoded, PositionPolicy, Prompt
+from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.registry import Registry
-from sightline.core.selection import QuerySpan
 from sightline.device.memory import Limit
 from sightline.device.stopwatch import Stopwatch
 from sightline.errors import SightlineError
@@ -31,7 +30,7 @@ BACKBONES: Registry[type[Backbone]] = Registry("architecture", package="sightlin
 """Architectures by the ``model_type`` of their ``config.json``."""
 
 
-class Backbone(ABC):
+class Backbone(Prompting, ABC):
     """One architecture: picture and question in, visual tokens with their cells and a language model out.
 
     A backbone owns geometry: the token-to-cell map, checked against the real number of visual tokens, and the logical
@@ -50,8 +49,6 @@ class Backbone(ABC):
     """Tokens that the vision tower puts before the patches of every tile."""
     processor_steps: ClassVar[tuple[str, ...]] = ("do_resize", "do_rescale", "do_normalize")
     """What the image processor must be set to do: ``pixel_pipeline`` always does it."""
-    system: ClassVar[str | None] = None
-    """System message that the protocol puts before the question."""
     paper_positions: ClassVar[PositionPolicy] = "compact"
     """Position policy of the paper's main rows for this architecture."""
 
@@ -69,7 +66,6 @@ class Backbone(ABC):
         """How many pictures went through the vision tower; an audit encodes each distinct picture once."""
         self.limits = {"patches": Limit(), "pairs": Limit(), "tokens": Limit()}
         """What memory has been seen to hold of pictures being encoded, selected from, and read by the layers."""
-        self._prompts: dict[tuple[str, str], Prompt] = {}
         self._normalisers: dict[torch.device, Normaliser] = {}
         left_out = [step for step in self.processor_steps if not getattr(image_processor, step)]
         if left_out:
@@ -262,92 +258,6 @@ class Backbone(ABC):
 
         That id is a tensor () where it depends on which tokens were kept: nothing here may wait for the device.
         """
-
-    # ------------------------------------------------------------------ prompts
-
-    @property
-    @abstractmethod
-    def image_token_id(self) -> int: ...
-
-    def user_content(self, question: str) -> Any:
-        return [{"type": "image"}, {"type": "text", "text": question}]
-
-    def assistant_content(self, text: str) -> Any:
-        return text
-
-    def _messages(self, question: str) -> list[dict[str, Any]]:
-        messages: list[dict[str, Any]] = []
-        if self.system is not None:
-            messages.append({"role": "system", "content": self.system})
-        messages.append({"role": "user", "content": self.user_content(question.replace("<image>", ""))})
-        return messages
-
-    def render(self, question: str, answer: str | None) -> str:
-        """The chat template's text: up to the answer (``answer is None``), or with the answer as assistant turn."""
-        messages = self._messages(question)
-        if answer is not None:
-            messages.append({"role": "assistant", "content": self.assistant_content(answer)})
-        text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer is None)
-        return self.expand_placeholder(text)
-
-    def expand_placeholder(self, text: str) -> str:
-        """The template's image placeholder as the text that surrounds one visual token."""
-        return text
-
-    def _around_image(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        ids = list(self.tokenizer(text).input_ids)
-        if ids.count(self.image_token_id) != 1:
-            raise SightlineError(
-                f"the chat template gives {ids.count(self.image_token_id)} image placeholders where one is needed; "
-                "is this the processor's own template?"
-            )
-        at = ids.index(self.image_token_id)
-        return tuple(ids[:at]), tuple(ids[at + 1 :])
-
-    def prompt(self, question: str, target: str = "", answers: tuple[str, str] = (" yes", " no")) -> Prompt:
-        """Tokenises prompt and both complete sequences once per question."""
-        key = (question, target)
-        if key not in self._prompts:
-            head, tail = self._around_image(self.render(question, None))
-            (_, yes), (_, no) = (self._around_image(self.render(question, answer)) for answer in answers)
-            common = 0
-            while common < min(len(yes), len(no)) - 1 and yes[common] == no[common]:
-                common += 1
-            self._prompts[key] = Prompt(
-                head=head,
-                shared=yes[:common],
-                yes=yes[common:],
-                no=no[common:],
-                tail=tail,
-                spans=self._spans(head, tail, question, target),
-            )
-        return self._prompts[key]
-
-    def _spans(
-        self, head: tuple[int, ...], tail: tuple[int, ...], question: str, target: str
-    ) -> dict[QuerySpan, tuple[int, ...]]:
-        """Query spans as indices into head + tail. An unfindable target falls back to the whole prompt."""
-        ids = [*head, self.image_token_id, *tail]
-        at = len(head)
-
-        def without_image(span: Sequence[int]) -> tuple[int, ...]:
-            return tuple(i if i < at else i - 1 for i in span if i != at)
-
-        everything = tuple(range(len(head) + len(tail)))
-        wanted = without_image(target_span(self.tokenizer, ids, target))
-        asked = without_image(sorted(span_by_characters(self.tokenizer, ids, question)))
-        return {"target": wanted or everything, "prompt": everything, "question": asked or everything, "none": ()}
-
-    def query(self, prompt: Prompt, span: QuerySpan) -> Tensor:
-        """(T, D) input embeddings of a query span."""
-        ids = [*prompt.head, *prompt.tail]
-        return self.language.embed([ids[i] for i in prompt.spans[span]])
-
-    @property
-    def stop_ids(self) -> frozenset[int]:
-        configured = getattr(self.model.generation_config, "eos_token_id", None)
-        ids = configured if isinstance(configured, list) else [configured]
-        return frozenset(i for i in (*ids, self.tokenizer.eos_token_id) if i is not None)
 
     # ------------------------------------------------------------------ loading
 

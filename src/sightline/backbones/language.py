@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice, takewhile
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -26,19 +26,18 @@ KEPT_TEXTS = 256
 """Embedded texts that are kept: prompts and queries of a shard's probes."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What one forward says about one prefix."""
+class Likelihood(NamedTuple):
+    """How likely a prefix makes one continuation."""
 
-    loss_yes: float
-    loss_no: float
-    greedy_yes: bool
-    greedy_no: bool
+    loss: float
+    """Mean negative log-likelihood per scored token, in nats."""
+    greedy: bool
+    """Whether every scored token is the arg-max at its position."""
 
 
 @dataclass
 class Batch:
-    """Prefixes side by side: S = P + T slots, the shared part padded to P, then both answer branches padded to T.
+    """Prefixes side by side: S = P + T slots, the shared part padded to P, then all answer branches padded to T.
 
     ``counts[b]`` visual tokens start at slot ``start`` in every sequence.
     """
@@ -48,7 +47,7 @@ class Batch:
     positions: Tensor
     """(A, B, S)"""
     segments: Tensor
-    """(B, S): 0 shared, 1 yes, 2 no, -1 padding."""
+    """(B, S): 0 shared, b for the b-th branch, -1 padding."""
     deepstack: tuple[Tensor, ...]
     """Per level (B, Kmax, D), zero behind a sequence's own count."""
     start: int
@@ -62,7 +61,7 @@ class Batch:
         return self.hidden.shape[1] - self.branches
 
     def mask(self, first: int = 0) -> Tensor:
-        """(B, 1, S - first, S) additive, rows ``first`` and later: causal, a branch is blind to the other one.
+        """(B, 1, S - first, S) additive, rows ``first`` and later: causal, a branch is blind to the others.
 
         Padding attends to itself as well, so that no row is empty.
         """
@@ -98,18 +97,23 @@ def call_layer(layer: Any, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: 
 
 @dataclass(frozen=True)
 class Pending:
-    """Answers that the device may still be working on."""
+    """Likelihoods that the device may still be working on."""
 
     nll: Arriving
-    """(R,) negative log-likelihood of every token that is read, prefix by prefix, yes before no."""
+    """(R,) negative log-likelihood of every token that is read, prefix by prefix, continuation by continuation."""
     hit: Arriving
     """(R,) whether it is the arg-max."""
-    sizes: list[int]
+    sizes: list[list[int]]
+    """Per prefix and continuation, how many of the R."""
 
-    def answers(self) -> list[Answer]:
-        losses = [part.mean().item() for part in torch.split(self.nll.read(), self.sizes)]
-        greedy = [bool(part.all()) for part in torch.split(self.hit.read(), self.sizes)]
-        return [Answer(*pair) for pair in zip(losses[::2], losses[1::2], greedy[::2], greedy[1::2], strict=True)]
+    def read(self) -> list[tuple[Likelihood, ...]]:
+        """Per prefix one likelihood per continuation; waits for the device."""
+        flat = [size for sizes in self.sizes for size in sizes]
+        each = (
+            Likelihood(nll.mean().item(), bool(hit.all()))
+            for nll, hit in zip(torch.split(self.nll.read(), flat), torch.split(self.hit.read(), flat), strict=True)
+        )
+        return [tuple(islice(each, len(sizes))) for sizes in self.sizes]
 
 
 class LanguageModel:
@@ -174,7 +178,7 @@ class LanguageModel:
 
     def collate(self, prefixes: Sequence[Prefix]) -> Batch:
         first = prefixes[0]
-        tails = [branch_slots(prefix) for prefix in prefixes]
+        tails = [prefix.branches for prefix in prefixes]
         branches = max(tails)
         if len(prefixes) == 1:  # nothing to pad: no copies
             levels = tuple(level[None] for level in first.deepstack)
@@ -239,7 +243,7 @@ class LanguageModel:
 
     @torch.inference_mode()
     def launch(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Pending:
-        """One forward over all prefixes and both continuations; nothing here waits for the device.
+        """One forward over all prefixes and their continuations; nothing here waits for the device.
 
         The output head runs on the handful of positions whose logits are read, never on the whole sequence.
         """
@@ -247,25 +251,25 @@ class LanguageModel:
         length = batch.hidden.shape[1]
         slots: list[int] = []
         wanted: list[int] = []
-        sizes: list[int] = []
+        sizes: list[list[int]] = []
         for b, prefix in enumerate(prefixes):
-            text = prefix.embeds.shape[0] - prefix.start - prefix.k - branch_slots(prefix)
+            text = prefix.embeds.shape[0] - prefix.start - prefix.k - prefix.branches
             behind = batch.start + batch.counts[b]
+            sizes.append([len(ids) for _, ids in prefix.reads])
             for offsets, ids in prefix.reads:
                 slots += [
                     b * length + (behind + offset if offset < text else batch.shared + offset - text)
                     for offset in offsets
                 ]
                 wanted += ids
-                sizes.append(len(ids))
         read, targets = on_device(torch.tensor([slots, wanted], dtype=torch.long), self.device)
         logits = self.head(self.norm(batch.hidden.flatten(0, 1)[read])).float()
         nll = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
         return Pending(Arriving(nll), Arriving(logits.argmax(-1) == targets), sizes)
 
-    def score(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> list[Answer]:
-        """Mean negative log-likelihood of the yes and the no continuation of every prefix, in one forward."""
-        return self.launch(prefixes, cutter).answers()
+    def score(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> list[tuple[Likelihood, ...]]:
+        """The likelihood of every continuation of every prefix, in one forward."""
+        return self.launch(prefixes, cutter).read()
 
     def generate(
         self, prefix: Prefix, max_new_tokens: int, stop_ids: frozenset[int], cutter: Cutter | None = None
@@ -296,19 +300,3 @@ class LanguageModel:
                 rotary = self.rotary(hidden, torch.full((self.axes, 1, 1), position, device=self.device))
                 for layer in self.layers:
                     hidden = layer(hidden, position_embeddings=rotary, past_key_values=cache, use_cache=True)
-
-
-def branch_slots(prefix: Prefix) -> int:
-    """T: slots that the yes and the no branch take at the end of a prefix, worked out without asking the device.
-
-    Behind the visual tokens stand s shared tokens and the branches' inputs, all of their y and n tokens but the last:
-    b = s + (y - 1) + (n - 1). The first scored token is predicted one slot before it, and both complete sequences
-    consist of the prompt and the scored tokens: p + scored_yes = s + y, p + scored_no = s + n. Hence
-    s = (p + scored_yes) + (p + scored_no) - b - 2.
-    """
-    if len(prefix.reads) < 2:  # nothing is read, or one continuation that simply follows the prompt
-        return 0
-    (slots, yes), (_, no) = prefix.reads
-    behind = prefix.embeds.shape[0] - prefix.start - prefix.k
-    prompt = slots[0] + 1
-    return 2 * (behind + 1 - prompt) - len(yes) - len(no)

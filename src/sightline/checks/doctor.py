@@ -9,14 +9,23 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from sightline.answering.materialise import materialise
+from sightline.answering.answerer import Answerer
+from sightline.answering.arm_pass import ArmPass
+from sightline.answering.scorers import Scorer
+from sightline.answering.scorers.generation import Generation
+from sightline.answering.scorers.yes_no import YesNo
+from sightline.arms import parse_arm
 from sightline.backbones import Backbone, ImageOptions, load_backbone
 from sightline.backbones.unmodified import model_logits
-from sightline.core.prefix import Encoded, Prefix, Prompt
-from sightline.core.selection import Selection
+from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
+from sightline.core.probe import Probe
 from sightline.probes.images import open_image
 
-QUESTION = 'Does the image contain the exact text "INVOICE"? Answer yes or no.'
+PROBE = Probe(
+    id="doctor", image="page.png", image_id="page", label="yes", target_text="INVOICE", source_text="INVOICE",
+    question='Does the image contain the exact text "INVOICE"? Answer yes or no.', regions=(),
+)  # fmt: skip
+PRUNED = ("grid:0.34", "target:0.5", "random:0.2")
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-2, torch.bfloat16: 5e-1}
 """Largest allowed logit difference by dtype; half precisions differ by kernel, not by path."""
 
@@ -40,21 +49,40 @@ def examine(
     backbone = load_backbone(
         model, dtype=dtype, device=device, attention=attention, options=ImageOptions(max_pixels=max_pixels)
     )
-    picture = open_image(image.parent, image.name) if image else drawn_picture()
-    encoded = backbone.encode([backbone.preprocess(picture)])[0]
-    prompt = backbone.prompt(QUESTION, "INVOICE")
+    opened = open_image(image.parent, image.name) if image else drawn_image()
+    page = Page(backbone, opened, backbone.encode([backbone.preprocess(opened)])[0])
     return [
-        cell_count(backbone, encoded),
-        own_logits(backbone, encoded, prompt, picture),
-        policies_agree_unpruned(backbone, encoded, prompt),
-        prefix_is_shorter(backbone, encoded, prompt),
-        batch_invariance(backbone, encoded, prompt),
-        one_token_answers(backbone, prompt),
+        cell_count(page),
+        own_logits(page),
+        policies_agree_unpruned(page),
+        prefix_is_shorter(page),
+        batch_invariance(page),
+        one_token_answers(page),
     ]
 
 
-def drawn_picture() -> Image.Image:
-    """A page-like picture, wider than high so that a crop or a tiling shows."""
+@dataclass(frozen=True)
+class Page:
+    """An encoded image and a question about it, on the path that every audit takes."""
+
+    backbone: Backbone
+    image: Image.Image
+    encoded: Encoded
+
+    def over(self, arm: str, scorer: Scorer, positions: PositionPolicy | None = None) -> ArmPass:
+        return Answerer(self.backbone, scorer, positions=positions).over(parse_arm(arm), [PROBE], [self.encoded])
+
+    def prefix(self, arm: str, positions: PositionPolicy | None = None) -> Prefix:
+        """What is left for the language model, without continuations behind it."""
+        return self.over(arm, Generation(), positions).prefix(0)
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.backbone.prompt(PROBE.question, PROBE.target_text)
+
+
+def drawn_image() -> Image.Image:
+    """A page-like image, wider than high so that a crop or a tiling shows."""
     image = Image.new("RGB", (640, 448), (246, 244, 238))
     draw = ImageDraw.Draw(image)
     for line in range(14):
@@ -66,7 +94,8 @@ def drawn_picture() -> Image.Image:
     return image
 
 
-def cell_count(backbone: Backbone, encoded: Encoded) -> Finding:
+def cell_count(page: Page) -> Finding:
+    encoded = page.encoded
     blocks = sum(rows * columns for rows, columns in encoded.layout)
     passed = encoded.n == len(encoded.cells) == blocks and all(len(level) == encoded.n for level in encoded.deepstack)
     return Finding(
@@ -74,11 +103,6 @@ def cell_count(backbone: Backbone, encoded: Encoded) -> Finding:
         f"token-to-cell map: {encoded.n} visual tokens, {len(encoded.cells)} cells, layout {list(encoded.layout)}, "
         f"{len(encoded.deepstack)} DeepStack levels",
     )
-
-
-def _full(backbone: Backbone, encoded: Encoded, prompt: Prompt, policy: str) -> Prefix:
-    everything = Selection(torch.arange(encoded.n, device=encoded.tokens.device))
-    return materialise(backbone, encoded, prompt, everything, policy, branches=False)  # type: ignore[arg-type]
 
 
 @torch.inference_mode()
@@ -90,10 +114,10 @@ def prefix_logits(backbone: Backbone, prefix: Prefix) -> Tensor:
     return logits
 
 
-def own_logits(backbone: Backbone, encoded: Encoded, prompt: Prompt, picture: Image.Image) -> Finding:
-    prefix = _full(backbone, encoded, prompt, "preserve")
-    reference = model_logits(backbone, picture, encoded, (*prompt.head, *prompt.tail), len(prompt.head))
-    ours = prefix_logits(backbone, prefix)
+def own_logits(page: Page) -> Finding:
+    prompt, backbone = page.prompt, page.backbone
+    reference = model_logits(backbone, page.image, page.encoded, (*prompt.head, *prompt.tail), len(prompt.head))
+    ours = prefix_logits(backbone, page.prefix("full", "preserve"))
     difference = float((ours - reference).abs().max())
     allowed = TOLERANCE[backbone.language.dtype]
     verdict = "equals" if difference <= allowed else "differs from"
@@ -104,51 +128,42 @@ def own_logits(backbone: Backbone, encoded: Encoded, prompt: Prompt, picture: Im
     )
 
 
-def policies_agree_unpruned(backbone: Backbone, encoded: Encoded, prompt: Prompt) -> Finding:
-    preserve, compact = (_full(backbone, encoded, prompt, policy).positions for policy in ("preserve", "compact"))
-    passed = bool(torch.equal(preserve, compact))
+def policies_agree_unpruned(page: Page) -> Finding:
+    passed = bool(torch.equal(page.prefix("full", "preserve").positions, page.prefix("full", "compact").positions))
     return Finding(passed, f"position policies {'agree' if passed else 'disagree'} on an unpruned prefix")
 
 
-def prefix_is_shorter(backbone: Backbone, encoded: Encoded, prompt: Prompt) -> Finding:
-    kept = torch.arange(0, encoded.n, 3, device=encoded.tokens.device)
-    prefix = materialise(backbone, encoded, prompt, Selection(kept), backbone.paper_positions, branches=False)
-    expected = len(prompt.head) + len(kept) + len(prompt.tail)
+def prefix_is_shorter(page: Page) -> Finding:
+    prefix, k = page.prefix(PRUNED[0]), parse_arm(PRUNED[0]).budget.resolve(page.encoded.n)
+    expected = page.prompt.full_length(k)
     length = prefix.embeds.shape[0]
-    passed = length == expected and all(len(level) == len(kept) for level in prefix.deepstack)
-    return Finding(
-        passed, f"pruning really shortens: {prefix.full_length} positions become {length} for K = {len(kept)}"
-    )
+    passed = length == expected and all(len(level) == k for level in prefix.deepstack)
+    return Finding(passed, f"pruning really shortens: {prefix.full_length} positions become {length} for K = {k}")
 
 
-def batch_invariance(backbone: Backbone, encoded: Encoded, prompt: Prompt) -> Finding:
+def batch_invariance(page: Page) -> Finding:
     """The same probe alone and padded into a batch of longer and shorter ones."""
-    policy = backbone.paper_positions
-    strides = (1, 2, 3, 5)
-    prefixes = [
-        materialise(
-            backbone, encoded, prompt, Selection(torch.arange(0, encoded.n, s, device=encoded.tokens.device)), policy
-        )
-        for s in strides
+    prefixes = [page.over(arm, YesNo()).prefix(0) for arm in ("full", *PRUNED)]
+    language = page.backbone.language
+    alone = [language.score([prefix])[0] for prefix in prefixes]
+    differences = [
+        abs(mine.loss - batched.loss)
+        for one, together in zip(alone, language.score(prefixes), strict=True)
+        for mine, batched in zip(one, together, strict=True)
     ]
-    alone = [backbone.language.score([prefix])[0] for prefix in prefixes]
-    together = backbone.language.score(prefixes)
-    difference = max(
-        abs((a.loss_no - a.loss_yes) - (b.loss_no - b.loss_yes)) for a, b in zip(alone, together, strict=True)
-    )
-    allowed = TOLERANCE[backbone.language.dtype]
+    allowed = TOLERANCE[language.dtype]
     return Finding(
-        difference <= allowed,
-        f"batch invariance: margins alone and in a batch of {len(strides)} differ by at most {difference:.2e} "
+        max(differences) <= allowed,
+        f"batch invariance: losses alone and in a batch of {len(prefixes)} differ by at most {max(differences):.2e} "
         f"(allowed {allowed:.0e})",
     )
 
 
-def one_token_answers(backbone: Backbone, prompt: Prompt) -> Finding:
-    scored = [(*prompt.shared, *branch)[len(prompt.tail) :] for branch in (prompt.yes, prompt.no)]
-    passed = len(scored[0]) == len(scored[1]) > 0
+def one_token_answers(page: Page) -> Finding:
+    yes, no = YesNo().prompt(page.backbone, PROBE).scored
+    passed = len(yes) == len(no) > 0
     return Finding(
         passed,
-        f"answers: ' yes' scores {len(scored[0])} tokens and ' no' {len(scored[1])}"
+        f"answers: ' yes' scores {len(yes)} tokens and ' no' {len(no)}"
         + ("" if passed else "; mean losses of different lengths are not comparable"),
     )

@@ -50,7 +50,7 @@ def ask(
     clip: Annotated[str | None, typer.Option(help="CLIP checkpoint, for selectors that need one.")] = None,
 ) -> None:
     """Answer an open question from a pruned prefix, greedily."""
-    from sightline.answering.ask import answer
+    from sightline.answering.ask import ask as answer
 
     reply = answer(
         model, image, question, arm, target=target, max_new_tokens=max_new_tokens, dtype=dtype, device=device, clip=clip

@@ -36,6 +36,8 @@ class Encoded:
     """Row-major (rows, columns) blocks that make up the N tokens."""
     captured: Mapping[str, Tensor] = field(default_factory=dict)
     """Vision-layer activations that signals are computed from; only what some selector of the run needs."""
+    signals: dict[str, tuple[Tensor, Elapsed]] = field(init=False, default_factory=dict, compare=False, repr=False)
+    """Signals of this image that some arm has asked for, each with what computing it took; all arms share them."""
     preprocess_ms: float = 0.0
     vision_time: Elapsed | None = None
 
@@ -51,23 +53,31 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Prompt:
-    """The text side of a probe under the model's chat template, as token ids around the image."""
+    """The text side of a probe under the model's chat template, as token ids around the image.
+
+    A scorer may attach continuations whose likelihood it wants: each complete sequence is head, image, ``shared``, one
+    continuation. Without any, ``shared`` is the prompt's own end.
+    """
 
     head: tuple[int, ...]
     """Ids before the visual tokens."""
     shared: tuple[int, ...]
-    """Ids after them that the yes and the no sequence have in common."""
-    yes: tuple[int, ...]
-    no: tuple[int, ...]
-    """What follows ``shared`` in each of the two complete sequences."""
+    """Ids after them that all complete sequences have in common."""
+    continuations: tuple[tuple[int, ...], ...]
+    """What follows ``shared`` in each of the complete sequences."""
     tail: tuple[int, ...]
     """Ids after the visual tokens of the prompt alone; scored tokens are those at or behind ``len(tail)``."""
     spans: Mapping[QuerySpan, tuple[int, ...]]
     """Indices into ``head + tail`` of the tokens that each query span consists of."""
 
+    @property
+    def scored(self) -> tuple[tuple[int, ...], ...]:
+        """Per continuation the ids that are scored: what its complete sequence has beyond the prompt."""
+        return tuple((*self.shared, *each)[len(self.tail) :] for each in self.continuations)
+
     def length(self, k: int) -> int:
         """L: slots of the prefix with k visual tokens. A branch's last token is only predicted, so it has none."""
-        return len(self.head) + k + len(self.shared) + len(self.yes[:-1]) + len(self.no[:-1])
+        return len(self.head) + k + len(self.shared) + sum(len(each) - 1 for each in self.continuations)
 
     def prompt_length(self, k: int) -> int:
         """Of these, those of the prompt: where an answer changes how its end is tokenised, what all sequences share."""
@@ -80,9 +90,9 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Prefix:
-    """The shortened sequence that the language model reads, with both answer branches attached.
+    """The shortened sequence that the language model reads, with a branch behind it for every scored continuation.
 
-    Layout of the L positions: head, K visual tokens, shared text, inputs of the yes branch, inputs of the no branch.
+    Layout of the L positions: head, K visual tokens, shared text, the inputs of each branch in turn.
     """
 
     embeds: Tensor
@@ -90,14 +100,16 @@ class Prefix:
     positions: Tensor
     """(A, L) int64 logical position ids; A = 3 axes for multimodal rotary embeddings, else 1."""
     segments: Tensor
-    """(L,) int64: 0 shared, 1 yes branch, 2 no branch. A branch sees the shared part and itself."""
+    """(L,) int64: 0 shared, b for the b-th branch, counted from 1. A branch sees the shared part and itself."""
     start: int
     """First visual slot; the visual tokens occupy ``start .. start + k``."""
     k: int
+    branches: int
+    """T: slots that the branches take at the end of the L."""
     deepstack: tuple[Tensor, ...]
     """Per level (K, D), pruned with the same plan as the tokens."""
     reads: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    """For yes and no: offsets behind the last visual slot whose logits are read, and the ids they must predict."""
+    """Per continuation: offsets behind the last visual slot whose logits are read, and the ids they must predict."""
     prompt_length: int
     """Positions that belong to the prompt (head, visual, prompt text): all that a layer selector may look at."""
     full_length: int

@@ -11,25 +11,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from sightline.answering.materialise import materialise
+from sightline.answering.scorers.likelihood import LikelihoodScorer
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
+from sightline.backbones.language import Likelihood
 from sightline.backbones.pixels import Pixels
 from sightline.backbones.unmodified import processor_inputs
-from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
+from sightline.core.prefix import Encoded, Prefix
 from sightline.core.probe import Probe
-from sightline.core.selection import Selection
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 
-ANSWERS: tuple[Literal["yes", "no"], ...] = ("yes", "no")
+ANSWERS = (" yes", " no")
 
 
 @torch.inference_mode()
@@ -65,22 +64,31 @@ def _rounds(rows: int, arms: Sequence[Arm]) -> int:
 
 
 @torch.inference_mode()
-def one_loss(
-    subject: Subject, arm: Arm, probe: Probe, pixels: Pixels, values: Tensor, answer: Literal["yes", "no"]
-) -> float:
+def one_loss(subject: Subject, arm: Arm, probe: Probe, pixels: Pixels, values: Tensor, answer: str) -> float:
     """Mean negative log-likelihood of one continuation, from the pixel values on."""
     backbone = subject.backbone
     needs = arm.selector.needs
     (encoded,) = backbone.encode([pixels], needs) if needs else models_own_features(backbone, pixels, values)
-    if arm.inside:
-        selection = Selection(torch.arange(encoded.n, device=subject.device))
-    else:
-        selection = subject.step(encoded, subject.prompt, probe, arm).selection
-    prefix = with_one_answer(backbone, encoded, subject.prompt, selection, subject.policy, answer)
-    if arm.inside:
-        pending = backbone.language.launch([prefix], subject.cutter(arm, [prefix], [encoded]))
-        return float(pending.nll.read().mean())
-    return models_own_loss(backbone, prefix)
+    passed = subject.answering(OneAnswer(answer)).over(arm, [probe], [encoded])
+    prefix = passed.prefix(0)
+    cutter = passed.cutter([0], [prefix])
+    if cutter is None:
+        return models_own_loss(backbone, prefix)
+    ((likelihood,),) = backbone.language.score([prefix], cutter)
+    return likelihood.loss
+
+
+class OneAnswer(LikelihoodScorer):
+    """Prompt and one continuation as one plain sequence without branches; only its scored positions are read."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+
+    def answers(self, probe: Probe) -> tuple[str, ...]:
+        return (self.answer,)
+
+    def verdict(self, probe: Probe, likelihoods: Sequence[Likelihood]) -> dict[str, Any]:
+        return {"loss": likelihoods[0].loss}
 
 
 def models_own_features(backbone: Backbone, pixels: Pixels, values: Tensor) -> list[Encoded]:
@@ -112,27 +120,3 @@ def models_own_loss(backbone: Backbone, prefix: Prefix) -> float:
     rows = torch.tensor(offsets, device=logits.device) + prefix.start + prefix.k
     targets = torch.tensor(ids, device=logits.device)
     return float(cross_entropy(logits[rows], targets))
-
-
-def with_one_answer(
-    backbone: Backbone,
-    encoded: Encoded,
-    prompt: Prompt,
-    selection: Selection,
-    policy: PositionPolicy,
-    answer: Literal["yes", "no"],
-) -> Prefix:
-    """Prompt and one continuation as one plain sequence without branches; only its scored positions are read.
-
-    The last token is only ever predicted, so it needs no slot. A token at index i is predicted at index i - 1.
-    """
-    complete = (*prompt.shared, *getattr(prompt, answer))
-    scored = len(prompt.tail)
-    plain = materialise(backbone, encoded, replace(prompt, tail=complete[:-1]), selection, policy, branches=False)
-    behind = len(complete) - 1 - scored  # slots that are not the prompt's
-    return replace(
-        plain,
-        reads=((tuple(range(scored - 1, len(complete) - 1)), complete[scored:]),),
-        prompt_length=plain.prompt_length - behind,
-        full_length=plain.full_length - behind,
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,17 +10,18 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sightline.answering.materialise import materialise
+from sightline.answering.answerer import Answerer
+from sightline.answering.arm_pass import ArmPass
+from sightline.answering.scorers import Scorer
+from sightline.answering.scorers.generation import Generation
 from sightline.answering.select import SelectStep
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import ImageOptions, load_backbone
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
-from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.loading import DTYPES, choose_device
-from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
+from sightline.core.prefix import Encoded, PositionPolicy, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import Selection
 from sightline.cost.clip import ForgetfulClip, RandomClip
 from sightline.cost.request import Request
 from sightline.cost.shapes import random_backbone, shape_named
@@ -38,7 +40,7 @@ class Subject:
     """Everything that a measurement needs, made before any clock runs."""
 
     backbone: Backbone
-    step: SelectStep
+    clip: ClipSpace | None
     policy: PositionPolicy
     picture_size: tuple[int, int]
     text_tokens: int
@@ -69,7 +71,11 @@ class Subject:
             if request.positions not in ("preserve", "compact"):
                 raise SightlineError(f"unknown position policy '{request.positions}'; use auto, preserve or compact")
             policy = request.positions  # type: ignore[assignment]
-        return Subject(backbone, SelectStep(backbone, clip), policy, request.picture or usual, request.text_tokens)
+        return Subject(backbone, clip, policy, request.picture or usual, request.text_tokens)
+
+    @property
+    def step(self) -> SelectStep:
+        return SelectStep(self.backbone, self.clip)
 
     @property
     def device(self) -> torch.device:
@@ -115,23 +121,14 @@ class Subject:
             regions=BOXES,
         )
 
-    def prefix(self, encoded: Encoded, arm: Arm, probe: Probe) -> Prefix:
-        """The branch-free prefix that the arm leaves for the language model."""
-        if arm.inside:
-            selection = Selection(torch.arange(encoded.n, device=self.device))
-        else:
-            selection = self.step(encoded, self.prompt, probe, arm).selection
-        return materialise(self.backbone, encoded, self.prompt, selection, self.policy, branches=False)
+    def over(self, arm: Arm, encoded: Sequence[Encoded], probes: Sequence[Probe] | None = None) -> ArmPass:
+        """What the arm leaves for the language model of these images, without continuations behind the prompt."""
+        asked = probes or [self.probe(i) for i in range(len(encoded))]
+        return self.answering(Generation()).over(arm, asked, encoded)
 
-    def cutter(self, arm: Arm, prefixes: list[Prefix], encoded: list[Encoded]) -> LayerCuts | None:
-        if not arm.inside:
-            return None
-        selector = arm.selector
-        n = encoded[0].n
-        depth = len(self.backbone.language.layers)
-        schedule = selector.schedule(n, arm.budget.resolve(n), depth)  # type: ignore[union-attr]
-        keys = [self.step.key(self.probe(i), arm) for i in range(len(prefixes))]
-        return LayerCuts(selector, schedule, prefixes, [e.layout for e in encoded], keys)  # type: ignore[arg-type]
+    def answering(self, scorer: Scorer) -> Answerer:
+        """How a probe under an arm becomes an answer, as in an audit."""
+        return Answerer(self.backbone, scorer, clip=self.clip, positions=self.policy)
 
 
 def runnable_arm(text: str, execution: str) -> Arm:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sightline.core.probe import ORIGINAL
-from sightline.core.row import IMAGE_SCHEMA, ROW_SCHEMA, SCHEMA_VERSION
+from sightline.core.row import SCHEMA_VERSION, Column, image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.store.migrations import READABLE, migrate_folder
 
@@ -23,10 +23,10 @@ PROBES = "probes.jsonl"
 
 FIXED = (
     "weight_digest", "probe_digest", "dtype", "profile", "positions", "box_source", "image_options",
-    "shard_images", "limit", "execution", "batch_images",
+    "shard_images", "limit", "execution", "batch_images", "scorer",
 )  # fmt: skip
 """What may never change under one folder: rows with different values here do not belong in one table."""
-BEFORE = {"execution": "eager", "batch_images": 1}
+BEFORE = {"execution": "eager", "batch_images": 1, "scorer": "yes_no"}
 """What runs were made with before the manifest said so."""
 
 
@@ -143,11 +143,12 @@ class RunFolder:
     def has_rows(self, arm: str, shard: int) -> bool:
         return self.rows_file(arm, shard).is_file()
 
-    def write_rows(self, arm: str, shard: int, rows: list[dict[str, Any]]) -> None:
-        self._write(self.rows_file(arm, shard), rows, ROW_SCHEMA)
+    def write_rows(self, arm: str, shard: int, rows: list[dict[str, Any]], own: tuple[Column, ...]) -> None:
+        """``own`` are the columns that the scorer adds to every row."""
+        self._write(self.rows_file(arm, shard), rows, row_schema(own))
 
     def write_images(self, shard: int, view: str, images: list[dict[str, Any]]) -> None:
-        self._write(self.images_file(shard, view), images, IMAGE_SCHEMA)
+        self._write(self.images_file(shard, view), images, image_schema())
 
     def _write(self, path: Path, records: list[dict[str, Any]], schema: pa.Schema) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sightline.core.row import IMAGE_SCHEMA, ROW_SCHEMA
+from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.store.folder import PROBES, RunFolder
 from sightline.store.migrations import migrated_rows
@@ -33,7 +33,7 @@ class Run:
 
     @cached_property
     def rows(self) -> pa.Table:
-        """One row per probe and arm; the columns are documented in ``sightline.core.row``."""
+        """One row per probe and arm; the columns are documented in ``sightline.core.row`` and by the scorer."""
         folder = RunFolder(self.path)
         return _concatenate(
             (
@@ -41,13 +41,13 @@ class Run:
                 for arm in self.arms
                 for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))
             ),
-            ROW_SCHEMA,
+            row_schema(),
         )
 
     @cached_property
     def images(self) -> pa.Table:
         """One record per encoded image: cells, layout, preview."""
-        return _concatenate(map(_read, sorted((self.path / "images").glob("*.parquet"))), IMAGE_SCHEMA)
+        return _concatenate(map(_read, sorted((self.path / "images").glob("*.parquet"))), image_schema())
 
     def frame(self) -> pd.DataFrame:
         frame: pd.DataFrame = self.rows.to_pandas()
@@ -96,6 +96,10 @@ def _read(file: Path) -> pa.Table:
         raise SightlineError(f"{file} cannot be read ({error}); delete it and run the same command again") from None
 
 
-def _concatenate(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    found = [table.select(schema.names).cast(schema) for table in tables]
-    return pa.concat_tables(found) if found else schema.empty_table()
+def _concatenate(tables: Iterable[pa.Table], empty: pa.Schema) -> pa.Table:
+    """The tables under one another, columns in the order of the first: all files of a run have the same ones."""
+    found = list(tables)
+    if not found:
+        return empty.empty_table()
+    names = found[0].column_names
+    return pa.concat_tables([table.select(names) for table in found])

@@ -22,8 +22,9 @@ def migrated_rows(table: pa.Table, arm: str) -> pa.Table:
     """The rows of one file of the run's ``arm``, with the columns of today."""
     if "plain_arm" in table.column_names:
         return table
-    table = table.append_column("plain_arm", table.column("arm"))
-    return table.set_column(table.column_names.index("arm"), "arm", pa.array([arm] * len(table), pa.string()))
+    plain = table.column("arm")
+    table = table.set_column(0, "arm", pa.array([arm] * len(table), pa.string()))
+    return table.add_column(1, "plain_arm", plain)
 
 
 def migrate_folder(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 
-from sightline.answering.batching import LaunchedBatches, batches, launch_prefixes
+from sightline.answering.arm_pass import ArmPass, Trace
+from sightline.answering.batching import LaunchedBatches, batches, launch_batches
 from sightline.answering.encoding import encode_all
+from sightline.answering.scorers.yes_no import YesNo
 from sightline.answering.select import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.backbones.base import Backbone
@@ -20,8 +23,29 @@ from sightline.errors import SightlineError
 from tests.scarce import Scarce
 
 
+@dataclass
+class Given(ArmPass):
+    """A pass whose prefixes are there already."""
+
+    given: Sequence[Prefix]
+
+    @property
+    def lengths(self) -> list[int]:
+        return [len(prefix.embeds) for prefix in self.given]
+
+    @property
+    def groups(self) -> list[list[int]]:
+        return [list(range(len(self.given)))]
+
+    def prefix(self, i: int) -> Prefix:
+        return self.given[i]
+
+    def traces(self) -> list[Trace]:
+        return []
+
+
 def launched(backbone: Backbone, prefixes: Sequence[Prefix]) -> LaunchedBatches:
-    return launch_prefixes(backbone, [len(prefix.embeds) for prefix in prefixes], prefixes.__getitem__, 10_000)
+    return launch_batches(YesNo(), Given(backbone, parse_arm("full"), [], [], [], "preserve", prefixes), 10_000)
 
 
 def test_longest_first_within_the_budget() -> None:
@@ -33,7 +57,7 @@ def test_scores_come_back_in_the_order_given(backbone: Backbone, prefixes: list[
     together, shares = launched(backbone, prefixes).read()
     backwards, _ = launched(backbone, prefixes[::-1]).read()
     for answer, other in zip(together, backwards[::-1], strict=True):
-        assert answer.loss_yes == pytest.approx(other.loss_yes, abs=1e-5)
+        assert answer[0].loss == pytest.approx(other[0].loss, abs=1e-5)
     assert all(share > 0 for share in shares)
     assert len(set(shares)) == 1  # one batch, equal shares
 
@@ -57,7 +81,7 @@ def test_out_of_memory_halves_the_batch(
     launched(backbone, prefixes)
     assert sizes[6:] == [1, 1, 1, 1]
     for answer, other in zip(answers, expected, strict=True):
-        assert answer.loss_yes == pytest.approx(other.loss_yes, abs=1e-5)
+        assert answer[0].loss == pytest.approx(other[0].loss, abs=1e-5)
 
 
 def test_what_failed_is_let_go_before_the_next_try() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from sightline.answering.launching import score_arm
 from sightline.answering.select import all_needs
 from sightline.backbones.execution import use_execution
 from sightline.cost.benchmarks.sweep import Decision, run_engine
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
+from tests.answers import score_arm
 
 ARMS = {
     "qwen3vl": ("full", "target:0.2", "grid:0.3", "random:0.3", "tome:0.4", "fastv:0.5"),

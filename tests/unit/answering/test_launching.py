@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.answering.launching import KeptTokens, Scored, launch_arm, score_arm
+from sightline.answering.before import KeptTokens
 from sightline.answering.select import SelectStep
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.language import Pending
@@ -21,6 +21,7 @@ from sightline.cost.subject import Subject
 from sightline.device.stopwatch import Stopwatch
 from sightline.device.transfer import Arriving, on_device
 from sightline.errors import SightlineError
+from tests.answers import Scored, launch_arm, score_arm
 
 PROBES = 4
 
@@ -100,8 +101,8 @@ def test_launching_reads_no_answer(
     subject: Subject, pictures: list[Encoded], probes: list[Probe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    answers, arrive = Pending.answers, Arriving.read
-    monkeypatch.setattr(Pending, "answers", lambda self: (read.append("answers"), answers(self))[1])
+    answers, arrive = Pending.read, Arriving.read
+    monkeypatch.setattr(Pending, "read", lambda self: (read.append("answers"), answers(self))[1])
     monkeypatch.setattr(Arriving, "read", lambda self: (read.append("copy"), arrive(self))[1])
     collect = launch_arm(subject.step, parse_arm("target:0.3"), probes, pictures, "preserve", 4096)
     assert read == []

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from sightline.answering.ask import answer, generate
+from sightline.answering.answerer import Answerer
+from sightline.answering.arm_pass import Trace
+from sightline.answering.ask import ask
 from sightline.answering.materialise import materialise
+from sightline.answering.scorers.generation import Generation
 from sightline.answering.select import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.backbones import Backbone, ImageOptions, load_backbone
 from sightline.backbones.unmodified import model_logits
-from sightline.checks.doctor import QUESTION, drawn_picture, examine, prefix_logits
-from sightline.core.prefix import Encoded, PositionPolicy
+from sightline.checks.doctor import PROBE as DOCTORS_PROBE
+from sightline.checks.doctor import drawn_image, examine, prefix_logits
+from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import Selection
 from sightline.errors import SightlineError
 
 MODELS = ("qwen3vl", "llava", "internvl")
 POLICIES: tuple[PositionPolicy, ...] = ("preserve", "compact")
+QUESTION, YES_NO = DOCTORS_PROBE.question, (" yes", " no")
 PROBE = Probe("p", "x.png", "x", QUESTION, "yes", "INVOICE", "INVOICE", ((0.1, 0.1, 0.2, 0.15),))
 
 
@@ -33,21 +39,21 @@ def backbone(request: pytest.FixtureRequest, shared: Path) -> Backbone:
 
 @pytest.fixture(scope="module")
 def encoded(backbone: Backbone) -> Encoded:
-    return backbone.encode([backbone.preprocess(drawn_picture())])[0]
+    return backbone.encode([backbone.preprocess(drawn_image())])[0]
 
 
 def test_keep_one_gives_the_models_own_logits_under_both_policies(backbone: Backbone, encoded: Encoded) -> None:
     prompt = backbone.prompt(QUESTION, "INVOICE")
     ids = (*prompt.head, *prompt.tail)
-    reference = model_logits(backbone, drawn_picture(), encoded, ids, len(prompt.head))
+    reference = model_logits(backbone, drawn_image(), encoded, ids, len(prompt.head))
     for policy in POLICIES:
         everything = Selection(torch.arange(encoded.n))
-        ours = prefix_logits(backbone, materialise(backbone, encoded, prompt, everything, policy, branches=False))
+        ours = prefix_logits(backbone, materialise(backbone, encoded, prompt, everything, policy))
         assert (ours - reference).abs().max() <= 1e-4
 
 
 def test_cells_that_do_not_fit_the_tokens_are_refused(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels = backbone.preprocess(drawn_picture())
+    pixels = backbone.preprocess(drawn_image())
     cells, layout = backbone.cells_of(pixels)
     monkeypatch.setattr(backbone, "cells_of", lambda _: (cells[:-1], layout))
     with pytest.raises(SightlineError, match=f"{len(cells)} visual tokens but {len(cells) - 1} cells"):
@@ -55,12 +61,13 @@ def test_cells_that_do_not_fit_the_tokens_are_refused(backbone: Backbone, monkey
 
 
 def test_both_answers_in_one_forward_equal_two_plain_forwards(backbone: Backbone, encoded: Encoded) -> None:
-    prompt = backbone.prompt(QUESTION, "INVOICE")
+    prompt = backbone.prompt(QUESTION, "INVOICE", YES_NO)
     everything = Selection(torch.arange(encoded.n))
     answer_ = backbone.language.score([materialise(backbone, encoded, prompt, everything, "preserve")])[0]
-    for branch, loss in ((prompt.yes, answer_.loss_yes), (prompt.no, answer_.loss_no)):
+    assert len(answer_) == 2
+    for branch, (loss, _) in zip(prompt.continuations, answer_, strict=True):
         whole = (*prompt.head, *prompt.shared, *branch)
-        logits = model_logits(backbone, drawn_picture(), encoded, whole, len(prompt.head))
+        logits = model_logits(backbone, drawn_image(), encoded, whole, len(prompt.head))
         scored = (*prompt.shared, *branch)[len(prompt.tail) :]
         rows = logits[len(logits) - len(scored) - 1 : -1]
         expected = torch.nn.functional.cross_entropy(rows.float(), torch.tensor(scored))
@@ -99,7 +106,7 @@ def test_preserved_ids_are_those_of_the_full_prefix(backbone: Backbone, encoded:
 def test_compact_ids_leave_no_gap(backbone: Backbone, encoded: Encoded) -> None:
     prompt = backbone.prompt(QUESTION, "INVOICE")
     kept = torch.arange(0, encoded.n, 3)
-    pruned = materialise(backbone, encoded, prompt, Selection(kept), "compact", branches=False)
+    pruned = materialise(backbone, encoded, prompt, Selection(kept), "compact")
     for axis in pruned.positions[-1:] if backbone.axes == 1 else pruned.positions[1:]:
         used = torch.unique(axis[pruned.start : pruned.start + pruned.k])
         assert torch.equal(used, torch.arange(pruned.start, pruned.start + len(used)))
@@ -107,41 +114,64 @@ def test_compact_ids_leave_no_gap(backbone: Backbone, encoded: Encoded) -> None:
 
 def test_greedy_generation_equals_the_models_own(backbone: Backbone, encoded: Encoded) -> None:
     prompt = backbone.prompt(QUESTION, "INVOICE")
-    reply = generate(SelectStep(backbone), encoded, PROBE, parse_arm("full"), max_new_tokens=8)
+    ids, _ = greedy(backbone, encoded, "full", 8)
     sequence = [*prompt.head, *prompt.tail]
     expected: list[int] = []
     while len(expected) < 8:
-        logits = model_logits(backbone, drawn_picture(), encoded, (*sequence, *expected), len(prompt.head))
+        logits = model_logits(backbone, drawn_image(), encoded, (*sequence, *expected), len(prompt.head))
         token = int(logits[-1].argmax())
         if token in backbone.stop_ids:
             break
         expected.append(token)
-    assert reply.ids == expected
+    assert ids == expected
 
 
 @pytest.mark.parametrize("arm", ["target:0.3", "fastv:0.5"])
 def test_cached_generation_equals_recomputing_every_step(backbone: Backbone, encoded: Encoded, arm: str) -> None:
     """A pruned prefix has no plain forward to compare with, so the cache is compared with no cache at all."""
-    step = SelectStep(backbone)
     parsed = parse_arm(arm)
-    reply = generate(step, encoded, PROBE, parsed, max_new_tokens=5)
-    again = generate(step, encoded, PROBE, parsed, max_new_tokens=5)
-    assert reply.ids == again.ids
-    assert reply.kept < reply.full
+    ids, trace = greedy(backbone, encoded, arm, 5)
+    assert ids == greedy(backbone, encoded, arm, 5)[0]
+    assert trace.k < encoded.n
     if parsed.inside:
         return
     prompt = backbone.prompt(PROBE.question, PROBE.target_text)
-    selection = step(encoded, prompt, PROBE, parsed).selection
+    selection = SelectStep(backbone)(encoded, prompt, PROBE, parsed).selection
     produced: list[int] = []
-    for _ in reply.ids:
-        longer = type(prompt)(**{**prompt.__dict__, "tail": (*prompt.tail, *produced)})
-        prefix = materialise(backbone, encoded, longer, selection, backbone.paper_positions, branches=False)
+    for _ in ids:
+        longer = replace(prompt, shared=(*prompt.tail, *produced))
+        prefix = materialise(backbone, encoded, longer, selection, backbone.paper_positions)
         produced.append(int(prefix_logits(backbone, prefix)[-1].argmax()))
-    assert reply.ids == produced
+    assert ids == produced
+
+
+def greedy(backbone: Backbone, encoded: Encoded, arm: str, count: int) -> tuple[list[int], Trace]:
+    passed = Answerer(backbone, Generation()).over(parse_arm(arm), [PROBE], [encoded])
+    prefix = passed.prefix(0)
+    ids = backbone.language.generate(prefix, count, backbone.stop_ids, passed.cutter([0], [prefix]))
+    return ids, passed.traces()[0]
+
+
+def test_an_answer_is_scored_with_the_continuations_it_was_asked_for(backbone: Backbone, encoded: Encoded) -> None:
+    """The same question with other answers is another prompt, whichever was tokenised first."""
+    first = backbone.prompt(QUESTION, "INVOICE", YES_NO)
+    other = backbone.prompt(QUESTION, "INVOICE", (" no", " yes", " maybe"))
+    assert first.scored == (other.scored[1], other.scored[0])
+    assert len(other.scored) == 3
+    (three,) = backbone.language.score([_everything(backbone, encoded, other)])
+    (two,) = backbone.language.score([_everything(backbone, encoded, first)])
+    assert two[0].loss == pytest.approx(three[1].loss, abs=1e-5)
+    assert two[1].loss == pytest.approx(three[0].loss, abs=1e-5)
+    (alone,) = backbone.language.score([_everything(backbone, encoded, backbone.prompt(QUESTION, "", (" maybe",)))])
+    assert alone[0].loss == pytest.approx(three[2].loss, abs=1e-5)
+
+
+def _everything(backbone: Backbone, encoded: Encoded, prompt: Prompt) -> Prefix:
+    return materialise(backbone, encoded, prompt, Selection(torch.arange(encoded.n)), "preserve")
 
 
 def test_rows_alone_and_in_a_padded_batch_agree(backbone: Backbone, encoded: Encoded) -> None:
-    prompt = backbone.prompt(QUESTION, "INVOICE")
+    prompt = backbone.prompt(QUESTION, "INVOICE", YES_NO)
     prefixes = [
         materialise(backbone, encoded, prompt, Selection(torch.arange(0, encoded.n, stride)), backbone.paper_positions)
         for stride in (1, 2, 7)
@@ -149,8 +179,8 @@ def test_rows_alone_and_in_a_padded_batch_agree(backbone: Backbone, encoded: Enc
     together = backbone.language.score(prefixes)
     for prefix, batched in zip(prefixes, together, strict=True):
         alone = backbone.language.score([prefix])[0]
-        assert alone.loss_yes == pytest.approx(batched.loss_yes, abs=1e-5)
-        assert alone.loss_no == pytest.approx(batched.loss_no, abs=1e-5)
+        for mine, other in zip(alone, batched, strict=True):
+            assert mine.loss == pytest.approx(other.loss, abs=1e-5)
 
 
 def test_doctor_passes_and_says_what_it_checked(shared: Path) -> None:
@@ -177,21 +207,21 @@ def test_bfloat16_runs_everywhere(shared: Path) -> None:
             device="cpu",
             options=ImageOptions(max_pixels=50176, max_tiles=2),
         )
-        encoded = backbone.encode([backbone.preprocess(drawn_picture())])[0]
+        encoded = backbone.encode([backbone.preprocess(drawn_image())])[0]
         prefix = materialise(
             backbone,
             encoded,
-            backbone.prompt(QUESTION, "INVOICE"),
+            backbone.prompt(QUESTION, "INVOICE", YES_NO),
             Selection(torch.arange(0, encoded.n, 2)),
             "preserve",
         )
         scored = backbone.language.score([prefix])[0]
-        assert np.isfinite([scored.loss_yes, scored.loss_no]).all()
+        assert np.isfinite([each.loss for each in scored]).all()
 
 
 def test_llava_cells_cover_the_crop_alone(shared: Path) -> None:
     folder = str(shared / "tiny" / "llava")
-    wide = drawn_picture()
+    wide = drawn_image()
     aware = load_backbone(folder, device="cpu")
     blind = load_backbone(folder, device="cpu", options=ImageOptions(crop_blind=True))
     cells = aware.encode([aware.preprocess(wide)])[0].cells
@@ -201,8 +231,8 @@ def test_llava_cells_cover_the_crop_alone(shared: Path) -> None:
 
 
 def test_ask_answers_a_file(shared: Path, tmp_path: Path) -> None:
-    drawn_picture().save(tmp_path / "page.png")
-    reply = answer(
+    drawn_image().save(tmp_path / "page.png")
+    reply = ask(
         str(shared / "tiny" / "llava"),
         tmp_path / "page.png",
         "What is written?",

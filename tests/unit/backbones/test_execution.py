@@ -14,15 +14,15 @@ from sightline.backbones import language as language_module
 from sightline.backbones.attention import branch_attention, library_causal, library_masked
 from sightline.backbones.base import Backbone
 from sightline.backbones.execution import Captured, in_bucket, use_execution
-from sightline.backbones.language import Answer, branch_slots
+from sightline.backbones.language import Likelihood
 from sightline.core.prefix import Prefix
 from sightline.errors import SightlineError
 
 CLOSE = 1e-5
 
 
-def losses(answers: Sequence[Answer]) -> torch.Tensor:
-    return torch.tensor([(answer.loss_yes, answer.loss_no) for answer in answers])
+def losses(answers: Sequence[tuple[Likelihood, ...]]) -> torch.Tensor:
+    return torch.tensor([[each.loss for each in answer] for answer in answers])
 
 
 def densely_masked(backbone: Backbone, prefixes: list[Prefix]) -> torch.Tensor:
@@ -50,9 +50,9 @@ def test_the_mask_covers_the_branch_rows_alone(backbone: Backbone, prefixes: lis
     assert batch.branches == max(int((prefix.segments > 0).sum()) for prefix in prefixes)
 
 
-def test_the_number_of_branch_slots_is_worked_out_on_the_host(prefixes: list[Prefix]) -> None:
+def test_a_prefix_knows_how_many_slots_its_branches_take(prefixes: list[Prefix]) -> None:
     for prefix in prefixes:
-        assert branch_slots(prefix) == int((prefix.segments > 0).sum()) > 0
+        assert prefix.branches == int((prefix.segments > 0).sum()) > 0
 
 
 def test_the_models_own_attention_is_back_after_scoring(backbone: Backbone, prefixes: list[Prefix]) -> None:

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from sightline.answering.launching import score_arm
+from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
 from sightline.backbones.unmodified import processor_inputs
-from sightline.cost.benchmarks.sweep import shards_of
-from sightline.cost.one_sample import ANSWERS, one_loss, time_one_sample, with_one_answer
+from sightline.cost.benchmarks.sweep import evenly
+from sightline.cost.one_sample import ANSWERS, OneAnswer, one_loss, time_one_sample
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from sightline.errors import SightlineError
+from tests.answers import score_arm
 
 ARMS = ("full", "target:0.3", "fastv:0.5")
 
@@ -31,18 +32,17 @@ def test_one_continuation_has_the_loss_of_both_together(subject: Subject, text: 
     values = subject.backbone.tower_inputs([pixels])
     (encoded,) = subject.backbone.encode([pixels], arm.selector.needs)
     (together,) = score_arm(subject.step, arm, [probe], [encoded], subject.policy, 0)
-    assert one_loss(subject, arm, probe, pixels, values, "yes") == pytest.approx(together.answer.loss_yes, abs=1e-5)
-    assert one_loss(subject, arm, probe, pixels, values, "no") == pytest.approx(together.answer.loss_no, abs=1e-5)
+    assert one_loss(subject, arm, probe, pixels, values, " yes") == pytest.approx(together.answer.loss_yes, abs=1e-5)
+    assert one_loss(subject, arm, probe, pixels, values, " no") == pytest.approx(together.answer.loss_no, abs=1e-5)
     assert together.answer.loss_yes != pytest.approx(together.answer.loss_no, abs=1e-5)
 
 
 def test_the_sequence_is_the_prompt_and_one_answer(subject: Subject) -> None:
-    arm, prompt = parse_arm("target:0.3"), subject.prompt
+    arm, prompt = parse_arm("target:0.3"), YesNo().prompt(subject.backbone, subject.probe(0))
     (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.picture(0))])
-    selection = subject.step(encoded, prompt, subject.probe(0), arm).selection
-    prefix = with_one_answer(subject.backbone, encoded, prompt, selection, subject.policy, "no")
+    prefix = subject.answering(OneAnswer(" no")).over(arm, [subject.probe(0)], [encoded]).prefix(0)
     k = arm.budget.resolve(encoded.n)
-    assert prefix.embeds.shape[0] == len(prompt.head) + k + len(prompt.shared) + len(prompt.no) - 1
+    assert prefix.embeds.shape[0] == len(prompt.head) + k + len(prompt.shared) + len(prompt.continuations[1]) - 1
     assert prefix.prompt_length == len(prompt.head) + k + len(prompt.tail)
     assert prefix.full_length == len(prompt.head) + encoded.n + len(prompt.tail)
     assert int(prefix.segments.max()) == 0
@@ -91,8 +91,8 @@ def test_the_processors_values_are_those_of_the_audit(subject: Subject) -> None:
 
 def test_shards_are_few_and_even() -> None:
     request = Request("sweep", config="tiny-llava", shard_images=64)
-    assert [len(shard) for shard in shards_of(request, range(100))] == [50, 50]
-    assert [len(shard) for shard in shards_of(request, range(3))] == [3]
-    assert [i for shard in shards_of(request, range(131)) for i in shard] == list(range(131))
+    assert [len(shard) for shard in evenly(range(100), request.shard_images)] == [50, 50]
+    assert [len(shard) for shard in evenly(range(3), request.shard_images)] == [3]
+    assert [i for shard in evenly(range(131), request.shard_images) for i in shard] == list(range(131))
     with pytest.raises(SightlineError, match="per vision batch and per shard must be at least 1"):
         Request("sweep", config="tiny-llava", shard_images=0)

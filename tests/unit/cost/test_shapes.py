@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 
+from sightline.answering.scorers.yes_no import YesNo
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.pixels import Pixels
 from sightline.cost.benchmarks.ttft import attention_sequences
@@ -42,9 +43,10 @@ def subject(request: pytest.FixtureRequest) -> Subject:
 
 
 def test_a_prompt_has_the_wanted_text_tokens_and_two_branches(subject: Subject) -> None:
-    prompt = subject.prompt
+    prompt = YesNo().prompt(subject.backbone, subject.probe(0))
     assert len(prompt.head) + len(prompt.tail) == 45
-    assert prompt.yes != prompt.no
+    yes, no = prompt.continuations
+    assert yes != no
     assert len(prompt.spans["target"]) == 1
 
 
@@ -52,7 +54,7 @@ def test_random_weights_are_finite_and_not_constant(subject: Subject) -> None:
     (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.picture(0))])
     assert torch.isfinite(encoded.tokens).all()
     assert encoded.tokens.std() > 0
-    prefix = subject.prefix(encoded, subject.arm("full", "eager"), subject.probe(0))
+    prefix = subject.over(subject.arm("full", "eager"), [encoded]).prefix(0)
     hidden = subject.backbone.language.run(subject.backbone.language.collate([prefix])).hidden
     assert torch.isfinite(hidden).all()
 
@@ -67,7 +69,7 @@ def test_estimated_operations_match_a_count_of_the_calls(subject: Subject) -> No
     pixels = backbone.preprocess(subject.picture(0))
     with FlopCounterMode(display=False) as vision:
         (encoded,) = backbone.encode([pixels])
-    prefix = subject.prefix(encoded, subject.arm("full", "eager"), subject.probe(0))
+    prefix = subject.over(subject.arm("full", "eager"), [encoded]).prefix(0)
     batch = language.collate([prefix])
     with FlopCounterMode(display=False) as counted:
         language.run(batch)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from sightline.answering.scorers.yes_no import YesNo
 from sightline.core.probe import Box, Probe
 from sightline.core.selection import Budget
 from sightline.interventions import Intervention, split_arm
@@ -325,5 +326,5 @@ def make_run(
                 }
             rows.append(row)
             edit_row(rows[-1])
-        folder.write_rows(arm, 0, rows)
+        folder.write_rows(arm, 0, rows, YesNo.columns)
     return path

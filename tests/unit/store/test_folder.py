@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sightline.core.row import IMAGE_SCHEMA, ROW_SCHEMA
+from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.store import RunFolder, load_run
 from sightline.store.folder import arm_folder_name
@@ -20,7 +20,7 @@ MANIFEST: dict[str, Any] = {
 
 
 def test_every_column_has_a_sentence() -> None:
-    for schema in (ROW_SCHEMA, IMAGE_SCHEMA):
+    for schema in (row_schema(), image_schema()):
         for field in schema:
             assert field.metadata[b"doc"].decode().endswith(".")
 
@@ -68,7 +68,7 @@ def test_what_is_not_a_run_says_so(tmp_path: Path) -> None:
 def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.open(MANIFEST, ["full"], b"")
-    folder.write_rows("full", 0, [])
+    folder.write_rows("full", 0, [], ())
     folder.rows_file("full", 0).write_bytes(b"half a file")
     with pytest.raises(SightlineError, match=r"00000\.parquet"):
         _ = load_run(tmp_path / "run").rows

@@ -43,7 +43,7 @@ def measure_prefill(request: Request, subject: Subject) -> Iterator[Point]:
                     raise
             if point is None:
                 free_memory()
-                prefix = subject.prefix(encoded[0], arm, subject.probe(0))
+                prefix = subject.over(arm, encoded[:1]).prefix(0)
                 yield Point(arm.text, batch, *_sizes(arm, encoded[0], prefix), {}, extra={"out_of_memory": True})
                 break
             yield point
@@ -57,17 +57,17 @@ def one_batch(
     request: Request, subject: Subject, execution: Execution, arm: Arm, encoded: list[Encoded], batch: int
 ) -> Point:
     language = subject.backbone.language
-    distinct = [subject.prefix(item, arm, subject.probe(i)) for i, item in enumerate(encoded)]
+    passed = subject.over(arm, encoded)
+    distinct = [passed.prefix(i) for i in range(len(encoded))]
     order = [i % len(distinct) for i in range(batch)]
     prefixes = [distinct[i] for i in order]
-    pictures = [encoded[i] for i in order]
     device = subject.device
     samples: dict[str, list[float]] = {"collate": [], "prefill": []}
     memory = PeakMemory(device)
     setups = len(execution.setup_ms)
     pairs = []
     for repeat in range(request.warm_up + request.repeats):
-        cutter = subject.cutter(arm, prefixes, pictures)
+        cutter = passed.cutter(order, prefixes)
         collating = Stopwatch(device)
         collated = language.collate(prefixes)
         collating.stop()
@@ -84,12 +84,11 @@ def one_batch(
     used = memory.read()
 
     def once() -> None:
-        language.run(language.collate(prefixes), subject.cutter(arm, prefixes, pictures))
+        language.run(language.collate(prefixes), passed.cutter(order, prefixes))
 
     n, kept, length = _sizes(arm, encoded[0], distinct[0])
-    layers = _layer_lengths(subject, arm, n, length)
-    depth = len(language.layers)
-    flops = sum(language_flops(subject.backbone, each) for each in layers) / depth * batch
+    layers = passed.layer_lengths(0)
+    flops = sum(language_flops(subject.backbone, each) for each in layers) / len(layers) * batch
     return Point(
         arm=arm.text,
         batch=batch,
@@ -107,14 +106,3 @@ def one_batch(
 def _sizes(arm: Arm, encoded: Encoded, prefix: Prefix) -> tuple[int, int, int]:
     """Visual tokens, how many of them are kept, positions of the prefix."""
     return encoded.n, arm.budget.resolve(encoded.n) if arm.inside else prefix.k, prefix.embeds.shape[0]
-
-
-def _layer_lengths(subject: Subject, arm: Arm, n: int, length: int) -> list[int]:
-    """Positions that each layer reads; all the same unless the method prunes between layers."""
-    depth = len(subject.backbone.language.layers)
-    if not arm.inside:
-        return [length] * depth
-    from sightline.answering.launching import layer_counts
-
-    schedule = arm.selector.schedule(n, arm.budget.resolve(n), depth)  # type: ignore[union-attr]
-    return [length - n + count for count in layer_counts(n, schedule, depth)]

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cached_property, partial
 from itertools import pairwise
 
-from sightline.answering.encoding import encode_all
-from sightline.answering.launching import Collect, Scored, launch_arm
-from sightline.answering.select import all_needs
+from sightline.answering.answerer import Answered
+from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import Arm
+from sightline.auditing.loop import LoopOptions, Prepared, ShardWork, answer_shards
+from sightline.auditing.shards import Shard, Task
 from sightline.backbones.execution import use_execution
-from sightline.backbones.pixels import Pixels
 from sightline.backbones.vision_execution import use_vision_execution
-from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
 from sightline.cost.benchmarks.ttft import attention_sequences
 from sightline.cost.flops import language_flops, vision_flops
@@ -29,7 +26,6 @@ from sightline.cost.one_sample import time_one_sample
 from sightline.cost.request import Point, Request
 from sightline.cost.subject import Subject
 from sightline.device.kernels.causal import planless
-from sightline.device.pipeline import one_ahead, prepared_ahead
 
 INSIDE = {
     "engine": "whole sweep: preprocessing (overlapped on the host), vision once per image, selection, materialising, "
@@ -63,7 +59,7 @@ def measure_sweep(request: Request, subject: Subject) -> Iterator[Point]:
     memory = PeakMemory(subject.device)
     stages: dict[str, float] = {}
     with planless():  # as in an audit
-        run_engine(request, subject, arms, shards_of(request, range(request.images))[0])
+        run_engine(request, subject, arms, evenly(range(request.images), request.shard_images)[0])
         if request.execution != "graph":
             memory.warmed_up()
         setups = len(execution.setup_ms)
@@ -107,82 +103,65 @@ def run_engine(
     stages: dict[str, float] | None = None,
 ) -> tuple[list[Decision], float]:
     """All rows of the sweep and the estimated operations they took; ``stages`` collects milliseconds by stage."""
-    needs = all_needs(arms)
     rows: list[Decision] = []
     flops = 0.0
     billed = stages if stages is not None else {}
     for name in ("vision", "select", "materialise", "language"):
         billed.setdefault(name, 0.0)
-
-    def work() -> Iterator[tuple[tuple[ShardWork, Arm], Callable[[], Collect]]]:
-        for shard, pixels in preprocessed(request, subject, images):
-            here = ShardWork(request, subject, shard, needs, pixels)
-            for arm in arms:
-                yield (here, arm), partial(here.launch, arm)
-
-    for (here, arm), scored in one_ahead(work()):
+    tasks = [Task(shard, tuple(arms)) for shard in shards_of(request, subject, images)]
+    options = LoopOptions(request.batch_tokens, request.batch_images)
+    answerer = subject.answering(YesNo())
+    for work, arm, answers in answer_shards(answerer, tasks, preparing(subject, len(images)), options):
         if arm is arms[0]:
-            billed["vision"] += sum(picture.vision_ms for picture in here.encoded)
-            flops += here.vision_flops()
-        rows += [_decision(arm, probe, result) for probe, result in zip(here.probes, scored, strict=True)]
-        flops += sum(language_flops(subject.backbone, result.sequence_pruned) for result in scored)
-        billed["select"] += sum(result.signal_ms + result.select_ms for result in scored)
-        billed["materialise"] += sum(result.materialise_ms for result in scored)
-        billed["language"] += sum(result.language_ms for result in scored)
-        del here  # as in an audit, a shard's pictures go before the next one's come
+            billed["vision"] += sum(image.vision_ms for image in work.images.values())
+            flops += _vision_flops(subject, work)
+        rows += [_decision(arm, probe, answered) for probe, answered in zip(work.shard.probes, answers, strict=True)]
+        flops += sum(language_flops(subject.backbone, answered.trace.sequence_pruned) for answered in answers)
+        billed["select"] += sum(answered.trace.signal_ms + answered.trace.select_ms for answered in answers)
+        billed["materialise"] += sum(answered.trace.materialise_ms for answered in answers)
+        billed["language"] += sum(answered.language_ms for answered in answers)
+        del work  # as in an audit, a shard's images go before the next one's come
     return rows, flops
 
 
-@dataclass
-class ShardWork:
-    """Some images of the sweep, encoded when the first arm is launched and shared by all arms."""
-
-    request: Request
-    subject: Subject
-    images: Sequence[int]
-    needs: frozenset[str]
-    pixels: Future[list[Pixels]]
-
-    @cached_property
-    def encoded(self) -> list[Encoded]:
-        return encode_all(self.subject.backbone, self.pixels.result(), self.needs, self.request.batch_images)
-
-    @cached_property
-    def probes(self) -> list[Probe]:
-        return [self.subject.probe(image, number) for image in self.images for number in range(self.request.probes)]
-
-    def launch(self, arm: Arm) -> Collect:
-        pictures = [picture for picture in self.encoded for _ in range(self.request.probes)]
-        subject = self.subject
-        return launch_arm(subject.step, arm, self.probes, pictures, subject.policy, self.request.batch_tokens)
-
-    def vision_flops(self) -> float:
-        return sum(
-            vision_flops(self.subject.backbone, attention_sequences(self.subject, item), picture.n)
-            for item, picture in zip(self.pixels.result(), self.encoded, strict=True)
-        )
+def _vision_flops(subject: Subject, work: ShardWork) -> float:
+    return sum(
+        vision_flops(subject.backbone, attention_sequences(subject, item), image.n)
+        for item, image in zip(work.prepared.pixels, work.images.values(), strict=True)
+    )
 
 
-def _decision(arm: Arm, probe: Probe, result: Scored) -> Decision:
-    return Decision(arm.text, probe.id, result.answer.loss_no - result.answer.loss_yes, result.anchors.tobytes())
+def _decision(arm: Arm, probe: Probe, answered: Answered) -> Decision:
+    return Decision(arm.text, probe.id, answered.values["margin"], answered.trace.anchors.tobytes())
 
 
-def shards_of(request: Request, images: Sequence[int]) -> list[Sequence[int]]:
+def shards_of(request: Request, subject: Subject, images: Sequence[int]) -> list[Shard]:
     """As few shards as the limit allows, as even as possible: equal shards have equal batches, warmed up once."""
-    count = -(-len(images) // request.shard_images)
+    return [
+        Shard(
+            index=number,
+            probes=tuple(subject.probe(image, asked) for image in part for asked in range(request.probes)),
+            images=tuple(subject.probe(image) for image in part),
+        )
+        for number, part in enumerate(evenly(images, request.shard_images))
+    ]
+
+
+def evenly(images: Sequence[int], most: int) -> list[Sequence[int]]:
+    count = -(-len(images) // most)
     edges = [len(images) * i // count for i in range(count + 1)]
     return [images[first:last] for first, last in pairwise(edges)]
 
 
-def preprocessed(
-    request: Request, subject: Subject, images: Sequence[int]
-) -> Iterator[tuple[Sequence[int], Future[list[Pixels]]]]:
-    """Shards of pictures, the next one prepared on the host while the current one is scored."""
-    shards = shards_of(request, images)
-    # The drawing of a picture stands for its decoding, which the sweep does not time; a few are drawn and reused.
-    drawn = [subject.picture(i) for i in range(min(4, len(images)))]
+def preparing(subject: Subject, count: int) -> Callable[[Shard], Prepared]:
+    """What the host does to a shard: the drawing of an image stands for its decoding, which the sweep does not time.
 
-    def work(shard: Sequence[int]) -> list[Pixels]:
-        return [subject.backbone.preprocess(drawn[i % len(drawn)]) for i in shard]
+    A few are drawn and reused.
+    """
+    drawn = [subject.picture(i) for i in range(min(4, count))]
 
-    return prepared_ahead(shards, work)
+    def prepare(shard: Shard) -> Prepared:
+        images = (drawn[int(probe.image_id) % len(drawn)] for probe in shard.images)
+        return Prepared(shard, [subject.backbone.preprocess(image) for image in images])
+
+    return prepare

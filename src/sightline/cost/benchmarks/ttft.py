@@ -12,10 +12,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sightline.answering.materialise import materialise
-from sightline.answering.select import Selected
+from sightline.answering.arm_pass import ArmPass
 from sightline.arms.arm import Arm
-from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.execution import Execution, use_execution
 from sightline.backbones.pixels import Pixels
 from sightline.backbones.vision_execution import CapturedVision, use_vision_execution
@@ -23,8 +21,6 @@ from sightline.boxes.detection import boxes_of
 from sightline.boxes.detectors import DETECTORS
 from sightline.boxes.sources import check_source, reads_boxes
 from sightline.core.prefix import Encoded, Prefix
-from sightline.core.selection import Selection
-from sightline.core.selection_rules import check_anchors
 from sightline.cost.clip import ForgetfulClip
 from sightline.cost.flops import language_flops, vision_flops
 from sightline.cost.machine import PeakMemory
@@ -94,7 +90,7 @@ def _one_arm(request: Request, subject: Subject, execution: Execution, arm: Arm)
         arm=arm.text,
         batch=1,
         visual_tokens=encoded.n,
-        kept_tokens=arm.budget.resolve(encoded.n) if arm.inside else prefix.k,
+        kept_tokens=path.kept,
         length=length,
         samples_ms=samples,
         flops={
@@ -123,6 +119,8 @@ class Path:
     detector: Any
     encoded: Encoded = field(init=False)
     prefix: Prefix = field(init=False)
+    passed: ArmPass = field(init=False)
+    kept: int = field(init=False)
 
     @torch.inference_mode()
     def first_token(self, picture: Image.Image) -> dict[str, float]:
@@ -145,16 +143,11 @@ class Path:
         else:
             (encoded,) = backbone.encode([pixels], self.arm.selector.needs)
         stages["vision"].stop()
-        selected: Selected | None = None
-        if self.arm.inside:
-            selection = Selection(torch.arange(encoded.n, device=device))
-        else:
-            (selected,) = subject.step.many([encoded], [subject.prompt], [probe], self.arm)
-            selection = selected.selection
+        passed = subject.over(self.arm, [encoded], [probe])
         stages["materialise"] = Stopwatch(device)
-        prefix = materialise(backbone, encoded, subject.prompt, selection, subject.policy, branches=False)
+        prefix = passed.prefix(0)
         stages["materialise"].stop()
-        cutter = subject.cutter(self.arm, [prefix], [encoded])
+        cutter = passed.cutter([0], [prefix])
         stages["prefill"] = Stopwatch(device)
         language = backbone.language
         hidden = language.run(language.collate([prefix]), cutter).hidden
@@ -164,18 +157,16 @@ class Path:
         stages["first_token"].stop()
         int(token)
         total = (time.perf_counter() - started) * 1e3
-        self.encoded, self.prefix = encoded, prefix
-        check_anchors(selection.anchors.cpu(), encoded.n, self.arm.selector.name, merges=selection.mix is not None)
+        self.encoded, self.prefix, self.passed = encoded, prefix, passed
+        (trace,) = passed.traces()
+        self.kept = trace.k
         measured = {name: watch.ms for name, watch in stages.items()}
-        billed: Selected | LayerCuts | None = selected if cutter is None else cutter
-        assert billed is not None, "an arm selects either before or inside the language model"
-        if cutter is not None:
-            measured["prefill"] -= billed.signal_ms + billed.select_ms
-        return {**measured, "signals": billed.signal_ms, "select": billed.select_ms, "total": total}
+        measured["prefill"] -= trace.inside_ms
+        return {**measured, "signals": trace.signal_ms, "select": trace.select_ms, "total": total}
 
     def decoding(self, counts: list[int]) -> dict[int, float]:
         """Milliseconds from the first token to that many tokens more."""
-        cutter = self.subject.cutter(self.arm, [self.prefix], [self.encoded])
+        cutter = self.passed.cutter([0], [self.prefix])
         tokens = self.subject.backbone.language.decode(self.prefix, cutter)
         next(tokens)
         started = time.perf_counter()

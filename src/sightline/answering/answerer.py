@@ -1,0 +1,91 @@
+"""The heart: a probe under an arm becomes an answer.
+
+An arm's pass makes the prefixes (and knows what cuts them), the scorer puts them to the language model and judges what
+comes back. Launching and reading are apart, so that the device can be given other work before an arm is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sightline.answering.arm_pass import ArmPass, Trace
+from sightline.answering.batching import launch_batches
+from sightline.answering.before import BeforePass
+from sightline.answering.inside import InsidePass
+from sightline.answering.scorers import Scorer
+from sightline.answering.select import SelectStep
+from sightline.arms.arm import Arm
+from sightline.backbones.base import Backbone
+from sightline.backbones.clip import ClipSpace
+from sightline.core.prefix import Encoded, PositionPolicy
+from sightline.core.probe import Probe
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What became of one probe under one arm, apart from its geometry."""
+
+    values: Mapping[str, Any]
+    """The scorer's columns: ``predicted``, ``correct`` and its own."""
+    trace: Trace
+    language_ms: float
+
+
+Collect = Callable[[], list[Answered]]
+"""Reads what was launched, in the order of the probes; waits for the device."""
+
+
+class Answerer:
+    """A model and a scorer. The only place that knows whether a method works before or inside the language model.
+
+    Parameters
+    ----------
+    positions: the usual position policy; None is the paper's for the architecture. An arm's intervention may swap it.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        scorer: Scorer,
+        *,
+        clip: ClipSpace | None = None,
+        positions: PositionPolicy | None = None,
+    ) -> None:
+        self.backbone = backbone
+        self.scorer = scorer
+        self.step = SelectStep(backbone, clip)
+        self.positions: PositionPolicy = positions or backbone.paper_positions
+
+    def over(self, arm: Arm, probes: Sequence[Probe], encoded: Sequence[Encoded]) -> ArmPass:
+        """The arm's prefixes for these probes, each about the image beside it."""
+        prompts = [self.scorer.prompt(self.backbone, probe) for probe in probes]
+        policy = arm.positions(self.positions)
+        if arm.inside:
+            return InsidePass(self.backbone, arm, probes, encoded, prompts, policy)
+        return BeforePass(self.backbone, arm, probes, encoded, prompts, policy, self.step)
+
+    def launch(self, arm: Arm, probes: Sequence[Probe], encoded: Sequence[Encoded], batch_tokens: int) -> Collect:
+        """Selects, materialises and hands all batches to the device. On a GPU this waits for nothing.
+
+        Two kinds of arms have to look at values in between and do wait: those that prune between layers, and
+        interventions on the mask.
+        """
+        passed = self.over(arm, probes, encoded)
+        launched = launch_batches(self.scorer, passed, batch_tokens)
+
+        def collect() -> list[Answered]:
+            results, shares = launched.read()
+            return [
+                Answered(self.scorer.judge(probe, result, arm.text), trace, share - trace.inside_ms)
+                for probe, result, trace, share in zip(probes, results, passed.traces(), shares, strict=True)
+            ]
+
+        return collect
+
+    def answer(
+        self, arm: Arm, probes: Sequence[Probe], encoded: Sequence[Encoded], batch_tokens: int = 16384
+    ) -> list[Answered]:
+        """Launched and read at once."""
+        return self.launch(arm, probes, encoded, batch_tokens)()

@@ -1,0 +1,93 @@
+"""A method that cuts between language layers: prefixes start full, one batch per number of visual tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import cast
+
+import torch
+
+from sightline.answering.arm_pass import ArmPass, Trace, index_mask, layer_counts
+from sightline.answering.materialise import materialise
+from sightline.answering.select import salt
+from sightline.backbones.cuts import LayerCuts
+from sightline.core.prefix import Prefix
+from sightline.core.selection import LayerSelector, Selection
+
+
+@dataclass
+class InsidePass(ArmPass):
+    """The choice is made while the layers run; whoever cuts has to look at values and waits for the device."""
+
+    _cuts: dict[int, tuple[LayerCuts, int]] = field(init=False, default_factory=dict)
+    """Of every probe the cutter of its batch, and its place there."""
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        return [prompt.length(image.n) for prompt, image in zip(self.prompts, self.encoded, strict=True)]
+
+    @property
+    def groups(self) -> list[list[int]]:
+        counts = sorted({image.n for image in self.encoded})
+        return [[i for i, image in enumerate(self.encoded) if image.n == n] for n in counts]
+
+    def batch_tokens(self, limit: int) -> int:
+        """In half precision every probe runs alone.
+
+        Rounding depends on the shape of a batch, and there it is coarse enough to change which tokens such a method
+        keeps.
+        """
+        return limit if self.backbone.language.dtype == torch.float32 else 0
+
+    def prefix(self, i: int) -> Prefix:
+        image = self.encoded[i]
+        selection = Selection(torch.arange(image.n, device=image.tokens.device))
+        return materialise(self.backbone, image, self.prompts[i], selection, self.policy)
+
+    def cutter(self, group: Sequence[int], prefixes: Sequence[Prefix]) -> LayerCuts:
+        cutter = LayerCuts(
+            cast(LayerSelector, self.arm.selector),
+            self._schedule(self.encoded[group[0]].n),
+            prefixes,
+            [self.encoded[i].layout for i in group],
+            [salt(self.probes[i], self.arm) for i in group],
+        )
+        self._cuts.update({i: (cutter, place) for place, i in enumerate(group)})
+        return cutter
+
+    def _schedule(self, n: int) -> dict[int, int]:
+        selector = cast(LayerSelector, self.arm.selector)
+        return selector.schedule(n, self.arm.budget.resolve(n), len(self.backbone.language.layers))
+
+    def _counts(self, n: int) -> list[int]:
+        return layer_counts(n, self._schedule(n), len(self.backbone.language.layers))
+
+    def layer_lengths(self, i: int) -> list[int]:
+        n = self.encoded[i].n
+        return [self.lengths[i] - n + count for count in self._counts(n)]
+
+    def traces(self) -> list[Trace]:
+        traces = []
+        for i, (prompt, image) in enumerate(zip(self.prompts, self.encoded, strict=True)):
+            cutter, place = self._cuts[i]
+            lineage = cutter.lineage[place].any(dim=0).numpy()
+            anchors = index_mask(cutter.anchors[place], image.n)
+            k, batch = len(cutter.anchors[place]), len(cutter.keys)
+            traces.append(
+                Trace(
+                    anchors=anchors,
+                    lineage=lineage,
+                    merges=bool((lineage != anchors).any()),
+                    k=k,
+                    k_layers=self._counts(image.n),
+                    sequence_full=prompt.full_length(image.n),
+                    sequence_pruned=prompt.prompt_length(k),
+                    signal_ms=cutter.signal_ms / batch,
+                    select_ms=cutter.select_ms / batch,
+                    materialise_ms=0.0,
+                    inside_ms=(cutter.signal_ms + cutter.select_ms) / batch,
+                )
+            )
+        return traces

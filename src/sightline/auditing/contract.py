@@ -1,0 +1,52 @@
+"""The reporting contract: what a run is determined by, for its manifest and for every row."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+import sightline
+from sightline.auditing.config import AuditConfig
+from sightline.backbones import Backbone
+
+
+def reporting_contract(config: AuditConfig, backbone: Backbone, digest: str) -> dict[str, Any]:
+    """What every row carries about how it was made."""
+    import transformers
+
+    device = backbone.language.device
+    return {
+        "model": config.model.rstrip("/").split("/")[-1] if "/" in config.model else config.model,
+        "model_type": str(backbone.model.config.model_type),
+        "weight_digest": digest,
+        "scorer": config.scorer,
+        "positions": backbone.paper_positions if config.positions == "auto" else config.positions,
+        "box_source": config.box_source,
+        "profile": config.profile,
+        "dtype": str(backbone.language.dtype).removeprefix("torch."),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})",
+        "attention": config.attention,
+        "versions": {
+            "sightline": sightline.__version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def manifest_settings(config: AuditConfig, contract: Mapping[str, Any], backbone: Backbone) -> dict[str, Any]:
+    """The contract with the settings that rows do not repeat."""
+    return {
+        **contract,
+        "shard_images": config.shard_images,
+        "limit": config.limit,
+        "execution": config.execution,
+        "batch_images": config.batch_images,
+        "image_options": backbone.options.as_dict(),
+        "seed": config.seed,
+        "images": str(config.images),
+    }

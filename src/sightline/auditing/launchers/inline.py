@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from sightline.arms.arm import Arm
+from sightline.auditing.launchers.base import LAUNCHERS, Launcher
+from sightline.auditing.shards import Task
+from sightline.auditing.worker import Worker
+from sightline.boxes.beside import BoxesBeside
+from sightline.store import RunFolder
+
+
+@LAUNCHERS.register("inline")
+class Inline(Launcher):
+    """Here, in this process: one worker, one task after the other."""
+
+    name: ClassVar[str] = "inline"
+    _worker: Worker
+
+    def __enter__(self) -> Inline:
+        self._worker = Worker(self.config)
+        return self
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self._worker.settings
+
+    def refuse_unserved(self, arms: Sequence[Arm]) -> None:
+        self._worker.refuse_unserved(arms)
+
+    def run(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
+        self._worker.work(folder, tasks, boxes)

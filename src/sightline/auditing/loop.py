@@ -1,0 +1,131 @@
+"""The one loop over shards: what ``sightline run`` writes and what ``sightline bench sweep`` times.
+
+An image is encoded once for all its probes and arms, and once more for each version that an intervention shows. Arms
+are answered one after the other over the shard's probes, so the batches of an arm do not depend on which other arms
+run: amending a run, or reordering its arms, changes no row. While the device works on one arm the next one is handed to
+it, and the host prepares the next shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+from sightline.answering.answerer import Answered, Answerer, Collect
+from sightline.answering.encoding import encode_all
+from sightline.answering.select import all_needs
+from sightline.arms.arm import Arm
+from sightline.auditing.shards import Shard, Task, image_key, region_geometries
+from sightline.backbones import Pixels
+from sightline.core.prefix import Encoded
+from sightline.device.pipeline import one_ahead, prepared_ahead
+from sightline.device.stopwatch import setting_up
+from sightline.geometry.coverage import RegionGeometry
+
+REHEARSAL = 2
+"""Probes that a new arm is rehearsed on."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is kept of an image file for reports, taken while its pixels are at hand."""
+
+    digest: str
+    preview: bytes
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the host did for a shard before the device sees it."""
+
+    shard: Shard
+    pixels: list[Pixels]
+    seen: list[Seen] | None = None
+    """None when the run has records of these images already, or nobody keeps any."""
+    boxes_ms: Mapping[str, float] | None = None
+    """Per image what a text detector took; None when nothing was detected."""
+
+
+@dataclass(frozen=True)
+class LoopOptions:
+    batch_tokens: int
+    batch_images: int = 1
+    rehearsed: set[str] | None = None
+    """Arms whose first use is rehearsed, for a device that compiles and loads kernels then; they are removed as they
+    run. None: nothing is rehearsed."""
+    setup_ms: list[float] = field(default_factory=list)
+    """What rehearsals took."""
+
+
+@dataclass
+class ShardWork:
+    """A shard's images, encoded when the first of its arms is launched and shared by all of them."""
+
+    answerer: Answerer
+    options: LoopOptions
+    needs: frozenset[str]
+    future: Future[Prepared]
+
+    @property
+    def prepared(self) -> Prepared:
+        return self.future.result()
+
+    @property
+    def shard(self) -> Shard:
+        return self.prepared.shard
+
+    @cached_property
+    def images(self) -> dict[str, Encoded]:
+        """Each distinct image through the vision tower, once."""
+        encoded = encode_all(self.answerer.backbone, self.prepared.pixels, self.needs, self.options.batch_images)
+        return {image_key(probe): item for probe, item in zip(self.shard.images, encoded, strict=True)}
+
+    @property
+    def encoded(self) -> list[Encoded]:
+        """The image of every probe."""
+        return [self.images[image_key(probe)] for probe in self.shard.probes]
+
+    @cached_property
+    def geometries(self) -> list[RegionGeometry | None]:
+        """Of every probe, for whoever measures coverage."""
+        return region_geometries(self.shard.probes, self.encoded)
+
+    def launch(self, arm: Arm) -> Collect:
+        if self.options.rehearsed is not None and arm.text in self.options.rehearsed:
+            self.options.rehearsed.remove(arm.text)
+            with setting_up(self.answerer.backbone.language.device, self.options.setup_ms):
+                self._rehearse(arm)
+        return self.answerer.launch(arm, self.shard.probes, self.encoded, self.options.batch_tokens)
+
+    def _rehearse(self, arm: Arm) -> None:
+        """Over two probes whose answers nobody reads: kernels are loaded before any time of this arm is recorded."""
+        self.answerer.answer(arm, self.shard.probes[:REHEARSAL], self._first, self.options.batch_tokens)
+
+    @cached_property
+    def _first(self) -> list[Encoded]:
+        """The images of the first probes, encoded apart from the others."""
+        pixels = {image_key(p): item for p, item in zip(self.shard.images, self.prepared.pixels, strict=True)}
+        wanted = [pixels[image_key(probe)] for probe in self.shard.probes[:REHEARSAL]]
+        return encode_all(self.answerer.backbone, wanted, self.needs, self.options.batch_images)
+
+
+def answer_shards(
+    answerer: Answerer, tasks: Sequence[Task], prepare: Callable[[Shard], Prepared], options: LoopOptions
+) -> Iterator[tuple[ShardWork, Arm, list[Answered]]]:
+    """Every task's arms with their answers, in order. Drop the work before asking for the next: its images go then."""
+
+    def launches() -> Iterator[tuple[tuple[ShardWork, Arm], Callable[[], Collect]]]:
+        for task, prepared in prepared_ahead(tasks, lambda task: prepare(task.shard)):
+            work = ShardWork(answerer, options, all_needs(task.arms), prepared)
+            for arm in task.arms:
+                yield (work, arm), partial(work.launch, arm)
+
+    for (work, arm), answers in one_ahead(launches()):
+        yield work, arm, answers
+        del work, answers
+
+
+def total_rows(tasks: Iterable[Task]) -> int:
+    return sum(task.rows for task in tasks)

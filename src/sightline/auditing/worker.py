@@ -1,0 +1,110 @@
+"""A loaded model that turns tasks into files of a run folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from sightline.answering.answerer import Answerer
+from sightline.answering.scorers import SCORERS
+from sightline.arms.arm import Arm
+from sightline.auditing.config import AuditConfig
+from sightline.auditing.contract import manifest_settings, reporting_contract
+from sightline.auditing.loop import LoopOptions, Prepared, Seen, answer_shards, total_rows
+from sightline.auditing.rows import image_records, preview, row_records
+from sightline.auditing.shards import Shard, Task, with_boxes
+from sightline.backbones import ImageOptions, load_backbone, weight_digest
+from sightline.backbones.clip import ClipSpace
+from sightline.backbones.execution import use_execution
+from sightline.backbones.loading import checkpoint_folder
+from sightline.backbones.vision_execution import use_vision_execution
+from sightline.boxes.beside import BoxesBeside
+from sightline.boxes.sources import reads_boxes
+from sightline.device.kernels.causal import planless
+from sightline.probes.image_name import resolve_image
+from sightline.probes.images import image_digest, open_image
+from sightline.progress import Progress
+from sightline.store import RunFolder
+
+
+class Worker:
+    """Loads what a configuration names; ``work`` may be called again and again."""
+
+    def __init__(self, config: AuditConfig) -> None:
+        self.config = config
+        source = checkpoint_folder(config.model)
+        backbone = load_backbone(
+            str(source),
+            dtype=config.dtype,
+            device=config.device,
+            attention=config.attention,
+            options=image_options(config),
+        )
+        self._execution = use_execution(backbone.language, config.execution, dynamic=True)
+        use_vision_execution(backbone, self._execution, dynamic=True)
+        clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
+        self.contract = reporting_contract(config, backbone, weight_digest(source))
+        scorer = SCORERS.get(config.scorer)()
+        self.answerer = Answerer(backbone, scorer, clip=clip, positions=self.contract["positions"])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the run folder has to agree with."""
+        return manifest_settings(self.config, self.contract, self.answerer.backbone)
+
+    def refuse_unserved(self, arms: Sequence[Arm]) -> None:
+        """A method that this architecture cannot serve is refused by name, before any work."""
+        self.answerer.step.refuse_unserved(arms)
+
+    def work(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
+        """Writes the rows of every task, and records of images that have none yet."""
+        device = self.answerer.backbone.language.device
+        if device.type == "cpu":
+            boxes.wait()  # the same cores search and score: one after the other, so that times mean something
+        new = {arm.text for task in tasks for arm in task.arms} if self.answerer.step.queues else None
+        options = LoopOptions(
+            self.config.batch_tokens, self.config.batch_images, rehearsed=new, setup_ms=self._execution.setup_ms
+        )
+
+        def prepare(shard: Shard) -> Prepared:
+            return self._prepare(folder, shard, boxes)
+
+        with planless(), Progress("auditing", total_rows(tasks), "rows") as progress:  # shapes hardly ever recur
+            for work, arm, answers in answer_shards(self.answerer, tasks, prepare, options):
+                prepared, shard = work.prepared, work.shard
+                if prepared.seen is not None and not folder.has_images(shard.index, shard.view):
+                    folder.write_images(shard.index, shard.view, image_records(work))
+                billed = prepared.boxes_ms if reads_boxes(arm.selector) else None
+                rows = row_records(arm, work, answers, self.contract, billed)
+                folder.write_rows(arm.text, shard.index, rows, self.answerer.scorer.columns)
+                progress.advance(len(rows))
+                del work, prepared  # the next shard may need the memory of its images
+        self._say_setup(folder)
+
+    def _prepare(self, folder: RunFolder, shard: Shard, boxes: BoxesBeside) -> Prepared:
+        """Decodes every image once, for the tower and for the report, and waits for their boxes."""
+        known = folder.has_images(shard.index, shard.view)
+        pixels, seen = [], []
+        for probe in shard.images:
+            image = open_image(self.config.images, probe.image, occlude=probe.occlude)
+            pixels.append(self.answerer.backbone.preprocess(image))
+            if not known:
+                seen.append(Seen(image_digest(resolve_image(self.config.images, probe.image)), preview(image)))
+        records = None if known else seen
+        if not boxes.detects:
+            return Prepared(shard, pixels, records)
+        (boxed,), shown = with_boxes([shard], boxes)
+        return Prepared(boxed, pixels, records, shown.ms)
+
+    def _say_setup(self, folder: RunFolder) -> None:
+        setup = self._execution.setup_ms
+        if setup:
+            folder.add_setup(sum(setup))
+            print(f"{self.config.execution}: set-up took {sum(setup) / 1e3:.1f} s", file=sys.stderr, flush=True)
+            setup.clear()
+
+
+def image_options(config: AuditConfig) -> ImageOptions:
+    limits = {name: getattr(config, name) for name in ("min_pixels", "max_pixels", "min_tiles", "max_tiles")}
+    return ImageOptions.artifact(**limits) if config.profile == "artifact" else ImageOptions(**limits)

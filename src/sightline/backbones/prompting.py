@@ -1,0 +1,120 @@
+"""The text side of a backbone: a question under the checkpoint's own chat template, and its spans."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from sightline.backbones.language import LanguageModel
+from sightline.backbones.spans import span_by_characters, target_span
+from sightline.core.prefix import Prompt
+from sightline.core.selection import QuerySpan
+from sightline.errors import SightlineError
+
+
+class Prompting(ABC):
+    """What an architecture says about its prompts: the system message, and how a turn and an image are written."""
+
+    model: Any
+    tokenizer: Any
+    language: LanguageModel
+
+    system: ClassVar[str | None] = None
+    """System message that the protocol puts before the question."""
+
+    @property
+    @abstractmethod
+    def image_token_id(self) -> int: ...
+
+    def user_content(self, question: str) -> Any:
+        return [{"type": "image"}, {"type": "text", "text": question}]
+
+    def assistant_content(self, text: str) -> Any:
+        return text
+
+    def _messages(self, question: str) -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = []
+        if self.system is not None:
+            messages.append({"role": "system", "content": self.system})
+        messages.append({"role": "user", "content": self.user_content(question.replace("<image>", ""))})
+        return messages
+
+    def render(self, question: str, answer: str | None) -> str:
+        """The chat template's text: up to the answer (``answer is None``), or with the answer as assistant turn."""
+        messages = self._messages(question)
+        if answer is not None:
+            messages.append({"role": "assistant", "content": self.assistant_content(answer)})
+        text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer is None)
+        return self.expand_placeholder(text)
+
+    def expand_placeholder(self, text: str) -> str:
+        """The template's image placeholder as the text that surrounds one visual token."""
+        return text
+
+    def _around_image(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        ids = list(self.tokenizer(text).input_ids)
+        if ids.count(self.image_token_id) != 1:
+            raise SightlineError(
+                f"the chat template gives {ids.count(self.image_token_id)} image placeholders where one is needed; "
+                "is this the processor's own template?"
+            )
+        at = ids.index(self.image_token_id)
+        return tuple(ids[:at]), tuple(ids[at + 1 :])
+
+    def prompt(self, question: str, target: str = "", answers: tuple[str, ...] = ()) -> Prompt:
+        """Tokenises the prompt, and the complete sequence of every answer, once per question and answers."""
+        key = (question, target, answers)
+        if key not in self._prompts:
+            head, tail = self._around_image(self.render(question, None))
+            complete = [self._around_image(self.render(question, answer))[1] for answer in answers]
+            common = common_length(complete) if complete else len(tail)
+            self._prompts[key] = Prompt(
+                head=head,
+                shared=complete[0][:common] if complete else tail,
+                continuations=tuple(each[common:] for each in complete),
+                tail=tail,
+                spans=self._spans(head, tail, question, target),
+            )
+        return self._prompts[key]
+
+    def _spans(
+        self, head: tuple[int, ...], tail: tuple[int, ...], question: str, target: str
+    ) -> dict[QuerySpan, tuple[int, ...]]:
+        """Query spans as indices into head + tail. An unfindable target falls back to the whole prompt."""
+        ids = [*head, self.image_token_id, *tail]
+        at = len(head)
+
+        def without_image(span: Sequence[int]) -> tuple[int, ...]:
+            return tuple(i if i < at else i - 1 for i in span if i != at)
+
+        everything = tuple(range(len(head) + len(tail)))
+        wanted = without_image(target_span(self.tokenizer, ids, target))
+        asked = without_image(sorted(span_by_characters(self.tokenizer, ids, question)))
+        return {"target": wanted or everything, "prompt": everything, "question": asked or everything, "none": ()}
+
+    def query(self, prompt: Prompt, span: QuerySpan) -> Tensor:
+        """(T, D) input embeddings of a query span."""
+        ids = [*prompt.head, *prompt.tail]
+        return self.language.embed([ids[i] for i in prompt.spans[span]])
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        configured = getattr(self.model.generation_config, "eos_token_id", None)
+        ids = configured if isinstance(configured, list) else [configured]
+        return frozenset(i for i in (*ids, self.tokenizer.eos_token_id) if i is not None)
+
+    @cached_property
+    def _prompts(self) -> dict[tuple[str, str, tuple[str, ...]], Prompt]:
+        return {}
+
+
+def common_length(sequences: Sequence[tuple[int, ...]]) -> int:
+    """How many leading ids all sequences share, short of the last id of the shortest: each keeps one of its own."""
+    common, most = 0, min(map(len, sequences)) - 1
+    while common < most and len({each[common] for each in sequences}) == 1:
+        common += 1
+    return common
