@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.answering.select import SelectStep
+from sightline.answering.select import SelectStep, salt
 from sightline.arms.arm import Arm, parse_arm
 from sightline.core.selection import Budget, Selection, TokenView
 from sightline.core.selection_rules import lineage_mask
@@ -135,8 +135,8 @@ def view_of(here: Stage, arm: Arm, index: int) -> TokenView:
             layout=picture.layout,
             query=here.backbone.query(here.backbone.prompt(asked.question, asked.target_text), arm.selector.query),
             boxes=torch.tensor(asked.visible_boxes, dtype=torch.float64).reshape(-1, 4),
-            signals={name: here.step.signal(name, picture, asked) for name in arm.selector.needs},
-            key=here.step.key(asked, arm),
+            signals={name: here.step.signal(name, picture, asked)[0] for name in arm.selector.needs},
+            key=salt(asked, arm),
         )
 
 
