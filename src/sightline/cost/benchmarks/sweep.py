@@ -1,188 +1,116 @@
-"""The audit sweep against the one-sample procedure: images x probes x arms, both timed in one process.
-
-Sightline encodes a picture once, scores both continuations in one forward and many probes in one batch, and queues the
-next arm before it reads the last one's answers. One sample at a time is ``sightline.cost.one_sample``.
-"""
+"""The audit sweep against the one-sample procedure: images x probes x arms, both timed in one process."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from sightline.answering.encoding import encode_all
-from sightline.answering.launching import Collect, Scored, launch_arm
-from sightline.answering.select import all_needs
-from sightline.arms.arm import Arm
-from sightline.backbones.execution import use_execution
-from sightline.backbones.pixels import Pixels
-from sightline.backbones.vision_execution import use_vision_execution
-from sightline.core.prefix import Encoded
-from sightline.core.probe import Probe
-from sightline.cost.benchmarks.ttft import attention_sequences
-from sightline.cost.flops import language_flops, vision_flops
-from sightline.cost.machine import PeakMemory
-from sightline.cost.one_sample import time_one_sample
-from sightline.cost.request import Point, Request
-from sightline.cost.subject import Subject
-from sightline.device.kernels.causal import planless
-from sightline.device.pipeline import one_ahead, prepared_ahead
+from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
+from sightline.cost.measurement import Measurement
+from sightline.cost.presentation import ESTIMATED, OF_CEILING, SET_UP, Quantity
+from sightline.cost.reading import Line, Say
+from sightline.cost.request import Request, option
 
-INSIDE = {
-    "engine": "whole sweep: preprocessing (overlapped on the host), vision once per image, selection, materialising, "
-    "scoring both continuations in batches; start-up (imports, weights, compiling, one warm-up shard) excluded",
-    "one_sample": "per row, for each continuation by itself: the checkpoint's image processor, the model's own eager "
-    "vision tower, selection, materialising, the model's own eager forward of prompt and that answer as one sequence "
-    "with the output head on every position, its loss read back; all arms warmed up",
-    "one_sample_preprocess": "what of it the image processor and the upload took",
-}
+if TYPE_CHECKING:
+    from sightline.cost.subject import Subject
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What a row decides: the answer and which cells were kept."""
+class SweepRequest(Request):
+    repeats: int = 1
+    """The whole sweep is timed once."""
+    profile: bool = False
+    images: int = option(100, "Images of the sweep.", minimum=1)
+    probes: int = option(2, "Probes per image.", minimum=1)
+    batch_tokens: int = option(32768, "Tokens per language batch.", minimum=1)
+    batch_images: int = option(16, "Images per vision batch.", minimum=1)
+    shard_images: int = option(64, "Images scored together, arm by arm.", minimum=1)
+    one_sample_rows: int = option(24, "Rows the one-sample procedure is timed on.", minimum=1)
+    """Its rate does not depend on how many."""
 
-    arm: str
-    probe: str
-    margin: float
-    kept: bytes
 
-    @property
-    def yes(self) -> bool:
-        return self.margin >= 0.0
-
-
-def measure_sweep(request: Request, subject: Subject) -> Iterator[Point]:
-    arms = [subject.arm(text, request.execution) for text in request.arms]
-    # One compilation for all lengths: a sweep has many.
-    execution = use_execution(subject.backbone.language, request.execution, dynamic=True)
-    use_vision_execution(subject.backbone, execution)
-    memory = PeakMemory(subject.device)
-    stages: dict[str, float] = {}
-    with planless():  # as in an audit
-        run_engine(request, subject, arms, shards_of(request, range(request.images))[0])
-        if request.execution != "graph":
-            memory.warmed_up()
-        setups = len(execution.setup_ms)
-        started = time.perf_counter()
-        rows, flops = run_engine(request, subject, arms, range(request.images), stages)
-        subject.backbone.synchronise()
-        engine_ms = (time.perf_counter() - started) * 1e3
-    late = sum(execution.setup_ms[setups:])
-    used = memory.read()
-    use_vision_execution(subject.backbone, use_execution(subject.backbone.language, "eager"))
-    each = time_one_sample(request, subject, arms)
-    plain_ms, preprocess_ms = sum(each["one_sample"]), sum(each["one_sample_preprocess"])
-    engine_rate, plain_rate = len(rows) / engine_ms, len(each["one_sample"]) / plain_ms
-    yield Point(
-        arm=f"{len(arms)} arms",
-        batch=len(rows),
-        visual_tokens=0,
-        kept_tokens=0,
-        length=0,
-        samples_ms={"engine": [engine_ms], **each, **{name: [ms] for name, ms in stages.items()}},
-        flops={"engine": flops},
-        memory=used,
-        setup_ms=execution.setup_ms[:setups],
-        extra={
-            "arms": [arm.text for arm in arms],
-            "rows": len(rows),
-            "engine_rows_per_s": engine_rate * 1e3,
-            "one_sample_rows_per_s": plain_rate * 1e3,
-            "throughput_ratio": engine_rate / plain_rate,
-            "ratio_to_model_alone": engine_rate / plain_rate * (1 - preprocess_ms / plain_ms),
-            "setup_inside_ms": late,
-        },
+@BENCHMARKS.register("sweep")
+class Sweep(Benchmark[SweepRequest]):
+    name = "sweep"
+    title = "audit sweep against one sample at a time"
+    description = "A whole audit sweep through the engine, against one sample at a time; both timed in one process."
+    caption = "Rows per second of the whole sweep through the engine, and of one sample at a time, in one process."
+    request = SweepRequest
+    arms = (
+        "full:1.0",
+        "target:0.1",
+        "target:0.2",
+        "target:0.3",
+        "target:0.4",
+        "target:0.5",
+        "grid:0.2",
+        "grid:0.3",
+        "grid:0.4",
+        "random:0.2",
+        "random:0.3",
+        "random:0.4",
     )
+    usual_executions = ("compiled",)
+    together = True
+    planless = True
+    inside: ClassVar[Mapping[str, str]] = {
+        "engine": "whole sweep: preprocessing (overlapped on the host), vision once per image, selection, "
+        "materialising, scoring both continuations in batches; start-up (imports, weights, compiling, one warm-up "
+        "shard) excluded",
+        "one_sample": "per row, for each continuation by itself: the checkpoint's image processor, the model's own "
+        "eager vision tower, selection, materialising, the model's own eager forward of prompt and that answer as one "
+        "sequence with the output head on every position, its loss read back; all arms warmed up",
+        "one_sample_preprocess": "what of it the image processor and the upload took",
+    }
+    main = "engine"
 
+    def measure(self, request: SweepRequest, subject: Subject) -> Iterator[Measurement]:
+        from sightline.cost.timing.sweep import measure_sweep
 
-def run_engine(
-    request: Request,
-    subject: Subject,
-    arms: Sequence[Arm],
-    images: Sequence[int],
-    stages: dict[str, float] | None = None,
-) -> tuple[list[Decision], float]:
-    """All rows of the sweep and the estimated operations they took; ``stages`` collects milliseconds by stage."""
-    needs = all_needs(arms)
-    rows: list[Decision] = []
-    flops = 0.0
-    billed = stages if stages is not None else {}
-    for name in ("vision", "select", "materialise", "language"):
-        billed.setdefault(name, 0.0)
+        return measure_sweep(request, subject)
 
-    def work() -> Iterator[tuple[tuple[ShardWork, Arm], Callable[[], Collect]]]:
-        for shard, pixels in preprocessed(request, subject, images):
-            here = ShardWork(request, subject, shard, needs, pixels)
-            for arm in arms:
-                yield (here, arm), partial(here.launch, arm)
-
-    for (here, arm), scored in one_ahead(work()):
-        if arm is arms[0]:
-            billed["vision"] += sum(picture.vision_ms for picture in here.encoded)
-            flops += here.vision_flops()
-        rows += [_decision(arm, probe, result) for probe, result in zip(here.probes, scored, strict=True)]
-        flops += sum(language_flops(subject.backbone, result.sequence_pruned) for result in scored)
-        billed["select"] += sum(result.signal_ms + result.select_ms for result in scored)
-        billed["materialise"] += sum(result.materialise_ms for result in scored)
-        billed["language"] += sum(result.language_ms for result in scored)
-        del here  # as in an audit, a shard's pictures go before the next one's come
-    return rows, flops
-
-
-@dataclass
-class ShardWork:
-    """Some images of the sweep, encoded when the first arm is launched and shared by all arms."""
-
-    request: Request
-    subject: Subject
-    images: Sequence[int]
-    needs: frozenset[str]
-    pixels: Future[list[Pixels]]
-
-    @cached_property
-    def encoded(self) -> list[Encoded]:
-        return encode_all(self.subject.backbone, self.pixels.result(), self.needs, self.request.batch_images)
-
-    @cached_property
-    def probes(self) -> list[Probe]:
-        return [self.subject.probe(image, number) for image in self.images for number in range(self.request.probes)]
-
-    def launch(self, arm: Arm) -> Collect:
-        pictures = [picture for picture in self.encoded for _ in range(self.request.probes)]
-        subject = self.subject
-        return launch_arm(subject.step, arm, self.probes, pictures, subject.policy, self.request.batch_tokens)
-
-    def vision_flops(self) -> float:
-        return sum(
-            vision_flops(self.subject.backbone, attention_sequences(self.subject, item), picture.n)
-            for item, picture in zip(self.pixels.result(), self.encoded, strict=True)
+    def batch_words(self, results: Sequence[Result]) -> str:
+        """A sweep batches by tokens: what bounds its batches."""
+        request = results[0]["request"]
+        return (
+            f"{request['images']} images with {request['probes']} probes each; up to {request['batch_images']} images "
+            f"and {request['batch_tokens']} tokens at a time"
         )
 
+    def figures(self, point: dict[str, Any]) -> dict[str, Any]:
+        extra = point["extra"]
+        rates = ("one_sample_rows_per_s", "throughput_ratio", "ratio_to_model_alone")
+        known = {name: extra[name] for name in rates if name in extra}
+        return {"rows": extra["rows"], "rows_per_s": extra["engine_rows_per_s"], **known}
 
-def _decision(arm: Arm, probe: Probe, result: Scored) -> Decision:
-    return Decision(arm.text, probe.id, result.answer.loss_no - result.answer.loss_yes, result.anchors.tobytes())
+    def columns(self, results: Sequence[Result]) -> list[Quantity]:
+        return [
+            Quantity("rows", "Rows", "count"),
+            Quantity("ms", "Sweep, ms", "number", help="The whole sweep once."),
+            Quantity("rows_per_s", "Rows/s, engine", "number"),
+            Quantity("one_sample_rows_per_s", "Rows/s, one sample", "number"),
+            Quantity(
+                "throughput_ratio", "Ratio", "ratio", help="Engine over one sample at a time, both from the picture on."
+            ),
+            Quantity(
+                "ratio_to_model_alone",
+                "Ratio to model alone",
+                "ratio",
+                help="Engine, preprocessing included, over one sample at a time without its image processor.",
+            ),
+            ESTIMATED,
+            OF_CEILING,
+            SET_UP,
+        ]
 
-
-def shards_of(request: Request, images: Sequence[int]) -> list[Sequence[int]]:
-    """As few shards as the limit allows, as even as possible: equal shards have equal batches, warmed up once."""
-    count = -(-len(images) // request.shard_images)
-    edges = [len(images) * i // count for i in range(count + 1)]
-    return [images[first:last] for first, last in pairwise(edges)]
-
-
-def preprocessed(
-    request: Request, subject: Subject, images: Sequence[int]
-) -> Iterator[tuple[Sequence[int], Future[list[Pixels]]]]:
-    """Shards of pictures, the next one prepared on the host while the current one is scored."""
-    shards = shards_of(request, images)
-    # The drawing of a picture stands for its decoding, which the sweep does not time; a few are drawn and reused.
-    drawn = [subject.picture(i) for i in range(min(4, len(images)))]
-
-    def work(shard: Sequence[int]) -> list[Pixels]:
-        return [subject.backbone.preprocess(drawn[i % len(drawn)]) for i in shard]
-
-    return prepared_ahead(shards, work)
+    def reading(self, lines: Sequence[Line], say: Say) -> str:
+        best = max(lines, key=lambda line: float(line["throughput_ratio"]))
+        ratio = best.get("ratio_to_model_alone")
+        known = ratio is not None and ratio == ratio  # a card of several lines may have it for some
+        alone = f", or {say(ratio, 'ratio')} without the latter's image processor" if known else ""
+        return (
+            f"The engine ({best['execution']}) makes {say(best['rows_per_s'], 'number')} rows per second, one sample "
+            f"at a time makes {say(best['one_sample_rows_per_s'], 'number')}: "
+            f"{say(best['throughput_ratio'], 'ratio')}{alone}."
+        )
