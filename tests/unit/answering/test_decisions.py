@@ -10,9 +10,9 @@ import torch
 from sightline.answering.launching import score_arm
 from sightline.answering.select import all_needs
 from sightline.backbones.execution import use_execution
-from sightline.cost.benchmarks.sweep import Decision, run_engine
-from sightline.cost.request import Request
+from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.subject import Subject
+from sightline.cost.timing.sweep import Decision, run_engine
 
 ARMS = {
     "qwen3vl": ("full", "target:0.2", "grid:0.3", "random:0.3", "tome:0.4", "fastv:0.5"),
@@ -25,7 +25,7 @@ IMAGES = 3
 @pytest.mark.parametrize("mode", ["eager", "compiled", "graph"])
 @pytest.mark.parametrize("model", sorted(ARMS))
 def test_every_row_decides_as_the_plain_path(shared: Path, model: str, mode: str) -> None:
-    request = Request(
+    request = SweepRequest(
         "sweep",
         checkpoint=str(shared / "tiny" / model),
         device="cpu",

@@ -6,18 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from sightline.commands import cost
+from sightline.commands.bench import app
 from sightline.cost import measure as measuring
+from sightline.cost.benchmarks.prefill import batch_sizes
 from sightline.cost.card import CostCard
 from sightline.cost.worker import measure_here
 from sightline.errors import SightlineError
-
-app = typer.Typer()
-for command in (cost.prefill, cost.ttft, cost.sweep):
-    app.command()(command)
 
 
 def test_prefill_writes_a_card_and_prints_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,5 +68,5 @@ def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms
 
 
 def test_batch_sizes_may_grow() -> None:
-    assert cost._sizes("1,32,max") == [{"batch": 1}, {"batch": 32}, {"batch": 1, "grow": True}]
-    assert cost._sizes("max") == [{"batch": 1, "grow": True}]
+    assert batch_sizes("1,32,max") == [{"batch": 1}, {"batch": 32}, {"batch": 1, "grow": True}]
+    assert batch_sizes("max") == [{"batch": 1, "grow": True}]
