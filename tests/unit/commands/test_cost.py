@@ -42,9 +42,17 @@ def test_prefill_writes_a_card_and_prints_it(tmp_path: Path, monkeypatch: pytest
         ("ttft --config tiny-llava --random-weights --decode x", "--decode x: give positive"),
         ("ttft --config tiny-llava --random-weights --arm fastv:0.5", "fastv prunes between layers"),
         ("sweep --config tiny-llava --random-weights --arm tarxet:0.5", "unknown selector 'tarxet'"),
+        (
+            "sweep --config tiny-llava --random-weights --execution grahp",
+            "unknown execution 'grahp'; sweep runs",
+        ),
+        ("prefill --config tiny-llava --random-weights --execution stock", "prefill runs eager, compiled, graph"),
     ],
 )
-def test_bad_options_are_one_clear_line(arguments: str, words: str) -> None:
+def test_bad_options_are_one_clear_line_before_any_process_starts(
+    arguments: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "measure", lambda _: pytest.fail("a process would have started"))
     done = CliRunner().invoke(app, arguments.split())
     assert isinstance(done.exception, SightlineError)
     assert words in str(done.exception)
