@@ -47,7 +47,7 @@ class Benchmark(ABC, Generic[R]):
     together: ClassVar[bool] = False
     """Whether all arms make one measurement, in one process."""
     planless: ClassVar[bool] = False
-    """Whether ``measure`` runs under ``planless``, with kernels that need no plan, as an audit does: the card says so."""
+    """Whether ``measure`` runs under ``planless``, with kernels that need no plan, as an audit does; cards say so."""
 
     inside: ClassVar[Mapping[str, str]]
     """Stage -> what its time covers, in the order of the work."""
