@@ -22,7 +22,7 @@ import transformers
 
 import sightline.auditing.audit as auditing
 from sightline.auditing.config import AuditConfig
-from sightline.cost.request import SWEEP_ARMS
+from sightline.cost.benchmarks.sweep import Sweep
 from sightline.cost.shapes import shape_named
 
 ASSETS = Path(auditing.__file__).parent / "assets"
@@ -82,7 +82,7 @@ def main() -> None:
                     probes=SCENES / "probes.jsonl",
                     images=SCENES / "images",
                     out=Path(place) / number,
-                    arms=list(SWEEP_ARMS),
+                    arms=list(Sweep.arms),
                     matched_controls=False,
                     limit=options.images,
                     min_pixels=width * height,

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from sightline.cost.benchmarks.prefill import PrefillRequest
+from sightline.cost.benchmarks.sweep import Sweep, SweepRequest
+from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.card import CostCard
 from sightline.cost.measure import measure, separate
-from sightline.cost.request import SWEEP_ARMS, Request
 
 Show = Callable[[CostCard], None]
 H200 = torch.cuda.is_available() and "H200" in torch.cuda.get_device_name()
@@ -23,7 +25,7 @@ def by_arm(card: CostCard, execution: str) -> dict[str, dict[str, Any]]:
 
 def test_prefill_of_a_tiny_shape_measures_memory_and_clock(show: Show) -> None:
     card = CostCard(
-        [measure(Request("prefill", config="tiny-llava", device="cuda", arms=("full", "target:0.2"), batch=8))]
+        [measure(PrefillRequest("prefill", config="tiny-llava", device="cuda", arms=("full", "target:0.2"), batch=8))]
     )
     show(card)
     full, pruned = card.records()
@@ -36,7 +38,7 @@ def test_prefill_of_a_tiny_shape_measures_memory_and_clock(show: Show) -> None:
 def batch_prefill() -> CostCard:
     """Every arm in a process of its own."""
     arms = ("full", "target:0.2")
-    request = Request("prefill", config="qwen3-vl-8b", arms=arms, batch=32, execution="compiled")
+    request = PrefillRequest("prefill", config="qwen3-vl-8b", arms=arms, batch=32, execution="compiled")
     return CostCard([measure(part) for part in separate(request)])
 
 
@@ -72,7 +74,7 @@ SINGLE = [
 @needs_h200
 @pytest.mark.parametrize(("config", "arm", "least"), SINGLE)
 def test_a_single_picture_gains_when_captured(show: Show, config: str, arm: str, least: float) -> None:
-    card = CostCard([measure(Request("ttft", config=config, arms=("full", arm), execution="graph"))])
+    card = CostCard([measure(TtftRequest("ttft", config=config, arms=("full", arm), execution="graph"))])
     show(card)
     assert by_arm(card, "graph")[arm]["speedup"] >= least
 
@@ -80,7 +82,7 @@ def test_a_single_picture_gains_when_captured(show: Show, config: str, arm: str,
 @needs_h200
 @pytest.mark.parametrize("config", ["qwen3-vl-8b", "llava-1.5-7b", "internvl3.5-8b"])
 def test_captured_beats_the_models_own_forward(show: Show, config: str) -> None:
-    card = CostCard([measure(Request("ttft", config=config, execution=mode)) for mode in ("stock", "graph")])
+    card = CostCard([measure(TtftRequest("ttft", config=config, execution=mode)) for mode in ("stock", "graph")])
     show(card)
     assert by_arm(card, "graph")["full:1.0"]["than_stock"] >= 2.0
 
@@ -88,14 +90,14 @@ def test_captured_beats_the_models_own_forward(show: Show, config: str) -> None:
 @needs_h200
 def test_selection_does_not_eat_the_gain(show: Show) -> None:
     arms = ("full", "target:0.4", "coin:0.4", "scope:0.4", "anchorprune:0.4")
-    card = CostCard([measure(Request("ttft", config="llava-1.5-7b", arms=arms, execution="graph"))])
+    card = CostCard([measure(TtftRequest("ttft", config="llava-1.5-7b", arms=arms, execution="graph"))])
     show(card)
     assert all(record["speedup"] > 1.0 for arm, record in by_arm(card, "graph").items() if arm != "full")
 
 
 @needs_h200
 def test_the_sweep_beats_one_sample_at_a_time(show: Show) -> None:
-    request = Request("sweep", config="qwen3-vl-8b", arms=SWEEP_ARMS, execution="compiled", images=100, probes=2)
+    request = SweepRequest("sweep", config="qwen3-vl-8b", arms=Sweep.arms, execution="compiled", images=100, probes=2)
     card = CostCard([measure(request)])
     show(card)
     (record,) = card.records()

@@ -13,14 +13,15 @@ from sightline.arms.arm import parse_arm
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
 from sightline.core.selection import Budget
-from sightline.cost.benchmarks.sweep import Decision, run_engine
+from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
+from sightline.cost.timing.sweep import Decision, run_engine
 from sightline.cost.worker import measure_here
 from sightline.device.transfer import Arriving, on_device
 from sightline.errors import SightlineError
 from tests.answers import launch_arm, score_arm
-from tests.unit.engine.test_scoring import Wrong
+from tests.unit.answering.test_launching import Wrong
 
 TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")
 ARMS = ("full", "target:0.3", "grid:0.3", "random:0.3", "target_grid:0.3", "soft_evidence:0.3", "shuffled:0.3")
@@ -113,7 +114,7 @@ def test_the_engine_decides_as_on_a_cpu(config: str, monkeypatch: pytest.MonkeyP
     rows: dict[str, list[Decision]] = {}
     weights = None
     for device in ("cpu", "cuda"):
-        request = Request(
+        request = SweepRequest(
             "sweep", config=config, device=device, dtype="float32", arms=arms, images=5, shard_images=2, batch_images=2
         )
         subject = Subject.of(request)
@@ -130,7 +131,7 @@ def test_the_engine_decides_as_on_a_cpu(config: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("execution", ["eager", "compiled", "graph"])
 def test_a_sweep_runs(config: str, execution: str) -> None:
-    request = Request(
+    request = SweepRequest(
         "sweep", config=config, device="cuda", arms=("full", "target:0.3", "grid:0.3"), execution=execution,
         images=6, shard_images=3, batch_images=2, one_sample_rows=3,
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,7 +22,7 @@ class Backwards(Inline):
     """The last task first, each arm by itself."""
 
     name = "backwards"
-    handed_out: list[str] = []
+    handed_out: ClassVar[list[str]] = []
 
     def run(self, folder: Any, tasks: Sequence[Task], boxes: Any) -> None:
         for task in reversed(tasks):

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import typer
 
 from sightline.backbones.signals import BLOCK_KINDS, HIDDEN_KINDS, LANGUAGE_KINDS, LAYERLESS_KINDS
 from sightline.selectors import SELECTORS
@@ -75,5 +76,5 @@ def test_the_commands_of_the_tutorial_exist() -> None:
     assert "sightline bench select" in text
     assert callable(new_selector.new_selector)
     assert callable(run.run)
-    commands = {command.name or command.callback.__name__ for command in bench.app.registered_commands}
+    commands = set(typer.main.get_command(bench.app).list_commands(None))
     assert commands == {"prefill", "ttft", "sweep", "select"}

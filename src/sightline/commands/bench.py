@@ -3,21 +3,51 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from sightline.commands.cost import prefill, sweep, ttft
-from sightline.errors import SightlineError
+from sightline.commands.cost import command_of
+from sightline.cost.benchmarks.base import BENCHMARKS
+from sightline.cost.request import positive_numbers
 
 if TYPE_CHECKING:
-    from sightline.cost.benchmarks.select import Timing
-
-app = typer.Typer(help="Measure selection, prefill, time to first token and whole sweeps.", no_args_is_help=True)
-for _command in (prefill, ttft, sweep):
-    app.command()(_command)
+    from sightline.cost.timing.select import Timing
 
 
+class Benchmarks(TyperGroup):
+    """The commands below, and one per registered benchmark, made when somebody asks for it."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        for name in BENCHMARKS:
+            self._add(name)
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in BENCHMARKS:
+            self._add(cmd_name)
+        elif cmd_name not in self.commands:
+            self.list_commands(ctx)  # all that "did you mean" may name
+        return super().get_command(ctx, cmd_name)
+
+    def _add(self, name: str) -> None:
+        if name not in self.commands:
+            single = typer.Typer(add_completion=False)
+            single.command(name)(command_of(BENCHMARKS.get(name)()))
+            self.add_command(typer.main.get_command(single), name)
+
+
+app = typer.Typer(cls=Benchmarks, no_args_is_help=True)
+
+
+@app.callback()
+def _bench() -> None:
+    """Measure selection, prefill, time to first token and whole sweeps."""
+
+
+# Not a registered benchmark: it times methods on made-up signals, without a model, an arm, a process of its own or a
+# card, so that it shares none of their options and nothing of what they hand back.
 @app.command()
 def select(
     methods: Annotated[str, typer.Option(help="Comma-separated methods. [default: all]")] = "",
@@ -34,9 +64,9 @@ def select(
     Only the choice is timed, not the signals it reads. Times on a machine that does other work are worthless. All
     methods at both sizes take a quarter of an hour on a CPU; name fewer with --methods.
     """
-    from sightline.cost.benchmarks.select import devices, time_method, timed_methods
+    from sightline.cost.timing.select import devices, time_method, timed_methods
 
-    sizes, batches = _numbers(n, "--n"), _numbers(batch, "--batch")
+    sizes, batches = positive_numbers(n, "--n"), positive_numbers(batch, "--batch")
     names = timed_methods(part.strip() for part in methods.split(",") if part.strip())
     timings: list[Timing] = []
     for place in devices(device):
@@ -47,16 +77,6 @@ def select(
                     _print_line(timings[-1], header=len(timings) == 1)
                     _write(timings, csv, json)
     _print_growth(timings)
-
-
-def _numbers(text: str, option: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
-        raise SightlineError(f"{option} {text}: give positive whole numbers, separated by commas")
-    return numbers
 
 
 def _print_line(timing: Timing, header: bool) -> None:
@@ -77,7 +97,7 @@ def _print_line(timing: Timing, header: bool) -> None:
 
 def _print_growth(timings: list[Timing]) -> None:
     """Fitted exponents, for methods measured at several sizes."""
-    from sightline.cost.benchmarks.select import growth
+    from sightline.cost.timing.select import growth
 
     groups: dict[tuple[str, str, int], list[Timing]] = {}
     for timing in timings:

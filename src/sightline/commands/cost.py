@@ -1,190 +1,109 @@
-"""``sightline bench prefill|ttft|sweep``: what pruning really saves, measured in fresh processes."""
+"""``sightline bench NAME`` for every registered benchmark: its command is made from the options that it declares."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from sightline.cost.benchmarks.base import Benchmark
+from sightline.cost.request import Request, flag_of, options_of, words_of
 from sightline.errors import SightlineError
 
-Config = Annotated[str, typer.Option(help="A published shape: qwen3-vl-8b, llava-1.5-7b, internvl3.5-8b, or tiny-*.")]
-Random = Annotated[bool, typer.Option("--random-weights", help="Needed with --config: weights do not affect speed.")]
-Checkpoint = Annotated[str, typer.Option("--model", help="A checkpoint instead of a config: folder or hub id.")]
-Arms = Annotated[list[str] | None, typer.Option("--arm", help="Arms to measure; repeatable.")]
-Executions = Annotated[
-    str, typer.Option("--execution", help="Comma-separated: eager, compiled, graph; ttft also stock.")
-]
-Device = Annotated[str, typer.Option(help="auto, cuda or cpu.")]
-Dtype = Annotated[str, typer.Option(help="auto (bfloat16 on a GPU, float32 on a CPU; a checkpoint's own), or a dtype.")]
-Attention = Annotated[str, typer.Option(help="sdpa or eager.")]
-Positions = Annotated[str, typer.Option(help="Position policy: auto, preserve, compact.")]
-Picture = Annotated[str, typer.Option(help="WIDTHxHEIGHT of the picture. [default: the config's usual one]")]
-TextTokens = Annotated[int, typer.Option(min=1, help="Text tokens of the prompt.")]
-Repeats = Annotated[int, typer.Option(min=1, help="Samples kept.")]
-WarmUp = Annotated[int, typer.Option(min=0, help="Samples thrown away first.")]
-Clip = Annotated[str, typer.Option(help="CLIP checkpoint, for selectors that need one.")]
-Shared = Annotated[bool, typer.Option("--share-process", help="All arms in one process: quicker, less clean.")]
-Profile = Annotated[bool, typer.Option("--profile", help="Also show where the time goes, by kind of kernel.")]
-Out = Annotated[Path | None, typer.Option(help="Cost card: JSON here, Markdown beside it.")]
+COMMON = "Options that all benchmarks have"
 
 
-def prefill(
-    config: Config = "",
-    random_weights: Random = False,
-    model: Checkpoint = "",
-    arm: Arms = None,
-    batch: Annotated[
-        str, typer.Option(help="Comma-separated batch sizes; max doubles until memory runs out.")
-    ] = "1,32",
-    execution: Executions = "eager,compiled",
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    attention: Attention = "sdpa",
-    positions: Positions = "auto",
-    picture: Picture = "",
-    text_tokens: TextTokens = 45,
-    repeats: Repeats = 10,
-    warm_up: WarmUp = 3,
-    largest: Annotated[int, typer.Option(min=1, help="Where --batch max stops in any case.")] = 4096,
-    profile: Profile = False,
-    share_process: Shared = False,
-    clip: Clip = "",
-    out: Out = None,
-) -> None:
-    """Time and memory of the language layers over a batch of prefixes, full and pruned."""
-    common = _common(config, random_weights, model, arm or ["full", "target:0.3", "target:0.2"], picture)
-    common |= {"device": device, "dtype": dtype, "attention": attention, "positions": positions, "clip": clip}
-    common |= {
-        "text_tokens": text_tokens,
-        "repeats": repeats,
-        "warm_up": warm_up,
-        "largest": largest,
-        "profile": profile,
-    }
-    requests = [
-        {**common, "kind": "prefill", "execution": mode, **size} for mode in _words(execution) for size in _sizes(batch)
-    ]
-    _measure(requests, share_process, out)
+def command_of(benchmark: Benchmark[Any]) -> Callable[..., None]:
+    """A function with the benchmark's options as parameters, for typer to read."""
+
+    def command(**given: Any) -> None:
+        share_process = bool(given.pop("share_process", benchmark.together))
+        out: Path | None = given.pop("out")
+        _measure(list(requests_of(benchmark, given)), share_process, out)
+
+    parameters = list(_parameters(benchmark))
+    command.__doc__ = benchmark.description
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
 
 
-def ttft(
-    config: Config = "",
-    random_weights: Random = False,
-    model: Checkpoint = "",
-    arm: Arms = None,
-    execution: Executions = "stock,eager,graph",
-    decode: Annotated[str, typer.Option(help="Comma-separated numbers of further tokens; empty: none.")] = "1,32,128",
-    box_source: Annotated[str, typer.Option(help="Where boxes come from; a detector is a stage.")] = "annotation",
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    attention: Attention = "sdpa",
-    positions: Positions = "auto",
-    picture: Picture = "",
-    text_tokens: TextTokens = 45,
-    repeats: Repeats = 20,
-    warm_up: WarmUp = 5,
-    profile: Profile = False,
-    share_process: Shared = False,
-    clip: Clip = "",
-    out: Out = None,
-) -> None:
-    """One picture to the first token, everything included, stage by stage; then decoding."""
-    common = _common(config, random_weights, model, arm or ["full", "target:0.2"], picture)
-    common |= {"device": device, "dtype": dtype, "attention": attention, "positions": positions, "clip": clip}
-    common |= {"text_tokens": text_tokens, "repeats": repeats, "warm_up": warm_up, "box_source": box_source}
-    common |= {"profile": profile}
-    common |= {"kind": "ttft", "decode": tuple(_numbers(decode, "--decode")) if decode else ()}
-    own: dict[str, Any] = {"arms": ("full",)}  # the model's own forward cannot prune
-    requests = [{**common, "execution": mode, **(own if mode == "stock" else {})} for mode in _words(execution)]
-    _measure(requests, share_process, out)
+def _parameters(benchmark: Benchmark[Any]) -> Iterator[inspect.Parameter]:
+    """What the benchmark's request asks for, its own options before those that all have, and what the command asks."""
+    common = dict(options_of(Request))
+    declared = dict(options_of(benchmark.request))
+    yield from (_declared(benchmark, name, panel=None) for name in declared if name not in common)
+    arms = f"Arms to measure; repeatable. Without it: {', '.join(benchmark.arms)}."
+    yield _parameter("arm", list[str] | None, None, arms)
+    executions = f"Comma-separated: {', '.join(benchmark.executions)}."
+    yield _parameter("execution", str, ",".join(benchmark.usual_executions), executions)
+    yield _parameter("random_weights", bool, False, "Needed with --config: weights do not affect speed.")
+    yield from (_declared(benchmark, name) for name in common if name in declared)
+    if not benchmark.together:
+        yield _parameter("share_process", bool, False, "All arms in one process: quicker, less clean.")
+    yield _parameter("out", Path | None, None, "Cost card: JSON here, Markdown beside it.")
 
 
-def sweep(
-    config: Config = "",
-    random_weights: Random = False,
-    model: Checkpoint = "",
-    arm: Arms = None,
-    images: Annotated[int, typer.Option(min=1, help="Images of the sweep.")] = 100,
-    probes: Annotated[int, typer.Option(min=1, help="Probes per image.")] = 2,
-    execution: Executions = "compiled",
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per language batch.")] = 32768,
-    batch_images: Annotated[int, typer.Option(min=1, help="Images per vision batch.")] = 16,
-    shard_images: Annotated[int, typer.Option(min=1, help="Images scored together, arm by arm.")] = 64,
-    one_sample_rows: Annotated[int, typer.Option(min=1, help="Rows the one-sample procedure is timed on.")] = 24,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    attention: Attention = "sdpa",
-    positions: Positions = "auto",
-    picture: Picture = "",
-    text_tokens: TextTokens = 45,
-    warm_up: WarmUp = 3,
-    clip: Clip = "",
-    out: Out = None,
-) -> None:
-    """A whole audit sweep through the engine, against one sample at a time; both timed in one process."""
-    from sightline.cost.request import SWEEP_ARMS
-
-    common = _common(config, random_weights, model, arm or list(SWEEP_ARMS), picture)
-    common |= {"device": device, "dtype": dtype, "attention": attention, "positions": positions, "clip": clip}
-    common |= {"text_tokens": text_tokens, "warm_up": warm_up, "images": images, "probes": probes}
-    common |= {"batch_tokens": batch_tokens, "batch_images": batch_images, "shard_images": shard_images}
-    common |= {"one_sample_rows": one_sample_rows}
-    _measure([{**common, "kind": "sweep", "execution": mode} for mode in _words(execution)], True, out)
+def _declared(benchmark: Benchmark[Any], name: str, panel: str | None = COMMON) -> inspect.Parameter:
+    """The parameter for a field of the benchmark's request; text where the field reads its value from text."""
+    option = dict(options_of(benchmark.request))[name]
+    flag = flag_of(name, option)
+    if option.read is not None:
+        return _parameter(name, str, option.usual, option.help, flag=flag, panel=panel)
+    kind = get_type_hints(benchmark.request)[name]
+    default = getattr(benchmark.request, name)
+    return _parameter(name, kind, default, option.help, flag=flag, minimum=option.minimum, panel=panel)
 
 
-def _common(config: str, random_weights: bool, model: str, arms: list[str], picture: str) -> dict[str, Any]:
-    if bool(config) == bool(model):
+def _parameter(
+    name: str,
+    kind: Any,
+    default: Any,
+    help: str,
+    *,
+    flag: str = "",
+    minimum: int | None = None,
+    panel: str | None = COMMON,
+) -> inspect.Parameter:
+    flag = flag or f"--{name.replace('_', '-')}"
+    annotation = Annotated[kind, typer.Option(flag, help=help, min=minimum, rich_help_panel=panel)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def requests_of(benchmark: Benchmark[Any], given: dict[str, Any]) -> Iterator[Request]:
+    """A request per execution and per value of every option that takes several."""
+    config, checkpoint = given["config"], given["checkpoint"]
+    if bool(config) == bool(checkpoint):
         raise SightlineError("name what to measure: --config NAME --random-weights, or --model CHECKPOINT")
-    if config and not random_weights:
+    if config and not given["random_weights"]:
         raise SightlineError(f"--config {config} has no weights of its own: add --random-weights, or use --model")
-    size = None
-    if picture:
-        try:
-            width, height = (int(part) for part in picture.lower().split("x"))
-        except ValueError:
-            raise SightlineError(f"--picture {picture}: write WIDTHxHEIGHT, for example 896x896") from None
-        size = (width, height)
-    return {"config": config, "checkpoint": model, "arms": tuple(arms), "picture": size}
+    asked = dict(options_of(benchmark.request))
+    plain = {name: given[name] for name, option in asked.items() if option.read is None}
+    written = [option.read(given[name]) for name, option in asked.items() if option.read is not None]
+    arms = tuple(given["arm"] or benchmark.arms)
+    for execution in words_of(given["execution"]):
+        benchmark.refuse_execution(execution)
+        under: dict[str, Any] = {"execution": execution, "arms": benchmark.arms_under(execution, arms)}
+        for choice in product(*written):
+            values = {name: value for part in choice for name, value in part.items()}
+            yield benchmark.request(benchmark.name, **plain, **under, **values)
 
 
-def _words(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _numbers(text: str, option: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in _words(text)]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
-        raise SightlineError(f"{option} {text}: give positive whole numbers, separated by commas")
-    return numbers
-
-
-def _sizes(text: str) -> list[dict[str, Any]]:
-    words = _words(text)
-    numbers = ",".join(word for word in words if word != "max")
-    fixed: list[dict[str, Any]] = []
-    if numbers or "max" not in words:
-        fixed = [{"batch": size} for size in _numbers(numbers, "--batch")]
-    return fixed + ([{"batch": 1, "grow": True}] if "max" in words else [])
-
-
-def _measure(requests: list[dict[str, Any]], share_process: bool, out: Path | None) -> None:
+def _measure(requests: list[Request], share_process: bool, out: Path | None) -> None:
     """One process after the other; the card is written after each, so that an interrupted run keeps what it has."""
     from sightline.cost.card import CostCard
     from sightline.cost.measure import measure, separate
-    from sightline.cost.request import Request
     from sightline.cost.subject import runnable_arm
 
-    asked = [Request(**fields) for fields in requests]
-    for request in asked:  # a request that cannot be served is refused before anything is measured
+    for request in requests:  # a request that cannot be served is refused before anything is measured
         for arm in request.arms:
             runnable_arm(arm, request.execution)
     results: list[dict[str, Any]] = []
-    for request in asked:
+    for request in requests:
         for part in [request] if share_process else separate(request):
             results.append(measure(part))
             if out is not None:

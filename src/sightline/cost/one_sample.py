@@ -25,14 +25,14 @@ from sightline.backbones.pixels import Pixels
 from sightline.backbones.unmodified import processor_inputs
 from sightline.core.prefix import Encoded, Prefix
 from sightline.core.probe import Probe
-from sightline.cost.request import Request
+from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.subject import Subject
 
 ANSWERS = (" yes", " no")
 
 
 @torch.inference_mode()
-def time_one_sample(request: Request, subject: Subject, arms: Sequence[Arm]) -> dict[str, list[float]]:
+def time_one_sample(request: SweepRequest, subject: Subject, arms: Sequence[Arm]) -> dict[str, list[float]]:
     """Milliseconds per row from the picture in memory on, and what of them is preprocessing.
 
     Arms take turns so that every arm weighs the same. Warm-up goes through all of them: libraries prepare kernels for

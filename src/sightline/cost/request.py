@@ -1,110 +1,121 @@
-"""What to measure, as plain data that travels to the measuring process."""
+"""What to measure, as plain data that travels to the measuring process, and how each field of it is asked for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 from sightline.errors import SightlineError
 
-Kind = Literal["prefill", "ttft", "sweep"]
+R = TypeVar("R", bound="Request")
 
-SWEEP_ARMS = (
-    "full:1.0",
-    "target:0.1",
-    "target:0.2",
-    "target:0.3",
-    "target:0.4",
-    "target:0.5",
-    "grid:0.2",
-    "grid:0.3",
-    "grid:0.4",
-    "random:0.2",
-    "random:0.3",
-    "random:0.4",
-)
+
+@dataclass(frozen=True)
+class Option:
+    """How a field is asked for on the command line."""
+
+    help: str
+    flag: str = ""
+    """Where it is not made from the field's name: ``--model``."""
+    minimum: int | None = None
+    read: Callable[[str], list[dict[str, Any]]] | None = None
+    """For values that are written as text: the fields that the text stands for, once per request to be made."""
+    usual: str = ""
+    """The text that stands for nothing given; without ``read`` the field's own default does."""
+
+
+def option(default: Any, help: str, **how: Any) -> Any:
+    """A field of a request that the command line asks for; ``how`` is the rest of ``Option``."""
+    return field(default=default, metadata={"option": Option(help, **how)})
+
+
+def with_default(name: str, default: Any) -> Any:
+    """A field that all requests have, asked for in the same words, with another default."""
+    (common,) = [each for each in fields(Request) if each.name == name]
+    return field(default=default, metadata=common.metadata)
+
+
+def words_of(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def positive_numbers(text: str, flag: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in words_of(text)]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise SightlineError(f"{flag} {text}: give positive whole numbers, separated by commas")
+    return numbers
+
+
+def image_size(text: str) -> list[dict[str, Any]]:
+    if not text:
+        return [{"picture": None}]
+    try:
+        width, height = (int(part) for part in text.lower().split("x"))
+    except ValueError:
+        raise SightlineError(f"--picture {text}: write WIDTHxHEIGHT, for example 896x896") from None
+    return [{"picture": (width, height)}]
 
 
 @dataclass(frozen=True)
 class Request:
-    """One measurement, made in a process of its own."""
+    """One measurement, made in a process of its own: what every benchmark must know. Each adds fields of its own.
 
-    kind: Kind
-    config: str = ""
-    """Name of a shape with random weights; empty when ``checkpoint`` is given."""
-    checkpoint: str = ""
-    device: str = "auto"
-    dtype: str = "auto"
-    attention: str = "sdpa"
-    execution: str = "eager"
+    A field made by ``option`` is an option of ``sightline bench NAME``; a plain one, also one that hides an option of
+    this class, is not.
+    """
+
+    kind: str
+    """The benchmark, by name."""
+    config: str = option("", "A published shape: qwen3-vl-8b, llava-1.5-7b, internvl3.5-8b, or tiny-*.")
+    checkpoint: str = option("", "A checkpoint instead of a config: folder or hub id.", flag="--model")
     arms: tuple[str, ...] = ("full:1.0",)
     """Arms measured one after the other in this process; one unless a process is shared to save time."""
-    batch: int = 1
-    grow: bool = False
-    """Doubles the batch from ``batch`` until memory runs out."""
-    largest: int = 4096
-    """Where growing stops even if memory does not run out."""
-    positions: str = "auto"
+    execution: str = "eager"
+    device: str = option("auto", "auto, cuda or cpu.")
+    dtype: str = option("auto", "auto (bfloat16 on a GPU, float32 on a CPU; a checkpoint's own), or a dtype.")
+    attention: str = option("sdpa", "sdpa or eager.")
+    positions: str = option("auto", "Position policy: auto, preserve, compact.")
     box_source: str = "annotation"
-    picture: tuple[int, int] | None = None
-    text_tokens: int = 45
-    repeats: int = 10
-    warm_up: int = 3
-    decode: tuple[int, ...] = ()
-    images: int = 100
-    probes: int = 2
-    batch_tokens: int = 32768
-    batch_images: int = 16
-    """Sweep: images per call of the vision tower."""
-    shard_images: int = 64
-    """Sweep: images whose probes are scored together, arm by arm."""
-    one_sample_rows: int = 12
-    """Rows of the sweep that the one-sample procedure is timed on; its rate does not depend on how many."""
-    clip: str = ""
-    profile: bool = False
-    """Prefill and ttft: one more pass under the profiler, after the samples."""
+    picture: tuple[int, int] | None = option(
+        None, "WIDTHxHEIGHT of the image; the config's usual size if not given.", read=image_size
+    )
+    text_tokens: int = option(45, "Text tokens of the prompt.", minimum=1)
+    repeats: int = option(10, "Samples kept.", minimum=1)
+    warm_up: int = option(3, "Samples thrown away first.", minimum=0)
+    clip: str = option("", "CLIP checkpoint, for selectors that need one.")
+    profile: bool = option(False, "Also show where the time goes, by kind of kernel.")
 
     def __post_init__(self) -> None:
         if bool(self.config) == bool(self.checkpoint):
             raise SightlineError("name what to measure: either a config with random weights or a checkpoint")
-        if self.batch_images < 1 or self.shard_images < 1:
-            raise SightlineError("images per vision batch and per shard must be at least 1")
-        if self.repeats < 1 or self.warm_up < 0 or self.batch < 1 or self.images < 1 or self.probes < 1:
-            raise SightlineError("repeats, batch, images and probes must be at least 1, warm-up at least 0")
+        for name, asked in options_of(type(self)):
+            value = getattr(self, name)
+            if asked.minimum is not None and value < asked.minimum:
+                raise SightlineError(f"{flag_of(name, asked)} {value}: must be at least {asked.minimum}")
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON would give it back."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
-    @staticmethod
-    def from_dict(values: dict[str, Any]) -> Request:
-        known = {f.name for f in fields(Request)}
-        unknown = sorted(set(values) - known)
+    @classmethod
+    def from_dict(cls: type[R], values: dict[str, Any]) -> R:
+        unknown = sorted(set(values) - {each.name for each in fields(cls)})
         if unknown:
             raise SightlineError(f"unknown field {unknown[0]} in a measurement request")
         frozen: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }
-        return Request(**frozen)
+        return cls(**frozen)
 
 
-@dataclass
-class Point:
-    """The samples of one arm at one batch size."""
+def options_of(request: type[Request]) -> Iterator[tuple[str, Option]]:
+    """The fields that the command line asks for, in the order declared."""
+    return ((each.name, each.metadata["option"]) for each in fields(request) if "option" in each.metadata)
 
-    arm: str
-    batch: int
-    visual_tokens: int
-    kept_tokens: int
-    length: int
-    """Positions per sequence that the language layers read."""
-    samples_ms: dict[str, list[float]]
-    """Every sample of every stage, in the order taken."""
-    flops: dict[str, float] = field(default_factory=dict)
-    """Estimated, per batch, for stages that can be counted."""
-    memory: dict[str, int] | None = None
-    setup_ms: list[float] = field(default_factory=list)
-    extra: dict[str, Any] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+def flag_of(name: str, asked: Option) -> str:
+    return asked.flag or f"--{name.replace('_', '-')}"

@@ -11,12 +11,7 @@ from typing import Any
 
 import torch
 
-from sightline.cost.benchmarks.prefill import INSIDE as PREFILL
-from sightline.cost.benchmarks.prefill import measure_prefill
-from sightline.cost.benchmarks.sweep import INSIDE as SWEEP
-from sightline.cost.benchmarks.sweep import measure_sweep
-from sightline.cost.benchmarks.ttft import INSIDE as TTFT
-from sightline.cost.benchmarks.ttft import measure_ttft
+from sightline.cost.benchmarks.base import BENCHMARKS
 from sightline.cost.machine import ceiling, clocks, kernels, machine_facts
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
@@ -24,27 +19,23 @@ from sightline.device.kernels.causal import planless
 from sightline.device.memory import in_words
 from sightline.errors import SightlineError
 
-MEASURES = {
-    "prefill": (measure_prefill, PREFILL),
-    "ttft": (measure_ttft, TTFT),
-    "sweep": (measure_sweep, SWEEP),
-}
-
 
 def measure_here(request: Request) -> dict[str, Any]:
     """The measurement with everything that is needed to judge it. The ceiling is taken before and after."""
+    benchmark = BENCHMARKS.get(request.kind)()
+    if not isinstance(request, benchmark.request):
+        raise TypeError(f"{benchmark.name} is asked for with a {benchmark.request.__name__}")
     started = time.perf_counter()
     subject = Subject.of(request)
     device, dtype = subject.device, subject.backbone.language.dtype
     loaded = time.perf_counter()
-    measure, inside = MEASURES[request.kind]
     # The ceiling comes before anything else is allocated, so that its operands count in no peak.
     before, idle = ceiling(device, dtype), clocks(device)
-    points = list(measure(request, subject))
+    points = list(benchmark.measure(request, subject))
     busy = clocks(device)
     after = ceiling(device, dtype)
     language = subject.backbone.language
-    with planless() if request.kind == "sweep" else nullcontext():  # as the measurement itself
+    with planless() if benchmark.planless else nullcontext():  # as the measurement itself
         used = kernels(language, request.attention, request.execution)
     return {
         "request": request.as_dict(),
@@ -56,7 +47,7 @@ def measure_here(request: Request) -> dict[str, Any]:
         "box_source": request.box_source,
         "weights": "random" if request.config else "checkpoint",
         "picture": list(subject.picture_size),
-        "inside_timer": inside,
+        "inside_timer": dict(benchmark.inside),
         "ceiling_tflops": max(before["tflops"], after["tflops"]),
         "ceiling": {"before": before, "after": after},
         "clocks": {"before": idle, "after": busy},
@@ -68,8 +59,8 @@ def measure_here(request: Request) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     asked, answer = Path(arguments[0]), Path(arguments[1])
     try:
-        request = Request.from_dict(json.loads(asked.read_text(encoding="utf-8")))
-        result = measure_here(request)
+        values = json.loads(asked.read_text(encoding="utf-8"))
+        result = measure_here(BENCHMARKS.get(values["kind"]).request.from_dict(values))
     except SightlineError as error:
         result = {"error": str(error)}
     except (RuntimeError, MemoryError) as error:

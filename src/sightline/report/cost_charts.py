@@ -31,7 +31,7 @@ class Bar:
     """As the card has it: against the full prefix under the same conditions."""
 
 
-def stage_bars(bars: Sequence[Bar], order: Sequence[str]) -> Markup:
+def stage_bars(bars: Sequence[Bar], order: Sequence[str], title: str) -> Markup:
     """A bar of stages per arm, grouped by execution; the mark is the total with its 10th to 90th percentile.
 
     ``order`` holds all stages that the kind of card knows, so that a stage has the same colour on every card.
@@ -55,7 +55,7 @@ def stage_bars(bars: Sequence[Bar], order: Sequence[str]) -> Markup:
                 parts += _bar(bar, at, x, colours)
                 at += 26
     description = "; ".join(f"{bar.group}, {_words(bar)}" for bar in bars)
-    return chart(width, height, "Stages from picture to first token", description, *parts, class_="chart wide")
+    return chart(width, height, title, description, *parts, class_="chart wide")
 
 
 def _milliseconds(x: Scale, top: float, bottom: float) -> list[Markup]:

@@ -10,10 +10,11 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from sightline.cost.card import TITLES, CostCard
+from sightline.cost.card import CostCard
+from sightline.cost.presentation import BatchCurves, StageBars
 from sightline.report.charts import Curve
 from sightline.report.cost_charts import Bar, batch_curves, stage_bars
-from sightline.report.cost_tables import WHOLE, card_frame, cost_table, varying
+from sightline.report.cost_tables import card_frame, cost_table, varying
 from sightline.report.sections import ChartGroup, Part, Section
 
 RANDOM = "random weights: times hold, answers do not exist"
@@ -67,24 +68,34 @@ def _part(card: Card) -> Part:
         notes.append(RANDOM)
     if any(result["machine"]["device"] != "cuda" for result in results):
         notes.append(NO_GPU)
+    benchmark = card.card.benchmark
     facts = card.card.facts()
-    if card.card.kind == "sweep":
+    if benchmark.together:
         arms = dict.fromkeys(arm for result in results for arm in result["request"]["arms"])
         facts.append(("arms", ", ".join(arms)))
-    title = f"{TITLES[card.card.kind]}: {card.model}, {card.file}"
+    title = f"{benchmark.title}: {card.model}, {card.file}"
     frame = card_frame(card.card)
-    makers = {"prefill": _batch_charts, "ttft": _stage_charts}
     return Part(
         title=title[0].upper() + title[1:],
         facts=[("Conditions", facts), ("Inside the timer", list(card.card.inside_timer.items()))],
         notes=notes,
-        charts=makers[card.card.kind](card.card, frame) if card.card.kind in makers else [],
+        charts=_charts(card.card, frame),
         tables=[cost_table(card.card, card.name, frame)],
     )
 
 
-def _stage_charts(card: CostCard, frame: pd.DataFrame) -> list[ChartGroup]:
-    order = [stage for stage in card.inside_timer if stage not in WHOLE]
+def _charts(card: CostCard, frame: pd.DataFrame) -> list[ChartGroup]:
+    match card.benchmark.chart:
+        case StageBars() as asked:
+            return _stage_charts(asked, list(card.inside_timer), frame)
+        case BatchCurves() as asked:
+            return _batch_charts(asked, frame)
+        case None:
+            return []
+
+
+def _stage_charts(asked: StageBars, timer: Sequence[str], frame: pd.DataFrame) -> list[ChartGroup]:
+    order = [stage for stage in timer if stage not in asked.whole]
     bars = [
         Bar(
             label=str(line["arm"]),
@@ -103,16 +114,16 @@ def _stage_charts(card: CostCard, frame: pd.DataFrame) -> list[ChartGroup]:
         return []
     title = "Stages and total, with its 10th to 90th percentile; × is against the full prefix under the same execution"
     taken = [stage for stage in order if any(stage in bar.stages for bar in bars)]
-    return [ChartGroup(title, [stage_bars(bars, taken)])]
+    return [ChartGroup(title, [stage_bars(bars, taken, asked.title)])]
 
 
-def _batch_charts(_: CostCard, frame: pd.DataFrame) -> list[ChartGroup]:
-    """Samples per second and speed-up over the batch size, for conditions that were measured at several."""
+def _batch_charts(asked: BatchCurves, frame: pd.DataFrame) -> list[ChartGroup]:
+    """Quantities over the batch size, for conditions that were measured at several."""
     groups = []
     styles = {str(arm): style for style, arm in enumerate(frame["arm"].unique())}
     for title, lines in _panels(frame):
         charts: list[Markup] = []
-        for key, y_title in (("samples_per_s", "Samples/s"), ("speedup", "Speed-up")):
+        for key, y_title in asked.quantities:
             curves = _curves(lines, key, styles)
             if curves:
                 charts.append(batch_curves(curves, y_title, float(frame[key].max())))

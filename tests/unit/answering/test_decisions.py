@@ -9,9 +9,9 @@ import torch
 
 from sightline.answering.select import all_needs
 from sightline.backbones.execution import use_execution
-from sightline.cost.benchmarks.sweep import Decision, run_engine
-from sightline.cost.request import Request
+from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.subject import Subject
+from sightline.cost.timing.sweep import Decision, run_engine
 from tests.answers import score_arm
 
 ARMS = {
@@ -25,7 +25,7 @@ IMAGES = 3
 @pytest.mark.parametrize("mode", ["eager", "compiled", "graph"])
 @pytest.mark.parametrize("model", sorted(ARMS))
 def test_every_row_decides_as_the_plain_path(shared: Path, model: str, mode: str) -> None:
-    request = Request(
+    request = SweepRequest(
         "sweep",
         checkpoint=str(shared / "tiny" / model),
         device="cpu",

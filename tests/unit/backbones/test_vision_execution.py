@@ -13,6 +13,7 @@ from sightline.backbones.execution import Execution
 from sightline.backbones.tower import call_block
 from sightline.backbones.vision_execution import CapturedVision, use_vision_execution
 from sightline.core.prefix import Encoded
+from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.clip import RandomClip
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
@@ -110,7 +111,7 @@ def test_a_question_is_encoded_anew_for_every_sample(monkeypatch: pytest.MonkeyP
 
 
 def test_signals_are_billed_to_the_selector_that_needs_them() -> None:
-    request = Request(
+    request = TtftRequest(
         "ttft", config="tiny-llava", arms=("anchorprune:0.4",), execution="graph", device="cpu", repeats=2, warm_up=1
     )
     (point,) = measure_here(request)["points"]

@@ -6,18 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from sightline.commands import cost
+from sightline.commands.bench import app
 from sightline.cost import measure as measuring
+from sightline.cost.benchmarks.prefill import batch_sizes
 from sightline.cost.card import CostCard
 from sightline.cost.worker import measure_here
 from sightline.errors import SightlineError
-
-app = typer.Typer()
-for command in (cost.prefill, cost.ttft, cost.sweep):
-    app.command()(command)
 
 
 def test_prefill_writes_a_card_and_prints_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,9 +42,17 @@ def test_prefill_writes_a_card_and_prints_it(tmp_path: Path, monkeypatch: pytest
         ("ttft --config tiny-llava --random-weights --decode x", "--decode x: give positive"),
         ("ttft --config tiny-llava --random-weights --arm fastv:0.5", "fastv prunes between layers"),
         ("sweep --config tiny-llava --random-weights --arm tarxet:0.5", "unknown selector 'tarxet'"),
+        (
+            "sweep --config tiny-llava --random-weights --execution grahp",
+            "unknown execution 'grahp'; sweep runs",
+        ),
+        ("prefill --config tiny-llava --random-weights --execution stock", "prefill runs eager, compiled, graph"),
     ],
 )
-def test_bad_options_are_one_clear_line(arguments: str, words: str) -> None:
+def test_bad_options_are_one_clear_line_before_any_process_starts(
+    arguments: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "measure", lambda _: pytest.fail("a process would have started"))
     done = CliRunner().invoke(app, arguments.split())
     assert isinstance(done.exception, SightlineError)
     assert words in str(done.exception)
@@ -72,5 +76,5 @@ def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms
 
 
 def test_batch_sizes_may_grow() -> None:
-    assert cost._sizes("1,32,max") == [{"batch": 1}, {"batch": 32}, {"batch": 1, "grow": True}]
-    assert cost._sizes("max") == [{"batch": 1, "grow": True}]
+    assert batch_sizes("1,32,max") == [{"batch": 1}, {"batch": 32}, {"batch": 1, "grow": True}]
+    assert batch_sizes("max") == [{"batch": 1, "grow": True}]

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.card import CostCard
-from sightline.cost.request import Point, Request
+from sightline.cost.measurement import Measurement
 from sightline.errors import SightlineError
 
 GIB = 2**30
@@ -17,12 +18,12 @@ GIB = 2**30
 
 def result(execution: str, arm: str, samples: list[float], incremental: int = GIB, batch: int = 32) -> dict[str, Any]:
     """What a GPU worker would hand back."""
-    request = Request("prefill", config="qwen3-vl-8b", arms=(arm,), execution=execution, batch=batch)
+    request = PrefillRequest("prefill", config="qwen3-vl-8b", arms=(arm,), execution=execution, batch=batch)
     memory = {
         "allocated_peak": 20 * GIB, "reserved_peak": 22 * GIB,
         "allocated_incremental": incremental, "reserved_incremental": 2 * incremental,
     }  # fmt: skip
-    point = Point(arm, batch, 784, 157, 202, {"prefill": samples}, {"prefill": 4e14}, memory, [1500.0])
+    point = Measurement(arm, batch, 784, 157, 202, {"prefill": samples}, {"prefill": 4e14}, memory, [1500.0])
     clock = {"clocks.sm": 1980.0}
     return {
         "request": request.as_dict(), "machine": {

@@ -11,11 +11,15 @@ import pytest
 import torch
 
 from sightline.cost import worker
-from sightline.cost.card import CostCard, Summary
+from sightline.cost.benchmarks.prefill import PrefillRequest
+from sightline.cost.benchmarks.sweep import SweepRequest
+from sightline.cost.benchmarks.ttft import TtftRequest
+from sightline.cost.card import CostCard
 from sightline.cost.machine import PeakMemory, ceiling, clocks
 from sightline.cost.measure import measure, separate
 from sightline.cost.profile import kind_of
 from sightline.cost.request import Request
+from sightline.cost.spread import Spread
 from sightline.cost.worker import measure_here
 from sightline.errors import SightlineError
 
@@ -23,7 +27,7 @@ HERE = {"device": "cpu", "dtype": "float32", "repeats": 3, "warm_up": 1}
 
 
 def test_prefill_keeps_every_sample_and_shortens_the_prefix() -> None:
-    request = Request("prefill", config="tiny-qwen3-vl", arms=("full", "target:0.2"), batch=2, **HERE)
+    request = PrefillRequest("prefill", config="tiny-qwen3-vl", arms=("full", "target:0.2"), batch=2, **HERE)
     result = measure_here(request)
     full, pruned = result["points"]
     assert full["visual_tokens"] == pruned["visual_tokens"] == 64
@@ -41,7 +45,7 @@ def test_prefill_keeps_every_sample_and_shortens_the_prefix() -> None:
 @pytest.mark.parametrize("config", ["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
 @pytest.mark.parametrize("execution", ["eager", "graph"])
 def test_first_token_times_every_stage(config: str, execution: str) -> None:
-    request = Request("ttft", config=config, arms=("target:0.3",), execution=execution, decode=(1, 3), **HERE)
+    request = TtftRequest("ttft", config=config, arms=("target:0.3",), execution=execution, decode=(1, 3), **HERE)
     (point,) = measure_here(request)["points"]
     stages = point["samples_ms"]
     parts = ("preprocess", "vision", "signals", "select", "materialise", "prefill", "first_token")
@@ -54,7 +58,7 @@ def test_first_token_times_every_stage(config: str, execution: str) -> None:
 
 @pytest.mark.parametrize("config", ["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
 def test_the_models_own_forward_is_measured_beside_ours(config: str) -> None:
-    request = Request("ttft", config=config, arms=("full",), execution="stock", **HERE)
+    request = TtftRequest("ttft", config=config, arms=("full",), execution="stock", **HERE)
     results = [measure_here(request), measure_here(replace(request, execution="graph"))]
     (stock,), (ours,) = (result["points"] for result in results)
     assert set(stock["samples_ms"]) == {"preprocess", "model", "total"}
@@ -66,15 +70,15 @@ def test_the_models_own_forward_is_measured_beside_ours(config: str) -> None:
 
 def test_the_models_own_forward_cannot_prune() -> None:
     with pytest.raises(SightlineError, match=r"cannot prune: drop target:0\.3"):
-        measure_here(Request("ttft", config="tiny-llava", arms=("target:0.3",), execution="stock", **HERE))
+        measure_here(TtftRequest("ttft", config="tiny-llava", arms=("target:0.3",), execution="stock", **HERE))
 
 
 def test_a_method_inside_the_model_is_measured_eagerly_only() -> None:
-    request = Request("ttft", config="tiny-llava", arms=("fastv:0.5",), **HERE)
+    request = TtftRequest("ttft", config="tiny-llava", arms=("fastv:0.5",), **HERE)
     (point,) = measure_here(request)["points"]
     assert point["kept_tokens"] == 32
     with pytest.raises(SightlineError, match="fastv prunes between layers, which only eager execution does"):
-        measure_here(Request("ttft", config="tiny-llava", arms=("fastv:0.5",), execution="graph", **HERE))
+        measure_here(TtftRequest("ttft", config="tiny-llava", arms=("fastv:0.5",), execution="graph", **HERE))
 
 
 def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +92,7 @@ def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> 
         return run(self, batch, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(LanguageModel, "run", scarce)
-    request = Request("prefill", config="tiny-llava", arms=("full",), grow=True, **HERE)
+    request = PrefillRequest("prefill", config="tiny-llava", arms=("full",), grow=True, **HERE)
     points = measure_here(request)["points"]
     assert [point["batch"] for point in points] == [1, 2, 4, 8]
     assert points[-1]["extra"] == {"out_of_memory": True}
@@ -103,14 +107,14 @@ def test_memory_that_runs_out_in_the_measuring_process_is_one_line(
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. And so on.")
 
     monkeypatch.setattr(worker, "measure_here", full)
-    (tmp_path / "request.json").write_text(json.dumps(Request("prefill", config="tiny-llava").as_dict()))
+    (tmp_path / "request.json").write_text(json.dumps(PrefillRequest("prefill", config="tiny-llava").as_dict()))
     assert worker.main([str(tmp_path / "request.json"), str(tmp_path / "result.json")]) == 0
     said = json.loads((tmp_path / "result.json").read_text())["error"]
     assert said == "CUDA out of memory. Tried to allocate 9 GiB; use a smaller model, dtype, image size or batch"
 
 
 def test_a_sweep_counts_rows_and_compares_with_one_sample_at_a_time() -> None:
-    request = Request(
+    request = SweepRequest(
         "sweep", config="tiny-llava", arms=("full", "target:0.3"), images=3, batch_images=2, one_sample_rows=4, **HERE
     )
     (point,) = measure_here(request)["points"]
@@ -125,20 +129,20 @@ def test_a_sweep_counts_rows_and_compares_with_one_sample_at_a_time() -> None:
 
 
 def test_every_arm_gets_a_process_of_its_own() -> None:
-    request = Request("prefill", config="tiny-llava", arms=("full", "target:0.2"), **HERE)
+    request = PrefillRequest("prefill", config="tiny-llava", arms=("full", "target:0.2"), **HERE)
     assert [part.arms for part in separate(request)] == [("full",), ("target:0.2",)]
 
 
 def test_a_measurement_runs_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    request = Request("prefill", config="tiny-llava", arms=("target:0.2",), **{**HERE, "repeats": 2})
+    request = PrefillRequest("prefill", config="tiny-llava", arms=("target:0.2",), **{**HERE, "repeats": 2})
     result = measure(request)
-    assert Request.from_dict(result["request"]) == request
+    assert PrefillRequest.from_dict(result["request"]) == request
     assert len(result["points"][0]["samples_ms"]["prefill"]) == 2
     assert result["machine"]["threads"] == 1
     assert result["weights"] == "random"
     with pytest.raises(SightlineError, match="unknown selector"):
-        measure(Request("prefill", config="tiny-llava", arms=("nonsense:0.2",), **HERE))
+        measure(PrefillRequest("prefill", config="tiny-llava", arms=("nonsense:0.2",), **HERE))
 
 
 def test_measuring_needs_nothing_beyond_torch_and_transformers() -> None:
@@ -156,15 +160,15 @@ def test_measuring_needs_nothing_beyond_torch_and_transformers() -> None:
 
 def test_requests_are_checked() -> None:
     with pytest.raises(SightlineError, match="either a config with random weights or a checkpoint"):
-        Request("prefill")
+        PrefillRequest("prefill")
     with pytest.raises(SightlineError, match="unknown field speed"):
-        Request.from_dict({"kind": "prefill", "config": "tiny-llava", "speed": 1})
+        PrefillRequest.from_dict({"kind": "prefill", "config": "tiny-llava", "speed": 1})
     with pytest.raises(SightlineError, match="unknown position policy"):
-        measure_here(Request("prefill", config="tiny-llava", positions="shuffled", device="cpu"))
+        measure_here(PrefillRequest("prefill", config="tiny-llava", positions="shuffled", device="cpu"))
 
 
 def test_a_checkpoint_can_be_measured_too(shared: Path) -> None:
-    request = Request("prefill", checkpoint=str(shared / "tiny" / "llava"), arms=("full", "target:0.4"), **HERE)
+    request = PrefillRequest("prefill", checkpoint=str(shared / "tiny" / "llava"), arms=("full", "target:0.4"), **HERE)
     result = measure_here(request)
     assert [point["kept_tokens"] for point in result["points"]] == [576, 231]
     assert result["weights"] == "checkpoint"
@@ -178,13 +182,13 @@ def test_no_gpu_figures_without_a_gpu() -> None:
     assert ceiling(torch.device("cpu"), torch.float32)["side"] == 768
 
 
-def test_a_summary_is_median_and_nearest_ranks() -> None:
-    summary = Summary.of([5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
-    assert (summary.median, summary.low, summary.high, summary.count) == (6.0, 2.0, 10.0, 11)
+def test_a_spread_is_median_and_nearest_ranks() -> None:
+    spread = Spread.of([5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
+    assert (spread.median, spread.low, spread.high, spread.count) == (6.0, 2.0, 10.0, 11)
 
 
 def test_a_profile_sums_kernels_by_kind() -> None:
-    request = Request("prefill", config="tiny-llava", arms=("full",), batch=2, profile=True, **HERE)
+    request = PrefillRequest("prefill", config="tiny-llava", arms=("full",), batch=2, profile=True, **HERE)
     result = measure_here(request)
     profile = result["points"][0]["extra"]["profile"]
     assert profile["kinds"]["matrix product"]["calls"] >= 3 * 7  # layers x projections

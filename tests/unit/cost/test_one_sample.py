@@ -10,10 +10,10 @@ import torch
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
 from sightline.backbones.unmodified import processor_inputs
-from sightline.cost.benchmarks.sweep import evenly
+from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.one_sample import ANSWERS, OneAnswer, one_loss, time_one_sample
-from sightline.cost.request import Request
 from sightline.cost.subject import Subject
+from sightline.cost.timing.sweep import evenly
 from sightline.errors import SightlineError
 from tests.answers import score_arm
 
@@ -22,7 +22,7 @@ ARMS = ("full", "target:0.3", "fastv:0.5")
 
 @pytest.fixture(scope="module", params=["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
 def subject(request: pytest.FixtureRequest) -> Subject:
-    return Subject.of(Request("sweep", config=request.param, device="cpu", dtype="float32"))
+    return Subject.of(SweepRequest("sweep", config=request.param, device="cpu", dtype="float32"))
 
 
 @pytest.mark.parametrize("text", ARMS)
@@ -50,7 +50,7 @@ def test_the_sequence_is_the_prompt_and_one_answer(subject: Subject) -> None:
 
 
 def test_every_row_takes_two_forwards_of_one_sequence(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = Request("sweep", config="tiny-llava", arms=("full", "target:0.3"), one_sample_rows=4, warm_up=0)
+    request = SweepRequest("sweep", config="tiny-llava", arms=("full", "target:0.3"), one_sample_rows=4, warm_up=0)
     model = subject.backbone.model.model
     forward, features = model.language_model.forward, model.get_image_features
     forwards: list[int] = []
@@ -75,7 +75,7 @@ def test_every_row_takes_two_forwards_of_one_sequence(subject: Subject, monkeypa
 
 def test_all_arms_are_warmed_up(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     arms = ("full", "target:0.3", "grid:0.3")
-    request = Request("sweep", config="tiny-llava", arms=arms, one_sample_rows=2, warm_up=1)
+    request = SweepRequest("sweep", config="tiny-llava", arms=arms, one_sample_rows=2, warm_up=1)
     seen: list[str] = []
     monkeypatch.setattr("sightline.cost.one_sample.one_loss", lambda _, arm, *rest: seen.append(arm.text))
     samples = time_one_sample(request, subject, [parse_arm(text) for text in arms])
@@ -90,9 +90,9 @@ def test_the_processors_values_are_those_of_the_audit(subject: Subject) -> None:
 
 
 def test_shards_are_few_and_even() -> None:
-    request = Request("sweep", config="tiny-llava", shard_images=64)
+    request = SweepRequest("sweep", config="tiny-llava", shard_images=64)
     assert [len(shard) for shard in evenly(range(100), request.shard_images)] == [50, 50]
     assert [len(shard) for shard in evenly(range(3), request.shard_images)] == [3]
     assert [i for shard in evenly(range(131), request.shard_images) for i in shard] == list(range(131))
-    with pytest.raises(SightlineError, match="per vision batch and per shard must be at least 1"):
-        Request("sweep", config="tiny-llava", shard_images=0)
+    with pytest.raises(SightlineError, match="--shard-images 0: must be at least 1"):
+        SweepRequest("sweep", config="tiny-llava", shard_images=0)

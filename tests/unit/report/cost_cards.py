@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from sightline.cost.benchmarks.base import BENCHMARKS
 from sightline.cost.card import CostCard
-from sightline.cost.request import Request
 from sightline.cost.worker import measure_here
 
 HERE: dict[str, Any] = {"device": "cpu", "dtype": "float32", "config": "tiny-llava", "repeats": 3, "warm_up": 1}
@@ -23,7 +23,7 @@ def make_cards(folder: Path) -> dict[str, Path]:
     cards = {}
     for kind, variants in requests.items():
         asked = [
-            Request(kind, arms=ARMS, execution=execution, **variant, **HERE)  # type: ignore[arg-type]
+            BENCHMARKS.get(kind).request(kind, arms=ARMS, execution=execution, **variant, **HERE)
             for execution in ("eager", "graph")
             for variant in variants
         ]

@@ -126,9 +126,9 @@ def test_a_stage_keeps_its_colour_and_what_lies_between_is_drawn() -> None:
     order = ("preprocess", "detector", "vision", "prefill")
     plain = Bar("full", "eager", {"preprocess": 1.0, "vision": 2.0, "prefill": 3.0}, 7.0, 6.5, 7.5, 1.0)
     drawing = str(
-        stage_bars([plain, replace(plain, label="detected", stages={**plain.stages, "detector": 9.0})], order)
+        stage_bars([plain, replace(plain, label="detected", stages={**plain.stages, "detector": 9.0})], order, "Stages")
     )
-    lone = str(stage_bars([plain], order))
+    lone = str(stage_bars([plain], order, "Stages"))
     fills = {"vision": "#009e73", "prefill": "#cc79a7"}
     for stage, fill in fills.items():
         for svg in (drawing, lone):

@@ -2,107 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
+from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
+from sightline.cost.measurement import Measurement
+from sightline.cost.presentation import BatchCurves
+from sightline.cost.request import Request, option, positive_numbers, words_of
 
-from sightline.answering.select import all_needs
-from sightline.arms.arm import Arm
-from sightline.backbones.execution import Execution, use_execution
-from sightline.core.prefix import Encoded, Prefix
-from sightline.cost.flops import language_flops
-from sightline.cost.machine import PeakMemory
-from sightline.cost.profile import profiled
-from sightline.cost.request import Point, Request
-from sightline.cost.subject import DISTINCT, Subject
-from sightline.device.memory import free_memory, is_out_of_memory
-from sightline.device.stopwatch import Stopwatch
-
-INSIDE = {
-    "collate": "padding the prefixes into one batch",
-    "prefill": "all language layers over the collated batch; no vision, no selection, no output head",
-}
+if TYPE_CHECKING:
+    from sightline.cost.subject import Subject
 
 
-def measure_prefill(request: Request, subject: Subject) -> Iterator[Point]:
-    arms = [subject.arm(text, request.execution) for text in request.arms]
-    execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=None)
-    backbone = subject.backbone
-    needs = all_needs(arms)
-    pictures = [backbone.preprocess(subject.picture(i)) for i in range(min(DISTINCT, request.batch))]
-    encoded = [backbone.encode([pixels], needs)[0] for pixels in pictures]
-    for arm in arms:
-        batch = request.batch
-        while True:
-            point: Point | None = None
-            try:
-                point = one_batch(request, subject, execution, arm, encoded, batch)
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-            if point is None:
-                free_memory()
-                prefix = subject.over(arm, encoded[:1]).prefix(0)
-                yield Point(arm.text, batch, *_sizes(arm, encoded[0], prefix), {}, extra={"out_of_memory": True})
-                break
-            yield point
-            batch *= 2
-            if not request.grow or batch > request.largest:
-                break
+def batch_sizes(text: str) -> list[dict[str, Any]]:
+    """``1,32,max``: a request per size, and one whose batch grows."""
+    words = words_of(text)
+    numbers = ",".join(word for word in words if word != "max")
+    fixed: list[dict[str, Any]] = []
+    if numbers or "max" not in words:
+        fixed = [{"batch": size} for size in positive_numbers(numbers, "--batch")]
+    return fixed + ([{"batch": 1, "grow": True}] if "max" in words else [])
 
 
-@torch.inference_mode()
-def one_batch(
-    request: Request, subject: Subject, execution: Execution, arm: Arm, encoded: list[Encoded], batch: int
-) -> Point:
-    language = subject.backbone.language
-    passed = subject.over(arm, encoded)
-    distinct = [passed.prefix(i) for i in range(len(encoded))]
-    order = [i % len(distinct) for i in range(batch)]
-    prefixes = [distinct[i] for i in order]
-    device = subject.device
-    samples: dict[str, list[float]] = {"collate": [], "prefill": []}
-    memory = PeakMemory(device)
-    setups = len(execution.setup_ms)
-    pairs = []
-    for repeat in range(request.warm_up + request.repeats):
-        cutter = passed.cutter(order, prefixes)
-        collating = Stopwatch(device)
-        collated = language.collate(prefixes)
-        collating.stop()
-        running = Stopwatch(device)
-        language.run(replace(collated), cutter)
-        running.stop()
-        if repeat >= request.warm_up:
-            pairs.append((collating, running))
-        elif repeat == request.warm_up - 1 and request.execution != "graph":
-            memory.warmed_up()
-    for collating, running in pairs:
-        samples["collate"].append(collating.ms)
-        samples["prefill"].append(running.ms)
-    used = memory.read()
-
-    def once() -> None:
-        language.run(language.collate(prefixes), passed.cutter(order, prefixes))
-
-    n, kept, length = _sizes(arm, encoded[0], distinct[0])
-    layers = passed.layer_lengths(0)
-    flops = sum(language_flops(subject.backbone, each) for each in layers) / len(layers) * batch
-    return Point(
-        arm=arm.text,
-        batch=batch,
-        visual_tokens=n,
-        kept_tokens=kept,
-        length=length,
-        samples_ms=samples,
-        flops={"prefill": flops},
-        memory=used,
-        setup_ms=execution.setup_ms[setups:],
-        extra={"profile": profiled(once, device)} if request.profile else {},
+@dataclass(frozen=True)
+class PrefillRequest(Request):
+    batch: int = option(
+        1,
+        "Comma-separated batch sizes; max doubles until memory runs out.",
+        read=batch_sizes,
+        usual="1,32",
+        minimum=1,
     )
+    grow: bool = False
+    """Doubles the batch from ``batch`` until memory runs out."""
+    largest: int = option(4096, "Where --batch max stops in any case.", minimum=1)
 
 
-def _sizes(arm: Arm, encoded: Encoded, prefix: Prefix) -> tuple[int, int, int]:
-    """Visual tokens, how many of them are kept, positions of the prefix."""
-    return encoded.n, arm.budget.resolve(encoded.n) if arm.inside else prefix.k, prefix.embeds.shape[0]
+@BENCHMARKS.register("prefill")
+class Prefill(Benchmark[PrefillRequest]):
+    name = "prefill"
+    title = "language layers over a batch of prefixes"
+    description = "Time and memory of the language layers over a batch of prefixes, full and pruned."
+    caption = (
+        "Median milliseconds per batch with the 10th and 90th percentile of all samples. Speed-up and memory saved are "
+        "against the full prefix under the same execution, kernels, dtype and batch size; where that was not measured "
+        "there is no ratio. Memory is counted on a GPU only."
+    )
+    request = PrefillRequest
+    arms = ("full", "target:0.3", "target:0.2")
+    usual_executions = ("eager", "compiled")
+    inside: ClassVar[Mapping[str, str]] = {
+        "collate": "padding the prefixes into one batch",
+        "prefill": "all language layers over the collated batch; no vision, no selection, no output head",
+    }
+    main = "prefill"
+    chart = BatchCurves()
+
+    def measure(self, request: PrefillRequest, subject: Subject) -> Iterator[Measurement]:
+        from sightline.cost.timing.prefill import measure_prefill
+
+        return measure_prefill(request, subject)
+
+    def batching(self, request: dict[str, Any]) -> str:
+        return "growing" if request["grow"] else "fixed"
+
+    def batch_words(self, results: Sequence[Result]) -> str:
+        fixed, growing = (
+            super(Prefill, self).batch_words([each for each in results if self.batching(each["request"]) == batching])
+            for batching in ("fixed", "growing")
+        )
+        return "; ".join(filter(None, (fixed, growing and f"growing in one process: {growing}")))

@@ -1,167 +1,116 @@
-"""The audit sweep against the one-sample procedure: images x probes x arms, both timed in one process.
-
-Sightline encodes a picture once, scores both continuations in one forward and many probes in one batch, and queues the
-next arm before it reads the last one's answers. One sample at a time is ``sightline.cost.one_sample``.
-"""
+"""The audit sweep against the one-sample procedure: images x probes x arms, both timed in one process."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from sightline.answering.answerer import Answered
-from sightline.answering.scorers.yes_no import YesNo
-from sightline.arms.arm import Arm
-from sightline.auditing.loop import LoopOptions, Prepared, ShardWork, answer_shards
-from sightline.auditing.shards import Shard, Task
-from sightline.backbones.execution import use_execution
-from sightline.backbones.vision_execution import use_vision_execution
-from sightline.core.probe import Probe
-from sightline.cost.benchmarks.ttft import attention_sequences
-from sightline.cost.flops import language_flops, vision_flops
-from sightline.cost.machine import PeakMemory
-from sightline.cost.one_sample import time_one_sample
-from sightline.cost.request import Point, Request
-from sightline.cost.subject import Subject
-from sightline.device.kernels.causal import planless
+from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
+from sightline.cost.measurement import Measurement
+from sightline.cost.presentation import ESTIMATED, OF_CEILING, SET_UP, Quantity
+from sightline.cost.reading import Line, Say
+from sightline.cost.request import Request, option
 
-INSIDE = {
-    "engine": "whole sweep: preprocessing (overlapped on the host), vision once per image, selection, materialising, "
-    "scoring both continuations in batches; start-up (imports, weights, compiling, one warm-up shard) excluded",
-    "one_sample": "per row, for each continuation by itself: the checkpoint's image processor, the model's own eager "
-    "vision tower, selection, materialising, the model's own eager forward of prompt and that answer as one sequence "
-    "with the output head on every position, its loss read back; all arms warmed up",
-    "one_sample_preprocess": "what of it the image processor and the upload took",
-}
+if TYPE_CHECKING:
+    from sightline.cost.subject import Subject
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What a row decides: the answer and which cells were kept."""
+class SweepRequest(Request):
+    repeats: int = 1
+    """The whole sweep is timed once."""
+    profile: bool = False
+    images: int = option(100, "Images of the sweep.", minimum=1)
+    probes: int = option(2, "Probes per image.", minimum=1)
+    batch_tokens: int = option(32768, "Tokens per language batch.", minimum=1)
+    batch_images: int = option(16, "Images per vision batch.", minimum=1)
+    shard_images: int = option(64, "Images scored together, arm by arm.", minimum=1)
+    one_sample_rows: int = option(24, "Rows the one-sample procedure is timed on.", minimum=1)
+    """Its rate does not depend on how many."""
 
-    arm: str
-    probe: str
-    margin: float
-    kept: bytes
 
-    @property
-    def yes(self) -> bool:
-        return self.margin >= 0.0
-
-
-def measure_sweep(request: Request, subject: Subject) -> Iterator[Point]:
-    arms = [subject.arm(text, request.execution) for text in request.arms]
-    # One compilation for all lengths: a sweep has many.
-    execution = use_execution(subject.backbone.language, request.execution, dynamic=True)
-    use_vision_execution(subject.backbone, execution)
-    memory = PeakMemory(subject.device)
-    stages: dict[str, float] = {}
-    with planless():  # as in an audit
-        run_engine(request, subject, arms, evenly(range(request.images), request.shard_images)[0])
-        if request.execution != "graph":
-            memory.warmed_up()
-        setups = len(execution.setup_ms)
-        started = time.perf_counter()
-        rows, flops = run_engine(request, subject, arms, range(request.images), stages)
-        subject.backbone.synchronise()
-        engine_ms = (time.perf_counter() - started) * 1e3
-    late = sum(execution.setup_ms[setups:])
-    used = memory.read()
-    use_vision_execution(subject.backbone, use_execution(subject.backbone.language, "eager"))
-    each = time_one_sample(request, subject, arms)
-    plain_ms, preprocess_ms = sum(each["one_sample"]), sum(each["one_sample_preprocess"])
-    engine_rate, plain_rate = len(rows) / engine_ms, len(each["one_sample"]) / plain_ms
-    yield Point(
-        arm=f"{len(arms)} arms",
-        batch=len(rows),
-        visual_tokens=0,
-        kept_tokens=0,
-        length=0,
-        samples_ms={"engine": [engine_ms], **each, **{name: [ms] for name, ms in stages.items()}},
-        flops={"engine": flops},
-        memory=used,
-        setup_ms=execution.setup_ms[:setups],
-        extra={
-            "arms": [arm.text for arm in arms],
-            "rows": len(rows),
-            "engine_rows_per_s": engine_rate * 1e3,
-            "one_sample_rows_per_s": plain_rate * 1e3,
-            "throughput_ratio": engine_rate / plain_rate,
-            "ratio_to_model_alone": engine_rate / plain_rate * (1 - preprocess_ms / plain_ms),
-            "setup_inside_ms": late,
-        },
+@BENCHMARKS.register("sweep")
+class Sweep(Benchmark[SweepRequest]):
+    name = "sweep"
+    title = "audit sweep against one sample at a time"
+    description = "A whole audit sweep through the engine, against one sample at a time; both timed in one process."
+    caption = "Rows per second of the whole sweep through the engine, and of one sample at a time, in one process."
+    request = SweepRequest
+    arms = (
+        "full:1.0",
+        "target:0.1",
+        "target:0.2",
+        "target:0.3",
+        "target:0.4",
+        "target:0.5",
+        "grid:0.2",
+        "grid:0.3",
+        "grid:0.4",
+        "random:0.2",
+        "random:0.3",
+        "random:0.4",
     )
+    usual_executions = ("compiled",)
+    together = True
+    planless = True
+    inside: ClassVar[Mapping[str, str]] = {
+        "engine": "whole sweep: preprocessing (overlapped on the host), vision once per image, selection, "
+        "materialising, scoring both continuations in batches; start-up (imports, weights, compiling, one warm-up "
+        "shard) excluded",
+        "one_sample": "per row, for each continuation by itself: the checkpoint's image processor, the model's own "
+        "eager vision tower, selection, materialising, the model's own eager forward of prompt and that answer as one "
+        "sequence with the output head on every position, its loss read back; all arms warmed up",
+        "one_sample_preprocess": "what of it the image processor and the upload took",
+    }
+    main = "engine"
 
+    def measure(self, request: SweepRequest, subject: Subject) -> Iterator[Measurement]:
+        from sightline.cost.timing.sweep import measure_sweep
 
-def run_engine(
-    request: Request,
-    subject: Subject,
-    arms: Sequence[Arm],
-    images: Sequence[int],
-    stages: dict[str, float] | None = None,
-) -> tuple[list[Decision], float]:
-    """All rows of the sweep and the estimated operations they took; ``stages`` collects milliseconds by stage."""
-    rows: list[Decision] = []
-    flops = 0.0
-    billed = stages if stages is not None else {}
-    for name in ("vision", "select", "materialise", "language"):
-        billed.setdefault(name, 0.0)
-    tasks = [Task(shard, tuple(arms)) for shard in shards_of(request, subject, images)]
-    options = LoopOptions(request.batch_tokens, request.batch_images)
-    answerer = subject.answering(YesNo())
-    for work, arm, answers in answer_shards(answerer, tasks, preparing(subject, len(images)), options):
-        if arm is arms[0]:
-            billed["vision"] += sum(image.vision_ms for image in work.images.values())
-            flops += _vision_flops(subject, work)
-        rows += [_decision(arm, probe, answered) for probe, answered in zip(work.shard.probes, answers, strict=True)]
-        flops += sum(language_flops(subject.backbone, answered.trace.sequence_pruned) for answered in answers)
-        billed["select"] += sum(answered.trace.signal_ms + answered.trace.select_ms for answered in answers)
-        billed["materialise"] += sum(answered.trace.materialise_ms for answered in answers)
-        billed["language"] += sum(answered.language_ms for answered in answers)
-        del work  # as in an audit, a shard's images go before the next one's come
-    return rows, flops
+        return measure_sweep(request, subject)
 
-
-def _vision_flops(subject: Subject, work: ShardWork) -> float:
-    return sum(
-        vision_flops(subject.backbone, attention_sequences(subject, item), image.n)
-        for item, image in zip(work.prepared.pixels, work.images.values(), strict=True)
-    )
-
-
-def _decision(arm: Arm, probe: Probe, answered: Answered) -> Decision:
-    return Decision(arm.text, probe.id, answered.values["margin"], answered.trace.anchors.tobytes())
-
-
-def shards_of(request: Request, subject: Subject, images: Sequence[int]) -> list[Shard]:
-    """As few shards as the limit allows, as even as possible: equal shards have equal batches, warmed up once."""
-    return [
-        Shard(
-            index=number,
-            probes=tuple(subject.probe(image, asked) for image in part for asked in range(request.probes)),
-            images=tuple(subject.probe(image) for image in part),
+    def batch_words(self, results: Sequence[Result]) -> str:
+        """A sweep batches by tokens: what bounds its batches."""
+        request = results[0]["request"]
+        return (
+            f"{request['images']} images with {request['probes']} probes each; up to {request['batch_images']} images "
+            f"and {request['batch_tokens']} tokens at a time"
         )
-        for number, part in enumerate(evenly(images, request.shard_images))
-    ]
 
+    def figures(self, point: dict[str, Any]) -> dict[str, Any]:
+        extra = point["extra"]
+        rates = ("one_sample_rows_per_s", "throughput_ratio", "ratio_to_model_alone")
+        known = {name: extra[name] for name in rates if name in extra}
+        return {"rows": extra["rows"], "rows_per_s": extra["engine_rows_per_s"], **known}
 
-def evenly(images: Sequence[int], most: int) -> list[Sequence[int]]:
-    count = -(-len(images) // most)
-    edges = [len(images) * i // count for i in range(count + 1)]
-    return [images[first:last] for first, last in pairwise(edges)]
+    def columns(self, results: Sequence[Result]) -> list[Quantity]:
+        return [
+            Quantity("rows", "Rows", "count"),
+            Quantity("ms", "Sweep, ms", "number", help="The whole sweep once."),
+            Quantity("rows_per_s", "Rows/s, engine", "number"),
+            Quantity("one_sample_rows_per_s", "Rows/s, one sample", "number"),
+            Quantity(
+                "throughput_ratio", "Ratio", "ratio", help="Engine over one sample at a time, both from the picture on."
+            ),
+            Quantity(
+                "ratio_to_model_alone",
+                "Ratio to model alone",
+                "ratio",
+                help="Engine, preprocessing included, over one sample at a time without its image processor.",
+            ),
+            ESTIMATED,
+            OF_CEILING,
+            SET_UP,
+        ]
 
-
-def preparing(subject: Subject, count: int) -> Callable[[Shard], Prepared]:
-    """What the host does to a shard: the drawing of an image stands for its decoding, which the sweep does not time.
-
-    A few are drawn and reused.
-    """
-    drawn = [subject.picture(i) for i in range(min(4, count))]
-
-    def prepare(shard: Shard) -> Prepared:
-        images = (drawn[int(probe.image_id) % len(drawn)] for probe in shard.images)
-        return Prepared(shard, [subject.backbone.preprocess(image) for image in images])
-
-    return prepare
+    def reading(self, lines: Sequence[Line], say: Say) -> str:
+        best = max(lines, key=lambda line: float(line["throughput_ratio"]))
+        ratio = best.get("ratio_to_model_alone")
+        known = ratio is not None and ratio == ratio  # a card of several lines may have it for some
+        alone = f", or {say(ratio, 'ratio')} without the latter's image processor" if known else ""
+        return (
+            f"The engine ({best['execution']}) makes {say(best['rows_per_s'], 'number')} rows per second, one sample "
+            f"at a time makes {say(best['one_sample_rows_per_s'], 'number')}: "
+            f"{say(best['throughput_ratio'], 'ratio')}{alone}."
+        )

@@ -1,177 +1,109 @@
-"""One picture to the first token of the answer, everything included, stage by stage; then decoding."""
+"""One image to the first token of the answer, everything included, stage by stage; then decoding."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-import torch
-from PIL import Image
+from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
+from sightline.cost.measurement import Measurement
+from sightline.cost.presentation import (
+    ESTIMATED,
+    KEPT,
+    MEMORY,
+    OF_CEILING,
+    PEAK,
+    SET_UP,
+    SPEEDUP,
+    SPREAD,
+    Quantity,
+    StageBars,
+)
+from sightline.cost.request import Request, option, positive_numbers, with_default
 
-from sightline.answering.arm_pass import ArmPass
-from sightline.arms.arm import Arm
-from sightline.backbones.execution import Execution, use_execution
-from sightline.backbones.pixels import Pixels
-from sightline.backbones.vision_execution import CapturedVision, use_vision_execution
-from sightline.boxes.detection import boxes_of
-from sightline.boxes.detectors import DETECTORS
-from sightline.boxes.sources import check_source, reads_boxes
-from sightline.core.prefix import Encoded, Prefix
-from sightline.cost.clip import ForgetfulClip
-from sightline.cost.flops import language_flops, vision_flops
-from sightline.cost.machine import PeakMemory
-from sightline.cost.profile import profiled
-from sightline.cost.request import Point, Request
-from sightline.cost.stock import measure_stock
-from sightline.cost.subject import Subject
-from sightline.device.stopwatch import Stopwatch
-
-INSIDE = {
-    "preprocess": "what the host does to the picture in memory (no file decoding): on a CPU resizing, normalising and "
-    "cutting into patches, on a GPU copying its bytes to pinned memory; in stock execution the checkpoint's image "
-    "processor and the upload",
-    "detector": "text detector on the picture; present when the arm reads boxes and the box source detects them",
-    "vision": "upload, on a GPU resizing, normalising and cutting into patches, vision tower, projector",
-    "signals": "what the selector asked for beyond projected tokens",
-    "select": "the selector, its scores included",
-    "materialise": "the shortened prefix: gather or merge, positions; tokenised beforehand",
-    "prefill": "all language layers",
-    "first_token": "final norm, output head on the last position, arg-max, read back to the host",
-    "total": "wall clock from the picture in memory to the first token on the host: all of the above",
-    "model": "stock execution: the model's own forward over the full prompt, its output head on the last position",
-    "decode": "that many further tokens with a key-value cache, eager in every execution",
-}
-HOST = torch.device("cpu")
+if TYPE_CHECKING:
+    from sightline.cost.subject import Subject
 
 
-def measure_ttft(request: Request, subject: Subject) -> Iterator[Point]:
-    check_source(request.box_source)
-    if request.execution == "stock":
-        yield from measure_stock(request, subject)
-        return
-    execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=None)
-    use_vision_execution(subject.backbone, execution, dynamic=False)
-    for text in request.arms:
-        yield _one_arm(request, subject, execution, subject.arm(text, request.execution))
+def further_tokens(text: str) -> list[dict[str, Any]]:
+    return [{"decode": tuple(positive_numbers(text, "--decode")) if text else ()}]
 
 
-def _one_arm(request: Request, subject: Subject, execution: Execution, arm: Arm) -> Point:
-    backbone = subject.backbone
-    pictures = [subject.picture(i) for i in range(2)]
-    sample = backbone.preprocess(pictures[0])
-    setups = len(execution.setup_ms)
-    memory = PeakMemory(subject.device)
-    captured = CapturedVision(backbone, sample, arm.selector.needs) if request.execution == "graph" else None
-    if request.execution == "graph" and isinstance(subject.step.clip, ForgetfulClip):
-        subject.step.clip.capture()
-    detector = (
-        DETECTORS.get(request.box_source)() if request.box_source in DETECTORS and reads_boxes(arm.selector) else None
+@dataclass(frozen=True)
+class TtftRequest(Request):
+    repeats: int = with_default("repeats", 20)
+    warm_up: int = with_default("warm_up", 5)
+    decode: tuple[int, ...] = option(
+        (), "Comma-separated numbers of further tokens; empty: none.", read=further_tokens, usual="1,32,128"
     )
-    path = Path(subject, arm, captured, detector)
-    taken: list[dict[str, float]] = []
-    for repeat in range(request.warm_up + request.repeats):
-        stages = path.first_token(pictures[repeat % len(pictures)])
-        if repeat >= request.warm_up:
-            taken.append(stages)
-        elif repeat == request.warm_up - 1 and request.execution != "graph":
-            memory.warmed_up()
-    used = memory.read()
-    samples = {stage: [each[stage] for each in taken] for stage in taken[0]}
-    for _ in range(request.repeats if request.decode else 0):
-        for count, ms in path.decoding(list(request.decode)).items():
-            samples.setdefault(f"decode_{count}", []).append(ms)
-    encoded, prefix = path.encoded, path.prefix
-    length = prefix.embeds.shape[0]
-    return Point(
-        arm=arm.text,
-        batch=1,
-        visual_tokens=encoded.n,
-        kept_tokens=path.kept,
-        length=length,
-        samples_ms=samples,
-        flops={
-            "vision": vision_flops(backbone, attention_sequences(subject, sample), encoded.n),
-            **({} if arm.inside else {"prefill": language_flops(backbone, length)}),
-        },
-        memory=used,
-        setup_ms=execution.setup_ms[setups:],
-        extra={"profile": profiled(lambda: path.first_token(pictures[0]), subject.device)} if request.profile else {},
+    box_source: str = option("annotation", "Where boxes come from; a detector is a stage.")
+
+
+@BENCHMARKS.register("ttft")
+class Ttft(Benchmark[TtftRequest]):
+    name = "ttft"
+    title = "picture to first token"
+    description = "One picture to the first token, everything included, stage by stage; then decoding."
+    caption = (
+        "Median milliseconds with the 10th and 90th percentile of all samples; stages as medians of their own, so that "
+        "they need not add up to the total, which also holds what lies between them. Speed-up is of the total, against "
+        "the full prefix under the same execution, kernels and dtype."
     )
+    request = TtftRequest
+    executions = ("stock", "eager", "compiled", "graph")
+    usual_executions = ("stock", "eager", "graph")
+    inside: ClassVar[Mapping[str, str]] = {
+        "preprocess": "what the host does to the picture in memory (no file decoding): on a CPU resizing, normalising "
+        "and cutting into patches, on a GPU copying its bytes to pinned memory; in stock execution the checkpoint's "
+        "image processor and the upload",
+        "detector": "text detector on the picture; present when the arm reads boxes and the box source detects them",
+        "vision": "upload, on a GPU resizing, normalising and cutting into patches, vision tower, projector",
+        "signals": "what the selector asked for beyond projected tokens",
+        "select": "the selector, its scores included",
+        "materialise": "the shortened prefix: gather or merge, positions; tokenised beforehand",
+        "prefill": "all language layers",
+        "first_token": "final norm, output head on the last position, arg-max, read back to the host",
+        "total": "wall clock from the picture in memory to the first token on the host: all of the above",
+        "model": "stock execution: the model's own forward over the full prompt, its output head on the last position",
+        "decode": "that many further tokens with a key-value cache, eager in every execution",
+    }
+    main = "total"
+    counted = frozenset({"vision", "prefill"})
+    before_selection = ("preprocess", "vision")
+    chart = StageBars("Stages from picture to first token", whole=("total", "decode"))
+
+    def measure(self, request: TtftRequest, subject: Subject) -> Iterator[Measurement]:
+        from sightline.cost.timing.ttft import measure_ttft
+
+        return measure_ttft(request, subject)
+
+    def arms_under(self, execution: str, arms: tuple[str, ...]) -> tuple[str, ...]:
+        """The model's own forward cannot prune."""
+        return ("full",) if execution == "stock" else arms
+
+    def columns(self, results: Sequence[Result]) -> list[Quantity]:
+        timer: dict[str, str] = results[0]["inside_timer"]
+        taken = dict.fromkeys(
+            stage for result in results for point in result["points"] for stage in point["samples_ms"]
+        )
+        return [
+            KEPT,
+            Quantity("length", "Length", "count", help="Positions that the language layers read."),
+            Quantity("ms", "Total, ms", "number", interval=True, help=timer.get("total", "")),
+            SPREAD,
+            SPEEDUP,
+            Quantity("than_stock", "Than stock", "ratio"),
+            *(_stage(name, covers) for name, covers in timer.items() if name not in self.chart.whole),
+            *(_stage(name, "Further tokens, outside the total.") for name in taken if name.startswith("decode_")),
+            ESTIMATED,
+            replace(OF_CEILING, card=False),
+            PEAK,
+            MEMORY,
+            SET_UP,
+        ]
 
 
-def attention_sequences(subject: Subject, pixels: Pixels) -> list[int]:
-    """Patches that attend to each other in the vision tower: one sequence per picture, or per tile."""
-    tiles, rows, columns = pixels.grid
-    return [rows * columns + subject.backbone.class_tokens] * tiles
-
-
-@dataclass
-class Path:
-    """The way of one picture through one arm."""
-
-    subject: Subject
-    arm: Arm
-    captured: CapturedVision | None
-    detector: Any
-    encoded: Encoded = field(init=False)
-    prefix: Prefix = field(init=False)
-    passed: ArmPass = field(init=False)
-    kept: int = field(init=False)
-
-    @torch.inference_mode()
-    def first_token(self, picture: Image.Image) -> dict[str, float]:
-        """Milliseconds of every stage. Only methods that look at values, and the last read, wait for the device."""
-        subject, backbone, device = self.subject, self.subject.backbone, self.subject.device
-        probe = subject.probe(0)
-        stages: dict[str, Stopwatch] = {}
-        started = time.perf_counter()
-        stages["preprocess"] = Stopwatch(HOST)
-        pixels = backbone.preprocess(picture, self.captured.staging if self.captured else None)
-        stages["preprocess"].stop()
-        if self.detector is not None:
-            stages["detector"] = Stopwatch(HOST)
-            boxes, _ = boxes_of(self.detector.find(np.asarray(picture)), *picture.size)
-            stages["detector"].stop()
-            probe = replace(probe, boxes=boxes)
-        stages["vision"] = Stopwatch(device)
-        if self.captured is not None:
-            encoded = self.captured(pixels)
-        else:
-            (encoded,) = backbone.encode([pixels], self.arm.selector.needs)
-        stages["vision"].stop()
-        passed = subject.over(self.arm, [encoded], [probe])
-        stages["materialise"] = Stopwatch(device)
-        prefix = passed.prefix(0)
-        stages["materialise"].stop()
-        cutter = passed.cutter([0], [prefix])
-        stages["prefill"] = Stopwatch(device)
-        language = backbone.language
-        hidden = language.run(language.collate([prefix]), cutter).hidden
-        stages["prefill"].stop()
-        stages["first_token"] = Stopwatch(device)
-        token = language.head(language.norm(hidden[0, -1])).argmax()
-        stages["first_token"].stop()
-        int(token)
-        total = (time.perf_counter() - started) * 1e3
-        self.encoded, self.prefix, self.passed = encoded, prefix, passed
-        (trace,) = passed.traces()
-        self.kept = trace.k
-        measured = {name: watch.ms for name, watch in stages.items()}
-        measured["prefill"] -= trace.inside_ms
-        return {**measured, "signals": trace.signal_ms, "select": trace.select_ms, "total": total}
-
-    def decoding(self, counts: list[int]) -> dict[int, float]:
-        """Milliseconds from the first token to that many tokens more."""
-        cutter = self.passed.cutter([0], [self.prefix])
-        tokens = self.subject.backbone.language.decode(self.prefix, cutter)
-        next(tokens)
-        started = time.perf_counter()
-        elapsed: dict[int, float] = {}
-        for produced, _ in enumerate(islice(tokens, max(counts)), start=1):
-            if produced in counts:
-                elapsed[produced] = (time.perf_counter() - started) * 1e3
-        return elapsed
+def _stage(name: str, covers: str) -> Quantity:
+    title = name.replace("_", " ").capitalize()
+    return Quantity(f"{name}_ms", title, "number", help=covers[:1].upper() + covers[1:], card=False)

@@ -9,14 +9,15 @@ import torch
 
 from sightline.arms.arm import Arm
 from sightline.backbones.unmodified import model_inputs
+from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.flops import language_flops
 from sightline.cost.machine import PeakMemory
-from sightline.cost.request import Point, Request
+from sightline.cost.measurement import Measurement
 from sightline.cost.subject import Subject
 from sightline.errors import SightlineError
 
 
-def measure_stock(request: Request, subject: Subject) -> Iterator[Point]:
+def measure_stock(request: TtftRequest, subject: Subject) -> Iterator[Measurement]:
     """From the picture in memory to the first token by transformers alone; it can only read the full prefix."""
     backbone = subject.backbone
     for text in request.arms:
@@ -43,4 +44,4 @@ def measure_stock(request: Request, subject: Subject) -> Iterator[Point]:
                 memory.warmed_up()
         length = len(prompt.head) + n + len(prompt.tail)
         flops = {"prefill": language_flops(backbone, length)}
-        yield Point(arm.text, 1, n, n, length, samples, flops, memory.read())
+        yield Measurement(arm.text, 1, n, n, length, samples, flops, memory.read())

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from sightline.cost.select_inputs import Inputs
+from sightline.cost.spread import Spread
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 
@@ -89,9 +90,8 @@ class Timing:
     @property
     def spread(self) -> tuple[float, float]:
         """The 10th and 90th percentile (nearest rank)."""
-        ordered = sorted(self.samples)
-        last = len(ordered) - 1
-        return ordered[round(0.1 * last)], ordered[round(0.9 * last)]
+        taken = Spread.of(self.samples)
+        return taken.low, taken.high
 
     @property
     def speedup(self) -> float | None:

@@ -1,0 +1,94 @@
+"""What a cost benchmark is: everything that commands, cards and pages need to know about it, in one place."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from sightline.core.registry import Registry
+from sightline.cost.measurement import Measurement
+from sightline.cost.presentation import OVER_BATCHES, Chart, Quantity
+from sightline.cost.reading import Line, Say, fastest_arm
+from sightline.cost.request import Request
+from sightline.errors import SightlineError
+
+if TYPE_CHECKING:
+    from sightline.cost.subject import Subject
+
+BENCHMARKS: Registry[type[Benchmark[Any]]] = Registry(
+    "benchmark", group="sightline.benchmarks", package="sightline.cost.benchmarks"
+)
+"""By the word behind ``sightline bench``. ``@BENCHMARKS.register("name")`` above a class is all a new one needs."""
+
+R = TypeVar("R", bound=Request)
+Result = dict[str, Any]
+"""What one measuring process wrote; ``sightline.cost.worker`` says what is in it."""
+
+
+class Benchmark(ABC, Generic[R]):
+    """One kind of measurement. Importing its file must not import torch; ``measure`` does."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    """What is measured, as the heading of a card."""
+    description: ClassVar[str]
+    """One sentence for ``--help``."""
+    caption: ClassVar[str]
+    """What a reader of its table must know."""
+    request: ClassVar[type[Request]] = Request
+    """Its options: those that all benchmarks have, and its own."""
+    arms: ClassVar[tuple[str, ...]] = ("full", "target:0.2")
+    """Measured unless ``--arm`` names others."""
+    executions: ClassVar[tuple[str, ...]] = ("eager", "compiled", "graph")
+    """Those it can run."""
+    usual_executions: ClassVar[tuple[str, ...]] = ("eager",)
+    """Measured unless ``--execution`` names others."""
+    together: ClassVar[bool] = False
+    """Whether all arms make one measurement, in one process."""
+    planless: ClassVar[bool] = False
+    """Whether ``measure`` runs under ``planless``, with kernels that need no plan, as an audit does; cards say so."""
+
+    inside: ClassVar[Mapping[str, str]]
+    """Stage -> what its time covers, in the order of the work."""
+    main: ClassVar[str]
+    """The stage that ratios are taken of."""
+    counted: ClassVar[frozenset[str]] = frozenset()
+    """Stages whose operations are estimated; without all of them there is no estimate. Empty: the main stage alone."""
+    before_selection: ClassVar[tuple[str, ...]] = ()
+    """Stages that cannot depend on the arm: time saved there is not what pruning saved."""
+    chart: ClassVar[Chart | None] = None
+
+    @abstractmethod
+    def measure(self, request: R, subject: Subject) -> Iterator[Measurement]:
+        """Takes all samples that the request asks for."""
+
+    def arms_under(self, execution: str, arms: tuple[str, ...]) -> tuple[str, ...]:
+        """The arms to measure, of those asked for."""
+        return arms
+
+    def refuse_execution(self, execution: str) -> None:
+        if execution not in self.executions:
+            raise SightlineError(f"unknown execution '{execution}'; {self.name} runs {', '.join(self.executions)}")
+
+    # ------------------------------------------------------------------ how a card shows it
+
+    def batching(self, request: dict[str, Any]) -> str:
+        """How batches are made: lines are compared under the same batching only."""
+        return "fixed"
+
+    def batch_words(self, results: Sequence[Result]) -> str:
+        """The batches of all results, for the conditions of a card."""
+        return ", ".join(map(str, sorted({point["batch"] for result in results for point in result["points"]})))
+
+    def figures(self, point: dict[str, Any]) -> dict[str, Any]:
+        """Columns of a record beyond those that every benchmark has."""
+        return {}
+
+    def columns(self, results: Sequence[Result]) -> Sequence[Quantity]:
+        """The columns of its tables behind arm and execution."""
+        return OVER_BATCHES
+
+    def reading(self, lines: Sequence[Line], say: Say) -> str:
+        """What the lines of a table say, in one sentence made from them."""
+        return fastest_arm(lines, say, self.before_selection)

@@ -1,0 +1,104 @@
+"""The language layers over a batch of prefixes: time, throughput, memory, up to the largest batch that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from sightline.answering.select import all_needs
+from sightline.arms.arm import Arm
+from sightline.backbones.execution import Execution, use_execution
+from sightline.core.prefix import Encoded, Prefix
+from sightline.cost.benchmarks.prefill import PrefillRequest
+from sightline.cost.flops import language_flops
+from sightline.cost.machine import PeakMemory
+from sightline.cost.measurement import Measurement
+from sightline.cost.profile import profiled
+from sightline.cost.subject import DISTINCT, Subject
+from sightline.device.memory import free_memory, is_out_of_memory
+from sightline.device.stopwatch import Stopwatch
+
+
+def measure_prefill(request: PrefillRequest, subject: Subject) -> Iterator[Measurement]:
+    arms = [subject.arm(text, request.execution) for text in request.arms]
+    execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=None)
+    backbone = subject.backbone
+    needs = all_needs(arms)
+    pictures = [backbone.preprocess(subject.picture(i)) for i in range(min(DISTINCT, request.batch))]
+    encoded = [backbone.encode([pixels], needs)[0] for pixels in pictures]
+    for arm in arms:
+        batch = request.batch
+        while True:
+            point: Measurement | None = None
+            try:
+                point = one_batch(request, subject, execution, arm, encoded, batch)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+            if point is None:
+                free_memory()
+                prefix = subject.over(arm, encoded[:1]).prefix(0)
+                yield Measurement(arm.text, batch, *_sizes(arm, encoded[0], prefix), {}, extra={"out_of_memory": True})
+                break
+            yield point
+            batch *= 2
+            if not request.grow or batch > request.largest:
+                break
+
+
+@torch.inference_mode()
+def one_batch(
+    request: PrefillRequest, subject: Subject, execution: Execution, arm: Arm, encoded: list[Encoded], batch: int
+) -> Measurement:
+    language = subject.backbone.language
+    passed = subject.over(arm, encoded)
+    distinct = [passed.prefix(i) for i in range(len(encoded))]
+    order = [i % len(distinct) for i in range(batch)]
+    prefixes = [distinct[i] for i in order]
+    device = subject.device
+    samples: dict[str, list[float]] = {"collate": [], "prefill": []}
+    memory = PeakMemory(device)
+    setups = len(execution.setup_ms)
+    pairs = []
+    for repeat in range(request.warm_up + request.repeats):
+        cutter = passed.cutter(order, prefixes)
+        collating = Stopwatch(device)
+        collated = language.collate(prefixes)
+        collating.stop()
+        running = Stopwatch(device)
+        language.run(replace(collated), cutter)
+        running.stop()
+        if repeat >= request.warm_up:
+            pairs.append((collating, running))
+        elif repeat == request.warm_up - 1 and request.execution != "graph":
+            memory.warmed_up()
+    for collating, running in pairs:
+        samples["collate"].append(collating.ms)
+        samples["prefill"].append(running.ms)
+    used = memory.read()
+
+    def once() -> None:
+        language.run(language.collate(prefixes), passed.cutter(order, prefixes))
+
+    n, kept, length = _sizes(arm, encoded[0], distinct[0])
+    layers = passed.layer_lengths(0)
+    flops = sum(language_flops(subject.backbone, each) for each in layers) / len(layers) * batch
+    return Measurement(
+        arm=arm.text,
+        batch=batch,
+        visual_tokens=n,
+        kept_tokens=kept,
+        length=length,
+        samples_ms=samples,
+        flops={"prefill": flops},
+        memory=used,
+        setup_ms=execution.setup_ms[setups:],
+        extra={"profile": profiled(once, device)} if request.profile else {},
+    )
+
+
+def _sizes(arm: Arm, encoded: Encoded, prefix: Prefix) -> tuple[int, int, int]:
+    """Visual tokens, how many of them are kept, positions of the prefix."""
+    return encoded.n, arm.budget.resolve(encoded.n) if arm.inside else prefix.k, prefix.embeds.shape[0]

@@ -1,0 +1,126 @@
+"""A benchmark says everything about itself: nothing else lists it, and reading it needs no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from sightline.commands.bench import app
+from sightline.cost.benchmarks.base import BENCHMARKS
+from sightline.cost.card import CostCard
+from sightline.cost.request import Request, option, options_of
+from sightline.cost.worker import measure_here
+from sightline.errors import SightlineError
+from tests.conftest import REPOSITORY
+from tests.unit.cost.test_card import result
+
+SUBJECT = {"--config": "", "--model": "", "--random-weights": False, "--arm": None, "--out": None, "--clip": ""}
+RUN = {"--device": "auto", "--dtype": "auto", "--attention": "sdpa", "--positions": "auto", "--picture": ""}
+FIRST_RELEASE: dict[str, dict[str, Any]] = {
+    "prefill": {
+        **SUBJECT, **RUN, "--text-tokens": 45, "--repeats": 10, "--warm-up": 3, "--profile": False,
+        "--share-process": False, "--execution": "eager,compiled", "--batch": "1,32", "--largest": 4096,
+    },
+    "ttft": {
+        **SUBJECT, **RUN, "--text-tokens": 45, "--repeats": 20, "--warm-up": 5, "--profile": False,
+        "--share-process": False, "--execution": "stock,eager,graph", "--decode": "1,32,128",
+        "--box-source": "annotation",
+    },
+    "sweep": {
+        **SUBJECT, **RUN, "--text-tokens": 45, "--warm-up": 3, "--execution": "compiled", "--images": 100,
+        "--probes": 2, "--batch-tokens": 32768, "--batch-images": 16, "--shard-images": 64, "--one-sample-rows": 24,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(FIRST_RELEASE))
+def test_options_and_defaults_are_those_of_the_first_release(name: str) -> None:
+    command: Any = typer.main.get_command(app).get_command(None, name)  # type: ignore[attr-defined]
+    options = {option.opts[0]: option.default for option in command.params if option.opts != ["--help"]}
+    assert options == FIRST_RELEASE[name]
+    assert all(len(option.opts) == 1 and option.secondary_opts == [] for option in command.params)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_what_a_benchmark_says_fits_together(name: str) -> None:
+    benchmark = BENCHMARKS.get(name)()
+    assert benchmark.name == name
+    assert benchmark.main in benchmark.inside
+    assert benchmark.counted <= set(benchmark.inside)
+    assert set(benchmark.before_selection) <= set(benchmark.inside)
+    assert set(benchmark.usual_executions) <= set(benchmark.executions)
+    assert benchmark.description.endswith(".")
+    assert all(asked.help.endswith(".") for _, asked in options_of(benchmark.request))
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_the_cost_page_names_every_stage(name: str) -> None:
+    page = (REPOSITORY / "docs" / "cost.md").read_text(encoding="utf-8")
+    table = page[page.index("## What is inside the timer") : page.index("## Executions")]
+    for stage in BENCHMARKS.get(name).inside:
+        assert re.search(rf"`{stage}(_\d+)?`", table), stage
+
+
+def test_nothing_else_names_a_benchmark() -> None:
+    source = REPOSITORY / "src" / "sightline"
+    files = [*(source / "cost").glob("*.py"), *(source / "commands").glob("*.py"), *(source / "report").glob("*.py")]
+    named = {file.name for file in files if re.search('"(sweep|ttft)"', file.read_text(encoding="utf-8"))}
+    assert not named
+
+
+@pytest.mark.parametrize("arguments", ["--help", "bench --help", *(f"bench {name} --help" for name in BENCHMARKS)])
+def test_help_needs_no_torch(arguments: str) -> None:
+    script = (
+        "import sys; sys.modules['torch'] = None; from sightline.cli import app;"
+        f"app({arguments.split()}, standalone_mode=False)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=os.environ, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+
+
+def test_a_mistyped_benchmark_is_suggested() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sightline", "bench", "prefil"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "Did you mean 'prefill'?" in done.stderr
+
+
+def test_a_plain_field_hides_an_option_and_a_new_default_keeps_its_words() -> None:
+    asked = {name: dict(options_of(BENCHMARKS.get(name).request)) for name in BENCHMARKS}
+    assert "repeats" not in asked["sweep"]
+    assert asked["ttft"]["repeats"] == asked["prefill"]["repeats"]
+    assert BENCHMARKS.get("ttft").request.repeats == 20
+
+
+def test_a_request_refuses_what_lies_below_the_least() -> None:
+    @dataclass(frozen=True)
+    class Asked(Request):
+        rounds: int = option(3, "Rounds.", minimum=2)
+
+    assert Asked("x", config="tiny-llava").rounds == 3
+    with pytest.raises(SightlineError, match="--rounds 1: must be at least 2"):
+        Asked("x", config="tiny-llava", rounds=1)
+
+
+def test_a_benchmark_is_asked_for_with_its_own_request() -> None:
+    with pytest.raises(TypeError, match="prefill is asked for with a PrefillRequest"):
+        measure_here(Request("prefill", config="tiny-llava"))
+
+
+def test_a_card_of_a_benchmark_that_is_not_here_says_so(tmp_path: Path) -> None:
+    foreign = result("eager", "full", [800.0])
+    foreign["request"]["kind"] = "elsewhere"
+    (tmp_path / "card.json").write_text(json.dumps({"format": 1, "results": [foreign]}), encoding="utf-8")
+    with pytest.raises(SightlineError, match="measured by 'elsewhere', a benchmark that is not installed here"):
+        CostCard.read(tmp_path / "card.json")
