@@ -28,7 +28,7 @@ from sightline.arms.plan import Plan, plan_arms, refuse_unusable
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.rows import image_records, row_records
 from sightline.auditing.shards import Shard, check_images, image_key, make_shards, with_boxes
-from sightline.backbones import Backbone, ImageOptions, Pixels, load_backbone, weight_digest
+from sightline.backbones import Backbone, Pixels, load_backbone, options_for, weight_digest
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import use_execution
 from sightline.backbones.loading import checkpoint_folder
@@ -77,8 +77,9 @@ def audit_shards(config: AuditConfig, plan: Plan, probes: ProbeSet, shards: list
     folder = RunFolder(config.out)
     recorded = folder.manifest() if folder.exists else {}
     source = checkpoint_folder(config.model)
+    options = options_for(source, config.profile, config.image_options)
     backbone = load_backbone(
-        str(source), dtype=config.dtype, device=config.device, attention=config.attention, options=image_options(config)
+        str(source), dtype=config.dtype, device=config.device, attention=config.attention, options=options
     )
     execution = use_execution(backbone.language, config.execution, dynamic=True)
     use_vision_execution(backbone, execution, dynamic=True)
@@ -95,7 +96,7 @@ def audit_shards(config: AuditConfig, plan: Plan, probes: ProbeSet, shards: list
             "limit": config.limit,
             "execution": config.execution,
             "batch_images": config.batch_images,
-            "image_options": backbone.options.as_dict(),
+            "image_options": options.as_recorded(recorded.get("image_options", {})),
             "seed": config.seed,
             "images": str(config.images),
             "boxes": dict(shown.facts) if shown is not None else recorded.get("boxes", {}),
@@ -253,11 +254,6 @@ def region_geometries(probes: Sequence[Probe], encoded: Sequence[Encoded]) -> li
             known[key] = RegionGeometry(picture.cells, probe.regions)
         geometries.append(known.get(key))
     return geometries
-
-
-def image_options(config: AuditConfig) -> ImageOptions:
-    limits = {name: getattr(config, name) for name in ("min_pixels", "max_pixels", "min_tiles", "max_tiles")}
-    return ImageOptions.artifact(**limits) if config.profile == "artifact" else ImageOptions(**limits)
 
 
 def reporting_contract(config: AuditConfig, backbone: Backbone, digest: str) -> dict[str, Any]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from PIL import Image
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import linear
 
 from sightline.backbones.base import BACKBONES, Backbone
+from sightline.backbones.options import ImageOptions
 from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.resampling import resizer
 from sightline.backbones.signals import merged_patch_signal, split_name
@@ -23,12 +25,32 @@ from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
 
 
+class Qwen3VLOptions(ImageOptions):
+    min_pixels: int | None = Field(None, ge=1, description="Fewest pixels of the resized image.")
+    max_pixels: int | None = Field(None, ge=1, description="Most pixels of the resized image.")
+    jpeg_quality: int | None = Field(
+        None, ge=1, le=100, description="Re-encode the image as JPEG of this quality before all else."
+    )
+    first_resize_factor: int | None = Field(
+        None, ge=1, description="Resize to multiples of this many pixels before the processor resizes again."
+    )
+
+    artifact: ClassVar[Mapping[str, Any]] = {
+        "min_pixels": 802816,
+        "max_pixels": 802816,
+        "jpeg_quality": 85,
+        "first_resize_factor": 28,
+    }
+
+
 @BACKBONES.register("qwen3_vl")
 class Qwen3VL(Backbone):
     """The whole picture is resized, so cells are a plain grid; kept tokens carry (t, h, w) ids."""
 
     model_class = "Qwen3VLForConditionalGeneration"
     image_processor_class = "Qwen2VLImageProcessorPil"
+    image_options = Qwen3VLOptions
+    options: Qwen3VLOptions
     axes = 3
     packs_pictures = True
     class_tokens = 0

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
 from sightline.answering.materialise import materialise
-from sightline.backbones import Backbone, ImageOptions, load_backbone
+from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.unmodified import model_logits
 from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.selection import Selection
@@ -34,12 +36,10 @@ def examine(
     dtype: str = "float32",
     device: str = "auto",
     attention: str = "sdpa",
-    max_pixels: int | None = None,
+    image_options: Mapping[str, Any] | None = None,
 ) -> list[Finding]:
     """Every check, in words. A failed check says what differs and by how much."""
-    backbone = load_backbone(
-        model, dtype=dtype, device=device, attention=attention, options=ImageOptions(max_pixels=max_pixels)
-    )
+    backbone = load_backbone(model, dtype=dtype, device=device, attention=attention, options=image_options)
     picture = open_image(image.parent, image.name) if image else drawn_picture()
     encoded = backbone.encode([backbone.preprocess(picture)])[0]
     prompt = backbone.prompt(QUESTION, "INVOICE")

@@ -12,7 +12,7 @@ from PIL import Image
 from sightline.answering.materialise import materialise
 from sightline.answering.select import SelectStep
 from sightline.arms.arm import Arm, parse_arm
-from sightline.backbones import ImageOptions, load_backbone
+from sightline.backbones import load_backbone
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.cuts import LayerCuts
@@ -58,7 +58,6 @@ class Subject:
                 dtype=request.dtype,
                 device=str(device),
                 attention=request.attention,
-                options=ImageOptions(),
             )
             usual = PICTURE
         clip: ClipSpace | None = ForgetfulClip(request.clip, device) if request.clip else None
