@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
+from sightline.auditing.config import AuditConfig, flag_of
 from tests.integration.conftest import MODELS, TEN_ARMS
 from tests.integration.test_audit import facts
 
@@ -24,8 +24,10 @@ def command(config: AuditConfig) -> list[str]:
         if isinstance(value, bool):
             words.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
             continue
+        if isinstance(value, dict):
+            value = [f"{key}={entry}" for key, entry in value.items()]
         for item in value if isinstance(value, list) else [value]:
-            words += [f"--{'arm' if name == 'arms' else name.replace('_', '-')}", str(item)]
+            words += [flag_of(name), str(item)]
     return words
 
 
