@@ -141,7 +141,13 @@ def with_image_options(values: Mapping[str, Any]) -> dict[str, Any]:
     if not former:
         return kept
     warnings.warn(f"{', '.join(former)}: write image_options={former} instead", DeprecationWarning, stacklevel=4)
-    return {**kept, "image_options": {**former, **(kept.get("image_options") or {})}}
+    return {**kept, "image_options": _over(former, kept.get("image_options"))}
+
+
+def _over(below: Any, above: Any) -> Any:
+    """Image options over image options, one by one; whatever is no mapping is left for the fields' check to refuse."""
+    wrong = [part for part in (below, above) if part and not isinstance(part, Mapping)]
+    return wrong[0] if wrong else {**(below or {}), **(above or {})}
 
 
 def flag_of(field: str) -> str:
@@ -163,9 +169,8 @@ def read_config(path: Path | None, overrides: Mapping[str, Any]) -> AuditConfig:
     """A YAML file's values, replaced by every override that is not None (or empty); image options one by one."""
     values = with_image_options(_file_values(path)) if path is not None else {}
     given = {name: value for name, value in with_image_options(overrides).items() if value not in (None, [], {})}
-    below, above = values.get("image_options") or {}, given.get("image_options", {})
-    if below and above and isinstance(below, dict):
-        given["image_options"] = {**below, **above}
+    if "image_options" in values and "image_options" in given:
+        given["image_options"] = _over(values["image_options"], given["image_options"])
     try:
         return AuditConfig(**{**values, **given})
     except ValidationError as error:
@@ -191,5 +196,6 @@ def _in_words(error: ValidationError, path: Path | None) -> str:
     if first["type"] == "missing":
         return f"{flag_of(field)} is needed (or '{field}:' in the config file)"
     if first["type"] == "extra_forbidden":
-        return f"unknown option '{field}' in {path}; known: {', '.join(AuditConfig.model_fields)}"
+        place = f" in {path}" if path is not None else ""
+        return f"unknown option '{field}'{place}; known: {', '.join(AuditConfig.model_fields)}"
     return f"{flag_of(field)}: {first['msg']}"

@@ -102,7 +102,7 @@ def _option(name: str, field: FieldInfo) -> tuple[Any, Any]:
         flag,
         help=" ".join(filter(None, words)),
         metavar=metavar,
-        show_default=_default(flag, field) or False,
+        show_default=default_of(flag, field) or False,
         rich_help_panel=panel_of(name),
     )
 
@@ -115,7 +115,7 @@ def _without_none(annotation: Any) -> Any:
     return kinds[0] if len(kinds) == 1 else annotation
 
 
-def _default(flag: str, field: FieldInfo) -> str:
+def default_of(flag: str, field: FieldInfo) -> str:
     """In words; nothing for a field that is required or empty by default."""
     if field.is_required() or isinstance(field.default_factory, type):
         return ""
