@@ -62,7 +62,9 @@ def main() -> None:
     parser.add_argument("--batch-images", type=int, default=16)
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    width, height = shape_named(options.config).picture
+    shape = shape_named(options.config)
+    width, height = shape.picture
+    fixed_area = {"min_pixels": width * height, "max_pixels": width * height} if shape.kind == "qwen3_vl" else {}
     scoring: list[tuple[float, float]] = []
     run_shards = auditing.run_shards
 
@@ -85,8 +87,7 @@ def main() -> None:
                     arms=list(Sweep.arms),
                     matched_controls=False,
                     limit=options.images,
-                    min_pixels=width * height,
-                    max_pixels=width * height,
+                    image_options=fixed_area,
                     execution=options.execution,
                     batch_images=options.batch_images,
                 )

@@ -1,4 +1,4 @@
-"""Writes the generated parts of docs/methods.md and docs/signals.md from the code.
+"""Writes the generated parts of docs/methods.md, docs/signals.md and docs/runs.md from the code.
 
     python docs/generate.py [GOLDEN_FOLDER]
 
@@ -22,7 +22,9 @@ import numpy as np
 import torch
 
 from sightline.arms.arm import parameters
+from sightline.auditing.config import AuditConfig, flag_of
 from sightline.backbones.base import BACKBONES, Backbone
+from sightline.commands.from_config import default_of
 from sightline.cost.select_inputs import Inputs
 from sightline.selectors import SELECTORS
 
@@ -172,6 +174,25 @@ def signals() -> str:
     return table(("signal", "shape", "what it is", *backbones, "read by"), rows)
 
 
+def config_keys() -> str:
+    rows = []
+    for name, field in AuditConfig.model_fields.items():
+        default = "**required**" if field.is_required() else default_of(flag_of(name), field)
+        default = str(field.default).lower() if isinstance(field.default, bool) else default
+        rows.append([f"`{name}`", f"`{flag_of(name)}`", default, field.description or ""])
+    return table(("key", "flag", "default", "what it is"), rows)
+
+
+def image_options() -> str:
+    rows = []
+    for model_type, title in ARCHITECTURES.items():
+        kind = BACKBONES.get(model_type).image_options
+        for name, sentence in kind.described().items():
+            published = json.dumps(kind.artifact[name]) if name in kind.artifact else "-"
+            rows.append([f"{title} (`{model_type}`)", f"`{name}`", sentence, published])
+    return table(("architecture", "option", "what it does", "artifact profile"), rows)
+
+
 def _same(need: str, name: str) -> bool:
     return need.partition("@")[0] == name.partition("@")[0]
 
@@ -190,7 +211,10 @@ def documents(golden: Path) -> dict[Path, str]:
     made_methods = replaced(made_methods, "methods", methods(golden))
     made_methods = replaced(made_methods, "refusals", refusals())
     made_signals = replaced((DOCS / "signals.md").read_text(encoding="utf-8"), "signals", signals())
-    return {DOCS / "methods.md": made_methods, DOCS / "signals.md": made_signals}
+    made_runs = (DOCS / "runs.md").read_text(encoding="utf-8")
+    made_runs = replaced(made_runs, "config keys", config_keys())
+    made_runs = replaced(made_runs, "image options", image_options())
+    return {DOCS / "methods.md": made_methods, DOCS / "signals.md": made_signals, DOCS / "runs.md": made_runs}
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ _GROUPS = ("probes", "controls", "bench", "reader")
 """Sub-command groups: ``sightline.commands.<name>`` with an ``app``."""
 _COMMANDS = {
     "demo": ("demo",),
-    "run": ("run", "rows", "selectors"),
+    "run": ("run", "rows", "selectors", "backbones"),
     "report": ("report", "compare", "gate"),
     "check": ("doctor", "ask"),
     "new_selector": ("new_selector",),

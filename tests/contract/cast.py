@@ -10,18 +10,15 @@ from PIL import Image, ImageOps
 
 from sightline.answering.select import SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
-from sightline.backbones import ImageOptions, load_backbone
+from sightline.backbones import load_backbone
 from sightline.backbones.clip import ClipSpace
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 
-MODELS = {
-    "qwen3vl": ImageOptions(max_pixels=50176),
-    "llava": ImageOptions(),
-    "internvl": ImageOptions(max_tiles=2),
-}
+MODELS: dict[str, dict[str, int]] = {"qwen3vl": {"max_pixels": 50176}, "llava": {}, "internvl": {"max_tiles": 2}}
+"""Checkpoints, and image options that keep them quick."""
 DTYPES = ("float32", "bfloat16")
 KEEPS = ("1t", "0.1", "0.3", "0.7", "1.0")
 METHODS = tuple(SELECTORS.names())

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.answering.encoding import _groups
-from sightline.backbones import Backbone, ImageOptions, load_backbone
+from sightline.backbones import Backbone, load_backbone, options_for
 from sightline.backbones.pixels import stored_pixels
 from sightline.backbones.resampling import Arithmetic, Size, by_tensors
 from sightline.errors import SightlineError
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.xdist_group("contract-pixels")
 MODELS = ("qwen3vl", "llava", "internvl")
 SIZES = ((640, 480), (480, 640), (500, 1000), (448, 448), (336, 336), (256, 256), (37, 41), (1, 1), (300, 9), (5, 160))
 """(width, height): usual, portrait, untouched by some processor, tiny, and of huge aspect."""
-SMALL = ImageOptions(max_pixels=100352, max_tiles=3)
+SMALL: dict[str, dict[str, int]] = {"qwen3vl": {"max_pixels": 100352}, "llava": {}, "internvl": {"max_tiles": 3}}
+BY_ARTIFACT = options_for("qwen3_vl", "artifact", {"min_pixels": None, "max_pixels": 50176})
 
 
 def picture(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
@@ -32,7 +34,7 @@ def picture(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
     return Image.fromarray(drawn, "RGBA").convert(mode)
 
 
-def loaded(shared: Path, model: str, options: ImageOptions) -> Backbone:
+def loaded(shared: Path, model: str, options: Any = None) -> Backbone:
     return load_backbone(str(shared / "tiny" / model), dtype="float32", device="cpu", options=options)
 
 
@@ -43,7 +45,7 @@ def processed(backbone: Backbone, image: Image.Image) -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module", params=MODELS)
 def backbone(request: pytest.FixtureRequest, shared: Path) -> Backbone:
-    return loaded(shared, request.param, SMALL)
+    return loaded(shared, request.param, SMALL[request.param])
 
 
 def resize_by_tensors(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +102,7 @@ def test_any_mode_is_converted_as_pillow_does(backbone: Backbone, mode: str) -> 
 def test_values_are_the_processors_under_its_own_limits(
     shared: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backbone = loaded(shared, model, ImageOptions())
+    backbone = loaded(shared, model)
     image = picture((800, 600))
     expected = processed(backbone, image)["pixel_values"]
     assert torch.equal(backbone.preprocess(image).data, expected)
@@ -110,7 +112,7 @@ def test_values_are_the_processors_under_its_own_limits(
 
 @pytest.mark.parametrize("crop", [(300, 300), (351, 340), (400, 336)], ids=str)
 def test_a_crop_may_be_odd_or_larger_than_the_picture(shared: Path, crop: tuple[int, int]) -> None:
-    backbone = loaded(shared, "llava", ImageOptions())
+    backbone = loaded(shared, "llava")
     backbone.image_processor.crop_size = {"height": crop[0], "width": crop[1]}
     for size in ((640, 480), (337, 479)):
         image = picture(size)
@@ -121,7 +123,7 @@ def test_a_crop_may_be_odd_or_larger_than_the_picture(shared: Path, crop: tuple[
 def test_tiles_resized_as_tensors_keep_their_own_arithmetic(
     shared: Path, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backbone = loaded(shared, "internvl", ImageOptions(max_tiles=3, tensor_resize=True))
+    backbone = loaded(shared, "internvl", {"max_tiles": 3, "tensor_resize": True})
     processor, image = backbone.image_processor, picture(size)
     high, wide = processor.size["height"], processor.size["width"]
     tiles, (columns, rows) = backbone.patch_grid(*size[::-1])[0], backbone._canvas(size)  # type: ignore[attr-defined]
@@ -141,24 +143,23 @@ def test_tiles_resized_as_tensors_keep_their_own_arithmetic(
 
 
 def test_edits_of_the_artifact_come_before_the_processors_steps(shared: Path) -> None:
-    options = ImageOptions.artifact(max_pixels=50176)
-    backbone = loaded(shared, "qwen3vl", options)
+    backbone = loaded(shared, "qwen3vl", BY_ARTIFACT)
     edited = backbone.edited(picture((640, 480)))
     assert edited.size[0] % 28 == edited.size[1] % 28 == 0
     assert torch.equal(backbone.preprocess(picture((640, 480))).data, processed(backbone, edited)["pixel_values"])
 
 
-@pytest.mark.parametrize("options", [SMALL, ImageOptions.artifact()], ids=["plain", "artifact"])
-def test_a_picture_too_thin_for_qwen_is_refused_in_one_line(shared: Path, options: ImageOptions) -> None:
+@pytest.mark.parametrize("options", [SMALL["qwen3vl"], BY_ARTIFACT], ids=["plain", "artifact"])
+def test_a_picture_too_thin_for_qwen_is_refused_in_one_line(shared: Path, options: Any) -> None:
     with pytest.raises(SightlineError, match=r"the picture cannot be resized for Qwen3-VL: .*ratio must be smaller"):
         loaded(shared, "qwen3vl", options).preprocess(picture((1, 201)))
 
 
 def test_a_processor_that_leaves_a_step_out_is_refused(shared: Path) -> None:
-    backbone = loaded(shared, "llava", ImageOptions())
+    backbone = loaded(shared, "llava")
     backbone.image_processor.do_center_crop = False
     with pytest.raises(SightlineError, match="do_center_crop = false is not supported"):
-        type(backbone)(backbone.model, backbone.tokenizer, backbone.image_processor, ImageOptions())
+        type(backbone)(backbone.model, backbone.tokenizer, backbone.image_processor, backbone.options)
 
 
 def test_bytes_and_values_give_the_same_tokens_and_groups(backbone: Backbone) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sightline.answering.select import SelectStep
 from sightline.arms.arm import Arm, parse_arm
-from sightline.backbones import Backbone, ImageOptions, load_backbone
+from sightline.backbones import Backbone, ImageOptions, load_backbone, options_for
 from sightline.backbones.clip import ClipSpace
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
@@ -130,14 +130,18 @@ class Encoder:
         self._encoded: dict[tuple[str, ImageOptions, str, Any], Encoded] = {}
 
     def options(self, run: Run) -> ImageOptions:
+        """The profile's, with the limits of the recorded run in place of the published ones."""
         entry = run.entry
-        return ImageOptions.artifact(
-            min_pixels=entry.get("min_pixels"),
-            max_pixels=entry.get("max_pixels"),
-            min_tiles=entry.get("min_patches"),
-            max_tiles=entry.get("max_patches"),
-            tensor_resize=str(entry.get("image_processor", "")).startswith("torchvision"),
-        )
+        limits: dict[str, dict[str, Any]] = {
+            "qwen3vl": {"min_pixels": entry.get("min_pixels"), "max_pixels": entry.get("max_pixels")},
+            "llava": {},
+            "internvl": {
+                "min_tiles": entry.get("min_patches"),
+                "max_tiles": entry.get("max_patches"),
+                "tensor_resize": str(entry.get("image_processor", "")).startswith("torchvision"),
+            },
+        }
+        return options_for(self.shared / "tiny" / entry["model"], "artifact", limits[entry["model"]])
 
     def step(self, run: Run) -> SelectStep:
         key = (run.entry["model"], self.options(run))

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from sightline.backbones.base import Backbone
-from sightline.backbones.pixels import ImageOptions
+from sightline.backbones.internvl import InternVLOptions
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from sightline.device.graphs import capture
@@ -20,10 +20,10 @@ SIZES = ((640, 480), (480, 640), (896, 896), (37, 41), (1000, 333))
 
 
 WAYS = {
-    "qwen3-vl": ("tiny-qwen3-vl", ImageOptions()),
-    "llava": ("tiny-llava", ImageOptions()),
-    "internvl": ("tiny-internvl", ImageOptions()),
-    "internvl-tensors": ("tiny-internvl", ImageOptions(tensor_resize=True)),
+    "qwen3-vl": ("tiny-qwen3-vl", None),
+    "llava": ("tiny-llava", None),
+    "internvl": ("tiny-internvl", None),
+    "internvl-tensors": ("tiny-internvl", InternVLOptions(tensor_resize=True)),
 }
 
 
@@ -31,7 +31,7 @@ WAYS = {
 def backbone(request: pytest.FixtureRequest) -> Backbone:
     config, options = WAYS[request.param]
     made = Subject.of(Request("prefill", config=config, device="cuda", dtype="float32")).backbone
-    made.options = options
+    made.options = options or made.options
     return made
 
 

@@ -120,6 +120,15 @@ def test_model_folder_of_another_architecture(config: Any, shared: Path, tmp_pat
     refused(lambda: audit(config("llava", model=str(empty))), "config.json")
 
 
+def test_an_image_option_of_another_architecture(config: Any) -> None:
+    line = "llava has no image option 'max_pixels'; it has crop_blind"
+    refused(lambda: audit(config("llava", image_options={"max_pixels": 100352})), line)
+    former = [*command(config("llava")), "--max-pixels", "100352"]
+    done = subprocess.run(former, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == f"error: {line}"
+
+
 def test_pickle_weights_are_not_loaded(config: Any, shared: Path, tmp_path: Path) -> None:
     folder = tmp_path / "pickled"
     shutil.copytree(shared / "tiny" / "llava", folder, ignore=shutil.ignore_patterns("*.safetensors"))

@@ -63,7 +63,7 @@ def run_planned(
         launcher.refuse_unserved(plan.arms)
         names = folder.open(
             {
-                **launcher.settings,
+                **launcher.settings(recorded),
                 "probe_digest": probes.digest,
                 "shards": len(shards),
                 "boxes": dict(shown.facts) if shown is not None else recorded.get("boxes", {}),

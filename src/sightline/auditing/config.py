@@ -1,27 +1,53 @@
-"""Everything a run is determined by. A YAML file first, flags on top; an unknown key is an error."""
+"""Everything a run is determined by. A YAML file first, flags on top; an unknown key is an error.
+
+A field is all that an option needs: ``sightline run`` makes its flags from the fields, with their descriptions, types
+and defaults.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sightline.errors import SightlineError
 
+WHAT, HOW, SPEED, OUTPUT = "What is audited", "How", "Speed", "Output"
+"""Panels of the help."""
+FORMER_IMAGE_FIELDS = ("min_pixels", "max_pixels", "min_tiles", "max_tiles")
+"""Fields of the first release that are entries of ``image_options`` now; still taken, as flags and as keys."""
 
-def _more_on_a_gpu(cpu: int, gpu: int) -> Callable[[dict[str, Any]], int]:
+
+@dataclass(frozen=True)
+class Flag:
+    """What the command line needs to know of a field beyond its name, type, description and default."""
+
+    panel: str = HOW
+    name: str = ""
+    """The flag, where it is not the field's own name: one ``--arm`` each for ``arms``."""
+
+
+@dataclass(frozen=True)
+class ByDevice:
     """A default that depends on the device: a GPU wants longer stretches of work."""
 
-    def default(options: dict[str, Any]) -> int:
+    cpu: int
+    gpu: int
+
+    def __call__(self, options: dict[str, Any]) -> int:
         import torch
 
         device = options.get("device", "auto")
-        return gpu if device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()) else cpu
+        on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+        return self.gpu if on_gpu else self.cpu
 
-    return default
+    def __str__(self) -> str:
+        return f"{self.cpu}; on a GPU {self.gpu}"
 
 
 class AuditConfig(BaseModel):
@@ -29,80 +55,154 @@ class AuditConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    model: str = Field(description="Checkpoint folder or hub id.")
-    probes: Path = Field(description="Probe file (Sightline's layout or the artifact's).")
-    images: Path = Field(description="Folder that image names are relative to.")
-    out: Path = Field(description="Run folder: created, resumed or amended.")
-    arms: list[str] = Field(description="Selector, budget and arguments: full, target:0.3, scope:0.4:alpha=0.")
+    model: Annotated[str, Flag(WHAT)] = Field(description="Checkpoint folder or hub id.")
+    probes: Annotated[Path, Flag(WHAT)] = Field(description="Probe file (Sightline's layout or the artifact's).")
+    images: Annotated[Path, Flag(WHAT)] = Field(description="Folder that image names are relative to.")
+    arms: Annotated[list[str], Flag(WHAT, "arm")] = Field(
+        description="Selector, budget and arguments: full, target:0.3, random:192t, scope:0.4:alpha=0."
+    )
+    interventions: Annotated[list[str], Flag(WHAT)] = Field(
+        default_factory=list,
+        description="Arms with an intervention, added to those named: deletion, occlusion, blank, positions.",
+    )
+    scorer: Annotated[str, Flag(WHAT)] = Field(
+        "yes_no",
+        description="What an answer is: yes_no (likelihood of both words), generation (what the model says).",
+    )
+    matched_controls: Annotated[bool, Flag(WHAT)] = Field(
+        True,
+        description="Random and Grid at the budget of every arm that claims coverage, added where they are missing.",
+    )
+    limit: Annotated[int | None, Flag(WHAT)] = Field(None, ge=1, description="Audit only the first so many images.")
+    image_prefix: Annotated[str, Flag(WHAT)] = Field(
+        "", description="Leading part of image names in the probe file to strip."
+    )
+
     seed: int = Field(17, description="Seed of every drawn selection unless an arm names its own.")
     positions: Literal["auto", "preserve", "compact"] = Field(
         "auto", description="Logical positions of kept tokens; auto is the paper's policy for the architecture."
     )
-    box_source: str = Field("annotation", description="Where selector-visible boxes come from.")
-    interventions: list[str] = Field(
-        default_factory=list, description="deletion, occlusion, blank, positions: edited arms added to those named."
-    )
-    scorer: str = Field("yes_no", description="What an answer is: yes_no (likelihood of both words), generation.")
-    launcher: str = Field("inline", description="Where the work runs: inline is here, in this process.")
-    matched_controls: bool = Field(
-        True,
-        description="Random and Grid at the budget of every arm that claims coverage, added where they are missing.",
+    box_source: str = Field(
+        "annotation",
+        description="Boxes that selectors see: annotation, jitter_light, jitter_heavy, detected_like, low_recall, "
+        "missing, rapidocr, easyocr, tesseract. Coverage is audited against the annotation.",
     )
     profile: Literal["paper", "artifact"] = Field(
         "paper",
         description="paper: as the paper defines it, done correctly; artifact: as its published numbers were made.",
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device: str = "auto"
-    attention: Literal["sdpa", "eager"] = "sdpa"
-    execution: Literal["eager", "compiled", "graph"] = Field(
-        "eager", description="How the language layers run: one kernel at a time, compiled, or replayed as a graph."
+    image_options: Annotated[dict[str, bool | int | float | str | None], Flag(name="image-option")] = Field(
+        default_factory=dict,
+        description="How images reach the model; `sightline backbones` lists what each architecture takes.",
     )
-    image_prefix: str = Field("", description="Leading part of image names in the probe file to strip.")
     clip: str | None = Field(None, description="CLIP checkpoint for selectors that compare with CLIP embeddings.")
-    min_pixels: int | None = None
-    max_pixels: int | None = None
-    min_tiles: int | None = None
-    max_tiles: int | None = None
-    shard_images: int = Field(
-        default_factory=_more_on_a_gpu(8, 64),
-        ge=1,
-        description="Images per shard: the unit of writing and resuming.",
+
+    dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Flag(SPEED)] = Field(
+        "auto", description="Precision of the weights; auto is the one the checkpoint was saved in."
     )
-    batch_tokens: int = Field(
-        default_factory=_more_on_a_gpu(16384, 32768),
+    device: Annotated[str, Flag(SPEED)] = Field("auto", description="auto, cpu, cuda, cuda:1.")
+    attention: Annotated[Literal["sdpa", "eager"], Flag(SPEED)] = Field(
+        "sdpa", description="Attention kernel of the model: PyTorch's fused one, or plain matrix products."
+    )
+    execution: Annotated[Literal["eager", "compiled", "graph"], Flag(SPEED)] = Field(
+        "eager", description="How the language layers run: one kernel at a time, compiled, or replayed as a CUDA graph."
+    )
+    launcher: Annotated[str, Flag(SPEED)] = Field(
+        "inline", description="Where the work runs: inline is here, in this process."
+    )
+    batch_tokens: Annotated[int, Flag(SPEED)] = Field(
+        default_factory=ByDevice(16384, 32768),
         ge=1,
         description="Language-model tokens per forward; halved when memory runs out.",
     )
-    batch_images: int = Field(
-        1, ge=1, description="Images per vision call; with one, no picture's tokens depend on its neighbours at all."
+    batch_images: Annotated[int, Flag(SPEED)] = Field(
+        1, ge=1, description="Images per vision call; with one, no image's tokens depend on its neighbours at all."
     )
-    limit: int | None = Field(None, ge=1, description="Audit only the first so many images.")
+
+    out: Annotated[Path, Flag(OUTPUT)] = Field(description="Run folder: created, resumed or amended.")
+    shard_images: Annotated[int, Flag(OUTPUT)] = Field(
+        default_factory=ByDevice(8, 64),
+        ge=1,
+        description="Images per shard: the unit of writing and resuming.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former_fields(cls, values: Any) -> Any:
+        return with_image_options(values) if isinstance(values, Mapping) else values
+
+    @field_validator("interventions", mode="before")
+    @classmethod
+    def _comma_separated(cls, given: Any) -> Any:
+        """``deletion,occlusion`` is two of them, alone or as an item of a list."""
+        if not isinstance(given, str | list):
+            return given
+        items = [given] if isinstance(given, str) else given
+        return [name.strip() for item in items for name in str(item).split(",") if name.strip()]
 
 
-def read_config(path: Path | None, overrides: dict[str, Any]) -> AuditConfig:
-    """A YAML file's values, replaced by every override that is not None (or an empty list)."""
-    values: dict[str, Any] = {}
-    if path is not None:
-        try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        except OSError as error:
-            raise SightlineError(f"cannot read config {path}: {error.strerror}") from None
-        except yaml.YAMLError as error:
-            raise SightlineError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from None
-        if not isinstance(values, dict):
-            raise SightlineError(f"{path} must hold a mapping of options")
-    values.update({key: value for key, value in overrides.items() if value is not None and value != []})
+def with_image_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The first release's fields about images as entries of ``image_options``; what stands there already wins."""
+    kept = {name: value for name, value in values.items() if name not in FORMER_IMAGE_FIELDS}
+    former = {name: values[name] for name in FORMER_IMAGE_FIELDS if values.get(name) is not None}
+    if not former:
+        return kept
+    warnings.warn(f"{', '.join(former)}: write image_options={former} instead", DeprecationWarning, stacklevel=4)
+    return {**kept, "image_options": _over(former, kept.get("image_options"))}
+
+
+def _over(below: Any, above: Any) -> Any:
+    """Image options over image options, one by one; whatever is no mapping is left for the fields' check to refuse."""
+    wrong = [part for part in (below, above) if part and not isinstance(part, Mapping)]
+    return wrong[0] if wrong else {**(below or {}), **(above or {})}
+
+
+def flag_of(field: str) -> str:
+    """How the command line spells a field: ``--arm`` for ``arms``, ``--box-source`` for ``box_source``."""
+    return f"--{_flag(field).name or field.replace('_', '-')}"
+
+
+def panel_of(field: str) -> str:
+    return _flag(field).panel
+
+
+def _flag(field: str) -> Flag:
+    known = AuditConfig.model_fields.get(field)
+    marks = known.metadata if known is not None else []
+    return next((mark for mark in marks if isinstance(mark, Flag)), Flag())
+
+
+def read_config(path: Path | None, overrides: Mapping[str, Any]) -> AuditConfig:
+    """A YAML file's values, replaced by every override that is not None (or empty); image options one by one."""
+    values = with_image_options(_file_values(path)) if path is not None else {}
+    given = {name: value for name, value in with_image_options(overrides).items() if value not in (None, [], {})}
+    if "image_options" in values and "image_options" in given:
+        given["image_options"] = _over(values["image_options"], given["image_options"])
     try:
-        return AuditConfig(**values)
+        return AuditConfig(**{**values, **given})
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        flag = f"--{where.replace('_', '-')}"
-        if first["type"] == "missing":
-            raise SightlineError(f"{flag} is needed (or '{where}:' in the config file)") from None
-        if first["type"] == "extra_forbidden":
-            raise SightlineError(
-                f"unknown option '{where}' in {path}; known: {', '.join(AuditConfig.model_fields)}"
-            ) from None
-        raise SightlineError(f"{flag}: {first['msg']}") from None
+        raise SightlineError(_in_words(error, path)) from None
+
+
+def _file_values(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except OSError as error:
+        raise SightlineError(f"cannot read config {path}: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise SightlineError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(values, dict):
+        raise SightlineError(f"{path} must hold a mapping of options")
+    return values
+
+
+def _in_words(error: ValidationError, path: Path | None) -> str:
+    """The first thing that is wrong, by the flag that would set it right."""
+    first = error.errors()[0]
+    field = str(first["loc"][0])
+    if first["type"] == "missing":
+        return f"{flag_of(field)} is needed (or '{field}:' in the config file)"
+    if first["type"] == "extra_forbidden":
+        place = f" in {path}" if path is not None else ""
+        return f"unknown option '{field}'{place}; known: {', '.join(AuditConfig.model_fields)}"
+    return f"{flag_of(field)}: {first['msg']}"

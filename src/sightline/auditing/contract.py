@@ -10,7 +10,7 @@ import torch
 
 import sightline
 from sightline.auditing.config import AuditConfig
-from sightline.backbones import Backbone
+from sightline.backbones import Backbone, ImageOptions
 
 
 def reporting_contract(config: AuditConfig, backbone: Backbone, digest: str) -> dict[str, Any]:
@@ -38,15 +38,17 @@ def reporting_contract(config: AuditConfig, backbone: Backbone, digest: str) -> 
     }
 
 
-def manifest_settings(config: AuditConfig, contract: Mapping[str, Any], backbone: Backbone) -> dict[str, Any]:
-    """The contract with the settings that rows do not repeat."""
+def manifest_settings(
+    config: AuditConfig, contract: Mapping[str, Any], options: ImageOptions, recorded: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The contract with the settings that rows do not repeat; what an earlier manifest says in other words stays."""
     return {
         **contract,
         "shard_images": config.shard_images,
         "limit": config.limit,
         "execution": config.execution,
         "batch_images": config.batch_images,
-        "image_options": backbone.options.as_dict(),
+        "image_options": options.as_recorded(recorded.get("image_options", {})),
         "seed": config.seed,
         "images": str(config.images),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sightline.answering.answerer import Answerer
@@ -14,7 +14,7 @@ from sightline.auditing.contract import manifest_settings, reporting_contract
 from sightline.auditing.loop import LoopOptions, Prepared, Seen, answer_shards, total_rows
 from sightline.auditing.rows import image_records, preview, row_records
 from sightline.auditing.shards import Shard, Task, with_boxes
-from sightline.backbones import ImageOptions, load_backbone, weight_digest
+from sightline.backbones import load_backbone, options_for, weight_digest
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import use_execution
 from sightline.backbones.loading import checkpoint_folder
@@ -39,7 +39,7 @@ class Worker:
             dtype=config.dtype,
             device=config.device,
             attention=config.attention,
-            options=image_options(config),
+            options=options_for(source, config.profile, config.image_options),
         )
         self._execution = use_execution(backbone.language, config.execution, dynamic=True)
         use_vision_execution(backbone, self._execution, dynamic=True)
@@ -48,10 +48,9 @@ class Worker:
         scorer = SCORERS.get(config.scorer)()
         self.answerer = Answerer(backbone, scorer, clip=clip, positions=self.contract["positions"])
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What the run folder has to agree with."""
-        return manifest_settings(self.config, self.contract, self.answerer.backbone)
+    def settings(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """What the run folder, whose manifest may be ``recorded`` already, has to agree with."""
+        return manifest_settings(self.config, self.contract, self.answerer.backbone.options, recorded)
 
     def refuse_unserved(self, arms: Sequence[Arm]) -> None:
         """A method that this architecture cannot serve is refused by name, before any work."""
@@ -103,8 +102,3 @@ class Worker:
             folder.add_setup(sum(setup))
             print(f"{self.config.execution}: set-up took {sum(setup) / 1e3:.1f} s", file=sys.stderr, flush=True)
             setup.clear()
-
-
-def image_options(config: AuditConfig) -> ImageOptions:
-    limits = {name: getattr(config, name) for name in ("min_pixels", "max_pixels", "min_tiles", "max_tiles")}
-    return ImageOptions.artifact(**limits) if config.profile == "artifact" else ImageOptions(**limits)

@@ -1,7 +1,8 @@
 """Architectures: picture and prompt in, projected tokens with their cells and a language forward out."""
 
 from sightline.backbones.base import BACKBONES, Backbone
-from sightline.backbones.loading import load_backbone, weight_digest
-from sightline.backbones.pixels import ImageOptions, Pixels
+from sightline.backbones.loading import load_backbone, options_for, weight_digest
+from sightline.backbones.options import ImageOptions
+from sightline.backbones.pixels import Pixels
 
-__all__ = ["BACKBONES", "Backbone", "ImageOptions", "Pixels", "load_backbone", "weight_digest"]
+__all__ = ["BACKBONES", "Backbone", "ImageOptions", "Pixels", "load_backbone", "options_for", "weight_digest"]

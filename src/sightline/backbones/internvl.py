@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.normalising import tensor_table
+from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.positions import sequential_positions
 from sightline.backbones.resampling import Arithmetic, resizer
@@ -20,12 +22,25 @@ from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.geometry.cells import tile_cells, tiled_canvas
 
 
+@dataclass(frozen=True)
+class InternVLOptions(ImageOptions):
+    """The artifact asked for one to twelve tiles, as the published checkpoint's processor does by itself."""
+
+    min_tiles: int | None = option(None, "Fewest tiles, the thumbnail not counted.", least=1)
+    max_tiles: int | None = option(None, "Most tiles, the thumbnail not counted.", least=1)
+    tensor_resize: bool = option(
+        False, "Resize tensors, as the torchvision-backed processor does, instead of PIL images."
+    )
+
+
 @BACKBONES.register("internvl")
 class InternVL(Backbone):
     """Tokens of a tile cover that tile, tokens of the thumbnail cover the whole picture again: cells overlap."""
 
     model_class = "InternVLForConditionalGeneration"
     image_processor_class = "GotOcr2ImageProcessorPil"
+    image_options = InternVLOptions
+    options: InternVLOptions
 
     @property
     def image_token_id(self) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sightline.backbones.base import BACKBONES, Backbone
+from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.positions import sequential_positions
 from sightline.backbones.resampling import resizer
@@ -20,12 +22,21 @@ from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.geometry.cells import cropped_cells, grid_cells, resized_shortest_edge
 
 
+@dataclass(frozen=True)
+class LlavaOptions(ImageOptions):
+    crop_blind: bool = option(False, "Lay the token grid over the whole image although the processor crops it.")
+
+    artifact: ClassVar[Mapping[str, Any]] = {"crop_blind": True}
+
+
 @BACKBONES.register("llava")
 class Llava(Backbone):
     """The processor crops the picture to a square, so cells cover that square only: a word outside it has no cell."""
 
     model_class = "LlavaForConditionalGeneration"
     image_processor_class = "CLIPImageProcessorPil"
+    image_options = LlavaOptions
+    options: LlavaOptions
     processor_steps = (*Backbone.processor_steps, "do_center_crop")
 
     @property

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
 from sightline.backbones.base import BACKBONES, Backbone
-from sightline.backbones.pixels import ImageOptions
+from sightline.backbones.options import ImageOptions
 from sightline.errors import SightlineError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -96,19 +98,47 @@ def choose_dtype(name: str, folder: Path) -> torch.dtype:
     return DTYPES[name]
 
 
+def options_for(
+    architecture: str | Path,
+    profile: Literal["paper", "artifact"] = "paper",
+    given: Mapping[str, Any] | ImageOptions | None = None,
+) -> ImageOptions:
+    """Image options of a ``model_type``, or of the checkpoint in a folder: those given, above those of the profile.
+
+    None is a value like any other: it asks for the checkpoint's own way where the profile has another.
+    """
+    name = model_type(architecture) if isinstance(architecture, Path) else architecture
+    kind = BACKBONES.get(name).image_options
+    if isinstance(given, ImageOptions):
+        if not isinstance(given, kind):
+            raise SightlineError(f"{name} takes {kind.__name__}, not {type(given).__name__}")
+        return given
+    usual = kind.artifact if profile == "artifact" else {}
+    try:
+        return kind.of({**usual, **(given or {})}, name)
+    except SightlineError as error:
+        sets = ", ".join(f"{key}={value}" for key, value in usual.items())
+        raise SightlineError(f"{error} (the profile sets {sets})" if sets else str(error)) from None
+
+
 def load_backbone(
     source: str,
     *,
     dtype: str = "auto",
     device: str = "auto",
     attention: str = "sdpa",
-    options: ImageOptions | None = None,
+    options: Mapping[str, Any] | ImageOptions | None = None,
 ) -> Backbone:
-    """Loads a checkpoint of a known architecture. ``attention`` is ``sdpa`` (fast) or ``eager``."""
+    """Loads a checkpoint of a known architecture.
+
+    ``attention`` is ``sdpa`` (fast) or ``eager``. ``options`` are the architecture's image options, by name or as made
+    by ``options_for``; they are checked before any weights are read.
+    """
     if attention not in ATTENTION:
         raise SightlineError(f"unknown attention kernel '{attention}'; choose one of {', '.join(ATTENTION)}")
     folder = checkpoint_folder(source)
     backbone = BACKBONES.get(model_type(folder))
+    chosen = options_for(folder, given=options)
     weight_files(folder)
     precision = choose_dtype(dtype, folder)
     if precision == torch.float32:
@@ -120,7 +150,7 @@ def load_backbone(
             dtype=precision,
             device=choose_device(device),
             attention=attention,
-            options=options or ImageOptions(),
+            options=chosen,
         )
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

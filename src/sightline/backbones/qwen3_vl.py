@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from sightline.backbones.base import BACKBONES, Backbone
+from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.resampling import resizer
 from sightline.backbones.signals import merged_patch_signal, split_name
@@ -23,12 +25,33 @@ from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
 
 
+@dataclass(frozen=True)
+class Qwen3VLOptions(ImageOptions):
+    min_pixels: int | None = option(None, "Fewest pixels of the resized image.", least=1)
+    max_pixels: int | None = option(None, "Most pixels of the resized image.", least=1)
+    jpeg_quality: int | None = option(
+        None, "Re-encode the image as JPEG of this quality before all else.", least=1, most=100
+    )
+    first_resize_factor: int | None = option(
+        None, "Resize to multiples of this many pixels before the processor resizes again.", least=1
+    )
+
+    artifact: ClassVar[Mapping[str, Any]] = {
+        "min_pixels": 802816,
+        "max_pixels": 802816,
+        "jpeg_quality": 85,
+        "first_resize_factor": 28,
+    }
+
+
 @BACKBONES.register("qwen3_vl")
 class Qwen3VL(Backbone):
     """The whole picture is resized, so cells are a plain grid; kept tokens carry (t, h, w) ids."""
 
     model_class = "Qwen3VLForConditionalGeneration"
     image_processor_class = "Qwen2VLImageProcessorPil"
+    image_options = Qwen3VLOptions
+    options: Qwen3VLOptions
     axes = 3
     packs_pictures = True
     class_tokens = 0

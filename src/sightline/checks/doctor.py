@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image, ImageDraw
@@ -15,7 +17,7 @@ from sightline.answering.scorers import Scorer
 from sightline.answering.scorers.generation import Generation
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms import parse_arm
-from sightline.backbones import Backbone, ImageOptions, load_backbone
+from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.unmodified import model_logits
 from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
 from sightline.core.probe import Probe
@@ -43,12 +45,10 @@ def examine(
     dtype: str = "float32",
     device: str = "auto",
     attention: str = "sdpa",
-    max_pixels: int | None = None,
+    image_options: Mapping[str, Any] | None = None,
 ) -> list[Finding]:
     """Every check, in words. A failed check says what differs and by how much."""
-    backbone = load_backbone(
-        model, dtype=dtype, device=device, attention=attention, options=ImageOptions(max_pixels=max_pixels)
-    )
+    backbone = load_backbone(model, dtype=dtype, device=device, attention=attention, options=image_options)
     opened = open_image(image.parent, image.name) if image else drawn_image()
     page = Page(backbone, opened, backbone.encode([backbone.preprocess(opened)])[0])
     return [

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from sightline.commands.from_config import ImageOption, former_flags, pairs
+
 ModelOption = Annotated[str, typer.Option(help="Checkpoint folder or hub id.")]
 DtypeOption = Annotated[Literal["auto", "float32", "bfloat16", "float16"], typer.Option()]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.")]
@@ -18,7 +20,8 @@ def doctor(
     dtype: DtypeOption = "float32",
     device: DeviceOption = "auto",
     attention: Annotated[Literal["sdpa", "eager"], typer.Option()] = "sdpa",
-    max_pixels: Annotated[int | None, typer.Option(help="Qwen3-VL: upper bound of the resized area.")] = None,
+    image_option: ImageOption = None,
+    max_pixels: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Check on your own checkpoint that the audited path is the model's own: logits, cells, positions, batches."""
     from rich.console import Console
@@ -26,7 +29,8 @@ def doctor(
     from sightline.checks.doctor import examine
 
     console = Console()
-    findings = examine(model, image, dtype=dtype, device=device, attention=attention, max_pixels=max_pixels)
+    options = {**former_flags({"max_pixels": max_pixels}), **pairs(image_option, "--image-option")}
+    findings = examine(model, image, dtype=dtype, device=device, attention=attention, image_options=options)
     failed = 0
     for finding in findings:
         failed += not finding.passed

@@ -1,81 +1,26 @@
-"""``sightline run``, ``rows`` and ``selectors``."""
+"""``sightline run``, ``rows``, ``selectors`` and ``backbones``."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from sightline.auditing.config import read_config
+from sightline.commands.from_config import overrides, takes_config
 from sightline.errors import SightlineError
 
 
+@takes_config
 def run(
-    model: Annotated[str | None, typer.Option(help="Checkpoint folder or hub id.")] = None,
-    probes: Annotated[Path | None, typer.Option(help="Probe file.")] = None,
-    images: Annotated[Path | None, typer.Option(help="Folder that image names are relative to.")] = None,
-    arm: Annotated[
-        list[str] | None,
-        typer.Option(help="Selector, budget, arguments: full, target:0.3, random:192t, scope:0.4:alpha=0. Repeatable."),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder: created, resumed or amended.")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file with these options; flags win.")] = None,
-    interventions: Annotated[
-        str | None,
-        typer.Option(help="Comma-separated: deletion, occlusion, blank, positions. Adds edited versions of the arms."),
-    ] = None,
-    box_source: Annotated[
-        str | None,
-        typer.Option(
-            help="Boxes that selectors see: annotation, jitter_light, jitter_heavy, detected_like, low_recall, "
-            "missing, rapidocr, easyocr, tesseract. Coverage is audited against the annotation. [default: annotation]"
-        ),
-    ] = None,
-    matched_controls: Annotated[
-        bool | None,
-        typer.Option(
-            "--matched-controls/--no-matched-controls",
-            help="Add Random and Grid at the budget of every arm that claims coverage. [default: matched-controls]",
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of drawn selections. [default: 17]")] = None,
-    positions: Annotated[
-        Literal["auto", "preserve", "compact"] | None,
-        typer.Option(help="Logical positions of kept tokens. [default: auto, the paper's per architecture]"),
-    ] = None,
-    profile: Annotated[
-        Literal["paper", "artifact"] | None,
-        typer.Option(help="As the paper defines it, or as its published numbers were made. [default: paper]"),
-    ] = None,
-    dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"] | None, typer.Option()] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1. [default: auto]")] = None,
-    attention: Annotated[Literal["sdpa", "eager"] | None, typer.Option()] = None,
-    execution: Annotated[
-        Literal["eager", "compiled", "graph"] | None,
-        typer.Option(help="Language layers one kernel at a time, compiled, or as CUDA graphs. [default: eager]"),
-    ] = None,
-    image_prefix: Annotated[str | None, typer.Option(help="Leading part of image names to strip.")] = None,
-    clip: Annotated[str | None, typer.Option(help="CLIP checkpoint, for selectors that need one.")] = None,
-    min_pixels: Annotated[int | None, typer.Option(help="Qwen3-VL: lower bound of the resized area.")] = None,
-    max_pixels: Annotated[int | None, typer.Option(help="Qwen3-VL: upper bound of the resized area.")] = None,
-    min_tiles: Annotated[int | None, typer.Option(help="InternVL: fewest tiles.")] = None,
-    max_tiles: Annotated[int | None, typer.Option(help="InternVL: most tiles.")] = None,
-    shard_images: Annotated[int | None, typer.Option(help="Images per shard. [default: 8; GPU: 64]")] = None,
-    batch_tokens: Annotated[
-        int | None, typer.Option(help="Language tokens per forward. [default: 16384; GPU: 32768]")
-    ] = None,
-    batch_images: Annotated[int | None, typer.Option(help="Images per vision call. [default: 1]")] = None,
-    limit: Annotated[int | None, typer.Option(help="Audit only the first so many images.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file with any of the options below; flags win.")] = None,
+    **given: Any,
 ) -> None:
     """Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept."""
-    from sightline.auditing.config import read_config
-
-    given = {
-        name: value for name, value in locals().items() if name not in ("config", "arm", "interventions", "read_config")
-    }
-    chosen = [name.strip() for name in (interventions or "").split(",") if name.strip()]
-    settings = read_config(config, {**given, "arms": arm, "interventions": chosen})
+    settings = read_config(config, overrides(given))
     from sightline.auditing.audit import audit
     from sightline.commands.tables import print_summary
 
@@ -142,3 +87,25 @@ def selectors(name: Annotated[str | None, typer.Argument(help="Show one selector
         idea = (inspect.getdoc(kind) or "").splitlines()[0]
         table.add_row(known, idea, kind.parity, parameters(kind))
     console.print(table)
+
+
+def backbones(name: Annotated[str | None, typer.Argument(help="Show one architecture alone.")] = None) -> None:
+    """List the architectures: position policy, and what ``--image-option`` takes for each."""
+    import inspect
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from sightline.backbones import BACKBONES
+
+    console = Console(highlight=False)
+    for known in BACKBONES if name is None else [name]:
+        kind = BACKBONES.get(known)
+        about = inspect.getdoc(inspect.getmodule(kind)) or inspect.getdoc(kind) or ""
+        console.print(f"[bold]{known}[/]  positions: {kind.paper_positions}")
+        console.print(about.partition("\n")[0], markup=False)
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+        for option, sentence in kind.image_options.described().items():
+            published = kind.image_options.artifact.get(option)
+            table.add_row(option, sentence, "" if published is None else f"artifact: {json.dumps(published)}")
+        console.print(table)

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from sightline.backbones.base import BACKBONES, Backbone
-from sightline.backbones.pixels import ImageOptions
 from sightline.cost.stand_in import StandInTokenizer
 from sightline.errors import SightlineError
 
@@ -214,4 +213,4 @@ def random_backbone(name: str, *, device: torch.device, dtype: torch.dtype, atte
             config, dtype=dtype, attn_implementation=attention
         )
     processor = getattr(transformers, backbone.image_processor_class)(**shape.processor)
-    return backbone(model, StandInTokenizer(image_token_id=5), processor, ImageOptions())
+    return backbone(model, StandInTokenizer(image_token_id=5), processor, backbone.image_options())

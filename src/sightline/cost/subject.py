@@ -16,7 +16,7 @@ from sightline.answering.scorers import Scorer
 from sightline.answering.scorers.generation import Generation
 from sightline.answering.select import SelectStep
 from sightline.arms.arm import Arm, parse_arm
-from sightline.backbones import ImageOptions, load_backbone
+from sightline.backbones import load_backbone
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.loading import DTYPES, choose_device
@@ -60,7 +60,6 @@ class Subject:
                 dtype=request.dtype,
                 device=str(device),
                 attention=request.attention,
-                options=ImageOptions(),
             )
             usual = PICTURE
         clip: ClipSpace | None = ForgetfulClip(request.clip, device) if request.clip else None

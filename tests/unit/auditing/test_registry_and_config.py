@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,9 @@ import pytest
 from sightline.auditing.config import AuditConfig, read_config
 from sightline.core.registry import Registry
 from sightline.errors import SightlineError
+from tests.conftest import REPOSITORY
+
+GIVEN = {"model": "m", "probes": Path("p"), "images": Path("i"), "out": Path("o"), "arms": ["full"]}
 
 
 def test_registry_takes_objects_and_lazy_names_once() -> None:
@@ -47,7 +51,44 @@ def test_a_gpu_gets_longer_stretches_of_work(
     monkeypatch: pytest.MonkeyPatch, device: str, gpu: bool, shard: int, tokens: int
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
-    given = {"model": "m", "probes": Path("p"), "images": Path("i"), "out": Path("o"), "arms": ["full"]}
-    config = AuditConfig(**given, device=device)
+    config = AuditConfig(**GIVEN, device=device)
     assert (config.shard_images, config.batch_tokens) == (shard, tokens)
-    assert AuditConfig(**given, device=device, shard_images=3).shard_images == 3
+    assert AuditConfig(**GIVEN, device=device, shard_images=3).shard_images == 3
+
+
+def test_image_fields_of_the_first_release_are_image_options_now(tmp_path: Path) -> None:
+    with pytest.warns(DeprecationWarning, match="write image_options={'max_pixels': 100352} instead"):
+        config = AuditConfig(**GIVEN, max_pixels=100352, min_pixels=None)
+    assert config.image_options == {"max_pixels": 100352}
+    file = tmp_path / "run.yaml"
+    file.write_text("max_tiles: 2\nmin_tiles: 1\n")
+    assert read_config(file, GIVEN).image_options == {"min_tiles": 1, "max_tiles": 2}
+    given = {**GIVEN, "image_options": {"max_tiles": 4}}
+    assert read_config(file, given).image_options == {"min_tiles": 1, "max_tiles": 4}
+
+
+def test_image_options_that_are_not_a_mapping_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("image_options: [max_tiles]\n")
+    for overrides in ({}, {"image_options": {"max_tiles": 2}}, {"max_tiles": 2}):
+        with pytest.raises(SightlineError, match="--image-option: Input should be a valid dictionary"):
+            read_config(file, {**GIVEN, **overrides})
+    file.write_text("image_options: [max_tiles]\nmax_tiles: 2\n")
+    with pytest.raises(SightlineError, match="--image-option: Input should be a valid dictionary"):
+        read_config(file, GIVEN)
+
+
+@pytest.mark.parametrize("given", ["deletion, occlusion", ["deletion,occlusion"], ["deletion", "occlusion"]])
+def test_interventions_may_be_separated_by_commas(given: str | list[str]) -> None:
+    assert AuditConfig(**GIVEN, interventions=given).interventions == ["deletion", "occlusion"]
+
+
+def test_the_config_file_of_the_documentation_is_read(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "runs.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    file = tmp_path / "run.yaml"
+    file.write_text(block)
+    config = read_config(file, {})
+    assert config.arms == ["full", "target:0.3", "protected:0.4"]
+    assert config.interventions == ["deletion", "occlusion"]
+    assert config.image_options == {"max_pixels": 802816}

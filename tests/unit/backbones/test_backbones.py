@@ -16,7 +16,7 @@ from sightline.answering.materialise import materialise
 from sightline.answering.scorers.generation import Generation
 from sightline.answering.select import SelectStep
 from sightline.arms.arm import parse_arm
-from sightline.backbones import Backbone, ImageOptions, load_backbone
+from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.unmodified import model_logits
 from sightline.checks.doctor import PROBE as DOCTORS_PROBE
 from sightline.checks.doctor import drawn_image, examine, prefix_logits
@@ -25,7 +25,8 @@ from sightline.core.probe import Probe
 from sightline.core.selection import Selection
 from sightline.errors import SightlineError
 
-MODELS = ("qwen3vl", "llava", "internvl")
+MODELS: dict[str, dict[str, int]] = {"qwen3vl": {"max_pixels": 100352}, "llava": {}, "internvl": {"max_tiles": 3}}
+"""Checkpoints, and image options that keep them quick."""
 POLICIES: tuple[PositionPolicy, ...] = ("preserve", "compact")
 QUESTION, YES_NO = DOCTORS_PROBE.question, (" yes", " no")
 PROBE = Probe("p", "x.png", "x", QUESTION, "yes", "INVOICE", "INVOICE", ((0.1, 0.1, 0.2, 0.15),))
@@ -33,8 +34,8 @@ PROBE = Probe("p", "x.png", "x", QUESTION, "yes", "INVOICE", "INVOICE", ((0.1, 0
 
 @pytest.fixture(scope="module", params=MODELS)
 def backbone(request: pytest.FixtureRequest, shared: Path) -> Backbone:
-    options = ImageOptions(max_pixels=100352, max_tiles=3)
-    return load_backbone(str(shared / "tiny" / request.param), dtype="float32", device="cpu", options=options)
+    folder = str(shared / "tiny" / request.param)
+    return load_backbone(folder, dtype="float32", device="cpu", options=MODELS[request.param])
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +185,7 @@ def test_rows_alone_and_in_a_padded_batch_agree(backbone: Backbone, encoded: Enc
 
 
 def test_doctor_passes_and_says_what_it_checked(shared: Path) -> None:
-    findings = examine(str(shared / "tiny" / "qwen3vl"), device="cpu", max_pixels=100352)
+    findings = examine(str(shared / "tiny" / "qwen3vl"), device="cpu", image_options={"max_pixels": 100352})
     assert all(finding.passed for finding in findings)
     assert len(findings) == 6
 
@@ -200,13 +201,8 @@ def test_doctor_fails_in_words_when_the_path_differs(shared: Path, monkeypatch: 
 
 
 def test_bfloat16_runs_everywhere(shared: Path) -> None:
-    for model in MODELS:
-        backbone = load_backbone(
-            str(shared / "tiny" / model),
-            dtype="bfloat16",
-            device="cpu",
-            options=ImageOptions(max_pixels=50176, max_tiles=2),
-        )
+    for model, options in MODELS.items():
+        backbone = load_backbone(str(shared / "tiny" / model), dtype="bfloat16", device="cpu", options=options)
         encoded = backbone.encode([backbone.preprocess(drawn_image())])[0]
         prefix = materialise(
             backbone,
@@ -223,7 +219,7 @@ def test_llava_cells_cover_the_crop_alone(shared: Path) -> None:
     folder = str(shared / "tiny" / "llava")
     wide = drawn_image()
     aware = load_backbone(folder, device="cpu")
-    blind = load_backbone(folder, device="cpu", options=ImageOptions(crop_blind=True))
+    blind = load_backbone(folder, device="cpu", options={"crop_blind": True})
     cells = aware.encode([aware.preprocess(wide)])[0].cells
     assert cells[:, 0].min() == pytest.approx((640 - 448) / 2 / 640, abs=2e-3)
     assert cells[:, 2].max() == pytest.approx(1 - (640 - 448) / 2 / 640, abs=2e-3)

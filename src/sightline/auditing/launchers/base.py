@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, ClassVar
@@ -33,10 +33,12 @@ class Launcher(AbstractContextManager["Launcher"], ABC):
     def __init__(self, config: AuditConfig) -> None:
         self.config = config
 
-    @property
     @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """What the run folder has to agree with: the contract of the model that was brought up."""
+    def settings(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """What the run folder has to agree with: the contract of the model that was brought up.
+
+        ``recorded`` is the folder's manifest, empty for a new run.
+        """
 
     @abstractmethod
     def refuse_unserved(self, arms: Sequence[Arm]) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from sightline.arms.arm import Arm
@@ -22,9 +22,8 @@ class Inline(Launcher):
         self._worker = Worker(self.config)
         return self
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        return self._worker.settings
+    def settings(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        return self._worker.settings(recorded)
 
     def refuse_unserved(self, arms: Sequence[Arm]) -> None:
         self._worker.refuse_unserved(arms)

@@ -1,0 +1,138 @@
+"""From an image to projected tokens with their cells: the steps that all architectures share, methods of ``Backbone``.
+
+What an architecture says (its patch grid, pixel values, tower and cells) is the contract in ``base.py``; here it is put
+to use, in the order of the functions below.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sightline.backbones.normalising import Normaliser
+from sightline.backbones.pixels import Pixels, stored_pixels
+from sightline.backbones.signals import hidden_indices
+from sightline.backbones.tower import Tower
+from sightline.core.prefix import Encoded
+from sightline.device.stopwatch import Stopwatch
+from sightline.errors import SightlineError
+
+if TYPE_CHECKING:
+    from sightline.backbones.base import Backbone
+
+
+def preprocess(backbone: Backbone, image: Image.Image, into: Tensor | None = None) -> Pixels:
+    """What the host does: all of it for a model on the CPU, else no more than the image's bytes."""
+    started = time.perf_counter()
+    data = backbone.picture_bytes(image, into)
+    grid = backbone.patch_grid(*data.shape[:2])
+    if backbone.language.device.type == "cpu":
+        data = backbone.pixel_values(data)
+    return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3)
+
+
+def picture_bytes(backbone: Backbone, image: Image.Image, into: Tensor | None = None) -> Tensor:
+    """(H, W, 3) uint8, or (H, W, 4) with a byte to ignore in pinned memory if a GPU will fetch it.
+
+    ``into`` is memory to be reused.
+    """
+    edited = backbone.edited(image if image.mode == "RGB" else image.convert("RGB"))
+    if backbone.language.device.type == "cpu":
+        return torch.from_numpy(np.array(edited))
+    if into is None:
+        into = torch.empty(edited.height, edited.width, 4, dtype=torch.uint8, pin_memory=True)
+    stored = stored_pixels(edited)
+    into.numpy()[..., : stored.shape[-1]] = stored
+    return into
+
+
+def pixel_values(backbone: Backbone, picture: Tensor) -> Tensor:
+    """The image processor's pixel values (float32) of (H, W, 3 or 4) bytes, on the device the bytes are on."""
+    return backbone.preparing(picture)(picture)
+
+
+def preparing(backbone: Backbone, data: Tensor) -> Callable[[Tensor], Tensor]:
+    """What turns ``Pixels.data`` like this one, moved to the model's device, into pixel values."""
+    if data.dtype != torch.uint8:
+        return lambda values: values
+    height, width = data.shape[:2]
+    values = backbone.pixel_pipeline(height, width, data.device)
+    return lambda picture: values(picture[..., :3])
+
+
+def normaliser(backbone: Backbone, device: torch.device) -> Normaliser:
+    """Bytes to normalised floats by table; one table per device."""
+    if device not in backbone.normalisers:
+        backbone.normalisers[device] = Normaliser(backbone.byte_values(), device)
+    return backbone.normalisers[device]
+
+
+def tower_inputs(backbone: Backbone, batch: Sequence[Pixels]) -> Tensor:
+    """Pixel values of all images of the batch, on the model's device and in its dtype."""
+    device = backbone.language.device
+    values = [backbone.pixel_values(item.data.to(device, non_blocking=True)) for item in batch]
+    return torch.cat(values).to(backbone.language.dtype)
+
+
+@torch.inference_mode()
+def encode(backbone: Backbone, batch: Sequence[Pixels], needs: Iterable[str] = ()) -> list[Encoded]:
+    """Vision tower once over the batch, keeping what the signals in ``needs`` are read from.
+
+    Each image is billed its share of the time.
+    """
+    keep = hidden_indices(needs, len(backbone.vision_blocks))
+    watch = Stopwatch(backbone.language.device, shared_by=len(batch))
+    encoded = backbone.vision(batch, keep)
+    watch.stop()
+    backbone.encoded_images += len(batch)
+    return [
+        replace(item, preprocess_ms=pixels.preprocess_ms, vision_time=watch)
+        for item, pixels in zip(encoded, batch, strict=True)
+    ]
+
+
+def vision(backbone: Backbone, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
+    """One call of the vision tower and projector for all images of the batch, cells attached.
+
+    ``keep`` names hidden states to store in ``Encoded.captured``; only signals read them.
+    """
+    tower = backbone.tower([item.grid for item in batch])
+    return backbone.seen(batch, tower, *tower(backbone.tower_inputs(batch), keep, backbone.call_block))
+
+
+def seen(
+    backbone: Backbone,
+    batch: Sequence[Pixels],
+    tower: Tower | None,
+    outputs: Sequence[Tensor],
+    states: Mapping[int, Tensor],
+) -> list[Encoded]:
+    """What the tower returned for a batch, image by image; without a tower, no states were kept."""
+    placed = [backbone.cells_of(item) for item in batch]
+    tokens, cells = outputs[0].flatten(0, -2).shape[0], sum(len(cells) for cells, _ in placed)
+    if tokens != cells:
+        raise SightlineError(
+            f"{type(backbone).__name__}: {tokens} visual tokens but {cells} cells; "
+            "the token-to-cell map does not fit this checkpoint"
+        )
+    patches = [item.grid[0] * (item.grid[1] * item.grid[2] + backbone.class_tokens) for item in batch]
+    parts = [torch.split(output.flatten(0, -2), [len(cells) for cells, _ in placed]) for output in outputs]
+    stored = {} if tower is None else backbone.captured(tower, states)
+    kept = {name: torch.split(rows.flatten(0, -2), patches) for name, rows in stored.items()}
+    return [
+        Encoded(
+            tokens=parts[0][i],
+            deepstack=tuple(level[i] for level in parts[1:]),
+            cells=cells,
+            layout=layout,
+            captured={name: rows[i] for name, rows in kept.items()},
+        )
+        for i, (cells, layout) in enumerate(placed)
+    ]

@@ -1,0 +1,131 @@
+"""Image options belong to an architecture: its own are taken and checked, those of others refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sightline.backbones import BACKBONES, load_backbone, options_for
+from sightline.backbones.internvl import InternVLOptions
+from sightline.backbones.qwen3_vl import Qwen3VLOptions
+from sightline.errors import SightlineError
+from tests.conftest import REPOSITORY
+
+ARCHITECTURES = ("internvl", "llava", "qwen3_vl")
+
+
+def test_every_option_says_in_a_sentence_what_it_does() -> None:
+    assert set(ARCHITECTURES) <= set(BACKBONES)
+    for name in BACKBONES:
+        for option, sentence in BACKBONES.get(name).image_options.described().items():
+            assert sentence.endswith("."), f"{name}: {option}"
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_nothing_is_changed_unless_asked_for(name: str) -> None:
+    assert options_for(name).as_dict() == {}
+
+
+def test_the_artifact_profile_sets_what_published_numbers_were_made_with() -> None:
+    published = {"min_pixels": 802816, "max_pixels": 802816, "jpeg_quality": 85, "first_resize_factor": 28}
+    assert options_for("qwen3_vl", "artifact").as_dict() == published
+    assert options_for("llava", "artifact").as_dict() == {"crop_blind": True}
+    assert options_for("internvl", "artifact").as_dict() == {}
+
+
+def test_options_that_are_given_win_over_the_profile() -> None:
+    given = options_for("qwen3_vl", "artifact", {"min_pixels": 200704, "max_pixels": 200704, "jpeg_quality": None})
+    assert given.as_dict() == {"min_pixels": 200704, "max_pixels": 200704, "first_resize_factor": 28}
+    assert options_for("llava", "artifact", {"crop_blind": False}).as_dict() == {}
+
+
+@pytest.mark.parametrize(("name", "given", "line"), [
+    ("llava", {"max_pixels": 100352}, "llava has no image option 'max_pixels'; it has crop_blind"),
+    ("internvl", {"max_pixel": 3}, "internvl has no image option 'max_pixel'; it has min_tiles, max_tiles, tensor_"),
+    ("qwen3_vl", {"max_pixels": 0}, "image option max_pixels=0: must be at least 1"),
+    ("qwen3_vl", {"max_pixels": "many"}, "image option max_pixels=many: is a whole number"),
+    ("internvl", {"min_tiles": 4, "max_tiles": 2}, "min_tiles = 4 is above max_tiles = 2"),
+    ("qwen2_vl", {}, "unknown architecture 'qwen2_vl'; did you mean 'qwen3_vl'?"),
+])  # fmt: skip
+def test_what_cannot_be_honoured_is_refused_in_one_line(name: str, given: dict[str, Any], line: str) -> None:
+    with pytest.raises(SightlineError) as caught:
+        options_for(name, given=given)
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_limit_that_contradicts_the_profile_says_what_the_profile_sets() -> None:
+    with pytest.raises(SightlineError, match=r"min_pixels = 802816 is above max_pixels = 9 \(the profile sets min_pix"):
+        options_for("qwen3_vl", "artifact", {"max_pixels": 9})
+
+
+def test_options_of_another_architecture_are_not_taken() -> None:
+    assert options_for("internvl", given=InternVLOptions(max_tiles=2)) == InternVLOptions(max_tiles=2)
+    with pytest.raises(SightlineError, match="internvl takes InternVLOptions, not Qwen3VLOptions"):
+        options_for("internvl", given=Qwen3VLOptions())
+
+
+def test_options_are_checked_before_weights_are_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava"}))
+    assert options_for(tmp_path, "artifact").as_dict() == {"crop_blind": True}
+    with pytest.raises(SightlineError, match="llava has no image option 'max_pixels'"):
+        load_backbone(str(tmp_path), options={"max_pixels": 100352})
+
+
+def test_a_folder_of_the_first_release_is_recognised_by_what_concerns_its_architecture() -> None:
+    """It recorded the artifact's options of every architecture, whichever was audited."""
+    before = {"jpeg_quality": 85, "first_resize_factor": 28, "crop_blind": True}
+    assert options_for("llava", "artifact").as_recorded(before) == before
+    assert options_for("internvl", "artifact").as_recorded(before) == before
+    assert options_for("llava").as_recorded(before) == {}
+    assert options_for("qwen3_vl", given={"max_pixels": 100352}).as_recorded({}) == {"max_pixels": 100352}
+
+
+def test_another_packages_architecture_is_found_by_its_entry_point(tmp_path: Path) -> None:
+    """Installed means: its metadata lies on the path."""
+    (tmp_path / "elsewhere.py").write_text(
+        "from sightline.backbones.llava import Llava\n\n\nclass Elsewhere(Llava):\n    paper_positions = 'preserve'\n"
+    )
+    metadata = tmp_path / "elsewhere-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[sightline.backbones]\nelse_where = elsewhere:Elsewhere\n")
+    script = (
+        "from sightline.backbones import BACKBONES, options_for\n"
+        "print(*BACKBONES, BACKBONES.get('else_where').paper_positions, *options_for('else_where').described())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout.split() == ["else_where", *ARCHITECTURES, "preserve", "crop_blind"], done.stderr
+
+
+def test_the_skeleton_of_the_documentation_fulfils_the_contract() -> None:
+    """In a process of its own: it registers an architecture. A class that left something out could not be made."""
+    text = (REPOSITORY / "docs" / "add-a-backbone.md").read_text(encoding="utf-8")
+    (skeleton,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    script = skeleton + (
+        "\nimport inspect\nfrom PIL import Image\nfrom types import SimpleNamespace as Named\n"
+        "from transformers import CLIPImageProcessorPil\n"
+        "from sightline.backbones import options_for\n"
+        "assert not inspect.isabstract(SquareVL)\n"
+        "made = object.__new__(BACKBONES.get('square_vl'))\n"
+        "made.options, made.normalisers = options_for('square_vl', given={'side': 28}), {}\n"
+        "made.image_processor = CLIPImageProcessorPil(size={'height': 28, 'width': 28}, do_center_crop=False)\n"
+        "made.model = Named(config=Named(vision_config=Named(patch_size=14)))\n"
+        "made.language = Named(device=torch.device('cpu'))\n"
+        "image = Image.effect_noise((60, 40), 90).convert('RGB')\n"
+        "pixels = made.preprocess(image)\n"
+        "expected = made.image_processor(images=image, return_tensors='pt')['pixel_values']\n"
+        "assert torch.equal(pixels.data, expected)\n"
+        "print(pixels.grid, made.cells_of(pixels)[0].shape)\n"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout.strip() == "(1, 2, 2) (4, 4)", done.stderr

@@ -1,0 +1,172 @@
+"""``sightline run`` and ``backbones`` on the command line: options come from the config model and from the backbone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import typer
+from pydantic import Field, create_model
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from sightline.auditing.config import FORMER_IMAGE_FIELDS, AuditConfig, flag_of
+from sightline.cli import app
+from sightline.commands import from_config
+from sightline.errors import SightlineError
+
+NEEDED = ["--model", "m", "--probes", "p.jsonl", "--images", "i", "--out", "o"]
+
+
+@pytest.fixture
+def audited(monkeypatch: pytest.MonkeyPatch) -> list[AuditConfig]:
+    """What would have been audited."""
+    seen: list[AuditConfig] = []
+    monkeypatch.setattr("sightline.auditing.audit.audit", seen.append)
+    monkeypatch.setattr("sightline.commands.tables.print_summary", lambda run: None)
+    return seen
+
+
+def invoke(*words: str) -> Any:
+    return CliRunner().invoke(app, list(words))
+
+
+def options_of(command: Any) -> dict[str, Any]:
+    return {parameter.name: parameter for parameter in command.params}
+
+
+def test_every_field_has_exactly_one_flag_and_every_flag_its_field() -> None:
+    options = options_of(get_command(app).commands["run"])  # type: ignore[attr-defined]
+    assert set(options) - {"help"} == {*AuditConfig.model_fields, *FORMER_IMAGE_FIELDS, "config"}
+    for name in AuditConfig.model_fields:
+        assert options[name].opts == [flag_of(name)]
+        assert not options[name].hidden
+    assert all(options[name].hidden for name in FORMER_IMAGE_FIELDS)
+    spelled = [flag for option in options.values() for flag in (*option.opts, *option.secondary_opts)]
+    assert len(spelled) == len(set(spelled))
+
+
+def test_every_field_says_in_a_sentence_what_it_is() -> None:
+    for name, field in AuditConfig.model_fields.items():
+        assert (field.description or "").endswith("."), name
+
+
+def test_a_field_is_all_that_an_option_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    larger = create_model(
+        "Larger",
+        __base__=AuditConfig,
+        scorer=(str, Field("yes_no", description="How an answer becomes a number.")),
+        patience=(float | None, None),
+        order=(Literal["first", "last"], "first"),
+        quiet=(bool, False),
+        folders=(list[str], Field(default_factory=list)),
+    )
+    monkeypatch.setattr(from_config, "AuditConfig", larger)
+    seen: dict[str, Any] = {}
+
+    @from_config.takes_config
+    def command(**given: Any) -> None:
+        seen.update(given)
+
+    small = typer.Typer()
+    small.command()(command)
+    words = ["--scorer", "open", "--patience", "0.5", "--order", "last", "--quiet", "--folders", "a", "--folders", "b"]
+    assert CliRunner().invoke(small, words).exit_code == 0
+    wanted = {"scorer": "open", "patience": 0.5, "order": "last", "quiet": True, "folders": ["a", "b"], "seed": None}
+    assert {name: seen[name] for name in wanted} == wanted
+    page = CliRunner().invoke(small, ["--help"], env={"COLUMNS": "200"}).output
+    assert "How an answer becomes a number." in page
+    assert "[default: (yes_no)]" in page
+
+
+def test_help_shows_panels_defaults_and_what_is_required() -> None:
+    page = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).output
+    for words in ("What is audited", "Speed", "Output", "[default: (17)]", "[default: (8; on a GPU 64)]"):
+        assert words in page
+    assert page.count("Required.") == 5
+    assert "--max-pixels" not in page
+
+
+def test_help_of_run_does_not_import_torch() -> None:
+    code = (
+        "import sys; sys.argv = ['sightline', 'run', '--help']\n"
+        "from sightline.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--image-option" in done.stdout
+
+
+def test_flags_become_the_config(audited: list[AuditConfig]) -> None:
+    words = [*NEEDED, "--arm", "full", "--arm", "scope:0.4:alpha=0,beta=1", "--interventions", "deletion,occlusion"]
+    words += ["--no-matched-controls", "--limit", "3", "--positions", "compact"]
+    words += ["--image-option", "max_pixels=802816", "--image-option", "min_pixels=null"]
+    done = invoke("run", *words)
+    assert done.exit_code == 0, done.output
+    assert audited[0].model_dump(exclude_unset=True) == {
+        "model": "m", "probes": Path("p.jsonl"), "images": Path("i"), "out": Path("o"),
+        "arms": ["full", "scope:0.4:alpha=0,beta=1"], "interventions": ["deletion", "occlusion"],
+        "matched_controls": False, "limit": 3, "positions": "compact",
+        "image_options": {"max_pixels": 802816, "min_pixels": None},
+    }  # fmt: skip
+
+
+def test_flags_win_over_the_file_one_image_option_at_a_time(audited: list[AuditConfig], tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("seed: 3\narms: [full]\nimage_options: {min_pixels: 1, max_pixels: 2}\n")
+    assert invoke("run", *NEEDED, "--config", str(file), "--image-option", "max_pixels=4").exit_code == 0
+    assert audited[0].image_options == {"min_pixels": 1, "max_pixels": 4}
+    assert (audited[0].seed, audited[0].arms) == (3, ["full"])
+
+
+def test_flags_of_the_first_release_still_work_and_say_how_they_are_written_now(audited: list[AuditConfig]) -> None:
+    done = invoke("run", *NEEDED, "--arm", "full", "--max-pixels", "100352", "--min-tiles", "2")
+    assert done.exit_code == 0, done.output
+    assert audited[0].image_options == {"max_pixels": 100352, "min_tiles": 2}
+    assert done.stderr.splitlines() == [
+        "hint: --max-pixels 100352 is now written --image-option max_pixels=100352",
+        "hint: --min-tiles 2 is now written --image-option min_tiles=2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (NEEDED, "--arm is needed (or 'arms:' in the config file)"),
+        (NEEDED[2:], "--model is needed (or 'model:' in the config file)"),
+        ([*NEEDED, "--arm", "full", "--limit", "0"], "--limit: Input should be greater than or equal to 1"),
+        ([*NEEDED, "--image-option", "max_pixels"], "--image-option max_pixels: write --image-option NAME=VALUE"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named_by_its_real_flag(words: list[str], line: str) -> None:
+    done = invoke("run", *words)
+    assert isinstance(done.exception, SightlineError)
+    assert str(done.exception) == line
+
+
+def test_backbones_lists_every_architecture_with_its_options_and_positions() -> None:
+    page = CliRunner().invoke(app, ["backbones"], env={"COLUMNS": "160"}).output
+    assert "qwen3_vl  positions: preserve" in page
+    assert "llava  positions: compact" in page
+    assert "Most tiles, the thumbnail not counted." in page
+    assert "artifact: 802816" in page
+    alone = invoke("backbones", "llava").output
+    assert "crop_blind" in alone
+    assert "max_pixels" not in alone
+    assert "did you mean 'llava'" in str(invoke("backbones", "lava").exception)
+
+
+def test_doctor_takes_image_options_and_the_first_releases_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        "sightline.checks.doctor.examine", lambda *_, image_options, **__: seen.append(image_options) or []
+    )
+    assert invoke("doctor", "--model", "m", "--image-option", "max_tiles=2").exit_code == 0
+    former = invoke("doctor", "--model", "m", "--max-pixels", "9")
+    assert seen == [{"max_tiles": 2}, {"max_pixels": 9}]
+    assert former.stderr == "hint: --max-pixels 9 is now written --image-option max_pixels=9\n"
