@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from sightline.commands.option_groups import with_groups
+from sightline.commands.probe_options import AnnotationOptions, ListsFormats, PrefixOption, ProbesArgument
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -22,32 +24,29 @@ app = typer.Typer(
 build = typer.Typer(help="Make a control set from a probe file.", no_args_is_help=True)
 app.add_typer(build, name="build")
 
-ProbesArgument = Annotated[Path, typer.Argument(help="Probe file: Sightline's layout or the artifact's, plain or .gz.")]
 FolderOption = Annotated[Path, typer.Option("--out", help="Folder for the control set.")]
-PrefixOption = Annotated[
-    str, typer.Option("--image-prefix", help="Leading folder of image names in the file to strip.")
-]
 LayoutOption = Annotated[
     Literal["sightline", "artifact"],
     typer.Option("--layout", help="Rows as Sightline's, or as the paper's artifact's (one file per condition)."),
 ]
 
 
-@build.command("image-free")
+@build.command("image-free", cls=ListsFormats)
+@with_groups
 def image_free(
     probes: ProbesArgument,
     annotations: Annotated[Path, typer.Option("--annotations", help="What the probes were built from.")],
     out: FolderOption,
+    reading: AnnotationOptions,
     seed: Annotated[list[int] | None, typer.Option(help="Seed of a wrong-image assignment. Repeatable.")] = None,
     image_prefix: PrefixOption = "",
     layout: LayoutOption = "sightline",
 ) -> None:
     """The same questions about a gray image and about wrong images that show none of the words asked for."""
     from sightline.controls.image_free import SEEDS, blank_probes, image_free_probes, mismatch_view, mismatched_probes
-    from sightline.probes import load_regions
 
     found = _read(probes, image_prefix)
-    records = load_regions(annotations).records
+    records = reading.read(annotations).records
     seeds = tuple(seed or SEEDS)
     control, mappings = image_free_probes(found.probes, records, seeds)
     if layout == "sightline":

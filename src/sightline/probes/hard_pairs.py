@@ -12,7 +12,7 @@ from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
 from sightline.probes.decoys import Version, decoy_candidates
 from sightline.probes.presence import Presence
-from sightline.probes.regions import ImageRegions
+from sightline.probes.region_records import ImageRegions
 
 POSITIVE, NEGATIVE = "small_positive", "near_miss_negative"
 _EDGE_PUNCTUATION = "\"'`.,;:!?()[]{}"

@@ -22,7 +22,7 @@ from sightline.probes.lexical import (
     shape,
 )
 from sightline.probes.presence import standing_alone
-from sightline.probes.regions import ImageRegions
+from sightline.probes.region_records import ImageRegions
 
 Row = dict[str, str]
 
