@@ -144,15 +144,20 @@ def text_replacement(
     chosen = [probe for probe in found.probes if valid is None or probe.image_id in valid]
     engine = None if screen == "none" else Screen(screen)
     skipped = Skipped()
-    made = replacements(
-        chosen,
-        images,
-        fonts=fonts,
-        limit=limit or None,
-        equal_length=equal_length,
-        skipped=skipped,
-        accept=engine or (lambda replaced: True),
-    )
+    try:
+        made = replacements(
+            chosen,
+            images,
+            fonts=fonts,
+            limit=limit or None,
+            equal_length=equal_length,
+            skipped=skipped,
+            accept=engine or (lambda replaced: True),
+        )
+    finally:
+        # Also where no image passed: what was read there is all that a person has to go by.
+        if engine is not None and engine.results:
+            _table(out / "screening.csv", [result.record() for result in engine.results])
     _save_versions(made, images, out / "images")
     construction = {
         "control": "text_replacement",
@@ -166,8 +171,6 @@ def text_replacement(
     glyphs = [p for one in made if (p := edit_region_probe(one)) is not None]
     if glyphs:
         _write(out / "edit_region.jsonl", glyphs, found, {**construction, "control": "edit_region"})
-    if engine is not None:
-        _table(out / "screening.csv", [result.record() for result in engine.results])
     counted = ", ".join(f"{count} {reason}" for reason, count in skipped.reasons.most_common())
     typer.echo(
         f"replaced     {len(made)} images, {len(glyphs)} by a single character"
@@ -233,5 +236,6 @@ def _write(
 def _table(path: Path, rows: list[dict[str, Any]]) -> None:
     import pandas as pd
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(rows).to_csv(path, index=False)
     typer.echo(f"wrote        {path}: {len(rows)} rows")

@@ -49,7 +49,7 @@ class AnnotationOptions:
     ] = None
     min_annotation_area: Annotated[
         float | None,
-        typer.Option("--min-annotation-area", help="textocr: drop annotations of fewer square pixels. [default: 1.0]"),
+        typer.Option("--min-annotation-area", help="textocr: drop annotations of fewer square pixels (1 if left out)."),
     ] = None
     pairing: Annotated[
         Literal["paired", "shifted"] | None,

@@ -112,7 +112,7 @@ def build(
     if not pairs.probes:
         raise SightlineError(
             f"no image of {annotations} gave a probe ({pairs.images_without_candidate} without a candidate word, "
-            f"{pairs.excluded_images} excluded); widen --min-area/--max-area or --min-length/--max-length"
+            f"{pairs.excluded_images} excluded); {pairs.shortage.in_words() or 'leave out fewer with --exclude'}"
         )
     if check_images and reading.images is not None:
         used = {probe.image_id for probe in pairs.probes}
@@ -130,6 +130,8 @@ def build(
         image_prefix=image_prefix,
     )
     _say(console, "built", _build_line(written, pairs, limit_images))
+    if pairs.images_without_candidate:
+        _say(console, "no candidate", pairs.shortage.in_words())
     _say(console, "wrote", str(out))
     _say(console, "digest", written.digest)
 
@@ -155,15 +157,17 @@ def regions(
 
 @app.command()
 def formats() -> None:
-    """List the annotation formats and their options."""
+    """List the annotation formats and their options, with defaults in brackets."""
     from sightline.probes.formats.base import FORMATS, options_of
 
     console = _console()
     for name in FORMATS:
         kind = FORMATS.get(name)
         _say(console, name, kind.description)
-        for option in options_of(kind).values():
-            _say(console, "", f"{option.flag}  {option.help}".rstrip())
+        for option, said in options_of(kind).items():
+            default = getattr(kind, option, None)
+            usual = "" if default is None else f" [{default!r}]"
+            _say(console, "", f"{said.flag:<30} {said.help}{usual}")
 
 
 @app.command(cls=ListsFormats)
