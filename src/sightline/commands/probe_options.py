@@ -49,7 +49,9 @@ class AnnotationOptions:
     ] = None
     min_annotation_area: Annotated[
         float | None,
-        typer.Option("--min-annotation-area", help="textocr: drop annotations of fewer square pixels (1 if left out)."),
+        typer.Option(
+            "--min-annotation-area", help="textocr: drop annotations of fewer square pixels.", show_default="1.0"
+        ),
     ] = None
     pairing: Annotated[
         Literal["paired", "shifted"] | None,

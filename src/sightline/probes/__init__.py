@@ -10,13 +10,15 @@ from sightline.probes.hard_pairs import HardPairRules, HardPairs, build_hard_pai
 from sightline.probes.lexical_audit import LexicalAudit, audit_negatives
 from sightline.probes.lock import lock_probes, verify_lock
 from sightline.probes.probe_file import ProbeSet, read_probes, write_probes
-from sightline.probes.region_records import ImageRegions, Word
+from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word
 from sightline.probes.split import hash_side, split_probes
 
 __all__ = [
     "HardPairRules",
     "HardPairs",
     "ImageRegions",
+    "Ingest",
+    "IngestCounts",
     "LexicalAudit",
     "ProbeSet",
     "Word",

@@ -89,22 +89,6 @@ def test_text_replacement_brings_its_images(shared: Path, tmp_path: Path) -> Non
     assert {probe.image_id for probe in again} == {kept}
 
 
-def test_the_readings_are_written_also_where_no_image_passes(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    probes = shared / "golden_e2e" / "inputs" / "probes_dev.jsonl"
-    monkeypatch.setattr("sightline.controls.screening.Screen.read", lambda self, image, box: "something else")
-    arguments = ("text-replacement", probes, "--images", shared / "mini_textocr", "--out", tmp_path / "out", *PREFIX)
-    with pytest.raises(SightlineError, match=r"no image allows a text replacement: .* not readable as intended"):
-        build(*arguments)
-    with open(tmp_path / "out" / "screening.csv", newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    assert rows
-    assert {row["passed"] for row in rows} == {"False"}
-    assert {row["read_sham"] for row in rows} == {"something else"}
-    assert not (tmp_path / "out" / "text_replacement.jsonl").exists()
-
-
 def test_bad_arguments_are_one_line(shared: Path, tmp_path: Path) -> None:
     probes = shared / "golden_e2e" / "inputs" / "probes_dev.jsonl"
     with pytest.raises(SightlineError, match="unknown noise variant 'jiter'"):

@@ -84,34 +84,6 @@ def test_build_from_regions(tmp_path: Path) -> None:
     assert [probe.id for probe in found.probes] == ["r:hard-small-pos", "r:hard-nearmiss-neg"]
 
 
-def test_every_command_that_reads_annotations_takes_the_options_of_the_format(tmp_path: Path) -> None:
-    words = [{"text": "Total", "box": [10, 20, 30, 10]}, {"text": "Sum", "box": [10, 60, 30, 10]}]
-    row = {"image_id": "r", "image": "r.jpg", "width": 1000, "height": 1000, "words": words}
-    path, probes = tmp_path / "r.jsonl", tmp_path / "p.jsonl"
-    path.write_text(json.dumps(row))
-    given = ["--format", "regions", "--format-option", "order=xywh", "--format-option", "units=pixels"]
-    output("build", "--annotations", path, "--no-check-images", "--out", probes, *given)
-    assert read_probes(probes).source["order"] == "xywh"
-    output("regions", "--annotations", path, "--out", tmp_path / "again.jsonl", *given)
-    assert (tmp_path / "again.jsonl").read_text().count('"Total"') == 1
-    assert "negatives" in output("audit", probes, "--regions", path, *given)
-    assert "no value; write order=VALUE" in refusal(
-        "regions", "--annotations", path, "--out", probes, *given[:3], "order"
-    )
-    said = refusal("regions", "--annotations", path, "--out", probes, "--min-annotation-area", 1)
-    assert said == "format regions has no option --min-annotation-area; formats that have it: textocr"
-    assert "did you mean 'regions'" in refusal("regions", "--annotations", path, "--out", probes, "--format", "region")
-
-
-def test_help_and_list_name_the_formats_and_their_options() -> None:
-    for command in ("build", "regions", "audit"):
-        assert "regions|textocr" in output(command, "--help")
-    text = output("formats")
-    assert "textocr      one JSON document" in text
-    for flag in ("--boxes", "--units", "--pairing", "--min-annotation-area", "--format-option small_boxes"):
-        assert flag in text
-
-
 def test_build_on_real_receipts(shared: Path, tmp_path: Path) -> None:
     folder = shared / "receipts"
     text = output(
@@ -119,17 +91,6 @@ def test_build_on_real_receipts(shared: Path, tmp_path: Path) -> None:
         "--max-area", 0.01, "--lines",
     )  # fmt: skip
     assert "88 probes (44 yes, 44 no) from 44 images of 500 asked for" in text
-
-
-def test_build_says_why_words_were_no_candidates_and_which_option_would_help(shared: Path, tmp_path: Path) -> None:
-    folder = shared / "receipts"
-    arguments = ["build", "--annotations", folder / "receipts.json", "--images", folder, "--out", tmp_path / "p.jsonl"]
-    text = output(*arguments)
-    assert "from 13 images of 500 asked for; 31 images without a candidate word" in text
-    assert "no candidate 1279 words too large, 321 words too long; " in text
-    assert "a larger --max-area would give one to 31 of the 31 images\n" in text
-    output(*arguments, "--max-area", 0.01)
-    assert len(read_probes(tmp_path / "p.jsonl").image_ids) == 44
 
 
 def test_build_checks_images(mini: tuple[Path, Path], tmp_path: Path) -> None:
