@@ -26,7 +26,7 @@ app.add_typer(build, name="build")
 
 FolderOption = Annotated[Path, typer.Option("--out", help="Folder for the control set.")]
 LayoutOption = Annotated[
-    Literal["sightline", "artifact"],
+    Literal["sightline", "artifact"] | None,
     typer.Option("--layout", help="Rows as Sightline's, or as the paper's artifact's (one file per condition)."),
 ]
 
@@ -40,7 +40,7 @@ def image_free(
     reading: AnnotationOptions,
     seed: Annotated[list[int] | None, typer.Option(help="Seed of a wrong-image assignment. Repeatable.")] = None,
     image_prefix: PrefixOption = "",
-    layout: LayoutOption = "sightline",
+    layout: LayoutOption = None,
 ) -> None:
     """The same questions about a gray image and about wrong images that show none of the words asked for."""
     from sightline.controls.image_free import SEEDS, blank_probes, image_free_probes, mismatch_view, mismatched_probes
@@ -49,7 +49,7 @@ def image_free(
     records = reading.read(annotations).records
     seeds = tuple(seed or SEEDS)
     control, mappings = image_free_probes(found.probes, records, seeds)
-    if layout == "sightline":
+    if (layout or reading.usual_layout) == "sightline":
         _write(out / "image_free.jsonl", control, found, {"control": "image_free", "seeds": list(seeds)})
     else:
         _write(out / "blank.jsonl", blank_probes(found.probes, as_view=False), found, {}, image_prefix)

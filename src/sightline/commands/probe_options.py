@@ -70,21 +70,17 @@ class AnnotationOptions:
         return "artifact" if self.profile == "artifact" else "sightline"
 
     def read(self, annotations: Path) -> Ingest:
-        from sightline.probes import load_regions
+        from sightline.probes.annotations import read_annotations
 
-        options: dict[str, Any] = {
-            "order": self.order,
-            "units": self.units,
-            "min_annotation_area": self.min_annotation_area,
-            "pairing": self.pairing,
-        }
+        flags = {name: getattr(self, name) for name in ("order", "units", "min_annotation_area", "pairing")}
+        options: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
         for text in self.format_option or []:
             name, equals, value = text.partition("=")
             if not equals:
                 raise SightlineError(f"--format-option '{text}' has no value; write {name}=VALUE")
             options[name.strip().replace("-", "_")] = value
-        return load_regions(
-            annotations, file_format=self.file_format, profile=self.profile, images=self.images, **options
+        return read_annotations(
+            annotations, options, file_format=self.file_format, profile=self.profile, images=self.images
         )
 
 

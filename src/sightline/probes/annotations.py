@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -35,19 +36,31 @@ def load_regions(
     images: str | Path | None = None,
     **options: Any,
 ) -> Ingest:
+    """``read_annotations`` with the options of the format as keywords; None counts as not given."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return read_annotations(path, given, file_format=file_format, profile=profile, images=images)
+
+
+def read_annotations(
+    path: str | Path,
+    options: Mapping[str, Any],
+    *,
+    file_format: str | None = None,
+    profile: Profile = "paper",
+    images: str | Path | None = None,
+) -> Ingest:
     """Reads annotations of any format and notes where the records come from.
 
     Parameters
     ----------
+    options: those of the format, by name.
     file_format: a registered name; None looks at the file.
     profile: ``artifact`` reads as the paper's artifact does, with the options that the format sets for it.
     images: the folder to look sizes up in, for pixel records that do not say theirs.
-    options: those of the format; None counts as not given.
     """
     name = file_format or detect_format(path)
-    given = {key: value for key, value in options.items() if value is not None}
-    reader = configured(FORMATS.get(name), given, profile)
+    reader = configured(FORMATS.get(name), options, profile)
     ingest = reader.read(Path(path), None if images is None else Path(images))
     source: dict[str, Any] = {"annotations": Path(path).name, "digest": file_digest(path), "format": name}
-    source |= {key: value for key, value in asdict(reader).items() if value is not None}
+    source |= {option: value for option, value in asdict(reader).items() if value is not None}
     return replace(ingest, source=source | {"images": ingest.counts.images, "boxes": ingest.counts.boxes})

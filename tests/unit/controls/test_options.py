@@ -52,3 +52,6 @@ def test_image_free_controls_take_the_options_of_the_annotation_format(probes: P
     assert {probe.view for probe in read_probes(tmp_path / "image_free.jsonl").probes} == {
         "orig", "blank", "image_mismatch_seed1",
     }  # fmt: skip
+    build(*arguments, "--boxes", "xywh", "--units", "normalised", "--profile", "artifact")
+    assert (tmp_path / "blank.jsonl").is_file()
+    assert (tmp_path / "image_mismatch_seed1.jsonl").is_file()

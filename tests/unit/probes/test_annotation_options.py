@@ -36,6 +36,7 @@ def test_a_wrong_format_or_option_is_one_line(path: Path, tmp_path: Path) -> Non
     assert "no value; write order=VALUE" in refusal(*arguments, "--format-option", "order")
     said = refusal(*arguments, "--min-annotation-area", 1)
     assert said == "format regions has no option --min-annotation-area; formats that have it: textocr"
+    assert "format regions has no option 'images'; known: order" in refusal(*arguments, "--format-option", "images=x")
     assert "did you mean 'regions'" in refusal(*arguments, "--format", "region")
     assert not (tmp_path / "again.jsonl").exists()
 

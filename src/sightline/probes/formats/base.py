@@ -23,7 +23,7 @@ FORMATS: Registry[type[Format]] = Registry(
 
 @dataclass(frozen=True)
 class Format(ABC):
-    """Reads one kind of annotation file. The fields of the dataclass are its options."""
+    """Reads one kind of annotation file. The fields of the dataclass are its options; one without default is needed."""
 
     name: ClassVar[str]
     description: ClassVar[str]
@@ -79,6 +79,8 @@ def configured(kind: type[Format], options: Mapping[str, Any], profile: Profile 
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
+        if first["type"] == "missing":
+            raise SightlineError(f"format {kind.name} needs {known[name].flag}=VALUE") from None
         wanted = first["msg"][0].lower() + first["msg"][1:]
         about = ": ".join(filter(None, (f"format {kind.name}", known[name].help.rstrip("."))))
         raise SightlineError(f"{known[name].flag} {values[name]!r}: {wanted} ({about})") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -150,3 +150,15 @@ def test_a_wrong_value_is_refused_with_what_is_possible(tmp_path: Path, columns:
 def test_what_textocr_is_by_definition_may_be_said(tmp_path: Path) -> None:
     path = save(tmp_path / "t", TEXTOCR)
     assert load_regions(path, order="xywh", units="pixels").records == load_regions(path).records
+
+
+def test_an_option_without_default_is_needed(columns: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Needy(Columns):
+        name: ClassVar[str] = "needy"
+        last_line: int = field(kw_only=True)
+
+    monkeypatch.setattr(FORMATS, "_entries", {**FORMATS._entries, "needy": Needy})
+    with pytest.raises(SightlineError, match=r"^format needy needs --format-option last_line=VALUE$"):
+        load_regions(columns, file_format="needy")
+    assert load_regions(columns, file_format="needy", last_line=9).source["last_line"] == 9
