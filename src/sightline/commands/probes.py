@@ -110,10 +110,9 @@ def build(
     _say(console, "read", ", ".join(ingest.counts.notes()))
     pairs = build_hard_pairs(ingest.records, rules, exclude=excluded, progress=_progress("building"))
     if not pairs.probes:
-        raise SightlineError(
-            f"no image of {annotations} gave a probe ({pairs.images_without_candidate} without a candidate word, "
-            f"{pairs.excluded_images} excluded); {pairs.shortage.in_words() or 'leave out fewer with --exclude'}"
-        )
+        counts = f"{pairs.images_without_candidate} without a candidate word, {pairs.excluded_images} excluded"
+        reasons = filter(None, (f"no image of {annotations} gave a probe ({counts})", pairs.shortage.in_words()))
+        raise SightlineError("; ".join(reasons))
     if check_images and reading.images is not None:
         used = {probe.image_id for probe in pairs.probes}
         records = [record for record in ingest.records if record.image_id in used]

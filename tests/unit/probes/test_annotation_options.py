@@ -64,3 +64,12 @@ def test_build_says_why_words_were_no_candidates_and_which_option_would_help(tmp
     assert f"no candidate 4 words too large, 1 word too short; {helps}\n" in text
     assert "no candidate" not in output(*arguments, "--max-area", 0.1)
     assert len(read_probes(tmp_path / "p.jsonl").image_ids) == 3
+
+
+def test_a_file_whose_images_are_all_excluded_says_just_that(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "ids.txt").write_text("r\n")
+    said = refusal(
+        "build", "--annotations", path, "--no-check-images", "--out", tmp_path / "p.jsonl", "--boxes", "xywh",
+        "--units", "pixels", "--exclude", tmp_path / "ids.txt",
+    )  # fmt: skip
+    assert said.endswith("gave a probe (0 without a candidate word, 1 excluded)")
