@@ -8,9 +8,8 @@ from pathlib import Path
 from threading import Thread
 from types import TracebackType
 
-from sightline.boxes.detection import Detected, detect
-from sightline.boxes.detectors import DETECTORS
-from sightline.boxes.sources import Shown, show_boxes, show_found
+from sightline.boxes.detection import Detected
+from sightline.boxes.sources import Shown, box_source
 from sightline.core.probe import Probe
 from sightline.progress import Progress
 
@@ -22,13 +21,13 @@ class _StoppedError(Exception):
 class BoxesBeside:
     """The boxes of one source for the probes of an audit.
 
-    A detector starts at once and goes through the pictures in order; ``shown`` waits for those it is asked about.
-    Annotated and simulated boxes need no search. Leaving the context ends the search.
+    A source that searches starts at once and goes through the pictures in order; ``shown`` waits for those it is asked
+    about. Annotated and simulated boxes need no search. Leaving the context ends the search.
     """
 
     def __init__(self, source: str, images: Path, probes: Sequence[Probe]) -> None:
-        self._source, self._images = source, images
-        self.detects = source in DETECTORS
+        self._source, self._images = box_source(source), images
+        self.detects = self._source.searches
         names = dict.fromkeys(probe.image for probe in probes) if self.detects else {}
         self._found: dict[str, Future[Detected]] = {name: Future() for name in names}
         self._stopped = False
@@ -47,7 +46,7 @@ class BoxesBeside:
     def _search(self) -> None:
         try:
             if self._found:
-                detect(self._source, self._images, self._found, tell=self._tell)
+                self._source.search(self._images, self._found, self._tell)
         except Exception as error:  # whoever waits for a picture gets to hear it
             for future in self._found.values():
                 if not future.done():
@@ -68,6 +67,5 @@ class BoxesBeside:
 
     def shown(self, probes: Sequence[Probe]) -> Shown:
         """The probes with their boxes; waits for the search of their pictures, no others."""
-        if not self.detects:
-            return show_boxes(probes, self._source, self._images)
-        return show_found(probes, self._source, {probe.image: self._found[probe.image].result() for probe in probes})
+        names = dict.fromkeys(probe.image for probe in probes) if self.detects else {}
+        return self._source.show(probes, {name: self._found[name].result() for name in names})

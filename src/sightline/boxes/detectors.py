@@ -7,6 +7,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
@@ -52,6 +53,18 @@ DETECTORS: Registry[type[Detector]] = Registry("text detector", group="sightline
 """Name -> class. Other packages add theirs through the entry-point group."""
 
 
+class FindsByReading(ABC):
+    """A detector without a stage of its own: it finds what it reads with enough confidence."""
+
+    LEAST: ClassVar[float]
+
+    def find(self, image: np.ndarray) -> list[Finding]:
+        return [finding for finding in self.read(image) if finding.confidence >= self.LEAST]
+
+    @abstractmethod
+    def read(self, image: np.ndarray) -> list[Finding]: ...
+
+
 @DETECTORS.register("rapidocr")
 class RapidOcr:
     """PP-OCR through onnxruntime. Its wheel carries the weights."""
@@ -94,7 +107,7 @@ class RapidOcr:
 
 
 @DETECTORS.register("easyocr")
-class EasyOcr:
+class EasyOcr(FindsByReading):
     """CRAFT and a recogniser, as the paper used it. Its weights must lie in its model folder already."""
 
     name: ClassVar[str] = "easyocr"
@@ -119,16 +132,13 @@ class EasyOcr:
 
         self._reader = easyocr.Reader(["en"], gpu=True, download_enabled=False, verbose=False)
 
-    def find(self, image: np.ndarray) -> list[Finding]:
-        return [finding for finding in self.read(image) if finding.confidence >= self.LEAST]
-
     def read(self, image: np.ndarray) -> list[Finding]:
         results = self._reader.readtext(image[:, :, ::-1], detail=1, paragraph=False)
         return [Finding(_outline(outline), float(sure), str(text)) for outline, text, sure in results]
 
 
 @DETECTORS.register("tesseract")
-class Tesseract:
+class Tesseract(FindsByReading):
     """The ``tesseract`` program, sparse text mode, one box per word."""
 
     name: ClassVar[str] = "tesseract"
@@ -144,9 +154,6 @@ class Tesseract:
             )
         shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
         return (shown.stdout or shown.stderr).split("\n")[0].removeprefix("tesseract ").strip()
-
-    def find(self, image: np.ndarray) -> list[Finding]:
-        return [finding for finding in self.read(image) if finding.confidence >= self.LEAST]
 
     def read(self, image: np.ndarray) -> list[Finding]:
         import io

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from sightline.boxes.detection import Detected, detect
-from sightline.boxes.detectors import DETECTORS
-from sightline.boxes.noise import SEED, VARIANTS, simulate
-from sightline.boxes.quality import BoxQuality, best_ious
+from sightline.boxes.detection import Detected
+from sightline.boxes.noise import VARIANTS, simulate
+from sightline.boxes.quality import best_ious
 from sightline.core.probe import Probe
-from sightline.errors import SightlineError
+from sightline.core.registry import Registry
 
+BOX_SOURCES: Registry[BoxSource] = Registry("box source", group="sightline.box_sources", package="sightline.boxes")
+"""By the name behind ``--box-source``. ``BOX_SOURCES.add("name", source)`` is all that a new one needs."""
 ANNOTATION = "annotation"
 READERS = frozenset(
     {
@@ -36,50 +37,54 @@ class Shown:
     """Per image name what a detector took; None when nothing was detected."""
 
 
+class BoxSource(ABC):
+    """One way to come by the boxes that selectors see."""
+
+    searches: ClassVar[bool] = False
+    """Whether images are searched first. That takes time, and is part of the cost of every arm that reads boxes."""
+
+    def check(self) -> None:
+        """Refuses, before any work is done, what cannot run here."""
+        return
+
+    def search(self, images: Path, names: Iterable[str], tell: Callable[[str, Detected], object]) -> None:
+        """Goes through the images (names below the folder ``images``) and tells of each what was found there."""
+        return
+
+    @abstractmethod
+    def show(self, probes: Sequence[Probe], found: Mapping[str, Detected]) -> Shown:
+        """Sets ``Probe.boxes``. ``found`` holds, by image name, what the search told of; empty without a search."""
+
+
+def box_source(name: str) -> BoxSource:
+    """The source of that name; every text detector is one."""
+    from sightline.boxes.detected import adopt_detectors
+
+    adopt_detectors()
+    return BOX_SOURCES.get(name)
+
+
 def source_names() -> list[str]:
-    return [ANNOTATION, *VARIANTS, *DETECTORS.names()]
+    """The annotation first, then the others by name."""
+    from sightline.boxes.detected import adopt_detectors
+
+    adopt_detectors()
+    return sorted(BOX_SOURCES, key=lambda name: (name != ANNOTATION, name))
 
 
 def check_source(name: str) -> None:
-    """Refuses an unknown source, and a detector that cannot run here, before any work is done."""
-    if name in DETECTORS:
-        DETECTORS.get(name).require()
-    elif name != ANNOTATION and name not in VARIANTS:
-        close = difflib.get_close_matches(name, source_names(), n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(source_names())}"
-        raise SightlineError(f"unknown box source '{name}'; {hint}")
+    """Refuses an unknown source, and one that cannot run here, before any work is done."""
+    box_source(name).check()
 
 
 def show_boxes(probes: Sequence[Probe], source: str, images: Path) -> Shown:
     """Sets ``Probe.boxes`` by the named source; ``annotation`` leaves a probe file's own boxes as they are."""
-    check_source(source)
-    if source == ANNOTATION:
-        return Shown(tuple(probes))
-    if source in VARIANTS:
-        shown = tuple(with_noise(probe, source) for probe in probes)
-        rule = {**asdict(VARIANTS[source]), "seed": SEED}
-        return Shown(shown, {"rule": rule, **asdict(BoxQuality.of(shown))})
-    return show_found(probes, source, detect(source, images, [probe.image for probe in probes]))
-
-
-def show_found(probes: Sequence[Probe], source: str, found: Mapping[str, Detected]) -> Shown:
-    """Sets ``Probe.boxes`` to what a detector found on each image."""
-    shown = tuple(replace(probe, boxes=found[probe.image].boxes) for probe in probes)
-    ms = {name: result.ms for name, result in found.items()}
-    kind = DETECTORS.get(source)
-    facts = {
-        "rule": kind.rule,
-        "version": kind.require(),
-        **asdict(BoxQuality.of(shown)),
-        "boxes_per_image": sum(len(result.boxes) for result in found.values()) / len(found),
-        "outside_image": sum(result.outside for result in found.values()),
-        "mean_ms": sum(ms.values()) / len(ms),
-    }
-    return Shown(shown, facts, ms)
-
-
-def with_noise(probe: Probe, variant: str) -> Probe:
-    return replace(probe, boxes=simulate(probe.regions, probe.id, variant).boxes)
+    shows = box_source(source)
+    shows.check()
+    found: dict[str, Detected] = {}
+    if shows.searches:
+        shows.search(images, [probe.image for probe in probes], found.__setitem__)
+    return shows.show(probes, found)
 
 
 def noise_probes(probes: Sequence[Probe], variant: str) -> list[Probe]:
@@ -111,12 +116,14 @@ def reads_boxes(selector: object) -> bool:
 
 
 __all__ = [
+    "BOX_SOURCES",
+    "BoxSource",
     "Detected",
     "Shown",
+    "box_source",
     "check_source",
     "noise_probes",
     "reads_boxes",
     "show_boxes",
-    "show_found",
     "source_names",
 ]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from sightline.commands.option_groups import with_groups
+from sightline.commands.probe_options import AnnotationOptions, ListsFormats, PrefixOption, ProbesArgument
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -22,35 +24,32 @@ app = typer.Typer(
 build = typer.Typer(help="Make a control set from a probe file.", no_args_is_help=True)
 app.add_typer(build, name="build")
 
-ProbesArgument = Annotated[Path, typer.Argument(help="Probe file: Sightline's layout or the artifact's, plain or .gz.")]
 FolderOption = Annotated[Path, typer.Option("--out", help="Folder for the control set.")]
-PrefixOption = Annotated[
-    str, typer.Option("--image-prefix", help="Leading folder of image names in the file to strip.")
-]
 LayoutOption = Annotated[
-    Literal["sightline", "artifact"],
+    Literal["sightline", "artifact"] | None,
     typer.Option("--layout", help="Rows as Sightline's, or as the paper's artifact's (one file per condition)."),
 ]
 
 
-@build.command("image-free")
+@build.command("image-free", cls=ListsFormats)
+@with_groups
 def image_free(
     probes: ProbesArgument,
     annotations: Annotated[Path, typer.Option("--annotations", help="What the probes were built from.")],
     out: FolderOption,
+    reading: AnnotationOptions,
     seed: Annotated[list[int] | None, typer.Option(help="Seed of a wrong-image assignment. Repeatable.")] = None,
     image_prefix: PrefixOption = "",
-    layout: LayoutOption = "sightline",
+    layout: LayoutOption = None,
 ) -> None:
     """The same questions about a gray image and about wrong images that show none of the words asked for."""
     from sightline.controls.image_free import SEEDS, blank_probes, image_free_probes, mismatch_view, mismatched_probes
-    from sightline.probes import load_regions
 
     found = _read(probes, image_prefix)
-    records = load_regions(annotations).records
+    records = reading.read(annotations).records
     seeds = tuple(seed or SEEDS)
     control, mappings = image_free_probes(found.probes, records, seeds)
-    if layout == "sightline":
+    if (layout or reading.usual_layout) == "sightline":
         _write(out / "image_free.jsonl", control, found, {"control": "image_free", "seeds": list(seeds)})
     else:
         _write(out / "blank.jsonl", blank_probes(found.probes, as_view=False), found, {}, image_prefix)
@@ -145,15 +144,20 @@ def text_replacement(
     chosen = [probe for probe in found.probes if valid is None or probe.image_id in valid]
     engine = None if screen == "none" else Screen(screen)
     skipped = Skipped()
-    made = replacements(
-        chosen,
-        images,
-        fonts=fonts,
-        limit=limit or None,
-        equal_length=equal_length,
-        skipped=skipped,
-        accept=engine or (lambda replaced: True),
-    )
+    try:
+        made = replacements(
+            chosen,
+            images,
+            fonts=fonts,
+            limit=limit or None,
+            equal_length=equal_length,
+            skipped=skipped,
+            accept=engine or (lambda replaced: True),
+        )
+    finally:
+        # Also where no image passed: what was read there is all that a person has to go by.
+        if engine is not None and engine.results:
+            _table(out / "screening.csv", [result.record() for result in engine.results])
     _save_versions(made, images, out / "images")
     construction = {
         "control": "text_replacement",
@@ -167,8 +171,6 @@ def text_replacement(
     glyphs = [p for one in made if (p := edit_region_probe(one)) is not None]
     if glyphs:
         _write(out / "edit_region.jsonl", glyphs, found, {**construction, "control": "edit_region"})
-    if engine is not None:
-        _table(out / "screening.csv", [result.record() for result in engine.results])
     counted = ", ".join(f"{count} {reason}" for reason, count in skipped.reasons.most_common())
     typer.echo(
         f"replaced     {len(made)} images, {len(glyphs)} by a single character"
@@ -234,5 +236,6 @@ def _write(
 def _table(path: Path, rows: list[dict[str, Any]]) -> None:
     import pandas as pd
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(rows).to_csv(path, index=False)
     typer.echo(f"wrote        {path}: {len(rows)} rows")

@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
+from sightline.commands.option_groups import with_groups
+from sightline.commands.probe_options import (
+    AnnotationOptions,
+    ImagesOption,
+    ListsFormats,
+    PrefixOption,
+    ProbesArgument,
+)
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -20,33 +28,8 @@ T = TypeVar("T")
 
 app = typer.Typer(help="Build, audit, split, lock and look at probe sets.", no_args_is_help=True)
 
-ProbesArgument = Annotated[Path, typer.Argument(help="Probe file: Sightline's layout or the artifact's, plain or .gz.")]
-ImagesOption = Annotated[Path | None, typer.Option("--images", help="Folder that image names are relative to.")]
-PrefixOption = Annotated[
-    str, typer.Option("--image-prefix", help="Leading folder of image names in the file to strip.")
-]
-AnnotationsOption = Annotated[Path, typer.Option("--annotations", help="TextOCR JSON or regions JSONL, plain or .gz.")]
-FormatOption = Annotated[
-    Literal["textocr", "regions"] | None,
-    typer.Option("--format", help="Annotation format; seen from the file if left out."),
-]
-BoxesOption = Annotated[
-    Literal["xywh", "xyxy"] | None,
-    typer.Option("--boxes", help="Order of the four numbers, where a regions file does not say."),
-]
-UnitsOption = Annotated[
-    Literal["pixels", "normalised"] | None,
-    typer.Option("--units", help="Unit of boxes, where a regions file does not say."),
-]
-PairingOption = Annotated[
-    Literal["paired", "shifted"] | None,
-    typer.Option("--pairing", help="TextOCR: each text with its box, or the artifact's shift after an empty text."),
-]
-ProfileOption = Annotated[
-    Literal["paper", "artifact"],
-    typer.Option(
-        "--profile", help="artifact: --pairing shifted, --layout artifact, tiny pixel boxes read as fractions."
-    ),
+AnnotationsOption = Annotated[
+    Path, typer.Option("--annotations", help="File in one of the known formats, plain or .gz.")
 ]
 LayoutOption = Annotated[
     Literal["sightline", "artifact"] | None,
@@ -56,23 +39,18 @@ OutPrefixOption = Annotated[
     str,
     typer.Option("--image-prefix", help="Artifact layout: folder written before every image name (its image root)."),
 ]
-MinAnnotationOption = Annotated[
-    float, typer.Option("--min-annotation-area", help="TextOCR: drop annotations of fewer square pixels.")
-]
 
 
-@app.command()
+@app.command(cls=ListsFormats)
+@with_groups
 def build(
     annotations: AnnotationsOption,
     out: Annotated[Path, typer.Option("--out", help="Probe file to write (.gz compresses).")],
-    images: ImagesOption = None,
+    reading: AnnotationOptions,
     check_images: Annotated[
         bool,
         typer.Option("--check-images/--no-check-images", help="Every image used must exist and have its stated size."),
     ] = True,
-    file_format: FormatOption = None,
-    boxes: BoxesOption = None,
-    units: UnitsOption = None,
     version: Annotated[
         Literal["development-v1", "confirmation-v2"], typer.Option(help="How decoys are made.")
     ] = "confirmation-v2",
@@ -97,20 +75,17 @@ def build(
         bool, typer.Option("--negatives/--no-negatives", help="Add a near miss to every word.")
     ] = True,
     lines: Annotated[bool, typer.Option("--lines", help="Texts are lines: look for words within them too.")] = False,
-    min_annotation_area: MinAnnotationOption = 1.0,
-    pairing: PairingOption = None,
-    profile: ProfileOption = "paper",
     layout: LayoutOption = None,
     image_prefix: OutPrefixOption = "",
 ) -> None:
     """Build hard pairs: per image one small word that is there, and a near miss of it that is not."""
     from dataclasses import asdict
 
-    from sightline.probes import HardPairRules, build_hard_pairs, load_regions, write_probes
+    from sightline.probes import HardPairRules, build_hard_pairs, write_probes
     from sightline.probes.exclusion import read_image_ids
     from sightline.probes.images import check_image_sizes
 
-    if check_images and images is None:
+    if check_images and reading.images is None:
         raise SightlineError(
             "give the image folder with --images, or --no-check-images to build without looking at images"
         )
@@ -130,28 +105,18 @@ def build(
         lines=lines,
     )
     excluded = frozenset[str]().union(*(read_image_ids(path) for path in exclude or []))
-    ingest = load_regions(
-        annotations,
-        file_format=file_format,
-        order=boxes,
-        units=units,
-        pairing=pairing,
-        profile=profile,
-        min_annotation_area=min_annotation_area,
-        images=images,
-    )
+    ingest = reading.read(annotations)
     console = _console()
     _say(console, "read", ", ".join(ingest.counts.notes()))
     pairs = build_hard_pairs(ingest.records, rules, exclude=excluded, progress=_progress("building"))
     if not pairs.probes:
-        raise SightlineError(
-            f"no image of {annotations} gave a probe ({pairs.images_without_candidate} without a candidate word, "
-            f"{pairs.excluded_images} excluded); widen --min-area/--max-area or --min-length/--max-length"
-        )
-    if check_images and images is not None:
+        counts = f"{pairs.images_without_candidate} without a candidate word, {pairs.excluded_images} excluded"
+        reasons = filter(None, (f"no image of {annotations} gave a probe ({counts})", pairs.shortage.in_words()))
+        raise SightlineError("; ".join(reasons))
+    if check_images and reading.images is not None:
         used = {probe.image_id for probe in pairs.probes}
         records = [record for record in ingest.records if record.image_id in used]
-        check_image_sizes(images, records, progress=_progress("checking images"))
+        check_image_sizes(reading.images, records, progress=_progress("checking images"))
     construction: dict[str, Any] = {"name": "hard-pairs", **asdict(rules)}
     if excluded:
         construction["excluded_images"] = {"count": len(excluded), "digest": _digest_of("\n".join(sorted(excluded)))}
@@ -160,79 +125,67 @@ def build(
         pairs.probes,
         construction=construction,
         source=ingest.source,
-        layout=layout or ("artifact" if profile == "artifact" else "sightline"),
+        layout=layout or reading.usual_layout,
         image_prefix=image_prefix,
     )
     _say(console, "built", _build_line(written, pairs, limit_images))
+    if pairs.images_without_candidate:
+        _say(console, "no candidate", pairs.shortage.in_words())
     _say(console, "wrote", str(out))
     _say(console, "digest", written.digest)
 
 
-@app.command()
+@app.command(cls=ListsFormats)
+@with_groups
 def regions(
     annotations: AnnotationsOption,
     out: Annotated[Path, typer.Option("--out", help="Regions JSONL to write (.gz compresses).")],
-    images: ImagesOption = None,
-    file_format: FormatOption = None,
-    boxes: BoxesOption = None,
-    units: UnitsOption = None,
-    min_annotation_area: MinAnnotationOption = 1.0,
-    pairing: PairingOption = None,
-    profile: ProfileOption = "paper",
+    reading: AnnotationOptions,
     layout: LayoutOption = None,
     image_prefix: OutPrefixOption = "",
 ) -> None:
     """Convert annotations to regions JSONL: one image per line, boxes as fractions, each text with its box."""
-    from sightline.probes import load_regions, write_regions
+    from sightline.probes import write_regions
 
-    ingest = load_regions(
-        annotations,
-        file_format=file_format,
-        order=boxes,
-        units=units,
-        pairing=pairing,
-        profile=profile,
-        min_annotation_area=min_annotation_area,
-        images=images,
-    )
-    layout = layout or ("artifact" if profile == "artifact" else "sightline")
-    write_regions(out, ingest.records, layout=layout, image_prefix=image_prefix)
+    ingest = reading.read(annotations)
+    write_regions(out, ingest.records, layout=layout or reading.usual_layout, image_prefix=image_prefix)
     console = _console()
     _say(console, "read", ", ".join(ingest.counts.notes()))
     _say(console, "wrote", str(out))
 
 
 @app.command()
+def formats() -> None:
+    """List the annotation formats and their options, with defaults in brackets."""
+    from sightline.probes.formats.base import FORMATS, options_of
+
+    console = _console()
+    for name in FORMATS:
+        kind = FORMATS.get(name)
+        _say(console, name, kind.description)
+        for option, said in options_of(kind).items():
+            default = getattr(kind, option, None)
+            usual = "" if default is None else f" [{default!r}]"
+            _say(console, "", f"{said.flag:<30} {said.help}{usual}")
+
+
+@app.command(cls=ListsFormats)
+@with_groups
 def audit(
     probes: ProbesArgument,
     regions: Annotated[Path, typer.Option("--regions", help="The annotations the probes were built from.")],
+    reading: AnnotationOptions,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the four CSV tables.")] = None,
-    file_format: FormatOption = None,
-    boxes: BoxesOption = None,
-    units: UnitsOption = None,
-    images: ImagesOption = None,
-    min_annotation_area: MinAnnotationOption = 1.0,
-    pairing: PairingOption = None,
-    profile: ProfileOption = "paper",
     image_prefix: PrefixOption = "",
 ) -> None:
     """Audit the wording of the negatives: does a decoy stand in its image, or elsewhere in the data?"""
     from rich.table import Table
 
-    from sightline.probes import audit_negatives, load_regions, read_probes
+    from sightline.probes import audit_negatives, read_probes
     from sightline.probes.lexical_audit import headline, write_audit
 
     found = read_probes(probes, image_prefix=image_prefix)
-    ingest = load_regions(
-        regions,
-        file_format=file_format,
-        order=boxes,
-        units=units,
-        pairing=pairing,
-        profile=profile,
-        min_annotation_area=min_annotation_area,
-        images=images,
-    )
+    ingest = reading.read(regions)
     result = audit_negatives(found.probes, ingest.records)
     console = _console()
     table = Table("negatives", str(len(result.findings)), title="Lexical audit")

@@ -3,19 +3,22 @@
 Nothing here needs torch; ``sightline.probes.images`` needs Pillow and is imported by whoever opens images.
 """
 
-from sightline.probes.formats.regions import load_regions, read_regions, write_regions
+from sightline.probes.annotations import load_regions
+from sightline.probes.formats.regions import read_regions, write_regions
 from sightline.probes.formats.textocr import read_textocr
 from sightline.probes.hard_pairs import HardPairRules, HardPairs, build_hard_pairs
 from sightline.probes.lexical_audit import LexicalAudit, audit_negatives
 from sightline.probes.lock import lock_probes, verify_lock
 from sightline.probes.probe_file import ProbeSet, read_probes, write_probes
-from sightline.probes.regions import ImageRegions, Word
+from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word
 from sightline.probes.split import hash_side, split_probes
 
 __all__ = [
     "HardPairRules",
     "HardPairs",
     "ImageRegions",
+    "Ingest",
+    "IngestCounts",
     "LexicalAudit",
     "ProbeSet",
     "Word",

@@ -6,13 +6,14 @@ import random
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, get_args
+from typing import get_args
 
-from sightline.core.probe import Box, Probe
+from sightline.core.probe import Probe
 from sightline.errors import SightlineError
+from sightline.probes.candidates import Candidate, Shortage, candidates
 from sightline.probes.decoys import Version, decoy_candidates
 from sightline.probes.presence import Presence
-from sightline.probes.regions import ImageRegions
+from sightline.probes.region_records import ImageRegions
 
 POSITIVE, NEGATIVE = "small_positive", "near_miss_negative"
 _EDGE_PUNCTUATION = "\"'`.,;:!?()[]{}"
@@ -59,14 +60,13 @@ class HardPairs:
 
     probes: tuple[Probe, ...]
     excluded_images: int
-    images_without_candidate: int
+    shortage: Shortage
+    """The images without a candidate word, and why they have none."""
     images_without_decoy: int
 
-
-class _Candidate(NamedTuple):
-    text: str
-    box: Box
-    area: float
+    @property
+    def images_without_candidate(self) -> int:
+        return self.shortage.images
 
 
 def normalise_word(text: str) -> str:
@@ -96,7 +96,8 @@ def build_hard_pairs(
         rng.shuffle(rows)
     excluded = frozenset(exclude)
     probes: list[Probe] = []
-    skipped = without_candidate = without_decoy = images = 0
+    shortage = Shortage()
+    skipped = without_decoy = images = 0
     for record in progress(rows):
         if rules.limit_images is not None and images >= rules.limit_images:
             break
@@ -105,13 +106,13 @@ def build_hard_pairs(
             continue
         words = [(normalise_word(word.text), word.box) for word in record.words]
         present = Presence((text for text, _ in words), lines=rules.lines)
-        candidates = _candidates(words, present, rules)
-        if not candidates:
-            without_candidate += 1
+        eligible = candidates(words, present, rules)
+        if not eligible:
+            shortage.add(words, present, rules)
             continue
         images += 1
-        chosen = rng.choice(candidates[: rules.pool])
-        rank = 1 + candidates.index(chosen)
+        chosen = rng.choice(eligible[: rules.pool])
+        rank = 1 + eligible.index(chosen)
         probes.append(_probe(record, chosen, rank, chosen.text, positive=True))
         if rules.negatives:
             try:
@@ -122,29 +123,10 @@ def build_hard_pairs(
                 probes.append(_probe(record, chosen, rank, rng.choice(decoys), positive=False))
             else:
                 without_decoy += 1
-    return HardPairs(tuple(probes), skipped, without_candidate, without_decoy)
+    return HardPairs(tuple(probes), skipped, shortage, without_decoy)
 
 
-def _candidates(words: Sequence[tuple[str, Box]], present: Presence, rules: HardPairRules) -> list[_Candidate]:
-    """Words that may be asked for, smallest box first; equal areas stay in annotation order."""
-    found = []
-    for text, (x1, y1, x2, y2) in words:
-        if not (0.0 <= x1 < x2 <= 1.0 and 0.0 <= y1 < y2 <= 1.0):
-            continue
-        if not rules.min_length <= len(text) <= rules.max_length:
-            continue
-        symbols = sum(not char.isalnum() for char in text)
-        if symbols == len(text) or symbols / len(text) > rules.max_symbol_share:
-            continue
-        if rules.unique and present.count(text.casefold()) != 1:
-            continue
-        area = (x2 - x1) * (y2 - y1)
-        if rules.min_area <= area <= rules.max_area:
-            found.append(_Candidate(text, (x1, y1, x2, y2), area))
-    return sorted(found, key=lambda candidate: candidate.area)
-
-
-def _probe(record: ImageRegions, word: _Candidate, rank: int, asked: str, *, positive: bool) -> Probe:
+def _probe(record: ImageRegions, word: Candidate, rank: int, asked: str, *, positive: bool) -> Probe:
     extra: dict[str, object] = {}
     if record.dataset:
         extra["source_dataset"] = record.dataset

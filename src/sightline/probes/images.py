@@ -11,7 +11,7 @@ from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes.image_name import check_image_name, resolve_image
 from sightline.probes.json_lines import file_digest
-from sightline.probes.regions import ImageRegions
+from sightline.probes.region_records import ImageRegions
 
 __all__ = [
     "check_image_name",

@@ -22,7 +22,7 @@ from sightline.probes.lexical import (
     shape,
 )
 from sightline.probes.presence import standing_alone
-from sightline.probes.regions import ImageRegions
+from sightline.probes.region_records import ImageRegions
 
 Row = dict[str, str]
 
@@ -166,13 +166,19 @@ def difficulty_bucket(relative_distance: float) -> str:
     return "norm_edit_0p20_to_0p35" if relative_distance <= 0.35 else "norm_edit_gt_0p35"
 
 
+def _of_probe(probe: Probe) -> Row:
+    return {
+        "sample_id": probe.id,
+        "image_id": probe.image_id,
+        "source_text": probe.source_text,
+        "target_text": probe.target_text,
+    }
+
+
 def detail_rows(audit: LexicalAudit) -> list[Row]:
     return [
         {
-            "sample_id": f.probe.id,
-            "image_id": f.probe.image_id,
-            "source_text": f.probe.source_text,
-            "target_text": f.probe.target_text,
+            **_of_probe(f.probe),
             "edit_distance": str(f.distance),
             "normalized_edit_distance": f"{f.relative_distance:.3f}",
             "edit_type": f.edit,
@@ -194,10 +200,7 @@ def detail_rows(audit: LexicalAudit) -> list[Row]:
 def suspicious_rows(audit: LexicalAudit) -> list[Row]:
     return [
         {
-            "sample_id": f.probe.id,
-            "image_id": f.probe.image_id,
-            "source_text": f.probe.source_text,
-            "target_text": f.probe.target_text,
+            **_of_probe(f.probe),
             "reason": ";".join(f.reasons),
             "edit_distance": str(f.distance),
             "edit_type": f.edit,

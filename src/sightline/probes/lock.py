@@ -11,8 +11,8 @@ from typing import Any
 
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
+from sightline.probes.dialects import own_row
 from sightline.probes.json_lines import open_text, write_text
-from sightline.probes.layouts import own_row
 from sightline.probes.probe_file import ProbeSet, canonical, probe_key
 
 HEADER = "sightline_lock"

@@ -8,15 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
+from sightline.probes.dialects import Dialect, artifact_row, own_row, probe_from_artifact, probe_from_own
 from sightline.probes.image_name import check_image_name, strip_image_prefix
 from sightline.probes.json_lines import read_objects, write_text
-from sightline.probes.layouts import artifact_row, own_row, probe_from_artifact, probe_from_own
-
-Layout = Literal["sightline", "artifact"]
 
 HEADER = "sightline_probes"
 _HEADER_KEYS = {HEADER, "digest", "construction", "source"}
@@ -31,7 +29,7 @@ class ProbeSet:
     """How the probes were made: name, seed and thresholds of the builder."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """What they were made from. File names and digests, never folders."""
-    layout: Layout = "sightline"
+    layout: Dialect = "sightline"
 
     @cached_property
     def digest(self) -> str:
@@ -75,7 +73,7 @@ def write_probes(
     *,
     construction: Mapping[str, Any] | None = None,
     source: Mapping[str, Any] | None = None,
-    layout: Layout = "sightline",
+    layout: Dialect = "sightline",
     image_prefix: str = "",
 ) -> ProbeSet:
     """Writes a set in one step and returns it as it will be read back.
@@ -102,7 +100,7 @@ def write_probes(
 
 
 def probes_text(probes: ProbeSet) -> str:
-    """A probe file in our layout: the header with the digest, then one line per probe."""
+    """A probe file in our dialect: the header with the digest, then one line per probe."""
     header = {HEADER: 1, "digest": probes.digest, "construction": probes.construction, "source": probes.source}
     return _lines([header, *(own_row(probe) for probe in probes.probes)])
 
@@ -112,7 +110,7 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def read_probes(path: str | Path, *, image_prefix: str | None = None, check_digest: bool = True) -> ProbeSet:
-    """Reads and checks a set in our layout or the artifact's, plain or gzip.
+    """Reads and checks a set in our dialect or the artifact's, plain or gzip.
 
     Parameters
     ----------
@@ -120,7 +118,7 @@ def read_probes(path: str | Path, *, image_prefix: str | None = None, check_dige
     check_digest: refuse a set whose content differs from the digest in its header. (A header may leave it out.)
     """
     header: dict[str, Any] = {}
-    layout: Layout | None = None
+    layout: Dialect | None = None
     numbered: list[tuple[int, Probe]] = []
     for number, row in read_objects(path):
         try:
@@ -157,7 +155,7 @@ def _strip(probe: Probe, prefix: str) -> Probe:
     return replace(probe, image=check_image_name(strip_image_prefix(probe.image, prefix)))
 
 
-def _layout(row: Mapping[str, Any]) -> Layout:
+def _layout(row: Mapping[str, Any]) -> Dialect:
     if HEADER in row:
         return "sightline"
     if "target_answer" in row:

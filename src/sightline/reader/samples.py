@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from sightline.probes.scenes.compose import CANVAS, Scene
-from sightline.probes.scenes.layouts import compose
+from sightline.probes.scenes.page_designs import compose
 from sightline.reader import record, vocabulary
 from sightline.reader.atlas import MARGIN, glyph_table
 from sightline.reader.forward import PATCH, QUESTION_START, SIDE

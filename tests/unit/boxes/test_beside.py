@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sightline.boxes import beside
+from sightline.boxes import detected
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.detection import Detected
 from sightline.core.probe import Probe
@@ -36,7 +36,7 @@ def searching(monkeypatch: pytest.MonkeyPatch, step: Callable[[str], None]) -> N
             step(name)
             tell(name, Detected((BOX,), 7.0, 0))
 
-    monkeypatch.setattr(beside, "detect", detect)
+    monkeypatch.setattr(detected, "detect", detect)
 
 
 def test_a_picture_is_shown_while_later_ones_are_still_searched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,10 @@ def test_build_checks_images(mini: tuple[Path, Path], tmp_path: Path) -> None:
 
 def test_build_without_any_candidate_writes_nothing(mini: tuple[Path, Path], tmp_path: Path) -> None:
     arguments = ["build", "--annotations", mini[0], "--no-check-images", "--out", tmp_path / "p.jsonl"]
-    assert "no image" in refusal(*arguments, "--min-length", 60, "--max-length", 70)
+    said = refusal(*arguments, "--min-length", 60, "--max-length", 70)
+    assert "no image" in said
+    assert "2135 words too short" in said
+    assert "a smaller --min-length would give one to 104 of the 116 images" in said
     assert not (tmp_path / "p.jsonl").exists()
 
 

@@ -32,7 +32,7 @@ PLAIN = Probe("b", "b.jpg", "b", "q?", "no", "", "", ())
 
 
 def rows_of(*probes: Probe) -> list[dict[str, Any]]:
-    from sightline.probes.layouts import own_row
+    from sightline.probes.dialects import own_row
 
     return [own_row(probe) for probe in probes]
 

@@ -8,7 +8,7 @@ from sightline.probes.hard_pairs import normalise_word
 from sightline.probes.scenes.compose import CANVAS, inside
 from sightline.probes.scenes.draw import draw
 from sightline.probes.scenes.fonts import CHARACTERS
-from sightline.probes.scenes.layouts import compose
+from sightline.probes.scenes.page_designs import compose
 from sightline.reader import record, vocabulary
 from sightline.reader.atlas import build_atlas
 from sightline.reader.forward import SIDE

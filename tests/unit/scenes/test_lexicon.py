@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from sightline.probes.scenes.edits import random_edit
 from sightline.probes.scenes.lexicon import Lexicon, split_of, vocabulary
+from sightline.probes.scenes.slips import random_edit
 
 
 @pytest.mark.parametrize("split", ["train", "development", "confirmation"])

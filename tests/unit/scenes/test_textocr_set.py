@@ -13,8 +13,8 @@ from sightline.probes import build_hard_pairs, load_regions, read_probes, verify
 from sightline.probes.hard_pairs import HardPairRules
 from sightline.probes.images import image_digests
 from sightline.probes.scenes.fonts import font_files
-from sightline.probes.scenes.layouts import LAYOUTS
 from sightline.probes.scenes.lexicon import split_of, vocabulary
+from sightline.probes.scenes.page_designs import DESIGNS
 from sightline.probes.scenes.textocr_set import annotate, write_scenes
 
 SPLITS = ("development", "confirmation")
@@ -33,7 +33,7 @@ def shipped(split):
 def test_drawing_again_gives_the_shipped_annotations(split):
     document = json.loads((shipped(split) / "annotations.json").read_text(encoding="utf-8"))
     assert len(document["imgs"]) == IMAGES
-    assert {info["kind"] for info in document["imgs"].values()} == set(LAYOUTS)
+    assert {info["kind"] for info in document["imgs"].values()} == set(DESIGNS)
     first = annotate(split, 7)
     assert digest(first) == digest(annotate(split, 7))
     assert all(document["anns"][name] == annotation for name, annotation in first["anns"].items())

@@ -1,1 +1,5 @@
 """Annotation formats, one file each. A file registers itself; nothing else lists it."""
+
+from sightline.probes.formats.base import FORMATS, Format, Option
+
+__all__ = ["FORMATS", "Format", "Option"]

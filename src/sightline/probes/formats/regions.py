@@ -1,4 +1,4 @@
-"""Regions as JSON lines, one image per line: our own layout, and the one of the paper's artifact.
+"""Regions as JSON lines, one image per line: our own dialect, and the one of the paper's artifact.
 
     {"sightline_regions": 1, "boxes": "xywh", "units": "pixels"}
     {"image_id": "r1", "image": "r1.jpg", "width": 900, "height": 1600,
@@ -12,14 +12,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes.box_format import (
     BoxFormat,
+    Order,
+    Units,
     clip_to_image,
     contradiction,
     corners,
@@ -27,63 +29,45 @@ from sightline.probes.box_format import (
     leaves_image,
     to_fractions,
 )
-from sightline.probes.formats.textocr import Pairing, SmallBoxes, read_textocr
+from sightline.probes.dialects import Dialect
+from sightline.probes.formats.base import FORMATS, Format, Option
 from sightline.probes.image_name import check_image_name, resolve_image, strip_image_prefix
-from sightline.probes.json_lines import file_digest, open_text, read_objects, write_text
-from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word, is_storable
+from sightline.probes.json_lines import read_objects, write_text
+from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word, is_storable
 
-Format = Literal["textocr", "regions"]
-Layout = Literal["sightline", "artifact"]
 SizeOf = Callable[[str], tuple[int, int]]
 
 HEADER = "sightline_regions"
-_TEXTOCR_START = re.compile(r'\s*\{\s*"(info|imgs|anns|imgToAnns)"\s*:')
+_OWN_KEY = re.compile(r'"(sightline_regions|words|ocr_tokens)"\s*:')
 _HEADER_KEYS = {HEADER, "boxes", "units", "dataset"}
 _RECORD_KEYS = {"image_id", "image", "width", "height", "split", "words", "boxes", "units", "dataset"}
 _ARTIFACT_FORMAT = BoxFormat("xyxy", "normalised")
 
 
-def detect_format(path: str | Path) -> Format:
-    """Tells a TextOCR document from JSON lines by its first key; boxes are not looked at."""
-    with open_text(path) as stream:
-        start = stream.read(4096)
-    return "textocr" if _TEXTOCR_START.match(start) else "regions"
+@FORMATS.register("regions")
+@dataclass(frozen=True)
+class Regions(Format):
+    """The format as it is chosen on the command line."""
+
+    name: ClassVar[str] = "regions"
+    description: ClassVar[str] = "JSON lines, one image each, with declared boxes; also the artifact's region files"
+
+    order: Annotated[Order | None, Option("Order of the four numbers, where the file does not say.", "--boxes")] = None
+    units: Annotated[Units | None, Option("Unit of boxes, where the file does not say.", "--units")] = None
+
+    @classmethod
+    def recognises(cls, start: str) -> bool:
+        """The first line holds an object with a header's or a record's own key."""
+        first_line = start.lstrip().partition("\n")[0]
+        return first_line.startswith("{") and _OWN_KEY.search(first_line) is not None
+
+    def read(self, path: Path, images: Path | None) -> Ingest:
+        return read_regions(
+            path, order=self.order, units=self.units, size_of=None if images is None else _sizes_below(images)
+        )
 
 
-def load_regions(
-    path: str | Path,
-    *,
-    file_format: Format | None = None,
-    order: str | None = None,
-    units: str | None = None,
-    pairing: Pairing | None = None,
-    profile: Literal["paper", "artifact"] = "paper",
-    min_annotation_area: float = 1.0,
-    images: str | Path | None = None,
-) -> Ingest:
-    """Reads either annotation format (``None``: look at the file) and notes where the records come from.
-
-    ``profile="artifact"`` reads TextOCR as the paper's artifact does: shifted pairing unless said otherwise, tiny pixel
-    boxes taken for fractions. ``images`` is the folder to look sizes up in, for pixel records that do not say theirs.
-    """
-    file_format = file_format or detect_format(path)
-    source: dict[str, Any] = {"annotations": Path(path).name, "digest": file_digest(path), "format": file_format}
-    if file_format == "textocr":
-        if order not in (None, "xywh") or units not in (None, "pixels"):
-            raise SightlineError(
-                f"{path}: TextOCR boxes are xywh in pixels by definition; leave out --boxes and --units"
-            )
-        artifact = profile == "artifact"
-        pairing = pairing or ("shifted" if artifact else "paired")
-        small_boxes: SmallBoxes = "normalised" if artifact else "pixels"
-        ingest = read_textocr(path, pairing=pairing, small_boxes=small_boxes, min_annotation_area=min_annotation_area)
-        source |= {"pairing": pairing, "small_boxes": small_boxes, "min_annotation_area": min_annotation_area}
-    else:
-        ingest = read_regions(path, order=order, units=units, size_of=None if images is None else _sizes_below(images))
-    return replace(ingest, source=source | {"images": ingest.counts.images, "boxes": ingest.counts.boxes})
-
-
-def _sizes_below(root: str | Path) -> SizeOf:
+def _sizes_below(root: Path) -> SizeOf:
     from sightline.probes.images import image_size
 
     return lambda name: image_size(resolve_image(root, name))
@@ -155,7 +139,7 @@ def _read_record(
     """The record, and the largest pixel coordinate in it (None if it has no pixel boxes)."""
     artifact = "ocr_tokens" in row and "words" not in row
     if artifact:
-        # The artifact writes corners in fractions and nothing else, so its layout is the declaration.
+        # The artifact writes corners in fractions and nothing else, so its dialect is the declaration.
         form = _ARTIFACT_FORMAT
         if declared["boxes"] not in (None, form.order) or declared["units"] not in (None, form.units):
             raise SightlineError("ocr_tokens are xyxy and normalised by definition; leave out --boxes and --units")
@@ -232,9 +216,9 @@ def _refuse_unknown(row: dict[str, Any], known: set[str]) -> None:
 
 
 def write_regions(
-    path: str | Path, records: Sequence[ImageRegions], *, layout: Layout = "sightline", image_prefix: str = ""
+    path: str | Path, records: Sequence[ImageRegions], *, layout: Dialect = "sightline", image_prefix: str = ""
 ) -> None:
-    """Writes records as JSON lines, in our layout or byte for byte as the artifact writes them."""
+    """Writes records as JSON lines, in our dialect or byte for byte as the artifact writes them."""
     if layout == "artifact":
         rows = [_artifact_row(record, image_prefix) for record in records]
     else:

@@ -1,24 +1,63 @@
-"""TextOCR annotation files (``imgs``, ``anns``, ``imgToAnns``) to region records."""
+"""TextOCR annotation files: one JSON document with ``imgs``, ``anns`` and ``imgToAnns``."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes.box_format import clip_to_image, corners, four_numbers, leaves_image, to_fractions
+from sightline.probes.formats.base import FORMATS, Format, Option
 from sightline.probes.image_name import check_image_name
 from sightline.probes.json_lines import open_text
-from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word, is_storable
+from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word, is_storable
 
 Pairing = Literal["paired", "shifted"]
 SmallBoxes = Literal["pixels", "normalised"]
 
 ARTIFACT_NORMALISED_LIMIT = 1.5
 """Largest pixel coordinate up to which the paper's artifact takes a box for a normalised one."""
+
+
+_BY_DEFINITION = "TextOCR boxes are xywh in pixels by definition."
+_START = re.compile(r'\s*\{\s*"(?:imgs|anns|imgToAnns|info"\s*:.*"(?:imgs|anns|imgToAnns))"\s*:', re.DOTALL)
+
+
+@FORMATS.register("textocr")
+@dataclass(frozen=True)
+class TextOcr(Format):
+    """The format as it is chosen on the command line."""
+
+    name: ClassVar[str] = "textocr"
+    description: ClassVar[str] = "one JSON document with imgs, anns and imgToAnns; boxes are xywh in pixels"
+    artifact: ClassVar[Mapping[str, Any]] = {"pairing": "shifted", "small_boxes": "normalised"}
+
+    order: Annotated[Literal["xywh"], Option(_BY_DEFINITION, "--boxes")] = "xywh"
+    units: Annotated[Literal["pixels"], Option(_BY_DEFINITION, "--units")] = "pixels"
+    pairing: Annotated[
+        Pairing, Option("Each text with its box, or the artifact's shift after an empty text.", "--pairing")
+    ] = "paired"
+    small_boxes: Annotated[SmallBoxes, Option("What a box is whose coordinates are all at most 1.5.")] = "pixels"
+    min_annotation_area: Annotated[
+        float, Option("Drop annotations of fewer square pixels.", "--min-annotation-area")
+    ] = 1.0
+
+    @classmethod
+    def recognises(cls, start: str) -> bool:
+        return _START.match(start) is not None
+
+    def read(self, path: Path, images: Path | None) -> Ingest:
+        return read_textocr(
+            path,
+            pairing=self.pairing,
+            small_boxes=self.small_boxes,
+            min_annotation_area=self.min_annotation_area,
+        )
 
 
 def read_textocr(

@@ -1,4 +1,4 @@
-"""What a scene is made of, the pen that layouts write with, and where a word ends up after rotation."""
+"""What a scene is made of, the pen that page designs write with, and where a word ends up after rotation."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from sightline.probes.decoys import decoy_candidates
-from sightline.probes.scenes.edits import random_edit
+from sightline.probes.scenes.slips import random_edit
 
 Split = Literal["train", "development", "confirmation"]
 

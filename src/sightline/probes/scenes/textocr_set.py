@@ -1,4 +1,4 @@
-"""A set of scenes on disk in TextOCR's layout: JPEG images and one annotation file, for ``sightline probes build``."""
+"""A set of scenes on disk in TextOCR's format: JPEG images and one annotation file, for ``sightline probes build``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from sightline.errors import SightlineError
 from sightline.probes.scenes.compose import CANVAS, Scene, inside
 from sightline.probes.scenes.draw import draw
-from sightline.probes.scenes.layouts import LAYOUTS, compose
 from sightline.probes.scenes.lexicon import Split
+from sightline.probes.scenes.page_designs import DESIGNS, compose
 
 FIRST_SEED: dict[Split, int] = {"train": 0, "development": 600_000_000, "confirmation": 700_000_000}
-"""Layout seeds of the sets. Training consumes seeds from 100 000 000 on and stays below 500 000 000."""
+"""Seeds of the sets' page designs. Training consumes seeds from 100 000 000 on and stays below 500 000 000."""
 ANNOTATIONS, IMAGES = "annotations.json", "images"
 JPEG: dict[str, Any] = {"format": "JPEG", "quality": 75, "optimize": True, "progressive": True}
 
@@ -24,7 +24,7 @@ Document = dict[str, dict[str, Any]]
 
 def scenes_of(split: Split, images: int) -> Iterable[tuple[str, int, Scene]]:
     """(image id, seed, scene) of a set: all kinds of scene in turn."""
-    kinds = tuple(LAYOUTS)
+    kinds = tuple(DESIGNS)
     for number, seed in zip(range(images), count(FIRST_SEED[split]), strict=False):
         yield f"{split}-{number:04d}", seed, compose(seed, split, kinds[number % len(kinds)])
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from sightline.errors import SightlineError
 from sightline.probes import read_regions, read_textocr, write_regions
-from sightline.probes.formats.regions import detect_format, load_regions
+from sightline.probes.annotations import detect_format, load_regions
 
 
 def record(box: Any, **more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Kinds of scene. Each function fills a pen's scene; ``compose`` draws one from a seed."""
+"""Designs of a page: receipt, form, sign, ... Each function fills a pen's scene; ``compose`` draws one from a seed."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def scatter(pen: Pen) -> None:
         y += tall + rng.randint(0, 20)
 
 
-LAYOUTS: dict[str, Callable[[Pen], None]] = {
+DESIGNS: dict[str, Callable[[Pen], None]] = {
     function.__name__: function for function in (receipt, form, sign, table, screen, page, scatter)
 }
 
@@ -290,11 +290,11 @@ LAYOUTS: dict[str, Callable[[Pen], None]] = {
 def compose(seed: int, role: Split, kind: str | None = None) -> Scene:
     """One scene of ``role`` (which fixes its fonts and strings), of the given or of a random kind."""
     rng = random.Random(f"{role}:{seed}")
-    kind = kind or rng.choice(tuple(LAYOUTS))
+    kind = kind or rng.choice(tuple(DESIGNS))
     scene = Scene(kind, role, (0, 0, 0))
     pen = Pen(rng, role, scene)
     scene.background = pen.paper(0.4)
-    LAYOUTS[kind](pen)
+    DESIGNS[kind](pen)
     draw = rng.random
     if draw() < 0.5:
         scene.angle = round(rng.uniform(-3.0, 3.0), 2)

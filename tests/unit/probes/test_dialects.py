@@ -15,7 +15,7 @@ import shapely
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes import read_probes
-from sightline.probes.layouts import artifact_row, probe_from_artifact
+from sightline.probes.dialects import artifact_row, probe_from_artifact
 
 ROW: dict[str, Any] = {
     "id": "a:pos",

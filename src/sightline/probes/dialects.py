@@ -1,4 +1,4 @@
-"""One probe as one JSON object: in our layout, and in the layout of the paper's artifact."""
+"""One probe as one JSON object: in our own dialect, and in the one of the paper's artifact."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
 from sightline.probes.box_format import four_numbers
 from sightline.probes.image_name import check_image_name, strip_image_prefix
-from sightline.probes.regions import is_storable
+from sightline.probes.region_records import is_storable
+
+Dialect = Literal["sightline", "artifact"]
+"""How rows are written: as ours, or as the paper's artifact writes them (``--layout``)."""
 
 OWN_KEYS = (
     "id", "image", "image_id", "question", "label", "target_text", "source_text",
@@ -148,7 +151,7 @@ def probe_from_artifact(row: Mapping[str, Any], image_prefix: str | None = None)
         view=_text(row, "probe") if "probe" in row else "orig",
         occlude=(_WHOLE_IMAGE,) if blank else _occluded(row, shown),
     )
-    # Keep only what cannot be derived again, so that both layouts of one set have the same content and digest.
+    # Keep only what cannot be derived again, so that both dialects of one set have the same content and digest.
     derived = artifact_row(probe)
     kept = {key: value for key, value in extra.items() if key not in derived or derived[key] != value}
     return replace(probe, extra=_extra(kept))

@@ -1,0 +1,97 @@
+"""What an annotation format is: how its files begin, which options it takes, and how it reads them into regions."""
+
+from __future__ import annotations
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_type_hints
+
+from sightline.core.registry import Registry
+from sightline.errors import SightlineError
+from sightline.probes.region_records import Ingest
+
+Profile = Literal["paper", "artifact"]
+
+FORMATS: Registry[type[Format]] = Registry(
+    "annotation format", group="sightline.formats", package="sightline.probes.formats"
+)
+"""By the name behind ``--format``. ``@FORMATS.register("name")`` above a class is all that a new one needs."""
+
+
+@dataclass(frozen=True)
+class Format(ABC):
+    """Reads one kind of annotation file. The fields of the dataclass are its options; one without default is needed."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    """One line for the list of formats."""
+    artifact: ClassVar[Mapping[str, Any]] = {}
+    """Options that ``--profile artifact`` sets, where the command line does not."""
+
+    @classmethod
+    @abstractmethod
+    def recognises(cls, start: str) -> bool:
+        """Whether a file that begins like this (its first 65,536 characters, unpacked) is of this format."""
+
+    @abstractmethod
+    def read(self, path: Path, images: Path | None) -> Ingest:
+        """All images of the file, in order. ``images`` is the folder their names are relative to, where it is known."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a user is told about an option of a format: ``pairing: Annotated[Pairing, Option(...)] = "paired"``."""
+
+    help: str = ""
+    """One line for the list of formats."""
+    flag: str = ""
+    """Its own option on the command line. Without one it is given as ``--format-option NAME=VALUE``."""
+
+
+def options_of(kind: type[Format]) -> dict[str, Option]:
+    """The options of a format by name, each with what a user writes to set it."""
+    hints = get_type_hints(kind, include_extras=True)
+    found = {}
+    for field in fields(kind):
+        notes = getattr(hints[field.name], "__metadata__", ())
+        said = next((note for note in notes if isinstance(note, Option)), Option())
+        found[field.name] = replace(said, flag=said.flag or f"--format-option {field.name}")
+    return found
+
+
+def configured(kind: type[Format], options: Mapping[str, Any], profile: Profile = "paper") -> Format:
+    """The format with these options; text is turned into the type that the option declares.
+
+    An option of other formats is refused by naming those; one that nobody has, by the nearest of this format's own.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    known = options_of(kind)
+    for name in options:
+        if name not in known:
+            raise SightlineError(_no_option(kind, name))
+    values = {**(kind.artifact if profile == "artifact" else {}), **options}
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        if first["type"] == "missing":
+            raise SightlineError(f"format {kind.name} needs {known[name].flag}=VALUE") from None
+        wanted = first["msg"][0].lower() + first["msg"][1:]
+        about = ": ".join(filter(None, (f"format {kind.name}", known[name].help.rstrip("."))))
+        raise SightlineError(f"{known[name].flag} {values[name]!r}: {wanted} ({about})") from None
+
+
+def _no_option(kind: type[Format], name: str) -> str:
+    owners = {other: options for other in FORMATS if name in (options := options_of(FORMATS.get(other)))}
+    if owners:
+        flag = next(iter(owners.values()))[name].flag
+        return f"format {kind.name} has no option {flag}; formats that have it: {', '.join(owners)}"
+    own = options_of(kind)
+    close = difflib.get_close_matches(name, own, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(own) or 'none'}"
+    return f"format {kind.name} has no option '{name}'; {hint}"
