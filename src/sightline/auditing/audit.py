@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from sightline.answering.scorers import SCORERS
 from sightline.arms.arm import Arm, recorded_arm
 from sightline.arms.plan import ArmPlan, plan_arms, refuse_unusable
 from sightline.auditing.config import AuditConfig
@@ -28,6 +29,7 @@ def audit(config: AuditConfig) -> Run:
         profile=config.profile,
     )
     check_source(config.box_source)
+    SCORERS.get(config.scorer)
     launcher = LAUNCHERS.get(config.launcher)(config)
     probes = read_probes(config.probes, image_prefix=config.image_prefix or None)
     shards = make_shards(probes.probes, config.shard_images, config.limit)
