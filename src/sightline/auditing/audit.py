@@ -31,7 +31,7 @@ from sightline.auditing.shards import Shard, check_images, image_key, make_shard
 from sightline.backbones import Backbone, ImageOptions, Pixels, load_backbone, weight_digest
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import use_execution
-from sightline.backbones.loading import checkpoint_folder
+from sightline.backbones.loading import checkpoint_folder, model_type
 from sightline.backbones.vision_execution import use_vision_execution
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import Shown, check_source, reads_boxes
@@ -56,6 +56,7 @@ def audit(config: AuditConfig) -> Run:
         controls=config.matched_controls,
         seed=config.seed,
         profile=config.profile,
+        model_type=model_type(checkpoint_folder(config.model)) if config.profile == "artifact" else "",
     )
     check_source(config.box_source)
     probes = read_probes(config.probes, image_prefix=config.image_prefix or None)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sightline.arms.arm import ARTIFACT_SEED
 from sightline.errors import SightlineError
 
 
@@ -34,7 +35,14 @@ class AuditConfig(BaseModel):
     images: Path = Field(description="Folder that image names are relative to.")
     out: Path = Field(description="Run folder: created, resumed or amended.")
     arms: list[str] = Field(description="Selector, budget and arguments: full, target:0.3, scope:0.4:alpha=0.")
-    seed: int = Field(17, description="Seed of every drawn selection unless an arm names its own.")
+    profile: Literal["paper", "artifact"] = Field(
+        "paper",
+        description="paper: as the paper defines it, done correctly; artifact: as its published numbers were made.",
+    )
+    seed: int = Field(
+        default_factory=lambda options: ARTIFACT_SEED if options.get("profile") == "artifact" else 17,
+        description="Seed of every drawn selection unless an arm names its own: 17, or the artifact's 13.",
+    )
     positions: Literal["auto", "preserve", "compact"] = Field(
         "auto", description="Logical positions of kept tokens; auto is the paper's policy for the architecture."
     )
@@ -45,10 +53,6 @@ class AuditConfig(BaseModel):
     matched_controls: bool = Field(
         True,
         description="Random and Grid at the budget of every arm that claims coverage, added where they are missing.",
-    )
-    profile: Literal["paper", "artifact"] = Field(
-        "paper",
-        description="paper: as the paper defines it, done correctly; artifact: as its published numbers were made.",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"

@@ -13,16 +13,10 @@ from sightline.boxes.detectors import DETECTORS
 from sightline.boxes.noise import SEED, VARIANTS, simulate
 from sightline.boxes.quality import BoxQuality, best_ious
 from sightline.core.probe import Probe
+from sightline.core.selection import Method
 from sightline.errors import SightlineError
 
 ANNOTATION = "annotation"
-READERS = frozenset(
-    {
-        "anti_evidence", "center_protected", "coverage_greedy", "evidence_only", "hybrid", "protected",
-        "protected_rel_hybrid", "rel_hybrid", "soft_evidence", "soft_relboost", "spatial_aware",
-    }
-)  # fmt: skip
-"""Selectors that look at boxes, whatever their arguments."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +97,9 @@ def noise_probes(probes: Sequence[Probe], variant: str) -> list[Probe]:
     return found
 
 
-def reads_boxes(selector: object) -> bool:
-    """Whether a selector's result depends on boxes, so that finding them is part of its cost."""
-    if getattr(selector, "name", "") in READERS:
-        return True
-    return getattr(selector, "score", "") == "overlap" or getattr(selector, "neighbours", "") == "evidence"
+def reads_boxes(selector: Method) -> bool:
+    """Whether finding boxes is part of a selector's cost: it reads them, or nobody has said that it does not."""
+    return selector.reads_boxes is not False
 
 
 __all__ = [

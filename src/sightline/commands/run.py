@@ -39,7 +39,7 @@ def run(
             help="Add Random and Grid at the budget of every arm that claims coverage. [default: matched-controls]",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of drawn selections. [default: 17]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of drawn selections. [default: 17; artifact: 13]")] = None,
     positions: Annotated[
         Literal["auto", "preserve", "compact"] | None,
         typer.Option(help="Logical positions of kept tokens. [default: auto, the paper's per architecture]"),
