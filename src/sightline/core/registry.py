@@ -58,9 +58,8 @@ class Registry(Generic[T]):
 
     def register(self, name: str) -> Callable[[T], T]:
         def decorate(entry: T) -> T:
-            entry = self._adopt(entry)
             self.add(name, entry)
-            return entry
+            return cast(T, self._entries[name])
 
         return decorate
 

@@ -5,22 +5,7 @@ from pathlib import Path
 import pytest
 
 from sightline.auditing.config import AuditConfig, read_config
-from sightline.core.registry import Registry
 from sightline.errors import SightlineError
-
-
-def test_registry_takes_objects_and_lazy_names_once() -> None:
-    registry: Registry[object] = Registry("thing")
-    registry.add("path", "pathlib:Path")
-    assert registry.get("path") is Path
-    registry.register("list")(list)
-    assert registry.names() == ["list", "path"]
-    with pytest.raises(SightlineError, match="registered twice"):
-        registry.add("list", dict)
-    with pytest.raises(SightlineError, match="did you mean 'path'"):
-        registry.get("pth")
-    with pytest.raises(SightlineError, match="known: list, path"):
-        registry.get("zzzzzz")
 
 
 def test_flags_win_over_the_file_and_unknown_keys_are_errors(tmp_path: Path) -> None:
@@ -51,3 +36,10 @@ def test_a_gpu_gets_longer_stretches_of_work(
     config = AuditConfig(**given, device=device)
     assert (config.shard_images, config.batch_tokens) == (shard, tokens)
     assert AuditConfig(**given, device=device, shard_images=3).shard_images == 3
+
+
+def test_the_artifact_profile_has_its_own_seed_unless_one_is_given() -> None:
+    given = {"model": "m", "probes": Path("p"), "images": Path("i"), "out": Path("o"), "arms": ["full"]}
+    assert AuditConfig(**given).seed == 17
+    assert AuditConfig(**given, profile="artifact").seed == 13
+    assert AuditConfig(**given, profile="artifact", seed=17).seed == 17

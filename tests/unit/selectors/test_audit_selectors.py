@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from sightline.core.selection import TokenView
+from sightline.core.selection import Budget, TokenView
 from sightline.errors import SightlineError
 from sightline.geometry.cells import cropped_cells, grid_cells, tile_cells
 from sightline.selectors.anti_evidence import AntiEvidence
@@ -88,7 +88,9 @@ LAYOUTS = {
 }
 
 
-def make_view(layout: str = "grid", boxes: str = "one", *, query: int = 3, key: str = "p:orig:0.4:s") -> TokenView:
+def make_view(
+    layout: str = "grid", boxes: str = "one", *, query: int = 3, key: str = "p:orig:0.4:s", probe_id: str = "p"
+) -> TokenView:
     cells, blocks = LAYOUTS[layout]
     generator = torch.Generator().manual_seed(len(cells))
     return TokenView(
@@ -98,6 +100,7 @@ def make_view(layout: str = "grid", boxes: str = "one", *, query: int = 3, key: 
         query=torch.randn(query, 16, generator=generator),
         boxes=torch.tensor(BOXES[boxes], dtype=torch.float64).reshape(-1, 4),
         key=key,
+        probe_id=probe_id,
     )
 
 
