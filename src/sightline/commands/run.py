@@ -151,12 +151,15 @@ def selectors(name: Annotated[str | None, typer.Argument(help="Show one selector
 
 def traits(kind: type[Method]) -> dict[str, str]:
     """What a method says about itself, in words; what depends on arguments, for their defaults."""
+    import inspect
+
     from sightline.core.selection import Method
 
     word = {True: "yes", False: "no", None: "its class does not say"}
     # Made without its arguments: a field's default is a class attribute, and one without default has no say in this.
     bare = object.__new__(kind)
-    varies = isinstance(kind.reads_boxes, property) and kind.reads_boxes is not Method.reads_boxes
+    declared = inspect.getattr_static(kind, "reads_boxes")
+    varies = isinstance(declared, property) and declared is not inspect.getattr_static(Method, "reads_boxes")
     described = {
         "role": kind.role,
         "acts": "between language layers" if kind.inside else "before the language model",
