@@ -95,7 +95,7 @@ def _ask_who_merges(intervention: str, arms: Iterable[Arm]) -> None:
     for name, kind in {arm.selector.name: type(arm.selector).__qualname__ for arm in arms}.items():
         print(
             f"{name}: no {intervention}, because {kind} does not say whether it merges tokens; "
-            f"add the line 'merges: ClassVar[bool] = False' to the class if it only deletes",
+            "add the line 'merges: ClassVar[bool] = False' to the class, or True if it does",
             file=sys.stderr,
         )
 

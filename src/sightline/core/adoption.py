@@ -6,6 +6,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from sightline.core.selection import Budget, LayerSelector, Selector
+from sightline.errors import SightlineError
+
+NEW_WORDS = frozenset({"artifact", "batches", "count", "inside", "needs_budget", "official_ms", "role"})
+"""Names that mean something since methods have a base class; an argument called so would be taken for that."""
 
 
 def adopted(kind: type[Any]) -> type[Selector] | type[LayerSelector]:
@@ -18,6 +22,11 @@ def adopted(kind: type[Any]) -> type[Selector] | type[LayerSelector]:
     body: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     body |= {trait: None for trait in ("merges", "reads_boxes") if not hasattr(kind, trait)}
     if is_dataclass(kind):
+        clash = sorted(NEW_WORDS & {field.name for field in fields(kind)})
+        if clash:
+            raise SightlineError(
+                f"argument '{clash[0]}' of {kind.__qualname__} has a meaning of its own now; rename it"
+            )
         # A field without default has no class attribute: a property of the base would stand in its way.
         body |= {field.name: None for field in fields(kind) if not hasattr(kind, field.name)}
     if callable(getattr(kind, "budget", None)) and not hasattr(kind, "count"):

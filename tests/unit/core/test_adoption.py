@@ -21,6 +21,7 @@ from sightline.core.selection import (
     TokenView,
 )
 from sightline.cost.select_inputs import Inputs
+from sightline.errors import SightlineError
 
 
 @dataclass(frozen=True)
@@ -133,3 +134,12 @@ def test_a_class_of_today_is_left_alone() -> None:
     assert adopted(Own) is Own
     with pytest.raises(TypeError, match="select"):
         Own()  # type: ignore[abstract]
+
+
+def test_an_argument_that_would_be_taken_for_a_trait_is_refused_by_name() -> None:
+    @dataclass(frozen=True)
+    class Several(First):
+        count: int = 4
+
+    with pytest.raises(SightlineError, match=r"argument 'count' of .*Several means something else now"):
+        adopted(Several)
