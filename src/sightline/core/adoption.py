@@ -24,9 +24,7 @@ def adopted(kind: type[Any]) -> type[Selector] | type[LayerSelector]:
     if is_dataclass(kind):
         clash = sorted(NEW_WORDS & {field.name for field in fields(kind)})
         if clash:
-            raise SightlineError(
-                f"argument '{clash[0]}' of {kind.__qualname__} has a meaning of its own now; rename it"
-            )
+            raise SightlineError(f"argument '{clash[0]}' of {kind.__qualname__} means something else now; rename it")
         # A field without default has no class attribute: a property of the base would stand in its way.
         body |= {field.name: None for field in fields(kind) if not hasattr(kind, field.name)}
     if callable(getattr(kind, "budget", None)) and not hasattr(kind, "count"):
