@@ -37,8 +37,6 @@ GOLDEN_NAMES = {
     "visionzip_qwen3": ("visionzip_qwen",),
 }
 """Golden files that are not called after the one selector they test."""
-GEOMETRIC = frozenset({"full", "masks", "random", "center", "grid", "evidence_only", "anti_evidence"})
-"""Methods that do not look at tokens."""
 EXTRA_NAMES = {"topk": "target", "bottomk": "bottom"}
 SIGNALS = (
     ("vision.hidden@L", "(N, C)", "hidden state L of the vision tower, patches only"),
@@ -81,39 +79,51 @@ def reference(kind: Any) -> str:
 
 
 def needs_of(selector: Any) -> str:
-    """Signals and query span; without signals a method looks at projected tokens, or at geometry alone."""
-    if selector.name in GEOMETRIC:
-        return "cells" if selector.name in ("center", "grid") else "cells and boxes" if "evid" in selector.name else "-"
-    query = getattr(selector, "query", "none")
-    named = [f"`{name}`" for name in sorted(selector.needs)] or ["tokens"]
-    return ", ".join([*named, *([f"{query} embeddings"] if query != "none" else [])])
+    """Signals, query span and boxes; without signals a method looks at projected tokens, or at geometry alone."""
+    if selector.role in ("reference", "replay"):
+        return "-"
+    looks = [f"`{name}`" for name in sorted(selector.needs)]
+    query = "none" if selector.inside else selector.query
+    if not looks:
+        looks = ["tokens" if query != "none" or reads_tokens(selector) else "geometry"]
+    if query != "none":
+        looks.append(f"{query} embeddings")
+    return ", ".join([*looks, *(["boxes"] if selector.reads_boxes else [])])
+
+
+def reads_tokens(selector: Any) -> bool:
+    """Whether other tokens at the same places lead to another choice."""
+    views = [Inputs(64, torch.device("cpu"), seed).view(frozenset()) for seed in (0, 1)]
+    first, second = (selector.select(view, 20).anchors.sort().values for view in views)
+    return not torch.equal(first, second)
+
+
+def required(kind: Any) -> list[str]:
+    """Arguments without a default."""
+    return [field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING]
 
 
 def arguments_of(kind: Any) -> str:
     """The arguments with their defaults; one without a default must be given."""
-    required = [field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING]
-    if required:
-        return ", ".join(f"`{name}` (required)" for name in required)
+    if required(kind):
+        return ", ".join(f"`{name}` (required)" for name in required(kind))
     return f"`{parameters(kind)}`" if parameters(kind) else ""
 
 
-def action(name: str, selector: Any) -> str:
-    """Whether the method deletes or merges, and where, seen from what it returns."""
-    inputs = Inputs(64, torch.device("cpu"), seed=0)
-    if hasattr(selector, "cut"):
-        merges = selector.cut(inputs.state(selector.needs), 20).mix is not None
-        return f"{'merges' if merges else 'deletes'} inside the LLM"
-    if name in ("full", "masks"):
-        return "deletes nothing" if name == "full" else "deletes"
-    selection = selector.select(inputs.view(selector.needs), 20)
-    if selection.mix is None:
-        return "deletes"
+def action(selector: Any) -> str:
+    """Whether the method deletes or merges, and where."""
+    if selector.inside:
+        return f"{'merges' if selector.merges else 'deletes'} inside the LLM"
+    if not selector.merges:
+        return "deletes nothing" if selector.role == "reference" else "deletes"
+    selection = selector.select(Inputs(64, torch.device("cpu"), seed=0).view(selector.needs), 20)
     return "merges tokens" if selection.merge_at == "tokens" else "merges vision states"
 
 
 def made(name: str) -> Any:
+    """The method with its default arguments; those that must be given have no say in what is documented here."""
     kind: Any = SELECTORS.get(name)
-    return kind(file="masks.jsonl") if name == "masks" else kind()
+    return kind(**dict.fromkeys(required(kind), ""))
 
 
 def golden_counts(folder: Path) -> Counter[str]:
@@ -143,10 +153,10 @@ def methods(golden: Path) -> str:
         kind: Any = SELECTORS.get(name)
         idea = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
         rows.append(
-            [f"`{name}`", idea, reference(kind), needs_of(made(name)), kind.parity, action(name, made(name)),
+            [f"`{name}`", idea, reference(kind), kind.role, needs_of(made(name)), kind.parity, action(made(name)),
              str(counts[name]) if counts[name] else "-", arguments_of(kind)]
         )  # fmt: skip
-    columns = ("method", "idea", "paper", "needs", "parity", "acts", "golden cases", "arguments")
+    columns = ("method", "idea", "paper", "role", "needs", "parity", "acts", "golden cases", "arguments")
     return table(columns, rows)
 
 

@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from sightline.auditing.config import AuditConfig
     from sightline.backbones import load_backbone
     from sightline.core.probe import Probe
-    from sightline.core.selection import Budget, LayerState, Parity, QuerySpan, Selection, TokenView
+    from sightline.core.selection import (
+        Budget,
+        LayerSelector,
+        LayerState,
+        Parity,
+        QuerySpan,
+        Role,
+        Selection,
+        Selector,
+        TokenView,
+    )
     from sightline.errors import SightlineError
     from sightline.probes import read_probes
     from sightline.selectors import SELECTORS
@@ -25,13 +35,16 @@ if TYPE_CHECKING:
 _HOMES = {
     "AuditConfig": "sightline.auditing.config",
     "Budget": "sightline.core.selection",
+    "LayerSelector": "sightline.core.selection",
     "LayerState": "sightline.core.selection",
     "Parity": "sightline.core.selection",
     "Probe": "sightline.core.probe",
     "QuerySpan": "sightline.core.selection",
+    "Role": "sightline.core.selection",
     "Run": "sightline.store",
     "SELECTORS": "sightline.selectors",
     "Selection": "sightline.core.selection",
+    "Selector": "sightline.core.selection",
     "SightlineError": "sightline.errors",
     "TokenView": "sightline.core.selection",
     "audit": "sightline.auditing.audit",
@@ -42,8 +55,8 @@ _HOMES = {
 """Public names and where they live. Imported on first use, so that the command line starts without torch."""
 
 __all__ = [
-    "SELECTORS", "AuditConfig", "Budget", "LayerState", "Parity", "Probe", "QuerySpan", "Run", "Selection",
-    "SightlineError", "TokenView", "audit", "load_backbone", "load_run", "read_probes",
+    "SELECTORS", "AuditConfig", "Budget", "LayerSelector", "LayerState", "Parity", "Probe", "QuerySpan", "Role", "Run",
+    "Selection", "Selector", "SightlineError", "TokenView", "audit", "load_backbone", "load_run", "read_probes",
 ]  # fmt: skip
 
 

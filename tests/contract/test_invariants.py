@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from sightline.answering.select import all_needs
 from sightline.arms.arm import Arm, parse_arm
-from sightline.core.selection import Budget, LayerState, Selection
+from sightline.core.selection import Budget, LayerSelector, LayerState, Selection
 from tests.answers import Scored, score_arm
 from tests.contract.cast import MODELS, arm_of, servable, stage
 
@@ -24,12 +24,11 @@ def hooks(model: torch.nn.Module) -> int:
 
 
 @dataclass(frozen=True)
-class Breaks:
+class Breaks(LayerSelector):
     """Raises in the middle of the language model."""
 
-    name = "breaks"
-    parity = "own"
-    needs = frozenset({"lm.attention", "lm.key"})
+    name: ClassVar[str] = "breaks"
+    needs: ClassVar[frozenset[str]] = frozenset({"lm.attention", "lm.key"})
 
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
         return {1: k}

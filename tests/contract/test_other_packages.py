@@ -41,7 +41,8 @@ def install(source: Path, target: Path) -> None:
 
 
 def run_with(target: Path, script: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(target), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join(filter(None, [str(target), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd=target, check=False
     )
@@ -72,3 +73,67 @@ def test_a_scaffolded_package_is_found_although_it_also_decorates(tmp_path: Path
     install(tmp_path / "source", tmp_path / "site")
     script = SCRIPT.format(name="longest", arm="longest:7t", module="longest")
     assert run_with(tmp_path / "site", script) == "longest:7t"
+
+
+FIRST_RELEASE = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sightline.selectors import SELECTORS
+from sightline.selectors.scores import top
+from sightline.types import Parity, QuerySpan, Selection, TokenView
+
+
+@SELECTORS.register("old_longest")
+@dataclass(frozen=True)
+class OldLongest:
+    \"\"\"Keeps the longest tokens.\"\"\"
+
+    name: ClassVar[str] = "old_longest"
+    query: ClassVar[QuerySpan] = "none"
+    parity: ClassVar[Parity] = "own"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        return Selection(top(view.tokens.float().norm(dim=1), k))
+"""
+"""What ``new-selector`` of the first release wrote: no base class, and nothing said about merging or boxes."""
+
+
+def test_a_package_of_the_first_release_runs_unchanged(tmp_path: Path) -> None:
+    from sightline.commands.new_selector import write_selector
+
+    write_selector("old_longest", tmp_path / "source")
+    (tmp_path / "source" / "old_longest.py").write_text(FIRST_RELEASE, encoding="utf-8")
+    install(tmp_path / "source", tmp_path / "site")
+    script = SCRIPT.format(name="old_longest", arm="old_longest:0.5", module="old_longest")
+    unknown = "\nassert arm.selector.merges is None and arm.selector.reads_boxes is None"
+    assert run_with(tmp_path / "site", script + unknown) == "old_longest:0.5"
+
+
+def test_a_package_that_cannot_be_imported_stops_no_other_method(tmp_path: Path) -> None:
+    from sightline.commands.new_selector import write_selector
+
+    write_selector("longest", tmp_path / "source")
+    (tmp_path / "source" / "longest.py").write_text("raise ImportError('compiled for another machine')\n")
+    install(tmp_path / "source", tmp_path / "site")
+    script = """
+import sys
+from sightline.cli import main
+from sightline.arms import parse_arm
+from sightline.errors import SightlineError
+
+parse_arm("target:0.3")
+sys.argv = ["sightline", "selectors"]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+try:
+    parse_arm("longest:0.3")
+except SightlineError as error:
+    print(error)
+"""
+    *_, listed, refused = run_with(tmp_path / "site", script).splitlines()
+    assert listed == f"broken: {refused}"
+    assert refused.startswith("selector 'longest' of package sightline-longest cannot be loaded (ImportError: compiled")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 from sightline.answering.select import SelectStep, salt
 from sightline.arms.arm import Arm, parse_arm
-from sightline.core.selection import Budget, Selection, TokenView
+from sightline.core.selection import Budget, Selection, Selector, TokenView
 from sightline.core.selection_rules import lineage_mask
 from tests.answers import Scored, score_arm
 from tests.contract.cast import (
@@ -85,7 +86,7 @@ def check_selection(chosen: Selection, n: int, k: int) -> None:
 
 def check_batch(here: Stage, arm: Arm) -> None:
     """The photograph and its mirror image have equal N: together they are chosen as each alone."""
-    if not hasattr(arm.selector, "select_many"):
+    if not arm.selector.batches:
         return
     k = arm.budget.resolve(here.encoded[0].n)
     views = [view_of(here, arm, i) for i in (0, 1)]
@@ -137,6 +138,7 @@ def view_of(here: Stage, arm: Arm, index: int) -> TokenView:
             boxes=torch.tensor(asked.visible_boxes, dtype=torch.float64).reshape(-1, 4),
             signals={name: here.step.signal(name, picture, asked)[0] for name in arm.selector.needs},
             key=salt(asked, arm),
+            probe_id=asked.id,
         )
 
 
@@ -164,11 +166,12 @@ def test_a_missing_clip_checkpoint_is_asked_for(shared: Path, name: str) -> None
 
 
 @dataclass(frozen=True)
-class Wants:
+class Wants(Selector):
     """A selector with the signal names of a test."""
 
-    needs: frozenset[str]
-    name: str = "wants"
+    needs: frozenset[str] = frozenset()
+
+    name: ClassVar[str] = "wants"
 
     def select(self, view: TokenView, k: int) -> Selection:
         raise AssertionError("refused before it runs")
@@ -186,7 +189,7 @@ class Wants:
     ],
 )
 def test_misnamed_signals_are_refused_before_any_work(shared: Path, need: str, sentence: str) -> None:
-    arm = Arm(Wants(frozenset({need})), Budget.ratio(0.3), "wants:0.3")  # type: ignore[arg-type]
+    arm = Arm(Wants(frozenset({need})), Budget.ratio(0.3), "wants:0.3")
     assert sentence in refusal(stage(shared, "llava", "float32").step, arm)
 
 

@@ -20,8 +20,8 @@ from sightline.core.selection import Budget
 from sightline.probes import read_probes
 from sightline.probes.images import open_image
 from sightline.selectors import SELECTORS
-from sightline.selectors.artifact_names import from_artifact
 from tests.conftest import SHARED
+from tests.golden_e2e.artifact_names import from_artifact
 
 PREFIX = "mini_textocr"
 

@@ -14,6 +14,7 @@ from tests.golden_e2e.reference import PREFIX, Run, read_runs
 
 ARMS = {
     ("llava", "embed_protected_topk"): "protected:0.4",
+    ("llava", "embed_shuffled_topk"): "shuffled:0.4",
     ("llava", "grid"): "grid:0.4",
     ("llava", "random"): "random:0.4",
     ("llava", "topk"): "evidence_only:0.4",
@@ -22,7 +23,11 @@ ARMS = {
     ("llava", "visionzip"): "visionzip:0.4",
     ("internvl", "grid"): "grid:0.5",
     ("internvl", "target_embed_soft_evidence_topk"): "soft_evidence:0.5",
+    ("internvl", "target_embed_protected_topk"): "protected:0.5",
+    ("internvl", "target_embed_shuffled_topk"): "shuffled:0.5",
     ("qwen3vl", "grid"): "grid:0.3",
+    ("qwen3vl", "target_embed_protected_topk"): "protected:0.3",
+    ("qwen3vl", "target_embed_shuffled_topk"): "shuffled:0.3",
     ("qwen3vl", "target_embed_grid_topk"): "target_grid:0.3",
     ("qwen3vl", "topk"): "evidence_only:0.3",
 }
@@ -46,7 +51,6 @@ def test_the_profile_alone_reproduces_recorded_rows(runs: list[Run], shared: Pat
             image_prefix=PREFIX,
             out=tmp_path / "run",
             arms=arms,
-            seed=13,
             profile="artifact",
             device="cpu",
             dtype="float32",

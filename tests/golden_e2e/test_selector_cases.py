@@ -19,9 +19,9 @@ from sightline.core.selection import Budget
 from sightline.geometry.cells import grid_cells, tile_cells
 from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors import SELECTORS
-from sightline.selectors.artifact_names import from_artifact
 from tests.conftest import SHARED
 from tests.golden.adapters.audit_rules import kept, view_of
+from tests.golden_e2e.artifact_names import from_artifact
 
 MODELS = ("llava", "internvl", "qwen3vl")
 EXTERNAL = ("visionzip", "fastv", "scope", "coin", "anchorprune")

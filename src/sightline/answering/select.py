@@ -84,8 +84,7 @@ class SelectStep:
 
     def count(self, probe: Probe, arm: Arm, n: int) -> int:
         """K, resolved before the method runs. A replayed mask brings its own count."""
-        replay = getattr(arm.selector, "budget", None)
-        return int(replay(probe.id, n)) if callable(replay) else arm.budget.resolve(n)
+        return arm.selector.count(probe.id, n, arm.budget)
 
     def __call__(self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm) -> Selected:
         """One probe's selection, checked completely: on a GPU this waits for the chosen indices."""
@@ -129,7 +128,7 @@ class SelectStep:
         return [selected[i] for i in range(len(probes))]
 
     def _groups(self, encoded: Sequence[Encoded], counts: Sequence[int], arm: Arm) -> list[list[int]]:
-        if not (self.queues and hasattr(arm.selector, "select_many")):
+        if not (self.queues and arm.selector.batches):
             return [[i] for i in range(len(encoded))]
         alike: dict[tuple[Any, int], list[int]] = {}
         for i, (picture, k) in enumerate(zip(encoded, counts, strict=True)):
@@ -152,6 +151,7 @@ class SelectStep:
             boxes=torch.tensor(probe.visible_boxes, dtype=torch.float64).reshape(-1, 4),
             signals=signals,
             key=salt(probe, arm),
+            probe_id=probe.id,
         )
 
     def _select(self, views: list[TokenView], times: list[tuple[Elapsed, ...]], k: int, arm: Arm) -> list[Selected]:
@@ -196,12 +196,12 @@ class SelectStep:
 
 def salt(probe: Probe, arm: Arm) -> str:
     """What drawn selections are seeded with: probe, view, budget, selector."""
-    return f"{probe.id}:{probe.view}:{arm.budget}:{getattr(arm.selector, 'salt', arm.selector.name)}"
+    return f"{probe.id}:{probe.view}:{arm.budget}:{arm.selector.salt}"
 
 
 def all_needs(arms: Iterable[Arm]) -> frozenset[str]:
     """Every signal that some arm reads; the vision tower keeps what these need while it runs once."""
     needs: set[str] = set()
     for arm in arms:
-        needs.update(cast(Any, arm.selector).needs)
+        needs.update(arm.selector.needs)
     return frozenset(needs)

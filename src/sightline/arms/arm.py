@@ -18,18 +18,8 @@ from sightline.errors import SightlineError
 from sightline.interventions import Intervention, split_arm
 from sightline.selectors import SELECTORS
 
-ARTIFACT_ARGUMENTS: dict[str, dict[str, Any]] = {
-    "grid": {"cells": "truncated"},
-    "target_grid": {"cells": "truncated"},
-    "spatial_aware": {"cells": "truncated"},
-    "protected": {"score": "prompt"},
-    "evidence_only": {"padding": "raster"},
-    "anti_evidence": {"padding": "raster"},
-    "rise": {"neighbours": "one_raster"},
-    "coverage_greedy": {"neighbours": "one_raster"},
-    "visionzip": {"order": "rank"},
-}
-"""What the artifact profile changes about a selector unless the arm says otherwise; docs/fidelity.md explains each."""
+ARTIFACT_SEED = 13
+"""Of the artifact's own configurations; its confirmation scripts passed 17."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +47,9 @@ class Arm:
 
     def under(self, intervention: Intervention) -> Arm:
         """The arm with one thing changed on purpose."""
-        if intervention.on_mask and self.inside:
-            raise SightlineError(
-                f"arm '{self.text}+{intervention}': {self.selector.name} prunes between layers, "
-                "so there is no one mask to change"
-            )
+        if intervention.on_mask and (self.inside or self.selector.merges):
+            how = "prunes between layers, so there is no one" if self.inside else "merges tokens, so its outputs are no"
+            raise SightlineError(f"arm '{self.text}+{intervention}': {self.selector.name} {how} mask to change")
         return replace(self, text=f"{self.text}+{intervention}", intervention=intervention)
 
     @property
@@ -71,12 +59,11 @@ class Arm:
     @property
     def inside(self) -> bool:
         """Whether the method prunes between language layers instead of before them."""
-        return hasattr(self.selector, "cut")
+        return self.selector.inside
 
     def input_digest(self) -> str | None:
         """Of the file that the selector reads, if it reads one."""
-        digest = getattr(self.selector, "digest", None)
-        return str(digest()) if callable(digest) else None
+        return self.selector.digest()
 
     def refuse_execution(self, execution: str, way_out: str) -> None:
         """A method that prunes between layers is refused by name where the layers run as one."""
@@ -86,10 +73,11 @@ class Arm:
             )
 
 
-def parse_arm(text: str, *, seed: int | None = 17, profile: str = "paper") -> Arm:
+def parse_arm(text: str, *, seed: int | None = None, profile: str = "paper", model_type: str = "") -> Arm:
     """Reads ``NAME[:BUDGET][:key=value,...][+INTERVENTION]``.
 
-    ``seed`` fills a selector's seed unless the arm names one.
+    Under the profile ``artifact`` a selector gets the arguments that it was run with on models of ``model_type``, and
+    the artifact's seed. ``seed`` wins over that, and what the arm names over both.
     """
     text, intervention = split_arm(text)
     name, _, rest = text.strip().partition(":")
@@ -101,7 +89,8 @@ def parse_arm(text: str, *, seed: int | None = 17, profile: str = "paper") -> Ar
     hints = get_type_hints(kind)
     arguments: dict[str, Any] = {}
     if profile == "artifact":
-        arguments.update({k: v for k, v in ARTIFACT_ARGUMENTS.get(name, {}).items() if k in known})
+        arguments.update({**kind.artifact.get("*", {}), **kind.artifact.get(model_type, {})})
+        seed = ARTIFACT_SEED if seed is None else seed
     if "seed" in known and seed is not None:
         arguments["seed"] = seed
     for pair in filter(None, argument_text.split(",")):
@@ -115,7 +104,7 @@ def parse_arm(text: str, *, seed: int | None = 17, profile: str = "paper") -> Ar
         selector = kind(**arguments)
     except (TypeError, ValueError) as error:
         raise SightlineError(f"arm '{text}': {error}") from None
-    budget = _budget(budget_text, text, needed=name not in ("full", "masks"))
+    budget = _budget(budget_text, text, needed=selector.needs_budget)
     changed = [
         f"{key}={_print(getattr(selector, key))}" for key, f in known.items() if getattr(selector, key) != _default(f)
     ]
@@ -126,14 +115,16 @@ def parse_arm(text: str, *, seed: int | None = 17, profile: str = "paper") -> Ar
 
 def recorded_arm(text: str) -> Arm:
     """An arm from its canonical form, which says all that differs from the defaults: no other setting matters."""
-    return parse_arm(text, seed=None)
+    return parse_arm(text)
 
 
-def parse_arms(texts: Sequence[str], *, seed: int, profile: str) -> list[Arm]:
+def parse_arms(
+    texts: Sequence[str], *, seed: int | None = None, profile: str = "paper", model_type: str = ""
+) -> list[Arm]:
     """All arms of a run, duplicates refused."""
     if not texts:
         raise SightlineError("no arms given; name at least one, for example --arm full --arm target:0.3")
-    arms = [parse_arm(text, seed=seed, profile=profile) for text in texts]
+    arms = [parse_arm(text, seed=seed, profile=profile, model_type=model_type) for text in texts]
     seen: set[str] = set()
     for arm in arms:
         if arm.text in seen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,15 +11,8 @@ from sightline.core.probe import ORIGINAL, Probe
 from sightline.errors import SightlineError
 from sightline.interventions import Intervention, families
 
-CONTROLS = frozenset(
-    {"full", "random", "grid", "center", "shuffled", "bottom", "evidence_only", "anti_evidence", "masks"}
-)
-"""Arms that make no claim about where the evidence is: they need no control and are none of anybody's findings."""
 MATCHED = ("random", "grid")
-MERGING = frozenset(
-    {"nuwa", "prumerge", "prumerge_plus", "sparsevlm", "tokencarve", "tome", "visionzip", "visionzip_qwen", "vlmpruner"}
-)
-"""Methods whose outputs mix several tokens, so that no single one can be deleted or restored."""
+"""What every method is shown beside: chance, and an even spread."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +27,18 @@ def plan_arms(
     *,
     interventions: Sequence[str] = (),
     controls: bool = True,
-    seed: int = 17,
+    seed: int | None = None,
     profile: str = "paper",
+    model_type: str = "",
 ) -> ArmPlan:
     """Named arms first, then Random and Grid at each budget that lacks them, then the interventions.
 
     Deletion and positions are applied to every pruning arm that claims coverage; changed images to Full as well, which
     is added when it is missing: what an occlusion does to the unpruned model is what its effect is compared with.
     """
-    arms = parse_arms(texts, seed=seed, profile=profile)
+    arms = parse_arms(texts, seed=seed, profile=profile, model_type=model_type)
     named, known = list(arms), families()
-    added = matched_controls(arms, seed=seed, profile=profile) if controls else []
+    added = matched_controls(arms, seed=seed, profile=profile, model_type=model_type) if controls else []
     arms += added
     for name in interventions:
         if name not in known:
@@ -53,6 +48,7 @@ def plan_arms(
             full = parse_arm("full")
             arms, named = [full, *arms], [full, *named]
         arms += [arm.under(change) for arm in named for change in added_to_each if applies(change, arm)]
+        _ask_who_merges(name, [arm for arm in named for change in added_to_each if undecided(change, arm)])
     unique = {arm.text: arm for arm in arms}
     if interventions and not any(arm.intervention for arm in unique.values()):
         raise SightlineError(
@@ -62,7 +58,7 @@ def plan_arms(
     return ArmPlan(list(unique.values()), [arm.text for arm in added])
 
 
-def matched_controls(arms: Iterable[Arm], *, seed: int, profile: str) -> list[Arm]:
+def matched_controls(arms: Iterable[Arm], *, seed: int | None, profile: str, model_type: str) -> list[Arm]:
     """Random and Grid at the budget of every arm that claims coverage, unless the run has them already."""
     arms = list(arms)
     present = {(arm.selector.name, str(arm.budget)) for arm in arms if arm.intervention is None}
@@ -70,22 +66,38 @@ def matched_controls(arms: Iterable[Arm], *, seed: int, profile: str) -> list[Ar
     for arm in arms:
         for control in MATCHED if claims_coverage(arm) else ():
             if (control, str(arm.budget)) not in present:
-                found = parse_arm(f"{control}:{arm.budget}", seed=seed, profile=profile)
+                found = parse_arm(f"{control}:{arm.budget}", seed=seed, profile=profile, model_type=model_type)
                 added[found.text] = found
     return list(added.values())
 
 
 def claims_coverage(arm: Arm) -> bool:
     """Whether the arm prunes by a method that is meant to keep what matters."""
-    return arm.selector.name not in CONTROLS and arm.budget.keep != 1.0
+    return arm.selector.role == "method" and arm.budget.keep != 1.0
 
 
 def applies(intervention: Intervention, arm: Arm) -> bool:
     if arm.intervention is not None:
         return False
     if intervention.on_mask:
-        return claims_coverage(arm) and not arm.inside and arm.selector.name not in MERGING
+        return claims_coverage(arm) and not arm.inside and arm.selector.merges is False
     return claims_coverage(arm) or (intervention.view != ORIGINAL and arm.text == "full")
+
+
+def undecided(intervention: Intervention, arm: Arm) -> bool:
+    """Whether the intervention would apply if the selector's class said that it merges nothing."""
+    usable = arm.intervention is None and claims_coverage(arm) and not arm.inside
+    return intervention.on_mask and usable and arm.selector.merges is None
+
+
+def _ask_who_merges(intervention: str, arms: Iterable[Arm]) -> None:
+    """One line for each class that leaves open whether it merges."""
+    for name, kind in {arm.selector.name: type(arm.selector).__qualname__ for arm in arms}.items():
+        print(
+            f"{name}: no {intervention}, because {kind} does not say whether it merges tokens; "
+            "add the line 'merges: ClassVar[bool] = False' to the class, or True if it does",
+            file=sys.stderr,
+        )
 
 
 def refuse_unusable(arms: Iterable[Arm], probes: Iterable[Probe]) -> None:

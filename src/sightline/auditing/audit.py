@@ -12,6 +12,7 @@ from sightline.arms.plan import ArmPlan, plan_arms, refuse_unusable
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.launchers import LAUNCHERS, Launcher
 from sightline.auditing.shards import Shard, check_images, make_shards, tasks_left, with_boxes
+from sightline.backbones.loading import checkpoint_folder, model_type
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import Shown, check_source
 from sightline.probes import ProbeSet, read_probes
@@ -27,6 +28,7 @@ def audit(config: AuditConfig) -> Run:
         controls=config.matched_controls,
         seed=config.seed,
         profile=config.profile,
+        model_type=model_type(checkpoint_folder(config.model)) if config.profile == "artifact" else "",
     )
     check_source(config.box_source)
     SCORERS.get(config.scorer)

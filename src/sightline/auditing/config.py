@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from sightline.arms.arm import ARTIFACT_SEED
 from sightline.errors import SightlineError
 
 WHAT, HOW, SPEED, OUTPUT = "What is audited", "How", "Speed", "Output"
@@ -78,7 +79,14 @@ class AuditConfig(BaseModel):
         "", description="Leading part of image names in the probe file to strip."
     )
 
-    seed: int = Field(17, description="Seed of every drawn selection unless an arm names its own.")
+    profile: Literal["paper", "artifact"] = Field(
+        "paper",
+        description="paper: as the paper defines it, done correctly; artifact: as its published numbers were made.",
+    )
+    seed: int = Field(
+        default_factory=lambda options: ARTIFACT_SEED if options.get("profile") == "artifact" else 17,
+        description="Seed of every drawn selection unless an arm names its own: 17, or the artifact's 13.",
+    )
     positions: Literal["auto", "preserve", "compact"] = Field(
         "auto", description="Logical positions of kept tokens; auto is the paper's policy for the architecture."
     )
@@ -86,10 +94,6 @@ class AuditConfig(BaseModel):
         "annotation",
         description="Boxes that selectors see: annotation, jitter_light, jitter_heavy, detected_like, low_recall, "
         "missing, rapidocr, easyocr, tesseract. Coverage is audited against the annotation.",
-    )
-    profile: Literal["paper", "artifact"] = Field(
-        "paper",
-        description="paper: as the paper defines it, done correctly; artifact: as its published numbers were made.",
     )
     image_options: Annotated[dict[str, bool | int | float | str | None], Flag(name="image-option")] = Field(
         default_factory=dict,

@@ -13,17 +13,11 @@ from sightline.boxes.noise import VARIANTS, simulate
 from sightline.boxes.quality import best_ious
 from sightline.core.probe import Probe
 from sightline.core.registry import Registry
+from sightline.core.selection import Method
 
 BOX_SOURCES: Registry[BoxSource] = Registry("box source", group="sightline.box_sources", package="sightline.boxes")
 """By the name behind ``--box-source``. ``BOX_SOURCES.add("name", source)`` is all that a new one needs."""
 ANNOTATION = "annotation"
-READERS = frozenset(
-    {
-        "anti_evidence", "center_protected", "coverage_greedy", "evidence_only", "hybrid", "protected",
-        "protected_rel_hybrid", "rel_hybrid", "soft_evidence", "soft_relboost", "spatial_aware",
-    }
-)  # fmt: skip
-"""Selectors that look at boxes, whatever their arguments."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +102,9 @@ def noise_probes(probes: Sequence[Probe], variant: str) -> list[Probe]:
     return found
 
 
-def reads_boxes(selector: object) -> bool:
-    """Whether a selector's result depends on boxes, so that finding them is part of its cost."""
-    if getattr(selector, "name", "") in READERS:
-        return True
-    return getattr(selector, "score", "") == "overlap" or getattr(selector, "neighbours", "") == "evidence"
+def reads_boxes(selector: Method) -> bool:
+    """Whether finding boxes is part of a selector's cost: it reads them, or nobody has said that it does not."""
+    return selector.reads_boxes is not False
 
 
 __all__ = [

@@ -21,13 +21,13 @@ from typing import ClassVar
 
 import torch
 
-from sightline import SELECTORS, Parity, QuerySpan, Selection, TokenView
+from sightline import SELECTORS, Parity, QuerySpan, Role, Selection, Selector, TokenView
 from sightline.selectors.scores import top
 
 
 @SELECTORS.register("$name")
 @dataclass(frozen=True)
-class $kind:
+class $kind(Selector):
     """Keeps the longest tokens. (Say here, in one line, what your method keeps.)
 
     Reference: your paper.
@@ -43,6 +43,9 @@ class $kind:
     name: ClassVar[str] = "$name"
     query: ClassVar[QuerySpan] = "none"  # "target", "question" or "prompt" to get its embeddings in view.query
     parity: ClassVar[Parity] = "own"
+    role: ClassVar[Role] = "method"  # "control" if it ignores the evidence on purpose
+    merges: ClassVar[bool] = False  # True if what it returns has a mix
+    reads_boxes: ClassVar[bool] = False  # True if it looks at view.boxes
     needs: ClassVar[frozenset[str]] = frozenset()  # for example {"vision.cls_attention@-2"}, read from view.signals
 
     def select(self, view: TokenView, k: int) -> Selection:
@@ -70,6 +73,12 @@ def test_it_keeps_k_distinct_tokens_and_says_where_they_come_from(k: int) -> Non
     check_selection(selection, 64, k, selector.name)
     anchors = in_native_order(selection).anchors
     assert lineage_mask(selection, 64)[anchors[anchors >= 0]].all()
+
+
+def test_it_merges_if_it_says_so() -> None:
+    selector = $kind()
+    view = Inputs(64, torch.device("cpu"), seed=2).view(selector.needs)
+    assert (selector.select(view, 20).mix is not None) is selector.merges
 
 
 def test_it_chooses_the_same_tokens_again() -> None:

@@ -6,63 +6,104 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from importlib.metadata import entry_points
-from typing import Generic, TypeVar, cast
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar, cast
 
 from sightline.errors import SightlineError
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class _Lazy:
+    """An object that is imported when somebody first asks for it."""
+
+    path: str
+    """``package.module:attr``"""
+    package: str = ""
+    """The installed package that offers it; empty for one of Sightline's own."""
+
+
 class Registry(Generic[T]):
     """Names to objects of one kind.
 
     Three ways in: the decorator ``@registry.register("name")``; a lazy ``registry.add("name", "package.module:attr")``
-    that imports on first use; and, for other people's packages, an entry point in ``group``. A name is taken once.
+    that imports on first use; and, for other people's packages, an entry point in ``group``. A name is taken once: one
+    that two claim, or whose import fails, is refused when it is asked for and hinders nothing else.
 
     Parameters
     ----------
     kind: what the entries are, for messages ("selector").
     group: entry-point group searched on first lookup, or None.
     package: a package whose modules register themselves by decorator; imported on first lookup.
+    adopt: makes an entry of today's kind from what packages written for an earlier release register.
     """
 
-    def __init__(self, kind: str, *, group: str | None = None, package: str | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        *,
+        group: str | None = None,
+        package: str | None = None,
+        adopt: Callable[[Any], T] | None = None,
+    ) -> None:
         self.kind = kind
         self._group = group
         self._package = package
-        self._entries: dict[str, T | str] = {}
+        self._adopt = adopt if adopt is not None else lambda entry: entry
+        self._entries: dict[str, T | _Lazy] = {}
+        self._refused: dict[str, str] = {}
         self._loaded = False
 
     def register(self, name: str) -> Callable[[T], T]:
         def decorate(entry: T) -> T:
             self.add(name, entry)
-            return entry
+            return cast(T, self._entries[name])
 
         return decorate
 
     def add(self, name: str, entry: T | str) -> None:
         known = self._entries.get(name)
         # A package may name its class in an entry point and decorate it too: importing the first runs the second.
-        same = isinstance(known, str) and known == f"{entry.__module__}:{getattr(entry, '__qualname__', '')}"
-        if known is not None and known is not entry and not same:
+        same = known is entry or (isinstance(known, _Lazy) and known.path == _path(entry))
+        if known is not None and not same:
             raise SightlineError(f"{self.kind} '{name}' is registered twice; rename one of the two")
-        self._entries[name] = entry
+        self._entries[name] = _Lazy(entry) if isinstance(entry, str) else self._adopt(entry)
 
     def get(self, name: str) -> T:
         self._load()
+        if name in self._refused:
+            raise SightlineError(self._refused[name])
         if name not in self._entries:
             raise SightlineError(f"unknown {self.kind} '{name}'{self._suggestion(name)}")
         entry = self._entries[name]
-        if isinstance(entry, str):
-            module, _, attribute = entry.partition(":")
-            entry = cast(T, getattr(importlib.import_module(module), attribute))
-            self._entries[name] = entry
+        if isinstance(entry, _Lazy):
+            entry = self._entries[name] = self._import(name, entry)
         return entry
 
     def names(self) -> list[str]:
         self._load()
         return sorted(self._entries)
+
+    def items(self) -> Iterator[tuple[str, T]]:
+        """Names and entries that can be used here, by name; ``broken`` has the others."""
+        for name in self.names():
+            try:
+                entry = self.get(name)
+            except SightlineError:
+                continue
+            yield name, entry
+
+    def broken(self) -> dict[str, str]:
+        """Names that cannot be used here, and why, in one line each."""
+        reasons = {}
+        for name in self.names():
+            try:
+                self.get(name)
+            except SightlineError as error:
+                reasons[name] = str(error)
+        return reasons
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
@@ -77,6 +118,19 @@ class Registry(Generic[T]):
             return f"; did you mean {' or '.join(repr(c) for c in close)}?"
         return f"; known: {', '.join(sorted(self._entries))}"
 
+    def _import(self, name: str, lazy: _Lazy) -> T:
+        module, _, attribute = lazy.path.partition(":")
+        try:
+            return self._adopt(cast(T, getattr(importlib.import_module(module), attribute)))
+        except Exception as error:  # whatever somebody else's module does when it is imported
+            said = str(error).strip().splitlines()
+            reason = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+            source, way_out = "", ""
+            if lazy.package:
+                source, way_out = f" of package {lazy.package}", f"; repair or uninstall {lazy.package}"
+            self._refused[name] = f"{self.kind} '{name}'{source} cannot be loaded ({reason}){way_out}"
+            raise SightlineError(self._refused[name]) from error
+
     def _load(self) -> None:
         """Imports the self-registering package and the entry points, once, when somebody first asks."""
         if self._loaded:
@@ -86,7 +140,25 @@ class Registry(Generic[T]):
             package = importlib.import_module(self._package)
             for module in pkgutil.iter_modules(package.__path__):
                 importlib.import_module(f"{self._package}.{module.name}")
-        if self._group is not None:
-            for point in entry_points(group=self._group):
-                if point.name not in self._entries:
-                    self._entries[point.name] = point.value
+        for point in entry_points(group=self._group) if self._group is not None else ():
+            self._offer(point)
+
+    def _offer(self, point: EntryPoint) -> None:
+        """Takes an entry point, unless its name belongs to something else already."""
+        known = self._entries.get(point.name)
+        package = point.dist.name if point.dist is not None else "another package"
+        if known is None:
+            self._entries[point.name] = _Lazy(point.value, package)
+        elif _path(known) != point.value:
+            owner = known.package if isinstance(known, _Lazy) and known.package else "Sightline"
+            self._refused[point.name] = (
+                f"{self.kind} '{point.name}' is offered by {owner} and by package {package}; "
+                f"rename it in {package} or uninstall that package"
+            )
+
+
+def _path(entry: Any) -> str:
+    """Where an entry is defined, as entry points spell it."""
+    if isinstance(entry, _Lazy):
+        return entry.path
+    return entry if isinstance(entry, str) else f"{entry.__module__}:{getattr(entry, '__qualname__', '')}"

@@ -1,17 +1,24 @@
-"""A budget, what a method may look at, what it answers, and the contract it fulfils."""
+"""A budget, what a method may look at, what it answers, and what every method says about itself."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 QuerySpan = Literal["target", "prompt", "question", "none"]
 Parity = Literal["exact-index", "official-algorithm", "paper-algorithm", "own"]
+Role = Literal["reference", "method", "control", "oracle", "replay"]
+"""What an arm is there for. ``reference``: the unpruned model. ``method``: meant to keep what matters, so it needs
+controls beside it. ``control``: ignores the evidence on purpose. ``oracle``: keeps or avoids the boxes themselves,
+which no deployed method could. ``replay``: masks that something else made. Box-free or not is ``reads_boxes``."""
+ByModel = Mapping[str, Mapping[str, Any]]
+"""Arguments by model type (``llava``, ``qwen3_vl``); ``*`` stands for every model."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,8 @@ class TokenView:
     """Exactly what the selector's ``needs`` named."""
     key: str = ""
     """Deterministic salt for drawn selections: sample id, view, budget, selector."""
+    probe_id: str = ""
+    """Whose view it is, for a method that looks something up."""
 
 
 @dataclass(frozen=True)
@@ -81,28 +90,76 @@ class Selection:
     """Whether outputs are put into ascending anchor order before the model sees them; False to match the artifact."""
 
 
-class Selector(Protocol):
-    """A pruning method. Usually a frozen dataclass whose fields are its hyper-parameters."""
+class Method(ABC):
+    """What every pruning method says about itself; nothing else in Sightline lists methods by name.
+
+    Usually a frozen dataclass whose fields are its hyper-parameters. Facts of the class are class variables; those that
+    may depend on a hyper-parameter are properties here, and a subclass overrides them by either.
+    """
+
+    name: ClassVar[str]
+    parity: ClassVar[Parity] = "own"
+    """What is promised about a published implementation."""
+    role: ClassVar[Role] = "method"
+    inside: ClassVar[bool] = False
+    """Whether it prunes between language layers instead of before them."""
+    merges: ClassVar[bool | None] = False
+    """Whether outputs mix several tokens, so that no single one can be deleted or restored; None: nobody has said."""
+    needs_budget: ClassVar[bool] = True
+    """Whether an arm must name a budget; ``count`` knows it otherwise."""
+    artifact: ClassVar[ByModel] = {}
+    """Arguments with which the paper's artifact ran it, where they differ from the defaults."""
+    official_ms: ClassVar[float | None] = None
+    """Median milliseconds of the official code at N = 576, K = 231 on one CPU thread, its scores included."""
 
     @property
-    def name(self) -> str: ...
+    def needs(self) -> frozenset[str]:
+        """Signals beyond projected tokens; only these are computed, and their time is billed to the method."""
+        return frozenset()
+
+    @property
+    def reads_boxes(self) -> bool | None:
+        """Whether the result depends on boxes, so that finding them is part of its cost; None: nobody has said."""
+        return False
+
+    @property
+    def salt(self) -> str:
+        """The method's part of the key that draws are seeded with."""
+        return self.name
+
+    @property
+    def batches(self) -> bool:
+        """Whether several images in one call are cheaper than one call each."""
+        return False
+
+    def digest(self) -> str | None:
+        """Of the file that the method reads, if it reads one: rows made from another file do not belong in one run."""
+        return None
+
+    def count(self, probe_id: str, n: int, budget: Budget) -> int:
+        """K for a probe whose image has n visual tokens, resolved before the method runs."""
+        return budget.resolve(n)
+
+
+class Selector(Method):
+    """A method that prunes before the language model."""
 
     @property
     def query(self) -> QuerySpan:
         """Which part of the prompt ``TokenView.query`` holds."""
-        ...
+        return "none"
 
     @property
-    def parity(self) -> Parity: ...
+    def batches(self) -> bool:
+        return type(self).select_many is not Selector.select_many
 
-    @property
-    def needs(self) -> frozenset[str]:
-        """Signals beyond projected tokens; the engine computes only these and bills their time to the selector."""
-        ...
-
+    @abstractmethod
     def select(self, view: TokenView, k: int) -> Selection:
         """Chooses k of the N visual tokens. The framework restores native order and checks count, range, uniqueness."""
-        ...
+
+    def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
+        """For views with equally many tokens, each treated as if alone. Define it where one call is cheaper."""
+        return [self.select(view, k) for view in views]
 
 
 @dataclass(frozen=True)
@@ -123,22 +180,15 @@ class LayerState:
     key: str = ""
 
 
-class LayerSelector(Protocol):
+class LayerSelector(Method):
     """A method that prunes inside the language model: it cuts the sequence after one or more layers."""
 
-    @property
-    def name(self) -> str: ...
+    inside: ClassVar[bool] = True
 
-    @property
-    def parity(self) -> Parity: ...
-
-    @property
-    def needs(self) -> frozenset[str]: ...
-
+    @abstractmethod
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
         """Layer -> number of visual tokens that continue past it. The last value is k, the budget."""
-        ...
 
+    @abstractmethod
     def cut(self, state: LayerState, k: int) -> Selection:
         """Chooses among the n surviving visual tokens; anchors and mix index those n (0..n-1), not the original N."""
-        ...

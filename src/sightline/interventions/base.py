@@ -92,8 +92,7 @@ def split_arm(text: str) -> tuple[str, Intervention | None]:
 def families() -> dict[str, tuple[Intervention, ...]]:
     """What ``--interventions FAMILY`` adds, by family, in the order in which a table shows them."""
     members: dict[str, list[type[Intervention]]] = {}
-    for name in INTERVENTIONS:
-        kind = INTERVENTIONS.get(name)
+    for _, kind in INTERVENTIONS.items():
         members.setdefault(kind.family, []).append(kind)
     return {family: _interleaved([kind.usual() for kind in kinds]) for family, kinds in members.items()}
 

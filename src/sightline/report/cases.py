@@ -15,10 +15,9 @@ from PIL import Image
 
 from sightline.errors import SightlineError
 from sightline.report.source import LOW_COVERAGE, ZERO_COVERAGE, Audited, Source, masks_of
+from sightline.selectors import SELECTORS
 from sightline.store.load import unpack_cells, unpack_mask
 
-CONTROLS = frozenset({"full", "random", "grid", "shuffled"})
-"""References and selectors that ignore the question: what happens to real methods is shown before them."""
 LARGEST_SIDE = 560
 JPEG_QUALITY = 62
 
@@ -55,7 +54,7 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
             gone = ranked[ranked["flip" if between_runs else "gone"]]
             if not gone.empty:
                 best = gone.iloc[0]
-                score = (bool(best["seen"]), best["selector"] not in CONTROLS, float(best["strength"]))
+                score = (bool(best["seen"]), claims_coverage(best["selector"]), float(best["strength"]))
                 if first is None or score > first[0]:
                     first = (score, Case(str(best["probe_id"]), index, str(arm)))
     order = chain([first[1]] if first else [], (c for turn in zip_longest(*queues) for c in turn if c is not None))
@@ -66,6 +65,17 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
         if len(chosen) >= limit:
             break
     return list(chosen.values())
+
+
+def claims_coverage(selector: str) -> bool:
+    """Whether a row's selector is meant to keep what matters: what happens to those is shown before controls.
+
+    One that is not installed here is taken for such a method.
+    """
+    try:
+        return SELECTORS.get(selector).role == "method"
+    except SightlineError:
+        return True
 
 
 def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, QuerySpan, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.cdpruner import text_dissimilarity
@@ -60,7 +60,7 @@ def anchorprune_order(
 
 
 @dataclass(frozen=True)
-class _AnchorPrune:
+class _AnchorPrune(Selector):
     """The parameters that both forms share."""
 
     k_min: int | None = None
@@ -111,6 +111,7 @@ class AnchorPrune(_AnchorPrune):
     needs: ClassVar[frozenset[str]] = frozenset(
         {"clip.image", "clip.text", "vision.hidden@-2", "vision.cls_attention@-2"}
     )
+    official_ms: ClassVar[float] = 43.0
 
     def select(self, view: TokenView, k: int) -> Selection:
         return self.select_many([view], k)[0]

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import torch
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import ByModel, Parity, Role, Selection, Selector, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.drawing import seeded
 from sightline.selectors.evidence_only import Padding, overlaps_any
@@ -15,7 +15,7 @@ from sightline.selectors.scores import order, overlap_score
 
 @SELECTORS.register("anti_evidence")
 @dataclass(frozen=True)
-class AntiEvidence:
+class AntiEvidence(Selector):
     """Keeps only tokens that do not overlap the boxes, as long as there are enough of them.
 
     Paper: Anti-evidence, an oracle intervention. ``random`` padding (default) draws the K tokens uniformly from
@@ -29,10 +29,10 @@ class AntiEvidence:
     seed: int = 17
 
     name: ClassVar[str] = "anti_evidence"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
-    needs: ClassVar[frozenset[str]] = frozenset()
-    salt: ClassVar[str] = "anti_evidence"
+    role: ClassVar[Role] = "oracle"
+    reads_boxes: ClassVar[bool] = True
+    artifact: ClassVar[ByModel] = {"*": {"padding": "raster"}}
 
     def select(self, view: TokenView, k: int) -> Selection:
         view = on_cpu(view)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from sightline.core.selection import TokenView
+from sightline.core.selection import Role, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.scored import Scored
 from sightline.selectors.scores import order
@@ -22,6 +22,7 @@ class Bottom(Scored):
 
     name: ClassVar[str] = "bottom"
     rule_on_device: ClassVar[bool] = True
+    role: ClassVar[Role] = "control"
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         return order(scores)[:k]

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, QuerySpan, Selection, Selector, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import cosine, cosines, residual_greedy, stack
 
@@ -42,7 +42,7 @@ def cdpruner_order(tokens: Tensor, relevance: Tensor, k: int) -> Tensor:
 
 @SELECTORS.register("cdpruner")
 @dataclass(frozen=True)
-class CDPruner:
+class CDPruner(Selector):
     """Keeps the subset with the greatest determinant: tokens that matter for the question and differ from one another.
 
     Reference: Zhang et al., "Beyond Attention or Similarity: Maximizing Conditional Diversity for Token Pruning in
@@ -59,6 +59,7 @@ class CDPruner:
     query: ClassVar[QuerySpan] = "question"
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset({"clip.image", "clip.text"})
+    official_ms: ClassVar[float] = 87.0
 
     def select(self, view: TokenView, k: int) -> Selection:
         return self.select_many([view], k)[0]

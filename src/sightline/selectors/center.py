@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, Role, Selection, Selector, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.scored import on_cpu
 from sightline.selectors.scores import centres, order
@@ -11,7 +11,7 @@ from sightline.selectors.scores import centres, order
 
 @SELECTORS.register("center")
 @dataclass(frozen=True)
-class Center:
+class Center(Selector):
     """Keeps the tokens nearest to the middle of the image.
 
     A control for centre bias: squared distance of the cell's centre to (0.5, 0.5), ties to the lower index.
@@ -19,10 +19,8 @@ class Center:
     """
 
     name: ClassVar[str] = "center"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
-    needs: ClassVar[frozenset[str]] = frozenset()
-    salt: ClassVar[str] = "center"
+    role: ClassVar[Role] = "control"
 
     def select(self, view: TokenView, k: int) -> Selection:
         x, y = centres(on_cpu(view).cells)

@@ -8,7 +8,7 @@ from torch import Tensor
 from sightline.core.selection import TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.reservation import box_centres, fill
-from sightline.selectors.scored import Scored
+from sightline.selectors.scored import TARGET_SCORE_MS, Scored
 
 
 @SELECTORS.register("center_protected")
@@ -21,6 +21,8 @@ class CenterProtected(Scored):
     """
 
     name: ClassVar[str] = "center_protected"
+    reads_boxes: ClassVar[bool] = True
+    official_ms: ClassVar[float] = TARGET_SCORE_MS + 2.8
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         return fill(box_centres(view.cells, view.boxes, scores, k), scores, k)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, QuerySpan, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, cosine, cosines, residual_greedy, stack
@@ -38,7 +38,7 @@ def coin_order(tokens: Tensor, text: Tensor, k: int, alpha: float, beta: float) 
 
 @SELECTORS.register("coin")
 @dataclass(frozen=True)
-class CoIn:
+class CoIn(Selector):
     """Keeps informative tokens (long, aligned with the text) that point where the kept ones do not.
 
     Reference: Du et al., "CoIn" (2026). Its authors' code is not public: parity is with the spatial-provenance audit's
@@ -61,7 +61,7 @@ class CoIn:
     name: ClassVar[str] = "coin"
     query: ClassVar[QuerySpan] = "prompt"
     parity: ClassVar[Parity] = "exact-index"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    official_ms: ClassVar[float] = 396.0
 
     def __post_init__(self) -> None:
         if not (0.0 <= self.alpha <= 1.0 and 0.0 <= self.beta <= 1.0):

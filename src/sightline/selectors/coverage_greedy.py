@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.core.selection import TokenView
+from sightline.core.selection import ByModel, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.neighbourhood import Neighbours, local_uniqueness
 from sightline.selectors.scored import Scored
@@ -29,6 +29,8 @@ class CoverageGreedy(Scored):
     neighbours: Neighbours = "blocks"
 
     name: ClassVar[str] = "coverage_greedy"
+    reads_boxes: ClassVar[bool] = True
+    artifact: ClassVar[ByModel] = {"*": {"neighbours": "one_raster"}}
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         unlike = local_uniqueness(view, self.neighbours)

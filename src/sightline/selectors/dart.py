@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerState, Parity, Selection
+from sightline.core.selection import LayerSelector, LayerState, Parity, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import rank
@@ -46,7 +46,7 @@ def least_similar(
 
 @SELECTORS.register("dart")
 @dataclass(frozen=True)
-class Dart:
+class Dart(LayerSelector):
     """What duplicates a kept token is redundant: importance matters less than duplication.
 
     Reference: "Stop Looking for Important Tokens in Multimodal Language Models: Duplication Matters More" (EMNLP
@@ -69,6 +69,7 @@ class Dart:
     name: ClassVar[str] = "dart"
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset({"lm.key", "lm.normed"})
+    official_ms: ClassVar[float] = 137.0
 
     image_pivots: int = 4
     text_pivots: int = 4

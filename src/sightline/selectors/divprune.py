@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, Selection, Selector, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import cosines, farthest_greedy, stack
 
@@ -28,7 +28,7 @@ def divprune_order(tokens: Tensor, k: int) -> Tensor:
 
 @SELECTORS.register("divprune")
 @dataclass(frozen=True)
-class DivPrune:
+class DivPrune(Selector):
     """Keeps tokens that are far apart: greedy max-min cosine distance, blind to the question.
 
     Reference: Alvar et al., "DivPrune: Diversity-based Visual Token Pruning for Large Multimodal Models" (CVPR 2025).
@@ -40,9 +40,8 @@ class DivPrune:
     """
 
     name: ClassVar[str] = "divprune"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    official_ms: ClassVar[float] = 75.0
 
     def select(self, view: TokenView, k: int) -> Selection:
         return self.select_many([view], k)[0]

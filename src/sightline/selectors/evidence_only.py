@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import ByModel, Parity, Role, Selection, Selector, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.drawing import seeded
 from sightline.selectors.scored import on_cpu
@@ -17,7 +17,7 @@ Padding = Literal["random", "raster"]
 
 @SELECTORS.register("evidence_only")
 @dataclass(frozen=True)
-class EvidenceOnly:
+class EvidenceOnly(Selector):
     """Keeps the tokens that overlap the boxes, padded to the budget with tokens that do not.
 
     Paper: Evidence only, an oracle intervention. More overlapping tokens than K: those with the largest summed
@@ -31,10 +31,10 @@ class EvidenceOnly:
     seed: int = 17
 
     name: ClassVar[str] = "evidence_only"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
-    needs: ClassVar[frozenset[str]] = frozenset()
-    salt: ClassVar[str] = "evidence_only"
+    role: ClassVar[Role] = "oracle"
+    reads_boxes: ClassVar[bool] = True
+    artifact: ClassVar[ByModel] = {"*": {"padding": "raster"}}
 
     def select(self, view: TokenView, k: int) -> Selection:
         view = on_cpu(view)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from sightline.core.selection import LayerState, Parity, Selection
+from sightline.core.selection import LayerSelector, LayerState, Parity, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import top
@@ -25,7 +25,7 @@ def attention_score(attention_last: Tensor, image: Tensor) -> Tensor:
 
 @SELECTORS.register("fastv")
 @dataclass(frozen=True)
-class FastV:
+class FastV(LayerSelector):
     """Early attention already tells which visual tokens the answer will use; the others are deleted.
 
     Reference: "An Image is Worth 1/2 Tokens After Layer 2: Plug-and-Play Inference Acceleration for Large
@@ -42,6 +42,7 @@ class FastV:
     name: ClassVar[str] = "fastv"
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset({"lm.attention_last"})
+    official_ms: ClassVar[float] = 7.0
 
     fastv_k: int = 3
     """Number of layers that see every token: 3 in the audit and the public demo, 2 in the paper."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from sightline.core.selection import LayerState, Parity, Selection
+from sightline.core.selection import LayerSelector, LayerState, Parity, Selection
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import top
 
@@ -64,7 +64,7 @@ def deletion_curve(n: int, k: int) -> list[float]:
 
 @SELECTORS.register("fitprune")
 @dataclass(frozen=True)
-class FitPrune:
+class FitPrune(LayerSelector):
     """Deletes a little at every layer, by attention received, after a recipe fitted to keep attention as it was.
 
     Reference: "Fit and Prune: Fast and Training-free Visual Token Pruning for Multi-modal Large Language Models"
@@ -86,6 +86,7 @@ class FitPrune:
     name: ClassVar[str] = "fitprune"
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset({"lm.attention"})
+    official_ms: ClassVar[float] = 35.0
 
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
         curve = deletion_curve(n, k)

@@ -5,26 +5,25 @@ from typing import ClassVar
 
 import torch
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Budget, Parity, Role, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 
 
 @SELECTORS.register("full")
 @dataclass(frozen=True)
-class Full:
+class Full(Selector):
     """Keeps every visual token: the unpruned reference.
 
     Asks for a budget of all tokens and refuses any other, so that a pruned row can never be mistaken for the reference.
     """
 
     name: ClassVar[str] = "full"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
-    needs: ClassVar[frozenset[str]] = frozenset()
-    salt: ClassVar[str] = "full"
+    role: ClassVar[Role] = "reference"
+    needs_budget: ClassVar[bool] = False
 
-    def budget(self, probe_id: str, n: int) -> int:
+    def count(self, probe_id: str, n: int, budget: Budget) -> int:
         return n
 
     def select(self, view: TokenView, k: int) -> Selection:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import gram, stack, unit
@@ -41,7 +41,7 @@ def flow_scores(tokens: Tensor, similarity: float, temperature: float, iteration
 
 @SELECTORS.register("gprune")
 @dataclass(frozen=True)
-class GPrune:
+class GPrune(Selector):
     """Keeps the tokens that collect most norm per neighbour when it flows along a graph of cosine similarity.
 
     Reference: "What Kind of Visual Tokens Do We Need? Training-Free Visual Token Pruning for Multi-Modal Large
@@ -64,9 +64,8 @@ class GPrune:
     iterations: int = 5
 
     name: ClassVar[str] = "gprune"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    official_ms: ClassVar[float] = 40.0
 
     def __post_init__(self) -> None:
         if self.temperature <= 0.0:

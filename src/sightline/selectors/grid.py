@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import ByModel, Parity, Role, Selection, Selector, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.scored import on_cpu
 from sightline.selectors.scores import centres, order, without
@@ -75,7 +75,7 @@ def _covering(cells: Tensor, k: int) -> Tensor:
 
 @SELECTORS.register("grid")
 @dataclass(frozen=True)
-class Grid:
+class Grid(Selector):
     """Keeps tokens spread evenly over the image, whatever it shows.
 
     Paper: Grid. ``covering`` (default): K rectangles tile the image, s = ceil(sqrt K) rows of which row r holds
@@ -89,10 +89,10 @@ class Grid:
     cells: GridCells = "covering"
 
     name: ClassVar[str] = "grid"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
-    needs: ClassVar[frozenset[str]] = frozenset()
-    salt: ClassVar[str] = "grid"
+    role: ClassVar[Role] = "control"
+    artifact: ClassVar[ByModel] = {"*": {"cells": "truncated"}}
+    official_ms: ClassVar[float] = 1.5
 
     def select(self, view: TokenView, k: int) -> Selection:
         return Selection(grid(on_cpu(view).cells, k, self.cells).sort().values)

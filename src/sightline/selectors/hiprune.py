@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import stack
@@ -54,7 +54,7 @@ def hiprune_kept(shallow: Tensor, deep: Tensor, neighbours: Tensor, k: int, alph
 
 @SELECTORS.register("hiprune")
 @dataclass(frozen=True)
-class HiPrune:
+class HiPrune(Selector):
     """Keeps object tokens of a middle layer with their four neighbours, then a deep layer's global tokens.
 
     Reference: "HiPrune: Training-Free Visual Token Pruning via Hierarchical Attention in Vision-Language Models"
@@ -80,8 +80,8 @@ class HiPrune:
     deep_layer: int = -2
 
     name: ClassVar[str] = "hiprune"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
+    official_ms: ClassVar[float] = 4.4
 
     def __post_init__(self) -> None:
         if self.alpha < 0.0:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION, head_mean
@@ -87,7 +87,7 @@ def holov_order(tokens: Tensor, attention: Tensor, k: int, crops: int, alpha: fl
 
 @SELECTORS.register("holov")
 @dataclass(frozen=True)
-class HoloV:
+class HoloV(Selector):
     """Splits the budget over crops by attention and feature variety, then keeps each crop's most attended tokens.
 
     Reference: "Don't Just Chase 'Highlighted Tokens' in MLLMs: Revisiting Visual Holistic Context Retention" (2025).
@@ -108,9 +108,9 @@ class HoloV:
     alpha: float = 0.09
 
     name: ClassVar[str] = "holov"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({CLASS_ATTENTION})
+    official_ms: ClassVar[float] = 20.0
 
     def __post_init__(self) -> None:
         if self.crops < 1:

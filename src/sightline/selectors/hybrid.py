@@ -55,6 +55,7 @@ class RelHybrid(Hybrid):
     """
 
     name: ClassVar[str] = "rel_hybrid"
+    reads_boxes: ClassVar[bool] = True
 
     def second(self, scores: Tensor, view: TokenView, chosen: Tensor, count: int) -> Tensor:
         between = corridor(scores, view.cells, view.boxes, chosen, count)
@@ -71,6 +72,7 @@ class ProtectedRelHybrid(RelHybrid):
     """
 
     name: ClassVar[str] = "protected_rel_hybrid"
+    reads_boxes: ClassVar[bool] = True
 
     def first(self, scores: Tensor, view: TokenView, count: int) -> Tensor:
         reserved = box_overlaps(view.cells, view.boxes, scores, count)
@@ -86,6 +88,7 @@ class SoftRelboost(Hybrid):
     """
 
     name: ClassVar[str] = "soft_relboost"
+    reads_boxes: ClassVar[bool] = True
 
     def second(self, scores: Tensor, view: TokenView, chosen: Tensor, count: int) -> Tensor:
         around = ring(scores, view.cells, chosen, count)

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 import torch
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Budget, Parity, Role, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 
 
 @SELECTORS.register("masks")
 @dataclass(frozen=True)
-class Masks:
+class Masks(Selector):
     """Replays masks from a file: keeps for each probe exactly the tokens listed there.
 
     ``file`` is JSON lines, gzipped if its name ends in ``.gz``; a line has the probe's id under ``sample_id`` or
@@ -31,24 +31,22 @@ class Masks:
     variant: str = ""
 
     name: ClassVar[str] = "masks"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "own"
-    needs: ClassVar[frozenset[str]] = frozenset()
-    salt: ClassVar[str] = "masks"
+    role: ClassVar[Role] = "replay"
+    needs_budget: ClassVar[bool] = False
 
-    def budget(self, probe_id: str, n: int) -> int:
-        """K for this probe among n visual tokens: how many indices the file lists."""
+    def count(self, probe_id: str, n: int, budget: Budget) -> int:
+        """How many indices the file lists."""
         return len(self.indices(probe_id, n))
 
     def select(self, view: TokenView, k: int) -> Selection:
-        probe_id = view.key.rsplit(":", 3)[0]  # the key is "probe:view:budget:salt", and a probe id may contain colons
-        kept = self.indices(probe_id, view.cells.shape[0])
+        kept = self.indices(view.probe_id, view.cells.shape[0])
         if len(kept) != k:
-            raise SightlineError(f"masks: {self.file} keeps {len(kept)} tokens for probe '{probe_id}', not {k}")
+            raise SightlineError(f"masks: {self.file} keeps {len(kept)} tokens for probe '{view.probe_id}', not {k}")
         return Selection(torch.tensor(kept, dtype=torch.long))
 
     def digest(self) -> str:
-        """SHA-256 of the file: rows made from other masks do not belong in one run."""
+        """SHA-256 of the file."""
         try:
             return sha256(Path(self.file).read_bytes()).hexdigest()
         except OSError as error:

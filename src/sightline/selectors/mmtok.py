@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, QuerySpan, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import TAKEN, gram, stack, unit
@@ -108,7 +108,7 @@ def mmtok_kept(covers: Sequence[Tensor], k: int, excluded: Tensor | None = None)
 
 @SELECTORS.register("mmtok")
 @dataclass(frozen=True)
-class MMTok:
+class MMTok(Selector):
     """Greedily picks the patches that together best cover the question's tokens and the whole image.
 
     Reference: "MMTok: Multimodal Coverage Maximization for Efficient Inference of VLMs" (2025).
@@ -133,6 +133,7 @@ class MMTok:
     name: ClassVar[str] = "mmtok"
     query: ClassVar[QuerySpan] = "question"
     parity: ClassVar[Parity] = "exact-index"
+    official_ms: ClassVar[float] = 58.0
 
     def __post_init__(self) -> None:
         if not (self.text_temp > 0.0 and self.visual_temp > 0.0):

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
@@ -91,7 +91,7 @@ def spatial_weights(
 
 @SELECTORS.register("nuwa")
 @dataclass(frozen=True)
-class Nuwa:
+class Nuwa(Selector):
     """Picks the most attended patches evenly over 2 x 2 regions; the weaker ones absorb similar patches around them.
 
     Reference: "Nüwa: Mending the Spatial Integrity Torn by VLM Token Pruning" (2026), stage 1.
@@ -117,8 +117,9 @@ class Nuwa:
     last_layer: int = 24
 
     name: ClassVar[str] = "nuwa"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
+    merges: ClassVar[bool] = True
+    official_ms: ClassVar[float] = 12.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.per_region <= REGION_SIDE**2:

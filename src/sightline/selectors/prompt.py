@@ -20,3 +20,4 @@ class Prompt(Target):
     score: ScoreSource = "prompt"
 
     name: ClassVar[str] = "prompt"
+    official_ms: ClassVar[float | None] = None

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from sightline.core.selection import TokenView
+from sightline.core.selection import ByModel, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.reservation import box_overlaps, fill, share
-from sightline.selectors.scored import Scored
+from sightline.selectors.scored import TARGET_SCORE_MS, Scored
 
 
 @SELECTORS.register("protected")
@@ -25,6 +25,9 @@ class Protected(Scored):
     reserve: float = 0.5
 
     name: ClassVar[str] = "protected"
+    reads_boxes: ClassVar[bool] = True
+    artifact: ClassVar[ByModel] = {"llava": {"score": "prompt"}}
+    official_ms: ClassVar[float] = TARGET_SCORE_MS + 2.8
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         limit = share(self.reserve, k, least=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import stack, unit
@@ -79,12 +79,11 @@ def merge_weights(attention: Tensor, keys: Tensor, centres: Tensor, neighbours: 
 
 
 @dataclass(frozen=True)
-class _PruMerge(ABC):
+class _PruMerge(Selector):
     """What both variants share: K - 1 centres chosen by ``centres`` and the extra token."""
 
     neighbours: int = 32
 
-    query: ClassVar[QuerySpan] = "none"
     needs: ClassVar[frozenset[str]] = frozenset({KEYS, CLASS_KEY, CLASS_QUERY, MERGED})
 
     def __post_init__(self) -> None:
@@ -135,6 +134,8 @@ class PruMerge(_PruMerge):
 
     name: ClassVar[str] = "prumerge"
     parity: ClassVar[Parity] = "exact-index"
+    merges: ClassVar[bool] = True
+    official_ms: ClassVar[float] = 226.0
 
     def centres(self, attention: Tensor, count: int) -> Tensor:
         return rank(attention)[:, :count]
@@ -162,6 +163,7 @@ class PruMergePlus(_PruMerge):
 
     name: ClassVar[str] = "prumerge_plus"
     parity: ClassVar[Parity] = "official-algorithm"
+    merges: ClassVar[bool] = True
 
     def centres(self, attention: Tensor, count: int) -> Tensor:
         attended = round(count / (1 + LADDER_PER_CENTRE))

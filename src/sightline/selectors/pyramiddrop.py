@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerState, Parity, Selection
+from sightline.core.selection import LayerSelector, LayerState, Parity, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastv import attention_score
@@ -26,7 +26,7 @@ def last_token_attention(query: Tensor, keys: Tensor) -> Tensor:
 
 @SELECTORS.register("pyramiddrop")
 @dataclass(frozen=True)
-class PyramidDrop:
+class PyramidDrop(LayerSelector):
     """Redundancy grows with depth, so the prefix shrinks stage by stage, guided by the last prompt token each time.
 
     Reference: "PyramidDrop: Accelerating Your Large Vision-Language Models via Pyramid Visual Redundancy Reduction"

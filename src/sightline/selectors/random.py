@@ -5,14 +5,14 @@ from typing import ClassVar
 
 import torch
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, Role, Selection, Selector, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.drawing import seeded
 
 
 @SELECTORS.register("random")
 @dataclass(frozen=True)
-class Random:
+class Random(Selector):
     """Keeps tokens drawn uniformly: the control that every method has to beat.
 
     Paper: Random. K of N without replacement by a Mersenne Twister seeded from (seed, probe, view, budget, salt);
@@ -24,9 +24,9 @@ class Random:
     salt: str = "random"
 
     name: ClassVar[str] = "random"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    role: ClassVar[Role] = "control"
+    official_ms: ClassVar[float] = 0.1
 
     def select(self, view: TokenView, k: int) -> Selection:
         drawn = seeded(self.seed, view.key).sample(range(view.cells.shape[0]), k)

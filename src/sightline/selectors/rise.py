@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.core.selection import TokenView
+from sightline.core.selection import ByModel, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.neighbourhood import Neighbours, local_uniqueness
 from sightline.selectors.scored import Scored
@@ -28,6 +28,11 @@ class Rise(Scored):
     neighbours: Neighbours = "blocks"
 
     name: ClassVar[str] = "rise"
+    artifact: ClassVar[ByModel] = {"*": {"neighbours": "one_raster"}}
+
+    @property
+    def reads_boxes(self) -> bool:
+        return super().reads_boxes or self.neighbours == "evidence"
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         return rise(scores, local_uniqueness(view, self.neighbours), view.cells, k)

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, cosines, cover_greedy, stack
@@ -30,7 +30,7 @@ def scope_order(features: Tensor, saliency: Tensor, k: int, combined: Combined =
 
 @SELECTORS.register("scope")
 @dataclass(frozen=True)
-class Scope:
+class Scope(Selector):
     """Keeps tokens that cover the whole feature set, each gain in coverage weighted by the class token's attention.
 
     Reference: Deng et al., "SCOPE: Saliency-Coverage Oriented Token Pruning for Efficient Multimodel LLMs" (NeurIPS
@@ -51,8 +51,8 @@ class Scope:
     combined: Combined = "multi"
 
     name: ClassVar[str] = "scope"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
+    official_ms: ClassVar[float] = 281.0
 
     def __post_init__(self) -> None:
         if self.combined not in ("multi", "add"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -10,11 +10,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, QuerySpan, Selection, Selector, TokenView
 from sightline.device.transfer import on_device
 from sightline.selectors.scores import centre_prior, overlap_score, relevance
 
 ScoreSource = Literal["target", "prompt", "overlap"]
+TARGET_SCORE_MS = 23.0
+"""The part of ``official_ms`` that scoring takes, before any rule."""
 
 
 def on_cpu(view: TokenView) -> TokenView:
@@ -23,7 +25,7 @@ def on_cpu(view: TokenView) -> TokenView:
 
 
 @dataclass(frozen=True)
-class Scored(ABC):
+class Scored(Selector):
     """A rule over one score per token.
 
     Parameters
@@ -38,9 +40,7 @@ class Scored(ABC):
     weight: float = 0.85
     top: int = 2
 
-    name: ClassVar[str]
     parity: ClassVar[Parity] = "exact-index"
-    needs: ClassVar[frozenset[str]] = frozenset()
     rule_on_device: ClassVar[bool] = False
     """Whether ``choose`` runs where the scores are; else they are brought to the CPU, for all views in one copy."""
 
@@ -49,9 +49,8 @@ class Scored(ABC):
         return "none" if self.score == "overlap" else self.score
 
     @property
-    def salt(self) -> str:
-        """The selector's part of the key that its draws are seeded with."""
-        return self.name
+    def reads_boxes(self) -> bool:
+        return self.score == "overlap"
 
     def scores(self, view: TokenView) -> Tensor:
         """(N,) float64, on the device of the tokens if it compares them with the query, else on the CPU."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from sightline.core.selection import TokenView
+from sightline.core.selection import ByModel, Role, TokenView
 from sightline.device.transfer import on_device
 from sightline.selectors import SELECTORS
 from sightline.selectors.drawing import seeded
@@ -27,6 +27,8 @@ class Shuffled(Scored):
 
     name: ClassVar[str] = "shuffled"
     rule_on_device: ClassVar[bool] = True
+    role: ClassVar[Role] = "control"
+    artifact: ClassVar[ByModel] = {"llava": {"score": "prompt"}}
 
     @property
     def salt(self) -> str:

@@ -10,7 +10,7 @@ from sightline.core.selection import TokenView
 from sightline.device.transfer import on_device
 from sightline.selectors import SELECTORS
 from sightline.selectors.reservation import centre_inside
-from sightline.selectors.scored import Scored
+from sightline.selectors.scored import TARGET_SCORE_MS, Scored
 from sightline.selectors.scores import minmax, overlap_fraction, rank
 
 
@@ -29,6 +29,8 @@ class SoftEvidence(Scored):
 
     name: ClassVar[str] = "soft_evidence"
     rule_on_device: ClassVar[bool] = True
+    reads_boxes: ClassVar[bool] = True
+    official_ms: ClassVar[float] = TARGET_SCORE_MS + 2.1
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         if view.boxes.shape[0] == 0 or self.beta == 0.0:

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerState, Parity, Selection
+from sightline.core.selection import LayerSelector, LayerState, Parity, Selection
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import rank, top
 
@@ -123,7 +123,7 @@ def published_counts() -> list[tuple[int, ...]]:
 
 @SELECTORS.register("sparsevlm")
 @dataclass(frozen=True)
-class SparseVLM:
+class SparseVLM(LayerSelector):
     """The prompt's visually grounded words judge the visual tokens; part of what they reject is merged, not lost.
 
     Reference: "SparseVLM: Visual Token Sparsification for Efficient Vision-Language Model Inference" (ICML 2025),
@@ -150,6 +150,8 @@ class SparseVLM:
     name: ClassVar[str] = "sparsevlm"
     parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({"lm.attention", "lm.embeds"})
+    merges: ClassVar[bool] = True
+    official_ms: ClassVar[float] = 94.0
 
     seed: int = 17
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sightline.core.selection import TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.scored import Scored
+from sightline.selectors.scored import TARGET_SCORE_MS, Scored
 from sightline.selectors.scores import rank
 
 
@@ -24,6 +24,7 @@ class Target(Scored):
 
     name: ClassVar[str] = "target"
     rule_on_device: ClassVar[bool] = True
+    official_ms: ClassVar[float | None] = TARGET_SCORE_MS + 0.2
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         return rank(scores)[:k]

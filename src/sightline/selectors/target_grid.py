@@ -5,12 +5,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from sightline.core.selection import TokenView
+from sightline.core.selection import ByModel, TokenView
 from sightline.device.transfer import on_device
 from sightline.selectors import SELECTORS
 from sightline.selectors.grid import GridCells, grid
 from sightline.selectors.reservation import fill, share
-from sightline.selectors.scored import Scored
+from sightline.selectors.scored import TARGET_SCORE_MS, Scored
 
 
 @SELECTORS.register("target_grid")
@@ -27,6 +27,8 @@ class TargetGrid(Scored):
 
     name: ClassVar[str] = "target_grid"
     rule_on_device: ClassVar[bool] = True
+    artifact: ClassVar[ByModel] = {"*": {"cells": "truncated"}}
+    official_ms: ClassVar[float] = TARGET_SCORE_MS + 1.9
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         spread = grid(view.cells, share(self.reserve, k, least=1), self.cells)

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerState, Parity, Selection
+from sightline.core.selection import LayerSelector, LayerState, Parity, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastv import attention_score
@@ -57,7 +57,7 @@ def merges(visual: Tensor, ranked: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 @SELECTORS.register("tokencarve")
 @dataclass(frozen=True)
-class TokenCarve:
+class TokenCarve(LayerSelector):
     """Attention says what is looked at, singular directions say what carries information; the two rankings are mixed.
 
     Reference: "TokenCarve: Information-Preserving Visual Token Compression in Multimodal Large Language Models"
@@ -77,6 +77,8 @@ class TokenCarve:
     name: ClassVar[str] = "tokencarve"
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset({"lm.attention_last"})
+    merges: ClassVar[bool] = True
+    official_ms: ClassVar[float] = 1166.0
 
     ranking: Literal["both", "information", "attention"] = "both"
     weight: float = 0.5

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import stack, unit
@@ -77,7 +77,7 @@ def merge_to(metric: Tensor, k: int, most: int | None = None) -> tuple[Tensor, T
 
 @SELECTORS.register("tome")
 @dataclass(frozen=True)
-class ToMe:
+class ToMe(Selector):
     """Merges the most similar pairs of tokens, even positions into odd ones, until K averages are left.
 
     Reference: "Token Merging: Your ViT But Faster" (2023).
@@ -98,8 +98,9 @@ class ToMe:
     most: int | None = None
 
     name: ClassVar[str] = "tome"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "official-algorithm"
+    merges: ClassVar[bool] = True
+    official_ms: ClassVar[float] = 3.6
 
     def __post_init__(self) -> None:
         if self.metric not in ("keys", "tokens"):

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import ByModel, Parity, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, cosine, stack
@@ -74,7 +74,7 @@ def received_salience(received: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
 
 @SELECTORS.register("visionzip")
 @dataclass(frozen=True)
-class VisionZip:
+class VisionZip(Selector):
     """Keeps the class token and the patches it looks at; merges all others into evenly spread ones with similar keys.
 
     Reference: Yang et al., "VisionZip: Longer is Better but Not Necessary in Vision Language Models" (CVPR 2025).
@@ -93,11 +93,13 @@ class VisionZip:
     order: Order = "native"
 
     name: ClassVar[str] = "visionzip"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset(
         {"vision.cls_attention@-2", "vision.key@-2", "vision.hidden@-2", "vision.cls@-2"}
     )
+    merges: ClassVar[bool] = True
+    artifact: ClassVar[ByModel] = {"*": {"order": "rank"}}
+    official_ms: ClassVar[float] = 19.0
 
     def __post_init__(self) -> None:
         if self.order not in ("native", "blocks", "rank"):
@@ -118,7 +120,7 @@ class VisionZip:
 
 @SELECTORS.register("visionzip_qwen")
 @dataclass(frozen=True)
-class VisionZipQwen:
+class VisionZipQwen(Selector):
     """Keeps the tokens that receive most attention; merges all others into evenly spread ones with similar keys.
 
     Reference: Yang et al., "VisionZip: Longer is Better but Not Necessary in Vision Language Models" (CVPR 2025), as
@@ -131,9 +133,10 @@ class VisionZipQwen:
     """
 
     name: ClassVar[str] = "visionzip_qwen"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset({"vision.received@-1", "vision.key@-1"})
+    merges: ClassVar[bool] = True
+    official_ms: ClassVar[float] = 56.0
 
     def select(self, view: TokenView, k: int) -> Selection:
         return self.select_many([view], k)[0]

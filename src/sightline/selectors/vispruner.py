@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Parity, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
@@ -55,7 +55,7 @@ def vispruner_kept(features: Tensor, attention: Tensor, k: int, important: int) 
 
 @SELECTORS.register("vispruner")
 @dataclass(frozen=True)
-class VisPruner:
+class VisPruner(Selector):
     """Keeps the most attended patches and, of the others, those left when near-duplicates are dropped round by round.
 
     Reference: "Beyond Text-Visual Attention: Exploiting Visual Cues for Effective Token Pruning in VLMs" (2025).
@@ -73,9 +73,9 @@ class VisPruner:
     important_ratio: float = 0.5
 
     name: ClassVar[str] = "vispruner"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset({FEATURES, CLASS_ATTENTION})
+    official_ms: ClassVar[float] = 79.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.important_ratio <= 1.0:

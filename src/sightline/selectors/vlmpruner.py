@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerState, Parity, Selection
+from sightline.core.selection import LayerSelector, LayerState, Parity, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import NORM_FLOOR, rank
@@ -131,7 +131,7 @@ def fold(similarity: Tensor, kept: Tensor, own: float) -> Tensor:
 
 @SELECTORS.register("vlmpruner")
 @dataclass(frozen=True)
-class VLMPruner:
+class VLMPruner(LayerSelector):
     """Centrifugal selection: a token is redundant if it resembles a kept one, the more so the farther away it lies.
 
     Reference: "VLM-Pruner: Buffering for Spatial Sparsity in an Efficient VLM Centrifugal Token Pruning Paradigm"
@@ -154,6 +154,8 @@ class VLMPruner:
     name: ClassVar[str] = "vlmpruner"
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset({"lm.key"})
+    merges: ClassVar[bool] = True
+    official_ms: ClassVar[float] = 581.0
 
     pivots: int = 4
     threshold: float = 0.8

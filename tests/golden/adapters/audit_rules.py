@@ -10,11 +10,11 @@ from torch import Tensor
 
 from sightline.core.selection import TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.artifact_names import from_artifact
 from sightline.selectors.coverage_greedy import coverage_greedy
 from sightline.selectors.rise import rise
 from sightline.selectors.scored import Scored
 from tests.golden.harness import Case
+from tests.golden_e2e.artifact_names import from_artifact
 
 
 def view_of(cells: Any, boxes: Any = (), key: str = "") -> TokenView:

@@ -115,7 +115,7 @@ def test_selecting_halves_when_memory_runs_out(
 
     monkeypatch.setattr(step, "_select", scarce)
     selected = step.many(pictures, [subject.prompt] * 3, probes, arm)
-    together = hasattr(arm.selector, "select_many")
+    together = arm.selector.batches
     assert sizes == ([3, 1, 2, 1, 1] if together else [1, 1, 1])
     for item, anchors in zip(selected, expected, strict=True):
         assert torch.equal(item.selection.anchors, anchors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.language import Pending
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
-from sightline.core.selection import Budget, Selection, TokenView
+from sightline.core.selection import Budget, Selection, Selector, TokenView
 from sightline.cost.subject import Subject
 from sightline.device.stopwatch import Stopwatch
 from sightline.device.transfer import Arriving, on_device
@@ -48,22 +48,19 @@ def queueing(subject: Subject) -> SelectStep:
 
 
 @dataclass(frozen=True)
-class Wrong:
+class Wrong(Selector):
     """Returns the anchors it was given, whatever was asked for."""
 
     anchors: tuple[int, ...]
-    name: str = "wrong"
-    query: str = "none"
-    parity: str = "own"
-    needs: frozenset[str] = frozenset()
-    salt: str = "wrong"
+
+    name: ClassVar[str] = "wrong"
 
     def select(self, view: TokenView, k: int) -> Selection:
         return Selection(torch.tensor(self.anchors, device=view.tokens.device))
 
 
 def wrong_arm(*anchors: int) -> Arm:
-    return replace(parse_arm("grid:3t"), selector=Wrong(anchors), budget=Budget.tokens(3))  # type: ignore[arg-type]
+    return replace(parse_arm("grid:3t"), selector=Wrong(anchors), budget=Budget.tokens(3))
 
 
 def facts(scored: Sequence[Scored]) -> list[Any]:
@@ -118,7 +115,7 @@ def test_selecting_together_changes_no_row(
     alone = score_arm(subject.step, arm, probes, pictures, "compact", 4096)
     together = score_arm(queueing, arm, probes, pictures, "compact", 4096)
     assert facts(together) == facts(alone)
-    if hasattr(arm.selector, "select_many"):
+    if arm.selector.batches:
         assert len({scored.select_ms for scored in together}) == 1, "equal shares of one call"
 
 

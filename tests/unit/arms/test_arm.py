@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from sightline.arms.arm import parse_arm, parse_arms
+from sightline.arms.arm import parse_arm, parse_arms, recorded_arm
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
+from sightline.selectors import SELECTORS
 
 
 @pytest.mark.parametrize(
@@ -35,8 +36,48 @@ def test_seed_comes_from_the_run_unless_the_arm_names_one() -> None:
 
 def test_the_artifact_profile_changes_what_it_names_and_arguments_win() -> None:
     assert parse_arm("grid:0.3", profile="artifact").text == "grid:0.3:cells=truncated"
-    assert parse_arm("protected:0.4", profile="artifact").text == "protected:0.4:score=prompt"
     assert parse_arm("grid:0.3:cells=covering", profile="artifact").text == "grid:0.3"
+
+
+@pytest.mark.parametrize(
+    ("text", "model_type", "published"),
+    [
+        ("protected:0.4", "llava", "protected:0.4:score=prompt"),
+        ("protected:0.3", "qwen3_vl", "protected:0.3"),
+        ("protected:0.5", "internvl", "protected:0.5"),
+        ("shuffled:0.4", "llava", "shuffled:0.4:score=prompt,seed=13"),
+        ("shuffled:0.3", "qwen3_vl", "shuffled:0.3:seed=13"),
+        ("protected:0.4:score=target", "llava", "protected:0.4"),
+        ("grid:0.3", "llava", "grid:0.3:cells=truncated"),
+    ],
+)
+def test_the_artifact_ran_some_methods_differently_on_each_model(text: str, model_type: str, published: str) -> None:
+    assert parse_arm(text, profile="artifact", model_type=model_type).text == published
+
+
+def test_the_artifact_profile_draws_with_its_own_seed_unless_one_is_given() -> None:
+    assert parse_arm("random:0.3", profile="artifact").text == "random:0.3:seed=13"
+    assert parse_arm("random:0.3", profile="artifact", seed=17).text == "random:0.3"
+    assert parse_arm("random:0.3:seed=5", profile="artifact").text == "random:0.3:seed=5"
+
+
+def test_a_recorded_arm_is_rebuilt_from_its_own_text_alone() -> None:
+    for text in ("random:0.3", "random:0.3:seed=13", "protected:0.4", "protected:0.4:score=prompt"):
+        assert recorded_arm(text).text == text
+
+
+@pytest.mark.parametrize(("text", "reason"), [("fastv:0.5", "prunes between layers"), ("visionzip:0.4", "merges")])
+def test_an_arm_without_a_mask_of_its_own_tokens_cannot_have_it_changed(text: str, reason: str) -> None:
+    with pytest.raises(SightlineError, match=reason):
+        parse_arm(f"{text}+remove_evidence")
+    assert parse_arm(f"{text}+blank").intervention is not None
+
+
+def test_only_methods_that_know_their_own_count_need_no_budget() -> None:
+    assert {name for name, kind in SELECTORS.items() if not kind.needs_budget} == {"full", "masks"}
+    assert parse_arm("masks:file=kept.jsonl").budget == Budget.ratio(1.0)
+    with pytest.raises(SightlineError, match="no budget"):
+        parse_arm("grid")
 
 
 @pytest.mark.parametrize(

@@ -6,25 +6,10 @@ from pathlib import Path
 import pytest
 
 from sightline.auditing.config import AuditConfig, read_config
-from sightline.core.registry import Registry
 from sightline.errors import SightlineError
 from tests.conftest import REPOSITORY
 
 GIVEN = {"model": "m", "probes": Path("p"), "images": Path("i"), "out": Path("o"), "arms": ["full"]}
-
-
-def test_registry_takes_objects_and_lazy_names_once() -> None:
-    registry: Registry[object] = Registry("thing")
-    registry.add("path", "pathlib:Path")
-    assert registry.get("path") is Path
-    registry.register("list")(list)
-    assert registry.names() == ["list", "path"]
-    with pytest.raises(SightlineError, match="registered twice"):
-        registry.add("list", dict)
-    with pytest.raises(SightlineError, match="did you mean 'path'"):
-        registry.get("pth")
-    with pytest.raises(SightlineError, match="known: list, path"):
-        registry.get("zzzzzz")
 
 
 def test_flags_win_over_the_file_and_unknown_keys_are_errors(tmp_path: Path) -> None:
@@ -92,3 +77,9 @@ def test_the_config_file_of_the_documentation_is_read(tmp_path: Path) -> None:
     assert config.arms == ["full", "target:0.3", "protected:0.4"]
     assert config.interventions == ["deletion", "occlusion"]
     assert config.image_options == {"max_pixels": 802816}
+
+
+def test_the_artifact_profile_has_its_own_seed_unless_one_is_given() -> None:
+    assert AuditConfig(**GIVEN).seed == 17
+    assert AuditConfig(**GIVEN, profile="artifact").seed == 13
+    assert AuditConfig(**GIVEN, profile="artifact", seed=17).seed == 17

@@ -13,11 +13,10 @@ from sightline.boxes import detection
 from sightline.boxes.detection import boxes_of, detect
 from sightline.boxes.detectors import DETECTORS, EasyOcr, Finding, RapidOcr, Tesseract, words_of_tsv
 from sightline.boxes.quality import iou
-from sightline.boxes.sources import check_source, noise_probes, reads_boxes, show_boxes, source_names
+from sightline.boxes.sources import check_source, noise_probes, show_boxes, source_names
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, write_probes
-from sightline.selectors import SELECTORS
 
 SIZE = (320, 200)
 WORD = (60, 80, 200, 110)
@@ -153,38 +152,6 @@ def test_every_source_has_a_name_and_every_detector_a_rule() -> None:
     assert source_names()[0] == "annotation"
     assert {"jitter_heavy", "missing", "rapidocr", "easyocr", "tesseract"} <= set(source_names())
     assert all("at least" in DETECTORS.get(name).rule for name in DETECTORS)
-
-
-def test_selectors_that_read_boxes_are_known() -> None:
-    """A selector that is shown other boxes and is not billed for them must not care."""
-    import torch
-
-    from sightline.core.selection import TokenView
-    from sightline.geometry.cells import grid_cells
-
-    generator = torch.Generator().manual_seed(0)
-    tokens, query = torch.randn(36, 8, generator=generator), torch.randn(2, 8, generator=generator)
-    cells = torch.from_numpy(grid_cells(6, 6))
-
-    def view(boxes: list[list[float]]) -> TokenView:
-        return TokenView(
-            tokens, cells, ((6, 6),), query, torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4), {}, "k"
-        )
-
-    compared = 0
-    for name in SELECTORS:
-        kind: Any = SELECTORS.get(name)
-        if name in ("full", "masks") or hasattr(kind, "cut") or getattr(kind, "needs", frozenset()):
-            continue
-        try:
-            selector = kind()
-            first, second = (selector.select(view(b), 9).anchors for b in ([[0.7, 0.7, 0.95, 0.95]], []))
-        except KeyError:  # needs a signal that is not declared on the class
-            continue
-        if not reads_boxes(selector):
-            assert first.sort().values.tolist() == second.sort().values.tolist(), name
-            compared += 1
-    assert compared >= 5
 
 
 @pytest.mark.parametrize("variant", ["gt", "jitter_light", "jitter_heavy", "detected_like", "low_recall", "missing"])

@@ -115,7 +115,7 @@ def test_interventions_amend_a_finished_run(shared: Path, tmp_path: Path) -> Non
     columns = ["arm", "probe_id", "margin", "kept_mask"]
     assert plain[columns].reset_index(drop=True).equals(before[columns])
     assert set(after["view"]) == {"orig", "evidence_masked", "random_masked"}
-    assert set(after["plain_arm"]) == {"full", "target:0.3", "random:0.3", "grid:0.3:cells=truncated"}
+    assert set(after["plain_arm"]) == {"full", "target:0.3", "random:0.3:seed=13", "grid:0.3:cells=truncated"}
     assert set(after["arm"]) == set(amended.arms)
     keys = set(amended.images.column("image_key").to_pylist())
     assert set(after["image_key"]) <= keys

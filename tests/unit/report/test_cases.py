@@ -12,7 +12,15 @@ from PIL import Image
 
 from sightline.errors import SightlineError
 from sightline.report.build import embed_json
-from sightline.report.cases import LARGEST_SIDE, choose_cases, mark_rows, pack_cases, small_jpeg, touching
+from sightline.report.cases import (
+    LARGEST_SIDE,
+    choose_cases,
+    claims_coverage,
+    mark_rows,
+    pack_cases,
+    small_jpeg,
+    touching,
+)
 from sightline.report.hero import make_hero
 from sightline.report.source import Source, read_source
 from tests.unit.report.fake_run import HOSTILE, grid_cells, make_run
@@ -128,3 +136,9 @@ def test_runs_over_the_same_probes_share_their_cases(run: Path, tmp_path: Path) 
     shown = [labels[panel["arm"]] for panel in packed["cases"][0]["panels"]]
     assert shown[:2] == ["run · full", "other · full"]
     assert len(shown) == 10
+
+
+def test_methods_lead_over_controls_and_an_unknown_selector_is_taken_for_a_method() -> None:
+    shown_later = ("full", "random", "grid", "center", "shuffled", "bottom", "evidence_only", "anti_evidence", "masks")
+    assert not any(claims_coverage(name) for name in shown_later)
+    assert all(claims_coverage(name) for name in ("target", "visionzip", "somebody_elses_method"))

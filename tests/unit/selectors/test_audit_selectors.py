@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from sightline.core.selection import TokenView
+from sightline.core.selection import Budget, TokenView
 from sightline.errors import SightlineError
 from sightline.geometry.cells import cropped_cells, grid_cells, tile_cells
 from sightline.selectors.anti_evidence import AntiEvidence
-from sightline.selectors.artifact_names import from_artifact
 from sightline.selectors.bottom import Bottom
 from sightline.selectors.center import Center
 from sightline.selectors.center_protected import CenterProtected
@@ -39,6 +38,7 @@ from sightline.selectors.spatial_aware import SpatialAware
 from sightline.selectors.spreading import nearest
 from sightline.selectors.target import Target
 from sightline.selectors.target_grid import TargetGrid
+from tests.golden_e2e.artifact_names import from_artifact
 
 SELECTORS: list[Any] = [
     Random(),
@@ -88,7 +88,9 @@ LAYOUTS = {
 }
 
 
-def make_view(layout: str = "grid", boxes: str = "one", *, query: int = 3, key: str = "p:orig:0.4:s") -> TokenView:
+def make_view(
+    layout: str = "grid", boxes: str = "one", *, query: int = 3, key: str = "p:orig:0.4:s", probe_id: str = "p"
+) -> TokenView:
     cells, blocks = LAYOUTS[layout]
     generator = torch.Generator().manual_seed(len(cells))
     return TokenView(
@@ -98,6 +100,7 @@ def make_view(layout: str = "grid", boxes: str = "one", *, query: int = 3, key: 
         query=torch.randn(query, 16, generator=generator),
         boxes=torch.tensor(BOXES[boxes], dtype=torch.float64).reshape(-1, 4),
         key=key,
+        probe_id=probe_id,
     )
 
 
@@ -288,7 +291,7 @@ class TestEvidenceArms:
 class TestFull:
     def test_keeps_everything_and_asks_for_it(self) -> None:
         view = make_view()
-        assert Full().budget("p", 63) == 63
+        assert Full().count("p", 63, Budget.ratio(0.3)) == 63
         assert Full().select(view, 63).anchors.tolist() == list(range(63))
 
     def test_refuses_a_smaller_budget(self) -> None:
@@ -312,9 +315,9 @@ class TestMasks:
             tmp_path / "m.jsonl", {"sample_id": "a:b", "kept_indices": [5, 3, 3]}, "", {"id": "c", "kept_indices": [0]}
         )
         selector = Masks(file)
-        assert selector.budget("a:b", 63) == 2
-        assert selector.select(make_view(key="a:b:orig:0.4:masks"), 2).anchors.tolist() == [3, 5]
-        assert selector.select(make_view(key="c:orig:0.4:masks"), 1).anchors.tolist() == [0]
+        assert selector.count("a:b", 63, Budget.ratio(1.0)) == 2
+        assert selector.select(make_view(probe_id="a:b"), 2).anchors.tolist() == [3, 5]
+        assert selector.select(make_view(probe_id="c"), 1).anchors.tolist() == [0]
 
     def test_reads_gzip_and_tells_variants_apart(self, tmp_path: Path) -> None:
         path = tmp_path / "m.jsonl.gz"
@@ -340,14 +343,14 @@ class TestMasks:
     )
     def test_says_what_is_wrong(self, tmp_path: Path, row: Any, message: str) -> None:
         with pytest.raises(SightlineError, match=message):
-            Masks(self.write(tmp_path / "m.jsonl", row)).budget("a", 63)
+            Masks(self.write(tmp_path / "m.jsonl", row)).count("a", 63, Budget.ratio(1.0))
 
     def test_missing_file_and_other_budget(self, tmp_path: Path) -> None:
         with pytest.raises(SightlineError, match="cannot read"):
-            Masks(str(tmp_path / "nothing.jsonl")).budget("a", 63)
+            Masks(str(tmp_path / "nothing.jsonl")).count("a", 63, Budget.ratio(1.0))
         file = self.write(tmp_path / "m.jsonl", {"sample_id": "a", "kept_indices": [1]})
         with pytest.raises(SightlineError, match="keeps 1 tokens for probe 'a', not 4"):
-            Masks(file).select(make_view(key="a:orig:0.4:masks"), 4)
+            Masks(file).select(make_view(probe_id="a"), 4)
 
 
 class TestArtifactNames:

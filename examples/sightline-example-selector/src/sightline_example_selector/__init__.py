@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline import Parity, Role, Selection, Selector, TokenView
 from sightline.selectors.scores import top, uniqueness
 
 
 @dataclass(frozen=True)
-class LocalContrast:
+class LocalContrast(Selector):
     """Keeps the tokens least like their four neighbours in the image.
 
     Needs: projected tokens and their layout.
@@ -24,9 +24,10 @@ class LocalContrast:
     sharpness: float = 1.0
 
     name: ClassVar[str] = "local_contrast"
-    query: ClassVar[QuerySpan] = "none"
     parity: ClassVar[Parity] = "own"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    role: ClassVar[Role] = "control"
+    merges: ClassVar[bool] = False
+    reads_boxes: ClassVar[bool] = False
 
     def select(self, view: TokenView, k: int) -> Selection:
         contrast = uniqueness(view.tokens, view.layout)

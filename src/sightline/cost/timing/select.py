@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sightline.core.selection import Method
 from sightline.cost.select_inputs import Inputs
 from sightline.cost.spread import Spread
 from sightline.errors import SightlineError
@@ -28,43 +29,8 @@ DISTINCT = 4
 WARM_UP = 2
 LONG_MS = 1000.0
 """A call this long needs no warm-up: what it sets up does not show."""
-TARGET_SCORE = 23.0
 OFFICIAL_TOKENS = 576
-OFFICIAL_MS: dict[str, float] = {
-    "target": TARGET_SCORE + 0.2,
-    "random": 0.1,
-    "grid": 1.5,
-    "target_grid": TARGET_SCORE + 1.9,
-    "protected": TARGET_SCORE + 2.8,
-    "center_protected": TARGET_SCORE + 2.8,
-    "soft_evidence": TARGET_SCORE + 2.1,
-    "spatial_aware": TARGET_SCORE + 44.0,
-    "coin": 396.0,
-    "scope": 281.0,
-    "anchorprune": 43.0,
-    "visionzip": 19.0,
-    "visionzip_qwen": 56.0,
-    "cdpruner": 87.0,
-    "divprune": 75.0,
-    "prumerge": 226.0,
-    "vispruner": 79.0,
-    "holov": 20.0,
-    "mmtok": 58.0,
-    "nuwa": 12.0,
-    "gprune": 40.0,
-    "dart": 137.0,
-    "sparsevlm": 94.0,
-    "fitprune": 35.0,
-    "tokencarve": 1166.0,
-    "vlmpruner": 581.0,
-    "fastv": 7.0,
-    "fastervlm": 0.1,
-    "hiprune": 4.4,
-    "tome": 3.6,
-}
-"""Median milliseconds of the official code at N = 576, K = 231 on one CPU thread, the target score included."""
-UNTIMED = frozenset({"full", "masks"})
-"""They choose nothing."""
+"""The size at which ``official_ms`` of a method was measured."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +71,15 @@ class Timing:
 
 def timed_methods(wanted: Iterable[str] = ()) -> list[str]:
     """The methods to time: those named, or all that choose something."""
-    names = list(wanted) or [name for name in SELECTORS if name not in UNTIMED]
+    names = list(wanted)
     for name in names:
-        SELECTORS.get(name)
-        if name in UNTIMED:
+        if not chooses(SELECTORS.get(name)):
             raise SightlineError(f"'{name}' chooses nothing, so there is nothing to time; leave it out of --methods")
-    return names
+    return names or [name for name, kind in SELECTORS.items() if chooses(kind)]
+
+
+def chooses(kind: type[Method]) -> bool:
+    return kind.role not in ("reference", "replay")
 
 
 def time_method(
@@ -126,7 +95,7 @@ def time_method(
             here = chooser(name, n, k, 1, device, seed)()
             there = chooser(name, n, k, 1, torch.device("cpu"), seed)()
             same = torch.equal(here.cpu().sort().values, there.sort().values)
-    official = OFFICIAL_MS.get(name) if n == OFFICIAL_TOKENS else None
+    official = SELECTORS.get(name).official_ms if n == OFFICIAL_TOKENS else None
     return Timing(name, n, k, batch, device.type, tuple(sample / batch for sample in samples), official, same)
 
 
@@ -135,14 +104,12 @@ def chooser(name: str, n: int, k: int, batch: int, device: torch.device, seed: i
     selector: Any = SELECTORS.get(name)()
     needs: frozenset[str] = selector.needs
     inputs = [Inputs(n, device, seed + index) for index in range(min(batch, DISTINCT))]
-    if hasattr(selector, "cut"):
+    if selector.inside:
         states = [each.state(needs) for each in inputs]
         return lambda: _first([selector.cut(states[i % len(states)], k) for i in range(batch)])
     views = [each.view(needs) for each in inputs]
     everyone = [views[i % len(views)] for i in range(batch)]
-    if hasattr(selector, "select_many"):
-        return lambda: _first(selector.select_many(everyone, k))
-    return lambda: _first([selector.select(view, k) for view in everyone])
+    return lambda: _first(selector.select_many(everyone, k))
 
 
 def _first(selections: Sequence[Any]) -> Tensor:

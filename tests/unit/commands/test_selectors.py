@@ -1,0 +1,57 @@
+"""``sightline selectors``: the list survives other people's mistakes, and one method says all about itself."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sightline.commands.run import selectors
+from sightline.selectors import SELECTORS
+
+
+def shown(*arguments: str) -> str:
+    app = typer.Typer()
+    app.command()(selectors)
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def _broken() -> object:
+    SELECTORS.names()
+    SELECTORS.add("broken_plug_in", "no_such_module_anywhere:Thing")
+    yield
+    del SELECTORS._entries["broken_plug_in"]
+    del SELECTORS._refused["broken_plug_in"]
+
+
+@pytest.mark.usefixtures("_broken")
+def test_a_broken_plug_in_is_listed_with_the_reason_in_one_line() -> None:
+    lines = shown().splitlines()
+    (line,) = [line for line in lines if "broken_plug_in" in line]
+    assert line.startswith("broken: selector 'broken_plug_in' cannot be loaded (ModuleNotFoundError")
+    assert any(line.startswith("visionzip_qwen") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("full", ["role: reference", "merges tokens: no", "reads boxes: no", "signals: none"]),
+        ("target", ["role: method", "reads boxes: no, unless its arguments say so", "acts: before the language model"]),
+        ("protected", ["reads boxes: yes", "artifact profile, llava: score=prompt"]),
+        ("sparsevlm", ["acts: between language layers", "merges tokens: yes", "signals: lm.attention, lm.embeds"]),
+        ("masks", ["role: replay", "reads boxes: no"]),
+        ("grid", ["role: control", "artifact profile: cells=truncated", "parity: exact-index"]),
+        ("evidence_only", ["role: oracle", "reads boxes: yes"]),
+    ],
+)
+def test_one_method_says_what_it_is(name: str, lines: list[str]) -> None:
+    said = shown(name).splitlines()
+    assert set(lines) <= set(said)
+
+
+@pytest.mark.parametrize("name", SELECTORS.names())
+def test_every_method_can_be_shown(name: str) -> None:
+    assert shown(name).startswith(name)

@@ -1,0 +1,116 @@
+"""The registry: three ways in, one name each, and other people's mistakes stay their own."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sightline.core.registry import Registry
+from sightline.errors import SightlineError
+
+
+def test_registry_takes_objects_and_lazy_names_once() -> None:
+    registry: Registry[object] = Registry("thing")
+    registry.add("path", "pathlib:Path")
+    assert registry.get("path") is Path
+    registry.register("list")(list)
+    assert registry.names() == ["list", "path"]
+    with pytest.raises(SightlineError, match="registered twice"):
+        registry.add("list", dict)
+    with pytest.raises(SightlineError, match="did you mean 'path'"):
+        registry.get("pth")
+    with pytest.raises(SightlineError, match="known: list, path"):
+        registry.get("zzzzzz")
+
+
+def offered(name: str, value: str, package: str) -> EntryPoint:
+    """An entry point as an installed package has it."""
+    point = EntryPoint(name, value, "sightline.things")
+    vars(point).update(dist=SimpleNamespace(name=package))
+    return point
+
+
+@pytest.fixture
+def things(monkeypatch: pytest.MonkeyPatch) -> Registry[Any]:
+    """One thing of our own, and a package each for a good one, a broken one and two that take other people's names."""
+    monkeypatch.setattr(
+        "sightline.core.registry.entry_points",
+        lambda group: [
+            offered("good", "pathlib:PurePath", "good-package"),
+            offered("missing", "no_such_module_anywhere:Thing", "missing-package"),
+            offered("own", "pathlib:PosixPath", "shadowing-package"),
+            offered("good", "pathlib:WindowsPath", "late-package"),
+            offered("fine", "pathlib:Path", "fine-package"),
+        ],
+    )
+    registry: Registry[Any] = Registry("thing", group="sightline.things")
+    registry.add("own", list)
+    return registry
+
+
+def test_a_package_that_cannot_be_imported_hinders_nobody_else(things: Registry[Any]) -> None:
+    assert things.get("fine") is Path
+    assert "missing" in things
+    assert ("fine", Path) in list(things.items())
+    assert "missing" not in dict(things.items())
+
+
+def test_a_broken_package_is_named_in_one_line_with_the_reason(things: Registry[Any]) -> None:
+    for _ in range(2):
+        with pytest.raises(SightlineError) as caught:
+            things.get("missing")
+        line = str(caught.value)
+        assert line == (
+            "thing 'missing' of package missing-package cannot be loaded (ModuleNotFoundError: No module named "
+            "'no_such_module_anywhere'); repair or uninstall missing-package"
+        )
+    assert things.broken()["missing"] == line
+
+
+def test_a_name_that_two_offer_is_refused_and_both_are_named(things: Registry[Any]) -> None:
+    with pytest.raises(SightlineError, match="'own' is offered by Sightline and by package shadowing-package; rename"):
+        things.get("own")
+    with pytest.raises(SightlineError, match="'good' is offered by good-package and by package late-package"):
+        things.get("good")
+    assert set(things.broken()) == {"missing", "own", "good"}
+
+
+def test_whatever_an_import_raises_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("raising_plug_in")
+
+    def fail(name: str) -> None:
+        raise RuntimeError("first line\nsecond line")
+
+    module.__getattr__ = fail  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, "raising_plug_in", module)
+    registry: Registry[object] = Registry("thing")
+    registry.add("raising", "raising_plug_in:Thing")
+    with pytest.raises(SightlineError, match=r"^thing 'raising' cannot be loaded \(RuntimeError: first line\)$"):
+        registry.get("raising")
+
+
+def test_a_class_may_be_an_entry_point_and_decorated_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry: Registry[Any] = Registry("thing", group="sightline.things")
+    monkeypatch.setattr(
+        "sightline.core.registry.entry_points", lambda group: [offered("path", "pathlib:Path", "a-package")]
+    )
+    assert registry.names() == ["path"]
+    monkeypatch.setattr(Path, "__module__", "pathlib")
+    registry.register("path")(Path)
+    assert registry.get("path") is Path
+    late: Registry[Any] = Registry("thing", group="sightline.things")
+    late.register("path")(Path)
+    assert late.get("path") is Path
+
+
+def test_entries_of_an_earlier_kind_are_adopted_however_they_come() -> None:
+    registry: Registry[Any] = Registry("thing", adopt=lambda entry: (entry,))
+    assert registry.register("one")(1) == (1,)
+    assert registry.get("one") == (1,)
+    registry.add("path", "pathlib:Path")
+    assert registry.get("path") == (Path,)

@@ -1,0 +1,77 @@
+"""What selectors say about themselves, against what they do."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, get_args
+
+import pytest
+import torch
+
+from sightline.arms.arm import parse_arm
+from sightline.backbones.base import BACKBONES
+from sightline.boxes.sources import reads_boxes
+from sightline.core.selection import Role
+from sightline.cost.select_inputs import Inputs
+from sightline.selectors import SELECTORS
+from sightline.selectors.scored import Scored
+
+CHOOSING = [name for name, kind in SELECTORS.items() if kind.role not in ("reference", "replay")]
+BEFORE = [name for name in CHOOSING if not SELECTORS.get(name).inside]
+SCORED = [name for name in BEFORE if issubclass(SELECTORS.get(name), Scored)]
+N, K = 64, 20
+
+
+def chosen(selector: Any, boxes: list[list[float]] | None = None) -> Any:
+    inputs = Inputs(N, torch.device("cpu"), seed=0)
+    if selector.inside:
+        return selector.cut(inputs.state(selector.needs), K)
+    view = inputs.view(selector.needs)
+    if boxes is not None:
+        view = replace(view, boxes=torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4))
+    return selector.select(view, K)
+
+
+@pytest.mark.parametrize("name", CHOOSING)
+def test_a_method_merges_if_it_says_so(name: str) -> None:
+    selector: Any = SELECTORS.get(name)()
+    assert (chosen(selector).mix is not None) is selector.merges
+
+
+@pytest.mark.parametrize("text", [*BEFORE, *(f"{name}:score=overlap" for name in SCORED), "rise:neighbours=evidence"])
+def test_other_boxes_change_the_choice_of_those_that_say_so_and_of_no_other(text: str) -> None:
+    name, _, arguments = text.partition(":")
+    selector: Any = parse_arm(f"{name}:0.3:{arguments}").selector
+    here, there = [[0.05, 0.05, 0.3, 0.3], [0.1, 0.6, 0.3, 0.9]], [[0.7, 0.7, 0.95, 0.95], [0.6, 0.1, 0.9, 0.2]]
+    same = torch.equal(chosen(selector, here).anchors.sort().values, chosen(selector, there).anchors.sort().values)
+    assert same is not selector.reads_boxes
+    assert reads_boxes(selector) is selector.reads_boxes
+
+
+def test_roles_are_few_and_known() -> None:
+    of_role: dict[str, set[str]] = {role: set() for role in get_args(Role)}
+    for name, kind in SELECTORS.items():
+        of_role[kind.role].add(name)
+    assert of_role["reference"] == {"full"}
+    assert of_role["replay"] == {"masks"}
+    assert of_role["control"] == {"random", "grid", "center", "shuffled", "bottom"}
+    assert of_role["oracle"] == {"evidence_only", "anti_evidence"}
+    assert {"target", "protected", "scope", "visionzip"} <= of_role["method"]
+
+
+def test_the_artifact_only_sets_arguments_that_exist_on_models_that_exist() -> None:
+    for name, kind in SELECTORS.items():
+        known: Any = kind
+        for model_type, arguments in kind.artifact.items():
+            assert model_type == "*" or model_type in BACKBONES, name
+            assert set(arguments) <= {field.name for field in fields(known)}, name
+            known(**arguments)
+
+
+def test_a_method_batches_if_it_defines_how() -> None:
+    batching = {name for name in BEFORE if SELECTORS.get(name)().batches}
+    assert {"target", "scope", "divprune", "tome"} <= batching
+    assert not {"random", "grid", "evidence_only"} & batching
+    grid: Any = SELECTORS.get("grid")()
+    views = [Inputs(N, torch.device("cpu"), seed).view(frozenset()) for seed in (0, 1)]
+    assert [s.anchors.tolist() for s in grid.select_many(views, K)] == [chosen(grid).anchors.tolist()] * 2
