@@ -39,8 +39,8 @@ REFUSALS = [pytest.param(model, name, id=f"{model}-{name}") for model in MODELS 
 
 
 @pytest.mark.parametrize(("model", "dtype", "name"), PAIRS)
-def test_selector_keeps_its_promises(shared: Path, tmp_path: Path, model: str, dtype: str, name: str) -> None:
-    here = stage(shared, model, dtype)
+def test_selector_keeps_its_promises(data: Path, tmp_path: Path, model: str, dtype: str, name: str) -> None:
+    here = stage(data, model, dtype)
     for keep in KEEPS if name != "full" else ("1.0",):
         arm = arm_of(name, keep, here.masks(tmp_path, keep) if name == "masks" else None)
         here.step.refuse_unserved([arm])
@@ -141,8 +141,8 @@ def view_of(here: Stage, arm: Arm, index: int) -> TokenView:
 
 
 @pytest.mark.parametrize(("model", "name"), REFUSALS)
-def test_what_an_architecture_cannot_serve_is_refused_by_name(shared: Path, model: str, name: str) -> None:
-    sentence = refusal(stage(shared, model, "float32").step, arm_of(name, "0.3"))
+def test_what_an_architecture_cannot_serve_is_refused_by_name(data: Path, model: str, name: str) -> None:
+    sentence = refusal(stage(data, model, "float32").step, arm_of(name, "0.3"))
     assert sentence.startswith(f"{name} cannot run on ")
     assert "it needs " in sentence
     assert "class token" in sentence
@@ -150,16 +150,16 @@ def test_what_an_architecture_cannot_serve_is_refused_by_name(shared: Path, mode
 
 
 @pytest.mark.parametrize("name", sorted(SHALLOW))
-def test_layers_that_do_not_exist_are_refused_before_any_work(shared: Path, name: str) -> None:
-    sentence = refusal(stage(shared, "llava", "float32").step, parse_arm(f"{name}:0.3"))
+def test_layers_that_do_not_exist_are_refused_before_any_work(data: Path, name: str) -> None:
+    sentence = refusal(stage(data, "llava", "float32").step, parse_arm(f"{name}:0.3"))
     assert sentence.startswith(f"{name} cannot run on Llava: ")
     for argument in SHALLOW[name].split(","):
         assert argument.partition("=")[0] in sentence
 
 
 @pytest.mark.parametrize("name", ["anchorprune", "cdpruner"])
-def test_a_missing_clip_checkpoint_is_asked_for(shared: Path, name: str) -> None:
-    step = SelectStep(stage(shared, "llava", "float32").backbone, clip=None)
+def test_a_missing_clip_checkpoint_is_asked_for(data: Path, name: str) -> None:
+    step = SelectStep(stage(data, "llava", "float32").backbone, clip=None)
     assert "--clip" in refusal(step, arm_of(name, "0.3"))
 
 
@@ -185,9 +185,9 @@ class Wants:
         ("depth.map", "there is no signal depth.map"),
     ],
 )
-def test_misnamed_signals_are_refused_before_any_work(shared: Path, need: str, sentence: str) -> None:
+def test_misnamed_signals_are_refused_before_any_work(data: Path, need: str, sentence: str) -> None:
     arm = Arm(Wants(frozenset({need})), Budget.ratio(0.3), "wants:0.3")  # type: ignore[arg-type]
-    assert sentence in refusal(stage(shared, "llava", "float32").step, arm)
+    assert sentence in refusal(stage(data, "llava", "float32").step, arm)
 
 
 def test_every_method_runs_somewhere() -> None:

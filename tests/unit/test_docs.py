@@ -29,8 +29,8 @@ def generate() -> ModuleType:
     return module
 
 
-def test_generated_tables_are_current(generate: ModuleType, shared: Path) -> None:
-    for path, text in generate.documents(shared / "golden").items():
+def test_generated_tables_are_current(generate: ModuleType, data: Path) -> None:
+    for path, text in generate.documents(data / "golden").items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name} is stale: run python docs/generate.py"
 
 

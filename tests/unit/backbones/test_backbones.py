@@ -26,9 +26,9 @@ PROBE = Probe("p", "x.png", "x", QUESTION, "yes", "INVOICE", "INVOICE", ((0.1, 0
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def backbone(request: pytest.FixtureRequest, shared: Path) -> Backbone:
+def backbone(request: pytest.FixtureRequest, data: Path) -> Backbone:
     options = ImageOptions(max_pixels=100352, max_tiles=3)
-    return load_backbone(str(shared / "tiny" / request.param), dtype="float32", device="cpu", options=options)
+    return load_backbone(str(data / "tiny" / request.param), dtype="float32", device="cpu", options=options)
 
 
 @pytest.fixture(scope="module")
@@ -153,26 +153,26 @@ def test_rows_alone_and_in_a_padded_batch_agree(backbone: Backbone, encoded: Enc
         assert alone.loss_no == pytest.approx(batched.loss_no, abs=1e-5)
 
 
-def test_doctor_passes_and_says_what_it_checked(shared: Path) -> None:
-    findings = examine(str(shared / "tiny" / "qwen3vl"), device="cpu", max_pixels=100352)
+def test_doctor_passes_and_says_what_it_checked(data: Path) -> None:
+    findings = examine(str(data / "tiny" / "qwen3vl"), device="cpu", max_pixels=100352)
     assert all(finding.passed for finding in findings)
     assert len(findings) == 6
 
 
-def test_doctor_fails_in_words_when_the_path_differs(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_fails_in_words_when_the_path_differs(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "sightline.checks.doctor.prefix_logits", lambda backbone, prefix: prefix_logits(backbone, prefix) + 1
     )
-    findings = examine(str(shared / "tiny" / "llava"), device="cpu")
+    findings = examine(str(data / "tiny" / "llava"), device="cpu")
     failed = [finding for finding in findings if not finding.passed]
     assert len(failed) == 1
     assert "differs from the model's own forward" in failed[0].words
 
 
-def test_bfloat16_runs_everywhere(shared: Path) -> None:
+def test_bfloat16_runs_everywhere(data: Path) -> None:
     for model in MODELS:
         backbone = load_backbone(
-            str(shared / "tiny" / model),
+            str(data / "tiny" / model),
             dtype="bfloat16",
             device="cpu",
             options=ImageOptions(max_pixels=50176, max_tiles=2),
@@ -189,8 +189,8 @@ def test_bfloat16_runs_everywhere(shared: Path) -> None:
         assert np.isfinite([scored.loss_yes, scored.loss_no]).all()
 
 
-def test_llava_cells_cover_the_crop_alone(shared: Path) -> None:
-    folder = str(shared / "tiny" / "llava")
+def test_llava_cells_cover_the_crop_alone(data: Path) -> None:
+    folder = str(data / "tiny" / "llava")
     wide = drawn_picture()
     aware = load_backbone(folder, device="cpu")
     blind = load_backbone(folder, device="cpu", options=ImageOptions(crop_blind=True))
@@ -200,10 +200,10 @@ def test_llava_cells_cover_the_crop_alone(shared: Path) -> None:
     assert blind.encode([blind.preprocess(wide)])[0].cells[:, 0].min() == 0.0
 
 
-def test_ask_answers_a_file(shared: Path, tmp_path: Path) -> None:
+def test_ask_answers_a_file(data: Path, tmp_path: Path) -> None:
     drawn_picture().save(tmp_path / "page.png")
     reply = answer(
-        str(shared / "tiny" / "llava"),
+        str(data / "tiny" / "llava"),
         tmp_path / "page.png",
         "What is written?",
         "target:0.2",

@@ -163,8 +163,8 @@ def test_requests_are_checked() -> None:
         measure_here(Request("prefill", config="tiny-llava", positions="shuffled", device="cpu"))
 
 
-def test_a_checkpoint_can_be_measured_too(shared: Path) -> None:
-    request = Request("prefill", checkpoint=str(shared / "tiny" / "llava"), arms=("full", "target:0.4"), **HERE)
+def test_a_checkpoint_can_be_measured_too(data: Path) -> None:
+    request = Request("prefill", checkpoint=str(data / "tiny" / "llava"), arms=("full", "target:0.4"), **HERE)
     result = measure_here(request)
     assert [point["kept_tokens"] for point in result["points"]] == [576, 231]
     assert result["weights"] == "checkpoint"

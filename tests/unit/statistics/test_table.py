@@ -243,18 +243,18 @@ def test_missing_columns() -> None:
     assert table["accuracy"].notna().all()
 
 
-def test_reference_runs_as_a_frame(shared: Path) -> None:
+def test_reference_runs_as_a_frame(data: Path) -> None:
     """The same numbers through the table as through arrays, on rows that a real run produced."""
     runs = {"full": "qwen3_8b_full", "target": "qwen3_8b_target_0p30", "grid": "qwen3_8b_grid_0p30"}
     parts = []
     for arm, run in runs.items():
-        part = run_frame(shared, f"textocr_confirmation/{run}").rename(columns={"sample_id": "probe_id"})
+        part = run_frame(data, f"textocr_confirmation/{run}").rename(columns={"sample_id": "probe_id"})
         part["label"] = np.where(part["polarity"] == "positive", "yes", "no")
         parts.append(part[["probe_id", "image_id", "label", "margin", "ecr", "anchor_ecr"]].assign(arm=arm))
     table = paired_differences(pd.concat(parts), metrics=["accuracy", "pos_ecr"], draws=QUICK)
     for arm in ("target", "grid"):
         for name in ("accuracy", "pos_ecr"):
-            rows = run_rows(shared, f"textocr_confirmation/{runs[arm]}")
-            full = run_rows(shared, f"textocr_confirmation/{runs['full']}")
+            rows = run_rows(data, f"textocr_confirmation/{runs[arm]}")
+            full = run_rows(data, f"textocr_confirmation/{runs['full']}")
             expected = point(METRICS[name], rows) - point(METRICS[name], full)
             assert line(table, arm, name)["diff"] == pytest.approx(expected, abs=1e-12)
