@@ -20,7 +20,7 @@ from sightline.cost.subject import Subject
 from sightline.cost.worker import measure_here
 from sightline.device.transfer import Arriving, on_device
 from sightline.errors import SightlineError
-from tests.unit.engine.test_scoring import Wrong
+from tests.unit.answering.test_launching import Wrong
 
 TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")
 ARMS = ("full", "target:0.3", "grid:0.3", "random:0.3", "target_grid:0.3", "soft_evidence:0.3", "shuffled:0.3")
