@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.clock import Clock
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 DATA = Path(__file__).parent / "data"
 """Everything that tests read: tiny checkpoints, a small data set, recorded answers. See the READMEs in there."""
@@ -46,6 +48,14 @@ def _one_thread() -> None:
 def data() -> Path:
     """The folder with tiny checkpoints, data sets and recorded answers."""
     return DATA
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock that everything measures time with, under the test's hand."""
+    stopped = Clock()
+    monkeypatch.setattr("time.perf_counter", stopped)
+    return stopped
 
 
 @pytest.fixture(scope="session")

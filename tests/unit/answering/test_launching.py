@@ -18,7 +18,6 @@ from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
 from sightline.core.selection import Budget, Selection, TokenView
 from sightline.cost.subject import Subject
-from sightline.device.stopwatch import Stopwatch
 from sightline.device.transfer import Arriving, on_device
 from sightline.errors import SightlineError
 
@@ -171,14 +170,6 @@ def test_out_of_memory_while_launching_still_halves(
     scored = launch_arm(subject.step, arm, probes, pictures, "preserve", 100_000)()
     for ours, plain in zip(scored, expected, strict=True):
         assert ours.answer.loss_yes == pytest.approx(plain.answer.loss_yes, abs=1e-5)
-
-
-def test_a_stopwatch_shares_its_time_equally() -> None:
-    watch, whole = Stopwatch(torch.device("cpu"), shared_by=4), Stopwatch(torch.device("cpu"))
-    watch.stop()
-    whole.stop()
-    watch._started, watch._ended = whole._started, whole._ended
-    assert watch.ms == pytest.approx(whole.ms / 4)
 
 
 def test_values_for_the_device_are_whole_numbers_or_tensors() -> None:
