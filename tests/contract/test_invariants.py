@@ -48,7 +48,8 @@ def test_hooks_are_gone_after_an_exception(data: Path, model: str) -> None:
         here.backbone.encode([broken], needs)
     assert hooks(here.backbone.model) == before
 
-    arm = Arm(Breaks(), Budget.ratio(0.3), "breaks:0.3")
+    breaks: Any = Breaks()
+    arm = Arm(breaks, Budget.ratio(0.3), "breaks:0.3")
     with pytest.raises(ValueError, match="on purpose"):
         score_arm(here.step, arm, here.probes, here.encoded, "preserve", 16384)
     assert hooks(here.backbone.model) == before

@@ -50,7 +50,7 @@ def read_cases(path: Path) -> list[Case]:
 
 def adapter(stem: str) -> Callable[[Case], dict[str, Any]]:
     module = importlib.import_module(f"tests.golden.adapters.{stem}")
-    return module.run  # type: ignore[no-any-return]
+    return module.run
 
 
 def _array(value: Any) -> np.ndarray:

@@ -75,5 +75,7 @@ def test_the_commands_of_the_tutorial_exist() -> None:
     assert "sightline bench select" in text
     assert callable(new_selector.new_selector)
     assert callable(run.run)
-    commands = {command.name or command.callback.__name__ for command in bench.app.registered_commands}
+    commands = {
+        command.name or getattr(command.callback, "__name__", None) for command in bench.app.registered_commands
+    }
     assert commands == {"prefill", "ttft", "sweep", "select"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -265,7 +265,7 @@ def test_samples_are_joined_as_the_reference_joins_them(data: Path, model: str) 
         **{outcome: outcome for outcome in OUTCOMES},
     }  # fmt: skip
     for row in rows:
-        ours = found.loc[row["sample_id"]]
+        ours: Any = found.loc[row["sample_id"]]
         for theirs, name in columns.items():
             expected = "" if row[theirs] == "nan" else row[theirs]
             # Deletion runs replay masks, so a selected margin may differ from the first run's in the last float32 bit.
@@ -274,9 +274,9 @@ def test_samples_are_joined_as_the_reference_joins_them(data: Path, model: str) 
             ), (row["sample_id"], theirs)
     assert len(rows) == len(found)
     for scale in ("evidence_area", "median_cell_area", "box_cell_ratio"):
-        theirs = pd.Series({row["sample_id"]: row[f"{scale}_stratum"] for row in rows})
+        strata = {row["sample_id"]: row[f"{scale}_stratum"] for row in rows}
         values = pd.Series({row["sample_id"]: float(row[scale]) for row in rows})
-        assert tertiles(values).to_dict() == theirs.to_dict()
+        assert tertiles(values).to_dict() == strata
 
 
 @pytest.fixture(scope="module")
@@ -294,7 +294,7 @@ def test_construct_validity(data: Path, reference_samples: pd.DataFrame) -> None
     for file in ("construct_validity_correlations.csv", "construct_validity_partial_correlations.csv"):
         for row in analysis(data, "ecr_construct", file):
             key = (row["model"], row["intervention"], PREDICTOR[row["predictor"]], row["correlation"])
-            ours = found.loc[key]
+            ours: Any = cast(Any, found.loc)[key]
             assert ours["n"] == int(row["n"])
             assert ours["estimate"] == pytest.approx(float(row["estimate"]), abs=1e-11)
             if "varying_controls" in row:
@@ -325,7 +325,7 @@ def test_conditional_audit(data: Path) -> None:
     scope = {"all_four": "all", "deletion_only": "deletion_only"}
     expected = analysis(data, "conditional_construct", "conditional_construct_correlations.csv")
     for row in expected:
-        ours = found.loc[(scope[row["scope"]], row["predictor"], specification[row["specification"]])]
+        ours: Any = cast(Any, found.loc)[scope[row["scope"]], row["predictor"], specification[row["specification"]]]
         assert ours["images"] == int(row["n_images"])
         assert ours["n"] == int(row["n_method_image_rows"])
         assert ours["estimate"] == pytest.approx(float(row["estimate"]), abs=1e-9)

@@ -174,7 +174,7 @@ def test_selectors_that_read_boxes_are_known() -> None:
     compared = 0
     for name in SELECTORS:
         kind: Any = SELECTORS.get(name)
-        if name in ("full", "masks") or hasattr(kind, "cut") or getattr(kind, "needs", frozenset()):
+        if name in ("full", "masks") or hasattr(kind, "cut") or getattr(kind, "needs", None):
             continue
         try:
             selector = kind()

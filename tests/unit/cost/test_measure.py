@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from sightline.cost.request import Request
 from sightline.cost.worker import measure_here
 from sightline.errors import SightlineError
 
-HERE = {"device": "cpu", "dtype": "float32", "repeats": 3, "warm_up": 1}
+HERE: dict[str, Any] = {"device": "cpu", "dtype": "float32", "repeats": 3, "warm_up": 1}
 
 
 def test_prefill_keeps_every_sample_and_shortens_the_prefix() -> None:

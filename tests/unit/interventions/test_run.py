@@ -77,6 +77,7 @@ def test_deleted_and_occluded_rows_match_the_recorded_runs(data: Path, tmp_path:
     frame = run.frame()
     expected = recorded(data)
     checked = {"deletion": 0, "occlusion": 0}
+    row: Any
     for row in frame.itertuples():
         if row.selector == "target" and row.view == "orig":
             key, kind = (

@@ -20,12 +20,12 @@ VECTORS = DATA / "protocol" / "golden_json" / "selectors.json"
 
 
 def cases() -> list[dict[str, Any]]:
-    return json.loads(VECTORS.read_text())["cases"]  # type: ignore[no-any-return]
+    return json.loads(VECTORS.read_text())["cases"]
 
 
 @pytest.fixture(scope="module")
 def inputs() -> dict[str, Any]:
-    return json.loads(VECTORS.read_text())  # type: ignore[no-any-return]
+    return json.loads(VECTORS.read_text())
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda c: f"{c['selector']}-{c['geometry']}-{c['rho']}-{c['evidence']}")

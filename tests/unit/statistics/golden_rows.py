@@ -80,7 +80,7 @@ def twister_indices(seed: int | str, draws: int, n: int) -> Indices:
     """
     *key, position = random.Random(seed).getstate()[1]
     source = np.random.RandomState()
-    source.set_state(("MT19937", np.array(key, dtype=np.uint32), position))
+    source.set_state(("MT19937", np.array(key, dtype=np.uint32), position, 0, 0.0))
     shift = np.uint32(32 - n.bit_length())
     found = np.zeros(0, dtype=np.uint32)
     while len(found) < draws * n:

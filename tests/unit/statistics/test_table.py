@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -200,7 +201,7 @@ def test_no_regions_loses_geometry_and_nothing_else() -> None:
 def test_a_broken_margin_costs_its_arm_the_answers_and_keeps_the_geometry() -> None:
     rows = frame()
     rows.loc[(rows["arm"] == "random@0.30") & (rows["probe_id"] == "p004"), "margin"] = np.nan
-    table = arm_summary(rows, draws=QUICK).set_index("arm")
+    table: Any = arm_summary(rows, draws=QUICK).set_index("arm")
     assert math.isnan(table.loc["random@0.30", "accuracy"])
     assert "1 of 60 margins are not finite" in table.loc["random@0.30", "reason"]
     assert math.isfinite(table.loc["random@0.30", "pos_ecr_low"])
@@ -222,7 +223,7 @@ def test_a_malformed_arm_is_named_and_the_others_are_computed(column: str, value
     rows = frame()
     rows[column] = rows[column].astype(object)
     rows.loc[(rows["arm"] == "random@0.30") & (rows["probe_id"] == "p004"), column] = value
-    table = arm_summary(rows, draws=QUICK).set_index("arm")
+    table: Any = arm_summary(rows, draws=QUICK).set_index("arm")
     assert words in table.loc["random@0.30", "reason"]
     assert math.isnan(table.loc["random@0.30", "accuracy"])
     assert math.isfinite(table.loc["full", "accuracy"])
