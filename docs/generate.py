@@ -228,6 +228,6 @@ def documents(golden: Path) -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS.parent.parent / "shared" / "golden"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS.parent / "tests" / "data" / "golden"
     for path, text in documents(folder).items():
         path.write_text(text, encoding="utf-8")

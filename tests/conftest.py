@@ -1,21 +1,41 @@
 from __future__ import annotations
 
 import collections
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.clock import Clock
+
 REPOSITORY = Path(__file__).resolve().parents[1]
-SHARED = REPOSITORY.parent / "shared"
+DATA = Path(__file__).parent / "data"
+"""Everything that tests read: tiny checkpoints, a small data set, recorded answers. See the READMEs in there."""
+
+RECEIPTS = "SIGHTLINE_RECEIPTS"
+"""Environment variable that names the folder of real scans, as --receipts does."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--golden-dir",
-        default=None,
-        help="folder with golden cases (default: ../shared/golden, or ../shared/golden_e2e for tests/golden_e2e)",
+        type=Path,
+        metavar="DIR",
+        help="folder with golden cases or recorded runs (default: tests/data/golden and tests/data/golden_e2e)",
     )
+    parser.addoption(
+        "--receipts",
+        type=Path,
+        metavar="DIR",
+        help=f"folder with real scans: receipts.json in TextOCR layout and its images (default: ${RECEIPTS})",
+    )
+
+
+def golden_dir(config: pytest.Config, name: str) -> Path:
+    """The golden folder of a test suite: the one given with --golden-dir, or ``name`` in the repository."""
+    chosen: Path | None = config.getoption("--golden-dir")
+    return chosen or DATA / name
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,11 +45,29 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
-    """The folder with tiny checkpoints and data sets that lies beside a checkout."""
-    if not SHARED.is_dir():
-        pytest.skip("no ../shared folder beside this checkout: nothing to test against")
-    return SHARED
+def data() -> Path:
+    """The folder with tiny checkpoints, data sets and recorded answers."""
+    return DATA
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock that everything measures time with, under the test's hand."""
+    stopped = Clock()
+    monkeypatch.setattr("time.perf_counter", stopped)
+    return stopped
+
+
+@pytest.fixture(scope="session")
+def receipts(request: pytest.FixtureRequest) -> Path:
+    """The folder with real scans, which are not ours to distribute: tests that look at them are skipped without."""
+    chosen = request.config.getoption("--receipts") or os.environ.get(RECEIPTS)
+    if not chosen:
+        pytest.skip(f"needs real scans: pass --receipts DIR or set {RECEIPTS}")
+    folder = Path(chosen)
+    if not (folder / "receipts.json").is_file():
+        pytest.fail(f"{folder} holds no receipts.json: pass another folder to --receipts")
+    return folder
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

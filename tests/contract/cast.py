@@ -54,13 +54,13 @@ def arm_of(name: str, keep: str, masks: Path | None = None) -> Arm:
 class Stage:
     """One checkpoint in one dtype with three encoded pictures: a photograph, its mirror image (same N), another one."""
 
-    def __init__(self, shared: Path, model: str, dtype: str) -> None:
+    def __init__(self, data: Path, model: str, dtype: str) -> None:
         self.model, self.dtype = model, dtype
         self.backbone = load_backbone(
-            str(shared / "tiny" / model), dtype=dtype, device="cpu", attention="sdpa", options=MODELS[model]
+            str(data / "tiny" / model), dtype=dtype, device="cpu", attention="sdpa", options=MODELS[model]
         )
-        self.step = SelectStep(self.backbone, ClipSpace(str(shared / "tiny" / "clip"), self.backbone.language.device))
-        first, other = (Image.open(shared / "mini_textocr" / name).convert("RGB") for name in PICTURES)
+        self.step = SelectStep(self.backbone, ClipSpace(str(data / "tiny" / "clip"), self.backbone.language.device))
+        first, other = (Image.open(data / "mini_textocr" / name).convert("RGB") for name in PICTURES)
         needs = all_needs(arm_of(name, "0.3") for name in servable(model) if name != "masks")
         self.pixels = [self.backbone.preprocess(picture) for picture in (first, ImageOps.mirror(first), other)]
         self.encoded: list[Encoded] = [self.backbone.encode([item], needs)[0] for item in self.pixels]
@@ -88,8 +88,8 @@ def probe(name: str, question: str, target: str, regions: tuple[tuple[float, flo
 
 
 @cache
-def stage(shared: Path, model: str, dtype: str) -> Stage:
-    return Stage(shared, model, dtype)
+def stage(data: Path, model: str, dtype: str) -> Stage:
+    return Stage(data, model, dtype)
 
 
 def refusal(step: SelectStep, arm: Arm) -> str:

@@ -38,8 +38,8 @@ class Breaks(LayerSelector):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_hooks_are_gone_after_an_exception(shared: Path, model: str) -> None:
-    here = stage(shared, model, "float32")
+def test_hooks_are_gone_after_an_exception(data: Path, model: str) -> None:
+    here = stage(data, model, "float32")
     before = hooks(here.backbone.model)
     broken = replace(here.pixels[0], data=here.pixels[0].data[..., :-1])
     needs = all_needs(arm_of(name, "0.3") for name in servable(model) if name != "masks")
@@ -47,7 +47,8 @@ def test_hooks_are_gone_after_an_exception(shared: Path, model: str) -> None:
         here.backbone.encode([broken], needs)
     assert hooks(here.backbone.model) == before
 
-    arm = Arm(Breaks(), Budget.ratio(0.3), "breaks:0.3")
+    breaks: Any = Breaks()
+    arm = Arm(breaks, Budget.ratio(0.3), "breaks:0.3")
     with pytest.raises(ValueError, match="on purpose"):
         score_arm(here.step, arm, here.probes, here.encoded, "preserve", 16384)
     assert hooks(here.backbone.model) == before
@@ -58,9 +59,9 @@ def facts(scored: Scored) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_full_is_the_same_before_and_after_every_selector(shared: Path, tmp_path: Path, model: str) -> None:
+def test_full_is_the_same_before_and_after_every_selector(data: Path, tmp_path: Path, model: str) -> None:
     """Bit for bit: the unpruned answer, the weights, and the pictures' tokens."""
-    here = stage(shared, model, "float32")
+    here = stage(data, model, "float32")
     full = parse_arm("full")
 
     def reference() -> list[tuple[Any, ...]]:
@@ -82,8 +83,8 @@ def test_full_is_the_same_before_and_after_every_selector(shared: Path, tmp_path
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_vision_tower_runs_once_however_many_methods_ask(shared: Path, tmp_path: Path, model: str) -> None:
-    here = stage(shared, model, "float32")
+def test_the_vision_tower_runs_once_however_many_methods_ask(data: Path, tmp_path: Path, model: str) -> None:
+    here = stage(data, model, "float32")
     arms = [arm_of(name, "0.3", here.masks(tmp_path, "0.3") if name == "masks" else None) for name in servable(model)]
     calls = 0
 

@@ -34,8 +34,8 @@ def picture(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
     return Image.fromarray(drawn, "RGBA").convert(mode)
 
 
-def loaded(shared: Path, model: str, options: Any = None) -> Backbone:
-    return load_backbone(str(shared / "tiny" / model), dtype="float32", device="cpu", options=options)
+def loaded(data: Path, model: str, options: Any = None) -> Backbone:
+    return load_backbone(str(data / "tiny" / model), dtype="float32", device="cpu", options=options)
 
 
 def processed(backbone: Backbone, image: Image.Image) -> dict[str, Tensor]:
@@ -44,8 +44,8 @@ def processed(backbone: Backbone, image: Image.Image) -> dict[str, Tensor]:
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def backbone(request: pytest.FixtureRequest, shared: Path) -> Backbone:
-    return loaded(shared, request.param, SMALL[request.param])
+def backbone(request: pytest.FixtureRequest, data: Path) -> Backbone:
+    return loaded(data, request.param, SMALL[request.param])
 
 
 def resize_by_tensors(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,9 +100,9 @@ def test_any_mode_is_converted_as_pillow_does(backbone: Backbone, mode: str) -> 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_values_are_the_processors_under_its_own_limits(
-    shared: Path, model: str, monkeypatch: pytest.MonkeyPatch
+    data: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backbone = loaded(shared, model)
+    backbone = loaded(data, model)
     image = picture((800, 600))
     expected = processed(backbone, image)["pixel_values"]
     assert torch.equal(backbone.preprocess(image).data, expected)
@@ -111,8 +111,8 @@ def test_values_are_the_processors_under_its_own_limits(
 
 
 @pytest.mark.parametrize("crop", [(300, 300), (351, 340), (400, 336)], ids=str)
-def test_a_crop_may_be_odd_or_larger_than_the_picture(shared: Path, crop: tuple[int, int]) -> None:
-    backbone = loaded(shared, "llava")
+def test_a_crop_may_be_odd_or_larger_than_the_picture(data: Path, crop: tuple[int, int]) -> None:
+    backbone = loaded(data, "llava")
     backbone.image_processor.crop_size = {"height": crop[0], "width": crop[1]}
     for size in ((640, 480), (337, 479)):
         image = picture(size)
@@ -121,9 +121,9 @@ def test_a_crop_may_be_odd_or_larger_than_the_picture(shared: Path, crop: tuple[
 
 @pytest.mark.parametrize("size", [(640, 480), (37, 41), (300, 9)], ids=str)
 def test_tiles_resized_as_tensors_keep_their_own_arithmetic(
-    shared: Path, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    data: Path, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backbone = loaded(shared, "internvl", {"max_tiles": 3, "tensor_resize": True})
+    backbone = loaded(data, "internvl", {"max_tiles": 3, "tensor_resize": True})
     processor, image = backbone.image_processor, picture(size)
     high, wide = processor.size["height"], processor.size["width"]
     tiles, (columns, rows) = backbone.patch_grid(*size[::-1])[0], backbone._canvas(size)  # type: ignore[attr-defined]
@@ -142,21 +142,21 @@ def test_tiles_resized_as_tensors_keep_their_own_arithmetic(
     assert torch.equal(backbone.preprocess(image).data, expected)
 
 
-def test_edits_of_the_artifact_come_before_the_processors_steps(shared: Path) -> None:
-    backbone = loaded(shared, "qwen3vl", BY_ARTIFACT)
+def test_edits_of_the_artifact_come_before_the_processors_steps(data: Path) -> None:
+    backbone = loaded(data, "qwen3vl", BY_ARTIFACT)
     edited = backbone.edited(picture((640, 480)))
     assert edited.size[0] % 28 == edited.size[1] % 28 == 0
     assert torch.equal(backbone.preprocess(picture((640, 480))).data, processed(backbone, edited)["pixel_values"])
 
 
 @pytest.mark.parametrize("options", [SMALL["qwen3vl"], BY_ARTIFACT], ids=["plain", "artifact"])
-def test_a_picture_too_thin_for_qwen_is_refused_in_one_line(shared: Path, options: Any) -> None:
+def test_a_picture_too_thin_for_qwen_is_refused_in_one_line(data: Path, options: Any) -> None:
     with pytest.raises(SightlineError, match=r"the picture cannot be resized for Qwen3-VL: .*ratio must be smaller"):
-        loaded(shared, "qwen3vl", options).preprocess(picture((1, 201)))
+        loaded(data, "qwen3vl", options).preprocess(picture((1, 201)))
 
 
-def test_a_processor_that_leaves_a_step_out_is_refused(shared: Path) -> None:
-    backbone = loaded(shared, "llava")
+def test_a_processor_that_leaves_a_step_out_is_refused(data: Path) -> None:
+    backbone = loaded(data, "llava")
     backbone.image_processor.do_center_crop = False
     with pytest.raises(SightlineError, match="do_center_crop = false is not supported"):
         type(backbone)(backbone.model, backbone.tokenizer, backbone.image_processor, backbone.options)

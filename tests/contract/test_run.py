@@ -17,23 +17,22 @@ PROBES = "golden_e2e/inputs/probes_dev.jsonl"
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_servable_method_writes_its_rows(shared: Path, tmp_path: Path, model: str) -> None:
+def test_every_servable_method_writes_its_rows(data: Path, tmp_path: Path, model: str) -> None:
     methods = [name for name in servable(model) if name not in ("full", "masks")]
     arms = ["full", *(f"{name}:0.3" + (f":{SHALLOW[name]}" if name in SHALLOW else "") for name in methods)]
-    limits = {name: value for name, value in MODELS[model].as_dict().items() if name.startswith("max_")}
     run = audit(
         AuditConfig(
-            model=str(shared / "tiny" / model),
-            probes=shared / PROBES,
-            images=shared / "mini_textocr",
+            model=str(data / "tiny" / model),
+            probes=data / PROBES,
+            images=data / "mini_textocr",
             image_prefix="mini_textocr",
             out=tmp_path / "run",
             arms=arms,
-            clip=str(shared / "tiny" / "clip"),
+            clip=str(data / "tiny" / "clip"),
             dtype="float32",
             device="cpu",
             limit=IMAGES,
-            **limits,
+            image_options=dict(MODELS[model]),
         )
     )
     rows = run.rows.to_pandas()

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
-from tests.golden.harness import PENDING, Case, adapter, check
+from tests.golden.harness import Case, adapter, check
 
 
 def test_golden_case(golden_case: Case, record_property: Callable[[str, object], None]) -> None:
     record_property("golden", golden_case.file)
-    if golden_case.file in PENDING:
-        pytest.skip(f"{golden_case.file}: not ported yet")
     check(golden_case, adapter(golden_case.file)(golden_case))

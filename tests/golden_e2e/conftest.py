@@ -4,20 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SHARED
-from tests.golden_e2e.reference import Encoder, Run, read_runs
-
-
-def golden_dir(config: pytest.Config) -> Path:
-    chosen = config.getoption("--golden-dir")
-    return Path(chosen) if chosen else SHARED / "golden_e2e"
+from tests.conftest import golden_dir
+from tests.golden_e2e.reference import Encoder, read_runs
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "golden_run" not in metafunc.fixturenames:
         return
-    folder = golden_dir(metafunc.config)
-    if not (folder / "manifest.json").is_file() or not SHARED.is_dir():
+    folder = golden_dir(metafunc.config, "golden_e2e")
+    if not (folder / "runs").is_dir():
         reason = f"no recorded runs in {folder}: pass --golden-dir DIR"
         metafunc.parametrize("golden_run", [pytest.param(None, marks=pytest.mark.skip(reason=reason))])
         return
@@ -29,8 +24,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def encoder(shared: Path) -> Encoder:
-    return Encoder(shared)
-
-
-__all__ = ["Run"]
+def encoder(data: Path) -> Encoder:
+    return Encoder(data)

@@ -20,7 +20,7 @@ from sightline.core.selection import Budget
 from sightline.probes import read_probes
 from sightline.probes.images import open_image
 from sightline.selectors import SELECTORS
-from tests.conftest import SHARED
+from tests.conftest import DATA
 from tests.golden_e2e.artifact_names import from_artifact
 
 PREFIX = "mini_textocr"
@@ -50,8 +50,14 @@ class Run:
         return f"{self.entry['model']} {'full' if name.startswith('none') else name}"
 
 
+def find(folder: Path, name: str) -> Path:
+    """A file of a golden folder, plain or gzipped; of the repository's own where that folder holds only records."""
+    places = [root / f"{name}{ending}" for root in (folder, DATA / "golden_e2e") for ending in ("", ".gz")]
+    return next((place for place in places if place.is_file()), places[0])
+
+
 def read_runs(folder: Path) -> list[Run]:
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest = json.loads(find(folder, "manifest.json").read_text(encoding="utf-8"))
     records: dict[str, list[dict[str, Any]]] = {}
     for model in sorted({entry["model"] for entry in manifest["runs"]}):
         with gzip.open(folder / "runs" / f"{model}.jsonl.gz", "rt", encoding="utf-8") as lines:
@@ -95,37 +101,35 @@ def arm_of(run: Run, masks: Path) -> Arm:
 
 
 def replayed(run: Run) -> list[dict[str, Any]]:
-    """The masks that a replay was given: the intervention's own file where there is one, else the recorded indices."""
+    """The masks that a replay was given: the intervention's own file where there is one, else the recorded indices.
+
+    Like records, and unlike other inputs, masks cover only the images of their folder: none are borrowed from another.
+    """
     variant = re.search(r"(qwen|internvl)\w*_indices/(\w+)\.jsonl$", run.entry["replayed_masks"])
-    if variant is None:
+    file = run.folder / "inputs" / f"deletion_restoration_{variant[1] if variant else ''}.jsonl.gz"
+    if variant is None or not file.is_file():
         return [{"sample_id": record["sample_id"], "kept_indices": record["kept"]} for record in run.records]
-    file = run.folder / "inputs" / f"deletion_restoration_{variant[1]}.jsonl.gz"
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     return [row for row in rows if row["variant"] == variant[2]]
 
 
 @cache
-def backbone_for(shared: Path, model: str, options: ImageOptions) -> Backbone:
-    return load_backbone(
-        str(shared / "tiny" / model), dtype="float32", device="cpu", attention="eager", options=options
-    )
+def backbone_for(data: Path, model: str, options: ImageOptions) -> Backbone:
+    return load_backbone(str(data / "tiny" / model), dtype="float32", device="cpu", attention="eager", options=options)
 
 
 @cache
 def probes_for(folder: Path, name: str) -> dict[tuple[str, str], Probe]:
-    """A run's probes, from the golden folder or, where that holds records alone, from the shared one."""
-    places = [root / "inputs" / f"{name}{ending}" for root in (folder, SHARED / "golden_e2e") for ending in ("", ".gz")]
-    file = next((place for place in places if place.exists()), places[0])
-    probes = read_probes(file, image_prefix=PREFIX).probes
+    probes = read_probes(find(folder, f"inputs/{name}"), image_prefix=PREFIX).probes
     return {(probe.id, probe.view): probe for probe in probes}
 
 
 class Encoder:
     """Encodes each picture of a group of runs once, whichever runs ask for it."""
 
-    def __init__(self, shared: Path) -> None:
-        self.shared = shared
+    def __init__(self, data: Path) -> None:
+        self.data = data
         self._steps: dict[tuple[str, ImageOptions], SelectStep] = {}
         self._encoded: dict[tuple[str, ImageOptions, str, Any], Encoded] = {}
 
@@ -141,13 +145,13 @@ class Encoder:
                 "tensor_resize": str(entry.get("image_processor", "")).startswith("torchvision"),
             },
         }
-        return options_for(self.shared / "tiny" / entry["model"], "artifact", limits[entry["model"]])
+        return options_for(self.data / "tiny" / entry["model"], "artifact", limits[entry["model"]])
 
     def step(self, run: Run) -> SelectStep:
         key = (run.entry["model"], self.options(run))
         if key not in self._steps:
-            backbone = backbone_for(self.shared, *key)
-            clip = ClipSpace(str(self.shared / "tiny" / "clip"), backbone.language.device)
+            backbone = backbone_for(self.data, *key)
+            clip = ClipSpace(str(self.data / "tiny" / "clip"), backbone.language.device)
             self._steps[key] = SelectStep(backbone, clip)
         return self._steps[key]
 
@@ -156,7 +160,7 @@ class Encoder:
         key = (run.entry["model"], options, probe.image, probe.occlude)
         if key not in self._encoded:
             backbone = self.step(run).backbone
-            picture = open_image(self.shared / PREFIX, probe.image, occlude=probe.occlude)
+            picture = open_image(self.data / PREFIX, probe.image, occlude=probe.occlude)
             every = range(len(backbone.vision_blocks))
             needs = [f"vision.received@{i}" for i in every] if run.entry["model"] != "internvl" else []
             self._encoded[key] = backbone.encode([backbone.preprocess(picture)], needs)[0]

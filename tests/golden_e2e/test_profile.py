@@ -35,19 +35,19 @@ ARMS = {
 
 
 @pytest.fixture(scope="module")
-def runs(shared: Path) -> list[Run]:
-    return read_runs(shared / "golden_e2e")
+def runs(data: Path) -> list[Run]:
+    return read_runs(data / "golden_e2e")
 
 
 @pytest.mark.parametrize("model", ["llava", "internvl", "qwen3vl"])
-def test_the_profile_alone_reproduces_recorded_rows(runs: list[Run], shared: Path, tmp_path: Path, model: str) -> None:
+def test_the_profile_alone_reproduces_recorded_rows(runs: list[Run], data: Path, tmp_path: Path, model: str) -> None:
     arms = [arm for (owner, _), arm in ARMS.items() if owner == model]
     limits = {"min_pixels": 200704, "max_pixels": 200704} if model == "qwen3vl" else {}
     run = audit(
         AuditConfig(
-            model=str(shared / "tiny" / model),
-            probes=shared / "golden_e2e" / "inputs" / "probes_dev.jsonl",
-            images=shared / PREFIX,
+            model=str(data / "tiny" / model),
+            probes=data / "golden_e2e" / "inputs" / "probes_dev.jsonl",
+            images=data / PREFIX,
             image_prefix=PREFIX,
             out=tmp_path / "run",
             arms=arms,

@@ -20,7 +20,7 @@ from sightline.answering.materialise import materialise
 from sightline.answering.select import SelectStep
 from sightline.arms.arm import Arm
 from sightline.backbones.cuts import LayerCuts
-from sightline.core.prefix import Encoded
+from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.probe import Probe
 from sightline.core.selection import Selection
 from sightline.geometry.coverage import RegionGeometry
@@ -47,8 +47,7 @@ def test_recorded_run(
     if golden_run.entry["selector"] == "fastv":
         check_fastv_masks(golden_run, encoder.step(golden_run), arm, asked, encoded)
         return
-    policy = golden_run.entry["position_mode"]
-    policy = policy if policy in ("compact", "preserve") else "preserve"
+    policy: PositionPolicy = "compact" if golden_run.entry["position_mode"] == "compact" else "preserve"
     scored = score_arm(encoder.step(golden_run), arm, asked, encoded, policy, batch_tokens=8192)
 
     compared = 0
@@ -123,7 +122,7 @@ def is_near_tie(step: SelectStep, picture: Encoded, probe: Probe, arm: Arm) -> b
     return False
 
 
-def check_geometry(record, boxes, cells, lineage, anchors, where) -> None:  # type: ignore[no-untyped-def]
+def check_geometry(record, boxes, cells, lineage, anchors, where) -> None:
     if record.get("ecr") is None or not record.get("regions"):
         return
     geometry = RegionGeometry(cells, boxes).measure(lineage, anchors)

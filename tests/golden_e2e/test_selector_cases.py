@@ -19,25 +19,13 @@ from sightline.core.selection import Budget
 from sightline.geometry.cells import grid_cells, tile_cells
 from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors import SELECTORS
-from tests.conftest import SHARED
+from tests.conftest import golden_dir
 from tests.golden.adapters.audit_rules import kept, view_of
 from tests.golden_e2e.artifact_names import from_artifact
+from tests.golden_e2e.reference import find
 
 MODELS = ("llava", "internvl", "qwen3vl")
 EXTERNAL = ("visionzip", "fastv", "scope", "coin", "anchorprune")
-
-
-def golden_dir(config: pytest.Config) -> Path:
-    chosen = config.getoption("--golden-dir")
-    return Path(chosen) if chosen else SHARED / "golden_e2e"
-
-
-def find(folder: Path, name: str) -> Path:
-    """A file of the golden folder, or the shared one where that folder holds only records."""
-    for path in (folder / name, folder / f"{name}.gz", SHARED / "golden_e2e" / name):
-        if path.is_file():
-            return path
-    return SHARED / "golden_e2e" / f"{name}.gz"
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
@@ -49,7 +37,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "record" not in metafunc.fixturenames:
         return
-    path = golden_dir(metafunc.config) / "selector_cases.jsonl.gz"
+    path = golden_dir(metafunc.config, "golden_e2e") / "selector_cases.jsonl.gz"
     missing = pytest.param(None, marks=pytest.mark.skip(reason=f"no {path.name}: pass --golden-dir DIR"))
     records = list(read(path)) if path.is_file() else [missing]
     metafunc.parametrize("record", records, ids=lambda r: f"case{r['case']}" if r else "none")
@@ -108,7 +96,7 @@ class Recorded:
 
 @pytest.fixture(scope="module", params=MODELS)
 def recorded(request: pytest.FixtureRequest) -> Recorded:
-    folder = golden_dir(request.config)
+    folder = golden_dir(request.config, "golden_e2e")
     if not (folder / "runs" / f"{request.param}.jsonl.gz").is_file():
         pytest.skip(f"no runs of {request.param} in {folder.name}: pass --golden-dir DIR")
     return Recorded(folder, request.param)

@@ -77,10 +77,10 @@ def test_a_copy_on_its_way_is_not_held_up_by_later_work(subject: Subject) -> Non
     early = torch.arange(1000, device="cuda")
     copy = Arriving(early * 2)
     late = torch.randn(4096, 4096, device="cuda")
-    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    done = torch.cuda.Event()
     for _ in range(200):
         late = late @ late / 4096
-    done.record()  # type: ignore[no-untyped-call]
+    done.record()
     assert torch.equal(copy.read(), torch.arange(1000) * 2)
     assert not done.query(), "reading waited for work that was queued later"
     done.synchronize()
@@ -98,9 +98,9 @@ def test_values_arrive_whole(subject: Subject) -> None:
 def test_a_wrong_selection_is_caught_and_the_device_lives_on(
     subject: Subject, pictures: list[Encoded], probes: list[Probe], anchors: tuple[int, ...], message: str
 ) -> None:
-    arm = replace(parse_arm("grid:3t"), selector=Wrong(anchors), budget=Budget.tokens(3))  # type: ignore[arg-type]
+    arm = replace(parse_arm("grid:3t"), selector=Wrong(anchors), budget=Budget.tokens(3))
     for policy in ("preserve", "compact"):
-        collect = launch_arm(subject.step, arm, probes, pictures, policy, 1024)  # type: ignore[arg-type]
+        collect = launch_arm(subject.step, arm, probes, pictures, policy, 1024)
         with pytest.raises(SightlineError, match=message):
             collect()
     torch.cuda.synchronize()

@@ -18,9 +18,9 @@ TEN_ARMS = [
 
 
 @pytest.fixture(scope="session")
-def mini_probes(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mini_probes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Hard pairs on the first twelve usable pictures of the mini set."""
-    data = shared / "mini_textocr"
+    data = data / "mini_textocr"
     records = load_regions(data / "TextOCR_mini_val.json").records
     pairs = build_hard_pairs(records, HardPairRules(limit_images=12))
     path = tmp_path_factory.mktemp("probes") / "mini.jsonl"
@@ -29,14 +29,14 @@ def mini_probes(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def config(shared: Path, mini_probes: Path, tmp_path: Path) -> Any:
+def config(data: Path, mini_probes: Path, tmp_path: Path) -> Any:
     """``config("llava", arms=[...], limit=2)`` -> a quick AuditConfig on the mini set."""
 
     def make(model: str, /, **changes: Any) -> AuditConfig:
         settings: dict[str, Any] = {
-            "model": str(shared / "tiny" / model),
+            "model": str(data / "tiny" / model),
             "probes": mini_probes,
-            "images": shared / "mini_textocr",
+            "images": data / "mini_textocr",
             "out": tmp_path / "run",
             "arms": ["full", "target:0.3", "random:0.3"],
             "device": "cpu",

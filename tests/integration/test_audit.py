@@ -40,6 +40,7 @@ def test_rows_carry_the_reporting_contract(config: Any, model: str) -> None:
     assert frame["ecr"].between(0, 1).all()
     pruned = frame[frame["arm"] == "target:0.3"]
     assert (pruned["sequence_full"] - pruned["sequence_pruned"] == pruned["n_tokens"] - pruned["k_tokens"]).all()
+    row: Any
     for row in pruned.itertuples():
         assert unpack_mask(row.kept_mask, row.n_tokens).sum() == row.k_tokens
     layered = frame[frame["arm"] == "fastv:0.5"].iloc[0]

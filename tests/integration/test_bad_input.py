@@ -41,13 +41,13 @@ def with_probe(path: Path, out: Path, **changes: Any) -> Path:
 
 
 @pytest.fixture
-def pictures(shared: Path, tmp_path: Path, mini_probes: Path) -> Path:
+def pictures(data: Path, tmp_path: Path, mini_probes: Path) -> Path:
     """A private copy of the first pictures, to be damaged."""
     root = tmp_path / "pictures"
     for line in mini_probes.read_text(encoding="utf-8").splitlines()[1:9]:
         name = json.loads(line)["image"]
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(shared / "mini_textocr" / name, root / name)
+        shutil.copy(data / "mini_textocr" / name, root / name)
     return root
 
 
@@ -112,8 +112,8 @@ def test_unknown_selector_and_bad_budgets(config: Any) -> None:
     refused(lambda: audit(config("llava", arms=["target:0.3:wieght=1"])), "wieght", "weight")
 
 
-def test_model_folder_of_another_architecture(config: Any, shared: Path, tmp_path: Path) -> None:
-    refused(lambda: audit(config("llava", model=str(shared / "tiny" / "clip"))), "clip", "llava")
+def test_model_folder_of_another_architecture(config: Any, data: Path, tmp_path: Path) -> None:
+    refused(lambda: audit(config("llava", model=str(data / "tiny" / "clip"))), "clip", "llava")
     refused(lambda: audit(config("llava", model=str(tmp_path / "nowhere"))), "nowhere", "does not exist")
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -129,9 +129,9 @@ def test_an_image_option_of_another_architecture(config: Any) -> None:
     assert done.stderr.splitlines()[-1] == f"error: {line}"
 
 
-def test_pickle_weights_are_not_loaded(config: Any, shared: Path, tmp_path: Path) -> None:
+def test_pickle_weights_are_not_loaded(config: Any, data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "pickled"
-    shutil.copytree(shared / "tiny" / "llava", folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    shutil.copytree(data / "tiny" / "llava", folder, ignore=shutil.ignore_patterns("*.safetensors"))
     (folder / "pytorch_model.bin").write_bytes(b"not loaded")
     refused(lambda: audit(config("llava", model=str(folder))), "safetensors")
 

@@ -66,35 +66,35 @@ def _installed() -> Iterator[None]:
         del SELECTORS._entries[kind.name]
 
 
-def settings(shared: Path, out: Path, **changes: Any) -> AuditConfig:
+def settings(data: Path, out: Path, **changes: Any) -> AuditConfig:
     return AuditConfig(
-        model=str(shared / "tiny" / "qwen3vl"),
-        probes=shared / "golden_e2e" / "inputs" / "probes_dev.jsonl",
-        images=shared / "mini_textocr",
+        model=str(data / "tiny" / "qwen3vl"),
+        probes=data / "golden_e2e" / "inputs" / "probes_dev.jsonl",
+        images=data / "mini_textocr",
         image_prefix="mini_textocr",
         out=out,
         dtype="float32",
         device="cpu",
-        max_pixels=50176,
+        image_options={"max_pixels": 50176},
         limit=1,
         matched_controls=False,
         **changes,
     )
 
 
-def test_a_method_that_merges_does_not_abort_a_run_with_deletions(shared: Path, tmp_path: Path) -> None:
-    run = audit(settings(shared, tmp_path / "run", arms=["target:0.3", "averaging:0.3"], interventions=["deletion"]))
+def test_a_method_that_merges_does_not_abort_a_run_with_deletions(data: Path, tmp_path: Path) -> None:
+    run = audit(settings(data, tmp_path / "run", arms=["target:0.3", "averaging:0.3"], interventions=["deletion"]))
     rows = run.frame().groupby(["selector", "intervention"]).size()
     assert ("target", "remove_evidence") in rows.index
-    assert set(rows["averaging"].index) == {"none"}
+    assert {intervention for selector, intervention in rows.index if selector == "averaging"} == {"none"}
 
 
 def test_detection_is_billed_to_methods_that_read_boxes_or_do_not_say(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
     arms = ["at_boxes:0.1", "box_free:0.1", "hybrid:0.1"]
-    frame = audit(settings(shared, tmp_path / "run", arms=arms, box_source="rapidocr")).frame()
+    frame = audit(settings(data, tmp_path / "run", arms=arms, box_source="rapidocr")).frame()
     billed = frame.groupby("selector")["boxes_ms"].count()
     assert billed["at_boxes"] == len(frame) / 3
     assert billed["box_free"] == billed["hybrid"] == 0

@@ -1,4 +1,4 @@
-"""A run killed with SIGKILL in the middle and run again equals an undisturbed one."""
+"""A run killed with SIGKILL in the middle of a write and run again equals an undisturbed one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,27 @@ from sightline.errors import SightlineError
 from tests.integration.conftest import MODELS, TEN_ARMS
 from tests.integration.test_audit import facts
 
+DONE = 12
+KILLED = f"""
+import os, signal
+from sightline.cli import main
+
+replace, written = os.replace, []
+
+def replace_or_die(source, target):
+    written.extend([target] * ("rows" in target.parts))
+    if len(written) > {DONE}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(source, target)
+
+os.replace = replace_or_die
+main()
+"""
+"""The command line, dying when its thirteenth file of rows is complete but does not have its name yet."""
+
 
 def command(config: AuditConfig) -> list[str]:
-    words = [sys.executable, "-m", "sightline", "run"]
+    words = [sys.executable, "-c", KILLED, "run"]
     for name, value in config.model_dump(exclude_unset=True).items():
         if isinstance(value, bool):
             words.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
@@ -36,15 +53,10 @@ def command(config: AuditConfig) -> list[str]:
 @pytest.mark.parametrize("model", MODELS)
 def test_killed_and_resumed_rows_are_identical(config: Any, model: str, tmp_path: Path) -> None:
     settings = config(model, arms=TEN_ARMS, limit=6, shard_images=1, out=tmp_path / "killed")
-    process = subprocess.Popen(command(settings), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    rows = settings.out / "rows"
-    deadline = time.monotonic() + 120
-    while len(list(rows.glob("*/*.parquet"))) < 12 and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    done = len(list(rows.glob("*/*.parquet")))
-    assert 12 <= done < 60, f"the kill must hit the middle, {done} of 60 shards were done"
+    process = subprocess.run(command(settings), capture_output=True, check=False)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert len(list(settings.out.glob("rows/*/*.parquet"))) == DONE
+    assert list(settings.out.rglob("*.tmp")), "the kill leaves a file half-written"
 
     resumed = audit(settings)
     undisturbed = audit(settings.model_copy(update={"out": tmp_path / "undisturbed"}))

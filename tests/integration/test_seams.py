@@ -57,7 +57,7 @@ def test_another_scorer_brings_its_own_columns(config: Any) -> None:
     frame = run.frame()
     assert list(frame.columns) == row_schema(Generation.columns).names
     assert "margin" not in frame
-    assert frame["answer"].map(type).eq(str).all()
+    assert all(isinstance(text, str) for text in frame["answer"])
     assert (frame["answer_tokens"] <= 32).all()
     assert (frame["correct"] == (frame["predicted"] == frame["label"])).all()
     assert run.manifest["scorer"] == "generation"

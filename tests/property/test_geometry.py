@@ -97,7 +97,7 @@ def test_keeping_more_never_covers_less(scene: tuple[list, list, int], more: int
 
 @settings(max_examples=150, deadline=None)
 @given(scenes, st.randoms(use_true_random=False))
-def test_the_order_of_regions_and_cells_does_not_matter(scene: tuple[list, list, int], shuffle) -> None:  # type: ignore[no-untyped-def]
+def test_the_order_of_regions_and_cells_does_not_matter(scene: tuple[list, list, int], shuffle) -> None:
     cells, regions, bits = scene
     mask = kept_mask(len(cells), bits)
     turned = list(range(len(cells)))

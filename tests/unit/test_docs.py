@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import typer
@@ -30,8 +31,8 @@ def generate() -> ModuleType:
     return module
 
 
-def test_generated_tables_are_current(generate: ModuleType, shared: Path) -> None:
-    for path, text in generate.documents(shared / "golden").items():
+def test_generated_tables_are_current(generate: ModuleType, data: Path) -> None:
+    for path, text in generate.documents(data / "golden").items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name} is stale: run python docs/generate.py"
 
 
@@ -76,5 +77,6 @@ def test_the_commands_of_the_tutorial_exist() -> None:
     assert "sightline bench select" in text
     assert callable(new_selector.new_selector)
     assert callable(run.run)
-    commands = set(typer.main.get_command(bench.app).list_commands(None))
+    group: Any = typer.main.get_command(bench.app)
+    commands = set(group.list_commands(None))
     assert commands == {"prefill", "ttft", "sweep", "select"}

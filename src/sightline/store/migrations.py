@@ -16,6 +16,8 @@ from sightline.core.row import SCHEMA_VERSION
 READABLE = (1, SCHEMA_VERSION)
 _VIEWS_OF_SCHEMA_1 = ("evidence_masked", "random_masked", "blank")
 _VERSION_STEP = 1_000_000
+_SCORED_IN_SCHEMA_1 = ("loss_yes", "loss_no", "margin", "greedy_yes", "greedy_no")
+"""What is the yes/no scorer's own now, and stands together."""
 
 
 def migrated_rows(table: pa.Table, arm: str) -> pa.Table:
@@ -24,7 +26,10 @@ def migrated_rows(table: pa.Table, arm: str) -> pa.Table:
         return table
     plain = table.column("arm")
     table = table.set_column(0, "arm", pa.array([arm] * len(table), pa.string()))
-    return table.add_column(1, "plain_arm", plain)
+    table = table.add_column(1, "plain_arm", plain)
+    order = [name for name in table.column_names if name not in _SCORED_IN_SCHEMA_1]
+    behind = order.index("correct") + 1
+    return table.select([*order[:behind], *_SCORED_IN_SCHEMA_1, *order[behind:]])
 
 
 def migrate_folder(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:

@@ -30,10 +30,7 @@ def run(case: Case) -> dict[str, Any]:
 def positions(case: Case) -> dict[str, Any]:
     keep = case.inputs["keep_sequence"]
     anchors = torch.from_numpy(np.flatnonzero(keep))
-    return {
-        policy: sequential_positions(len(keep), anchors, 0, policy)[0][0]  # type: ignore[arg-type]
-        for policy in ("compact", "preserve")
-    }
+    return {policy: sequential_positions(len(keep), anchors, 0, policy)[0][0] for policy in ("compact", "preserve")}
 
 
 def tiles(case: Case) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def cells_of(record: dict[str, Any]) -> np.ndarray:
 
 
 def frame(
-    shared: Path,
+    data: Path,
     run: str,
     *,
     arm: str,
@@ -60,7 +60,7 @@ def frame(
     ``precision`` computes LPP and Geo-F1, which the record does not have, from its mask; ``true_regions`` also the
     coverage of the annotated regions, where the record has that of the boxes a selector was shown.
     """
-    folder = shared / "golden_e2e"
+    folder = data / "golden_e2e"
     rows = []
     for record in records(folder, run):
         label = "yes" if record["polarity"] == "positive" else "no"
@@ -90,12 +90,12 @@ def frame(
     return pd.DataFrame(rows)
 
 
-def scales(shared: Path, run: str) -> pd.DataFrame:
+def scales(data: Path, run: str) -> pd.DataFrame:
     """Evidence area and median cell area per probe, as ``probe_scales`` gives them for a run of ours."""
     found = {}
-    for record in records(shared / "golden_e2e", run):
+    for record in records(data / "golden_e2e", run):
         cells = cells_of(record)
-        area = RegionGeometry(cells, regions(shared / "golden_e2e")[record["sample_id"]]).area
+        area = RegionGeometry(cells, regions(data / "golden_e2e")[record["sample_id"]]).area
         cell = float(np.median((cells[:, 2] - cells[:, 0]) * (cells[:, 3] - cells[:, 1])))
         found[record["sample_id"]] = {
             "evidence_area": area, "median_cell_area": cell, "box_cell_ratio": area / cell,
@@ -103,6 +103,6 @@ def scales(shared: Path, run: str) -> pd.DataFrame:
     return pd.DataFrame.from_dict(found, orient="index")
 
 
-def analysis(shared: Path, *parts: str) -> list[dict[str, str]]:
-    with open(shared.joinpath("golden_e2e", "analysis", *parts), newline="", encoding="utf-8") as lines:
+def analysis(data: Path, *parts: str) -> list[dict[str, str]]:
+    with open(data.joinpath("golden_e2e", "analysis", *parts), newline="", encoding="utf-8") as lines:
         return list(csv.DictReader(lines))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -34,9 +34,9 @@ VARIANTS = {
 }  # fmt: skip
 
 
-def deleted(shared: Path, run: str, arm: str, **fields: Any) -> pd.DataFrame:
+def deleted(data: Path, run: str, arm: str, **fields: Any) -> pd.DataFrame:
     return pd.concat(
-        frame(shared, f"{DELETION}/{run}_runs/{name}", arm=arm, intervention=ours, **fields)
+        frame(data, f"{DELETION}/{run}_runs/{name}", arm=arm, intervention=ours, **fields)
         for name, ours in VARIANTS.items()
     )
 
@@ -53,14 +53,14 @@ def same(found: object, expected: str) -> bool:
     ("folder", "run", "arm"),
     [("deletion_qwen", "qwen_target30", "target:0.3"), ("deletion_internvl", "internvl_soft50", "soft_evidence:0.5")],
 )
-def test_deletion(shared: Path, folder: str, run: str, arm: str) -> None:
-    found = tables.deletion_table(deleted(shared, run, arm), draws=DRAWS).set_index("variant")
+def test_deletion(data: Path, folder: str, run: str, arm: str) -> None:
+    found = tables.deletion_table(deleted(data, run, arm), draws=DRAWS).set_index("variant")
     columns = {
         "acc": "accuracy", "hFPR": "hfpr", "ECR": "ecr", "CenterR": "center_recall", "PatchR": "patch_recall",
         "keep_ratio": "keep", "n": "n", "acc_recovery_frac": "recovery", "delta_acc_vs_removed": "change_from_removed",
         "gap_acc_to_selected": "change",
     }  # fmt: skip
-    rows = analysis(shared, folder, "deletion_restoration_summary.csv")
+    rows = analysis(data, folder, "deletion_restoration_summary.csv")
     for row in rows:
         ours = found.loc["selected" if row["variant"] == "selected" else VARIANTS[row["variant"]]]
         for theirs, name in columns.items():
@@ -68,8 +68,8 @@ def test_deletion(shared: Path, folder: str, run: str, arm: str) -> None:
     assert len(rows) == len(found) == 8
 
 
-def test_recovery_is_the_share_of_the_lost_accuracy_that_comes_back(shared: Path) -> None:
-    rows = deleted(shared, "qwen_target30", "target:0.3")
+def test_recovery_is_the_share_of_the_lost_accuracy_that_comes_back(data: Path) -> None:
+    rows = deleted(data, "qwen_target30", "target:0.3")
     rows["correct"] = True
     rows.loc[(rows["intervention"] == "remove_evidence"), "correct"] = False
     half = rows["intervention"] == "restore_evidence=0.5"
@@ -99,13 +99,13 @@ def comparisons(found: pd.DataFrame, rows: list[dict[str, str]], names: dict[str
 
 
 @pytest.mark.parametrize("model", OCCLUDED)
-def test_occlusion(shared: Path, model: str) -> None:
+def test_occlusion(data: Path, model: str) -> None:
     names = {"orig": "original", "evidence_masked": "evidence grayed", "random_masked": "other box grayed"}
-    found = tables.occlusion_table(frame(shared, OCCLUDED[model], arm="full"), draws=DRAWS)
-    assert comparisons(found, analysis(shared, f"occlusion_{model}", f"{model}_pairwise.csv"), names) == 3
+    found = tables.occlusion_table(frame(data, OCCLUDED[model], arm="full"), draws=DRAWS)
+    assert comparisons(found, analysis(data, f"occlusion_{model}", f"{model}_pairwise.csv"), names) == 3
 
 
-def test_logit_drop(shared: Path) -> None:
+def test_logit_drop(data: Path) -> None:
     base = "prune_textocr_hard_full1000/qwen3_8b_textocr_hard_full1000_"
     names = {
         "full": "full", "evidence_kept": "evidence_only:0.3", "evidence_removed": "anti_evidence:0.3",
@@ -115,9 +115,9 @@ def test_logit_drop(shared: Path) -> None:
         "full": f"{base}topk_1p00", "evidence_only:0.3": f"{base}topk_0p30", "anti_evidence:0.3": f"{base}bottomk_0p30",
         "target:0.3": f"{base}target_embed_topk_0p30_targetfix_802816",
     }  # fmt: skip
-    rows = pd.concat(frame(shared, run, arm=arm) for arm, run in runs.items())
+    rows = pd.concat(frame(data, run, arm=arm) for arm, run in runs.items())
     found = tables.logit_drop_table(rows, draws=DRAWS)
-    assert comparisons(found, analysis(shared, "region_logit_drop", "qwen_region_logit_drop_pairwise.csv"), names) == 5
+    assert comparisons(found, analysis(data, "region_logit_drop", "qwen_region_logit_drop_pairwise.csv"), names) == 5
 
 
 MATCHED = {
@@ -127,34 +127,34 @@ MATCHED = {
 }
 
 
-def image_free(shared: Path, model: str) -> pd.DataFrame:
+def image_free(data: Path, model: str) -> pd.DataFrame:
     conditions = ("blank", *(f"image_mismatch_seed{seed}" for seed in (101, 202, 303)))
     controls = [
         frame(
-            shared, f"problem_optimization_audit/image_free_controls/{model}/{name}", arm="full", model=model, view=name
+            data, f"problem_optimization_audit/image_free_controls/{model}/{name}", arm="full", model=model, view=name
         )
         for name in conditions
     ]
-    matched = frame(shared, MATCHED[model], arm="full", model=model)
+    matched = frame(data, MATCHED[model], arm="full", model=model)
     return pd.concat([matched[matched["probe_id"].isin(controls[0]["probe_id"])], *controls])
 
 
 @pytest.mark.parametrize("file", ["image_free_summary.csv", "lexically_plausible_summary.csv"])
 @pytest.mark.parametrize("model", MATCHED)
-def test_image_dependence(shared: Path, model: str, file: str) -> None:
-    rows = [row for row in analysis(shared, "image_free", file) if row["model_key"] == model]
+def test_image_dependence(data: Path, model: str, file: str) -> None:
+    rows = [row for row in analysis(data, "image_free", file) if row["model_key"] == model]
     if file.startswith("lexically"):
-        inputs = shared / "golden_e2e" / "inputs"
+        inputs = data / "golden_e2e" / "inputs"
         probes = read_probes(inputs / ("probes_dev.jsonl" if model == "internvl" else "probes_conf.jsonl")).probes
         images = plausible_images(probes, load_regions(inputs / "regions.jsonl.gz").records)
         if not rows:
-            assert not images & set(image_free(shared, model)["image_id"])
+            assert not images & set(image_free(data, model)["image_id"])
             return
     else:
         images = None
     cut = float(rows[0]["threshold"])
     found = tables.image_dependence_table(
-        image_free(shared, model), threshold={model: cut}, images=images, draws=DRAWS
+        image_free(data, model), threshold={model: cut}, images=images, draws=DRAWS
     ).set_index("condition")
     columns = {
         "n": "n", "images": "images", "accuracy": "accuracy", "positive_accuracy": "positive_accuracy", "hfpr": "hfpr",
@@ -167,16 +167,14 @@ def test_image_dependence(shared: Path, model: str, file: str) -> None:
         for theirs, name in columns.items():
             assert same(ours[name], row[theirs]), (row["condition"], theirs)
     assert len(rows) == 5
-    seeds = next(
-        r for r in analysis(shared, "image_free", "image_mismatch_seed_summary.csv") if r["model_key"] == model
-    )
+    seeds = next(r for r in analysis(data, "image_free", "image_mismatch_seed_summary.csv") if r["model_key"] == model)
     if images is None:
         for name in ("accuracy", "hfpr", "auroc"):
             assert same(found.loc["wrong images", name], seeds[f"{name}_mean"])
 
 
-def test_box_sources(shared: Path) -> None:
-    rows = analysis(shared, "box_robustness", "box_robustness_summary.csv")
+def test_box_sources(data: Path) -> None:
+    rows = analysis(data, "box_robustness", "box_robustness_summary.csv")
     columns = {
         "num_samples": "n", "accuracy": "accuracy", "hFPR": "hfpr", "true_ECR": "ecr", "true_positive_ECR": "pos_ecr",
         "true_negative_source_coverage": "neg_src", "true_CenterR": "center_recall", "true_PatchR": "patch_recall",
@@ -184,7 +182,7 @@ def test_box_sources(shared: Path) -> None:
     }  # fmt: skip
     every = pd.concat(
         frame(
-            shared, row["score_dir"].removeprefix("runs/"), arm="protected:0.4", model=row["model"],
+            data, row["score_dir"].removeprefix("runs/"), arm="protected:0.4", model=row["model"],
             box_source=row["variant"], true_regions=True,
         )
         for row in rows
@@ -200,14 +198,14 @@ def test_box_sources(shared: Path) -> None:
 
 
 @pytest.mark.parametrize(("model", "run"), [("llava", "llava_protected40"), ("internvl", "internvl_soft50")])
-def test_position_policies(shared: Path, model: str, run: str) -> None:
+def test_position_policies(data: Path, model: str, run: str) -> None:
     rows = pd.concat(
-        frame(shared, f"position_id/{run}_{policy}", arm="protected:0.4", positions=policy,
+        frame(data, f"position_id/{run}_{policy}", arm="protected:0.4", positions=policy,
               intervention="none" if policy == "compact" else "swap_positions", view="orig")
         for policy in ("compact", "preserve")
     )  # fmt: skip
     found = tables.position_policy_table(rows).set_index("comparison")
-    file = shared / "golden_e2e" / "analysis" / f"position_{model}" / "position_id_policy_audit.json"
+    file = data / "golden_e2e" / "analysis" / f"position_{model}" / "position_id_policy_audit.json"
     expected = json.loads(file.read_text())
     assert (found["mask_mismatches"] == 0).all()
     for name, block, paired in (
@@ -243,31 +241,31 @@ CONSTRUCT = {
 }  # fmt: skip
 
 
-def joined(shared: Path, model: str) -> pd.DataFrame:
+def joined(data: Path, model: str) -> pd.DataFrame:
     """Our samples from recorded rows: the plain arm, its deletions, Full and Full on occluded images."""
     name, selected, full, deletion = CONSTRUCT[model]
-    parts = [frame(shared, selected, arm="target:0.3", model=model, precision=True)]
-    occluded = frame(shared, OCCLUDED[name], arm="full", model=model)
+    parts = [frame(data, selected, arm="target:0.3", model=model, precision=True)]
+    occluded = frame(data, OCCLUDED[name], arm="full", model=model)
     # Full of the same run where the occlusion run has no original of its own.
-    own = frame(shared, full, arm="full", model=model)
+    own = frame(data, full, arm="full", model=model)
     parts += [occluded, own[~own["probe_id"].isin(occluded.loc[occluded["view"] == "orig", "probe_id"])]]
     if deletion:
-        edits = deleted(shared, deletion, "target:0.3", model=model)
+        edits = deleted(data, deletion, "target:0.3", model=model)
         parts.append(edits[edits["intervention"] != "none"])
-    return samples(pd.concat(parts), scales(shared, selected))
+    return samples(pd.concat(parts), scales(data, selected))
 
 
 @pytest.mark.parametrize("model", CONSTRUCT)
-def test_samples_are_joined_as_the_reference_joins_them(shared: Path, model: str) -> None:
-    rows = [r for r in analysis(shared, "ecr_construct", "construct_validity_sample_rows.csv") if r["model"] == model]
-    found = joined(shared, model).set_index("probe_id")
+def test_samples_are_joined_as_the_reference_joins_them(data: Path, model: str) -> None:
+    rows = [r for r in analysis(data, "ecr_construct", "construct_validity_sample_rows.csv") if r["model"] == model]
+    found = joined(data, model).set_index("probe_id")
     columns = {
         "ecr": "ecr", "local_provenance_precision": "lpp", "geo_f1": "geo_f1", "selected_margin": "selected_margin",
         "evidence_area": "evidence_area", "median_cell_area": "median_cell_area", "box_cell_ratio": "box_cell_ratio",
         **{outcome: outcome for outcome in OUTCOMES},
     }  # fmt: skip
     for row in rows:
-        ours = found.loc[row["sample_id"]]
+        ours: Any = found.loc[row["sample_id"]]
         for theirs, name in columns.items():
             expected = "" if row[theirs] == "nan" else row[theirs]
             # Deletion runs replay masks, so a selected margin may differ from the first run's in the last float32 bit.
@@ -276,27 +274,27 @@ def test_samples_are_joined_as_the_reference_joins_them(shared: Path, model: str
             ), (row["sample_id"], theirs)
     assert len(rows) == len(found)
     for scale in ("evidence_area", "median_cell_area", "box_cell_ratio"):
-        theirs = pd.Series({row["sample_id"]: row[f"{scale}_stratum"] for row in rows})
+        strata = {row["sample_id"]: row[f"{scale}_stratum"] for row in rows}
         values = pd.Series({row["sample_id"]: float(row[scale]) for row in rows})
-        assert tertiles(values).to_dict() == theirs.to_dict()
+        assert tertiles(values).to_dict() == strata
 
 
 @pytest.fixture(scope="module")
-def reference_samples(shared: Path) -> pd.DataFrame:
-    rows = pd.read_csv(shared / "golden_e2e" / "analysis" / "ecr_construct" / "construct_validity_sample_rows.csv")
+def reference_samples(data: Path) -> pd.DataFrame:
+    rows = pd.read_csv(data / "golden_e2e" / "analysis" / "ecr_construct" / "construct_validity_sample_rows.csv")
     return rows.rename(columns={"local_provenance_precision": "lpp"}).assign(arm="selected", image_id=rows["sample_id"])
 
 
 PREDICTOR = {"ecr": "ecr", "local_provenance_precision": "lpp", "geo_f1": "geo_f1"}
 
 
-def test_construct_validity(shared: Path, reference_samples: pd.DataFrame) -> None:
+def test_construct_validity(data: Path, reference_samples: pd.DataFrame) -> None:
     found = correlations(reference_samples, draws=DRAWS).set_index(["model", "outcome", "predictor", "correlation"])
     checked = 0
     for file in ("construct_validity_correlations.csv", "construct_validity_partial_correlations.csv"):
-        for row in analysis(shared, "ecr_construct", file):
+        for row in analysis(data, "ecr_construct", file):
             key = (row["model"], row["intervention"], PREDICTOR[row["predictor"]], row["correlation"])
-            ours = found.loc[key]
+            ours: Any = cast(Any, found.loc)[key]
             assert ours["n"] == int(row["n"])
             assert ours["estimate"] == pytest.approx(float(row["estimate"]), abs=1e-11)
             if "varying_controls" in row:
@@ -305,29 +303,29 @@ def test_construct_validity(shared: Path, reference_samples: pd.DataFrame) -> No
     assert checked > 60
 
 
-def test_scale_strata(shared: Path, reference_samples: pd.DataFrame) -> None:
+def test_scale_strata(data: Path, reference_samples: pd.DataFrame) -> None:
     found = strata(reference_samples, draws=DRAWS).set_index(["model", "scale", "stratum", "metric"])
-    for row in analysis(shared, "ecr_construct", "construct_validity_scale_strata.csv"):
+    for row in analysis(data, "ecr_construct", "construct_validity_scale_strata.csv"):
         key = (row["model"], row["scale_dimension"], row["stratum"], PREDICTOR.get(row["metric"], row["metric"]))
         assert found.loc[key, "n"] == int(row["n"])
         assert found.loc[key, "mean"] == pytest.approx(float(row["mean"]), abs=1e-11)
 
 
-def test_conditional_audit(shared: Path) -> None:
+def test_conditional_audit(data: Path) -> None:
     base = "textocr_confirmation/qwen3_8b_"
     runs = {"full": "full", **{f"{name}:0.3": f"{name}_0p30" for name in ("target", "random", "grid", "visionzip")}}
-    rows = pd.concat(frame(shared, f"{base}{run}", arm=arm, precision=True) for arm, run in runs.items())
+    rows = pd.concat(frame(data, f"{base}{run}", arm=arm, precision=True) for arm, run in runs.items())
     rows.loc[rows["selector"] == "visionzip", "lineage_mask"] = "merged"
     found = tables.conditional_table(
-        rows, scales(shared, f"{base}target_0p30"), coverage="anchor_ecr", draws=DRAWS
+        rows, scales(data, f"{base}target_0p30"), coverage="anchor_ecr", draws=DRAWS
     ).set_index(["scope", "predictor", "specification"])
     specification = {
         "measured_controls_method_fe": "measured controls, arm effects", "image_and_method_fe": "image and arm effects",
     }  # fmt: skip
     scope = {"all_four": "all", "deletion_only": "deletion_only"}
-    expected = analysis(shared, "conditional_construct", "conditional_construct_correlations.csv")
+    expected = analysis(data, "conditional_construct", "conditional_construct_correlations.csv")
     for row in expected:
-        ours = found.loc[(scope[row["scope"]], row["predictor"], specification[row["specification"]])]
+        ours: Any = cast(Any, found.loc)[scope[row["scope"]], row["predictor"], specification[row["specification"]]]
         assert ours["images"] == int(row["n_images"])
         assert ours["n"] == int(row["n_method_image_rows"])
         assert ours["estimate"] == pytest.approx(float(row["estimate"]), abs=1e-9)
@@ -379,9 +377,9 @@ def test_edit_regions_compare_arms_with_their_controls() -> None:
         tables.edit_region_table(rows.assign(kind=""))
 
 
-def test_missing_rows_are_said_in_one_line(shared: Path) -> None:
-    plain = frame(shared, "textocr_confirmation/qwen3_8b_target_0p30", arm="target:0.3", precision=True)
-    size = scales(shared, "textocr_confirmation/qwen3_8b_target_0p30")
+def test_missing_rows_are_said_in_one_line(data: Path) -> None:
+    plain = frame(data, "textocr_confirmation/qwen3_8b_target_0p30", arm="target:0.3", precision=True)
+    size = scales(data, "textocr_confirmation/qwen3_8b_target_0p30")
     for name, extra in {
         "deletion_table": (), "logit_drop_table": (), "occlusion_table": (), "image_dependence_table": (),
         "position_policy_table": (), "construct_validity_table": (size,), "conditional_table": (size,),
@@ -390,4 +388,4 @@ def test_missing_rows_are_said_in_one_line(shared: Path) -> None:
             getattr(tables, name)(plain, *extra)
         assert "\n" not in str(caught.value)
     with pytest.raises(SightlineError, match="more than one row"):
-        tables.occlusion_table(pd.concat([frame(shared, OCCLUDED["qwen"], arm="full")] * 2))
+        tables.occlusion_table(pd.concat([frame(data, OCCLUDED["qwen"], arm="full")] * 2))

@@ -131,12 +131,12 @@ def test_bad_rows_are_one_clear_line() -> None:
         decompose({"full": ([True], [1.0], [True])})
 
 
-def arm(shared: Path, run: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    frame = run_frame(shared, run)
+def arm(data: Path, run: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    frame = run_frame(data, run)
     return (frame["polarity"] == "positive").to_numpy(), frame["margin"].to_numpy(), development(frame)
 
 
-def test_reference_decomposition_into_own_shared_and_pooled_thresholds(shared: Path) -> None:
+def test_reference_decomposition_into_own_shared_and_pooled_thresholds(data: Path) -> None:
     runs = {
         "Full": "direct",
         "Target": "target_embed_topk_0p50",
@@ -144,9 +144,9 @@ def test_reference_decomposition_into_own_shared_and_pooled_thresholds(shared: P
         "Random": "random_0p50",
         "Soft evidence": "target_embed_soft_evidence_topk_0p50_b0p05",
     }
-    arms = {name: arm(shared, f"{INTERNVL}_{run}") for name, run in runs.items()}
+    arms = {name: arm(data, f"{INTERNVL}_{run}") for name, run in runs.items()}
     found = {row.arm: row for row in decompose(arms, reference="Full")}
-    folder = shared / "golden_e2e" / "analysis" / "internvl_threshold"
+    folder = data / "golden_e2e" / "analysis" / "internvl_threshold"
     for row in table(folder / "internvl_threshold_decomposition.csv"):
         ours = found[row["method"]]
         assert (ours.development_rows, ours.test_rows) == (int(row["dev_n"]), int(row["test_n"]))
@@ -158,10 +158,10 @@ def test_reference_decomposition_into_own_shared_and_pooled_thresholds(shared: P
         assert auroc(labels[~dev], margins[~dev]) == pytest.approx(float(row["test_auroc"]), abs=1e-15)
 
 
-def test_reference_thresholds_of_every_calibrated_run(shared: Path) -> None:
-    report = json.loads((shared / "golden_e2e" / "analysis" / "internvl_calibrate.json").read_text())
+def test_reference_thresholds_of_every_calibrated_run(data: Path) -> None:
+    report = json.loads((data / "golden_e2e" / "analysis" / "internvl_calibrate.json").read_text())
     for summary in report["summaries"]:
-        labels, margins, dev = arm(shared, f"{INTERNVL}_{summary['name']}")
+        labels, margins, dev = arm(data, f"{INTERNVL}_{summary['name']}")
         best, overall = accuracy_optimal(labels[dev], margins[dev]), accuracy_optimal(labels, margins)
         assert best.threshold == summary["dev_best_threshold"]
         assert overall.threshold == summary["all_best_threshold"]
@@ -184,25 +184,25 @@ def test_reference_thresholds_of_every_calibrated_run(shared: Path) -> None:
             assert found == pytest.approx(summary[key], abs=1e-15), (summary["name"], key)
 
 
-def test_reference_shared_threshold_applied_to_every_run(shared: Path) -> None:
-    for row in table(shared / "golden_e2e" / "analysis" / "internvl_shared_threshold.csv"):
-        labels, margins, dev = arm(shared, f"{INTERNVL}_{row['run']}")
+def test_reference_shared_threshold_applied_to_every_run(data: Path) -> None:
+    for row in table(data / "golden_e2e" / "analysis" / "internvl_shared_threshold.csv"):
+        labels, margins, dev = arm(data, f"{INTERNVL}_{row['run']}")
         point = evaluate(labels[~dev], margins[~dev], float(row["threshold"]))
         assert int((~dev).sum()) == int(row["n"])
         assert (point.accuracy, point.hfpr) == pytest.approx((float(row["accuracy"]), float(row["hFPR"])), abs=1e-15)
 
 
-def test_reference_shared_thresholds_chosen_on_all_development_rows_of_the_full_prefix(shared: Path) -> None:
-    folder = shared / "golden_e2e" / "analysis" / "qwen_llava_calibration"
+def test_reference_shared_thresholds_chosen_on_all_development_rows_of_the_full_prefix(data: Path) -> None:
+    folder = data / "golden_e2e" / "analysis" / "qwen_llava_calibration"
     full_runs = {
         "Qwen3-VL-8B": "prune_textocr_hard_full1000/qwen3_8b_textocr_hard_full1000_topk_1p00",
         "LLaVA-1.5-7B": "llava_textocr_hard/llava15_7b_textocr_hard_full1000_direct",
     }
     for row in table(folder / "calibration_decomposition.csv"):
-        labels, margins, _ = arm(shared, full_runs[row["model"]])
+        labels, margins, _ = arm(data, full_runs[row["model"]])
         threshold = accuracy_optimal(labels, margins).threshold
         assert threshold == float(row["full_dev_threshold"])
-        labels, margins, _ = arm(shared, row["source"].removeprefix("runs/").removesuffix("/probe_scores.jsonl"))
+        labels, margins, _ = arm(data, row["source"].removeprefix("runs/").removesuffix("/probe_scores.jsonl"))
         assert auroc(labels, margins) == pytest.approx(float(row["auroc"]), abs=1e-15)
         for point, stem in ((evaluate(labels, margins), "default"), (evaluate(labels, margins, threshold), "shared")):
             assert point.accuracy == pytest.approx(float(row[f"{stem}_accuracy"]), abs=1e-15)
@@ -210,12 +210,12 @@ def test_reference_shared_thresholds_chosen_on_all_development_rows_of_the_full_
 
 
 @pytest.mark.parametrize(("model", "stem"), [("llava", "llava_protected40"), ("internvl", "internvl_soft50")])
-def test_reference_flips_between_position_policies(shared: Path, model: str, stem: str) -> None:
+def test_reference_flips_between_position_policies(data: Path, model: str, stem: str) -> None:
     audit = json.loads(
-        (shared / "golden_e2e" / "analysis" / f"position_{model}" / "position_id_policy_audit.json").read_text()
+        (data / "golden_e2e" / "analysis" / f"position_{model}" / "position_id_policy_audit.json").read_text()
     )
-    labels, compact, dev = arm(shared, f"position_id/{stem}_compact")
-    _, preserve, _ = arm(shared, f"position_id/{stem}_preserve")
+    labels, compact, dev = arm(data, f"position_id/{stem}_compact")
+    _, preserve, _ = arm(data, f"position_id/{stem}_preserve")
     assert flips(predict(compact), predict(preserve)).total == audit["paired_all"]["prediction_flips"]
     own = [accuracy_optimal(labels[dev], margins[dev]).threshold for margins in (compact, preserve)]
     assert own == [audit["own_threshold_test"][f"{name}_threshold"] for name in ("compact", "preserve")]

@@ -24,10 +24,10 @@ IMAGES = 3
 
 @pytest.mark.parametrize("mode", ["eager", "compiled", "graph"])
 @pytest.mark.parametrize("model", sorted(ARMS))
-def test_every_row_decides_as_the_plain_path(shared: Path, model: str, mode: str) -> None:
+def test_every_row_decides_as_the_plain_path(data: Path, model: str, mode: str) -> None:
     request = SweepRequest(
         "sweep",
-        checkpoint=str(shared / "tiny" / model),
+        checkpoint=str(data / "tiny" / model),
         device="cpu",
         dtype="float32",
         arms=ARMS[model],

@@ -43,7 +43,7 @@ def test_a_gpu_gets_longer_stretches_of_work(
 
 def test_image_fields_of_the_first_release_are_image_options_now(tmp_path: Path) -> None:
     with pytest.warns(DeprecationWarning, match="write image_options={'max_pixels': 100352} instead"):
-        config = AuditConfig(**GIVEN, max_pixels=100352, min_pixels=None)
+        config = AuditConfig(**GIVEN, max_pixels=100352, min_pixels=None)  # type: ignore[call-arg]
     assert config.image_options == {"max_pixels": 100352}
     file = tmp_path / "run.yaml"
     file.write_text("max_tiles: 2\nmin_tiles: 1\n")

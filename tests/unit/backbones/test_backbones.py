@@ -33,8 +33,8 @@ PROBE = Probe("p", "x.png", "x", QUESTION, "yes", "INVOICE", "INVOICE", ((0.1, 0
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def backbone(request: pytest.FixtureRequest, shared: Path) -> Backbone:
-    folder = str(shared / "tiny" / request.param)
+def backbone(request: pytest.FixtureRequest, data: Path) -> Backbone:
+    folder = str(data / "tiny" / request.param)
     return load_backbone(folder, dtype="float32", device="cpu", options=MODELS[request.param])
 
 
@@ -184,25 +184,25 @@ def test_rows_alone_and_in_a_padded_batch_agree(backbone: Backbone, encoded: Enc
             assert mine.loss == pytest.approx(other.loss, abs=1e-5)
 
 
-def test_doctor_passes_and_says_what_it_checked(shared: Path) -> None:
-    findings = examine(str(shared / "tiny" / "qwen3vl"), device="cpu", image_options={"max_pixels": 100352})
+def test_doctor_passes_and_says_what_it_checked(data: Path) -> None:
+    findings = examine(str(data / "tiny" / "qwen3vl"), device="cpu", image_options={"max_pixels": 100352})
     assert all(finding.passed for finding in findings)
     assert len(findings) == 6
 
 
-def test_doctor_fails_in_words_when_the_path_differs(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_fails_in_words_when_the_path_differs(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "sightline.checks.doctor.prefix_logits", lambda backbone, prefix: prefix_logits(backbone, prefix) + 1
     )
-    findings = examine(str(shared / "tiny" / "llava"), device="cpu")
+    findings = examine(str(data / "tiny" / "llava"), device="cpu")
     failed = [finding for finding in findings if not finding.passed]
     assert len(failed) == 1
     assert "differs from the model's own forward" in failed[0].words
 
 
-def test_bfloat16_runs_everywhere(shared: Path) -> None:
+def test_bfloat16_runs_everywhere(data: Path) -> None:
     for model, options in MODELS.items():
-        backbone = load_backbone(str(shared / "tiny" / model), dtype="bfloat16", device="cpu", options=options)
+        backbone = load_backbone(str(data / "tiny" / model), dtype="bfloat16", device="cpu", options=options)
         encoded = backbone.encode([backbone.preprocess(drawn_image())])[0]
         prefix = materialise(
             backbone,
@@ -215,8 +215,8 @@ def test_bfloat16_runs_everywhere(shared: Path) -> None:
         assert np.isfinite([each.loss for each in scored]).all()
 
 
-def test_llava_cells_cover_the_crop_alone(shared: Path) -> None:
-    folder = str(shared / "tiny" / "llava")
+def test_llava_cells_cover_the_crop_alone(data: Path) -> None:
+    folder = str(data / "tiny" / "llava")
     wide = drawn_image()
     aware = load_backbone(folder, device="cpu")
     blind = load_backbone(folder, device="cpu", options={"crop_blind": True})
@@ -226,10 +226,10 @@ def test_llava_cells_cover_the_crop_alone(shared: Path) -> None:
     assert blind.encode([blind.preprocess(wide)])[0].cells[:, 0].min() == 0.0
 
 
-def test_ask_answers_a_file(shared: Path, tmp_path: Path) -> None:
+def test_ask_answers_a_file(data: Path, tmp_path: Path) -> None:
     drawn_image().save(tmp_path / "page.png")
     reply = ask(
-        str(shared / "tiny" / "llava"),
+        str(data / "tiny" / "llava"),
         tmp_path / "page.png",
         "What is written?",
         "target:0.2",

@@ -102,7 +102,7 @@ def test_the_own_kernel_is_what_attends_and_changes_no_answer(
         monkeypatch.setattr("sightline.backbones.attention.causal_attention", causal)
         monkeypatch.setattr("sightline.backbones.attention.masked_attention", masked)
         torch._dynamo.reset()
-        counter = CompileCounter()
+        counter: Any = CompileCounter()
         use_execution(backbone.language, mode, backend=counter, dynamic=True)
         for _ in range(2):
             assert ((losses(backbone.language.score(prefixes)) - expected).abs().max() < CLOSE) == same
@@ -111,7 +111,7 @@ def test_the_own_kernel_is_what_attends_and_changes_no_answer(
 
 def test_layers_share_one_compiled_function(backbone: Backbone, prefixes: list[Prefix]) -> None:
     torch._dynamo.reset()
-    counter = CompileCounter()
+    counter: Any = CompileCounter()
     use_execution(backbone.language, "compiled", backend=counter)
     backbone.language.score(prefixes)
     assert len(backbone.language.layers) > 1
@@ -121,7 +121,7 @@ def test_layers_share_one_compiled_function(backbone: Backbone, prefixes: list[P
 def test_one_code_serves_batches_of_any_size(backbone: Backbone, prefixes: list[Prefix]) -> None:
     """Sixteen prefixes are as many as a head has entries, which must not tie the one to the other."""
     torch._dynamo.reset()
-    counter = CompileCounter()
+    counter: Any = CompileCounter()
     used = use_execution(backbone.language, "compiled", backend=counter, dynamic=True)
     for many in (prefixes * 4, prefixes, prefixes[1:], prefixes[:2] * 3):
         backbone.language.score(many)

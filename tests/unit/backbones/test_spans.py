@@ -9,8 +9,8 @@ from sightline.backbones.spans import occurrences, target_span
 
 
 @pytest.fixture(scope="module")
-def backbone(shared: Path) -> Backbone:
-    return load_backbone(str(shared / "tiny" / "llava"), device="cpu")
+def backbone(data: Path) -> Backbone:
+    return load_backbone(str(data / "tiny" / "llava"), device="cpu")
 
 
 def words(backbone: Backbone, question: str, target: str) -> str:

@@ -9,7 +9,7 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from sightline.backbones.base import Backbone
-from sightline.backbones.execution import Execution
+from sightline.backbones.execution import Execution, Mode
 from sightline.backbones.tower import call_block
 from sightline.backbones.vision_execution import CapturedVision, use_vision_execution
 from sightline.core.prefix import Encoded
@@ -61,7 +61,7 @@ def test_the_loop_over_blocks_gives_the_models_own_features(one: Subject) -> Non
 
 @pytest.mark.parametrize("mode", ["compiled", "graph"])
 @torch.inference_mode()
-def test_compiled_blocks_give_the_same_tokens_and_signals(one: Subject, mode: str) -> None:
+def test_compiled_blocks_give_the_same_tokens_and_signals(one: Subject, mode: Mode) -> None:
     backbone, needs = one.backbone, NEEDS[of(one)]
     pixels = [backbone.preprocess(one.picture(i)) for i in range(2)]
     expected = [backbone.encode([item], needs)[0] for item in pixels]

@@ -28,7 +28,7 @@ def probe(image: str) -> Probe:
 PROBES = [probe("first.png"), probe("second.png"), probe("third.png")]
 
 
-def searching(monkeypatch: pytest.MonkeyPatch, step: Callable[[str], None]) -> None:
+def searching(monkeypatch: pytest.MonkeyPatch, step: Callable[[str], object]) -> None:
     """A detector that asks ``step`` before it tells of each picture."""
 
     def detect(_: str, __: Path, names: Iterable[str], *, tell: Callable[[str, Detected], Any]) -> None:
@@ -41,7 +41,7 @@ def searching(monkeypatch: pytest.MonkeyPatch, step: Callable[[str], None]) -> N
 
 def test_a_picture_is_shown_while_later_ones_are_still_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
-    searching(monkeypatch, lambda name: None if name == "first.png" else go_on.wait(10) and None)
+    searching(monkeypatch, lambda name: None if name == "first.png" else go_on.wait(10))
     with BoxesBeside("rapidocr", Path("."), PROBES) as boxes:
         shown = boxes.shown(PROBES[:1])
         assert not go_on.is_set()

@@ -155,11 +155,11 @@ def test_every_source_has_a_name_and_every_detector_a_rule() -> None:
 
 
 @pytest.mark.parametrize("variant", ["gt", "jitter_light", "jitter_heavy", "detected_like", "low_recall", "missing"])
-def test_control_sets_with_simulated_boxes_are_the_reference_files(shared: Path, tmp_path: Path, variant: str) -> None:
+def test_control_sets_with_simulated_boxes_are_the_reference_files(data: Path, tmp_path: Path, variant: str) -> None:
     import gzip
     from hashlib import sha256
 
-    inputs = shared / "golden_e2e" / "inputs"
+    inputs = data / "golden_e2e" / "inputs"
     probes = read_probes(inputs / "probes_dev.jsonl", image_prefix="mini_textocr").probes
     out = tmp_path / f"{variant}.jsonl"
     write_probes(out, noise_probes(probes, variant), layout="artifact", image_prefix="mini_textocr")

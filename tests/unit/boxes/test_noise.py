@@ -16,8 +16,8 @@ from sightline.core.probe import Box, Probe
 ORACLE: tuple[Box, ...] = ((0.41, 0.305, 0.47, 0.333),)
 
 
-def rows(shared: Path, variant: str) -> list[dict[str, Any]]:
-    file = shared / "golden_e2e" / "inputs" / "box_robustness" / f"{variant}.jsonl.gz"
+def rows(data: Path, variant: str) -> list[dict[str, Any]]:
+    file = data / "golden_e2e" / "inputs" / "box_robustness" / f"{variant}.jsonl.gz"
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
@@ -27,14 +27,14 @@ def boxes(values: list[list[float]]) -> tuple[Box, ...]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_golden_vector(shared: Path, variant: str) -> None:
-    misc = json.loads((shared / "protocol" / "golden_json" / "misc.json").read_text())
+def test_the_golden_vector(data: Path, variant: str) -> None:
+    misc = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())
     assert simulate(ORACLE, "textocr-a:hard-small-pos", variant).boxes == boxes(misc["box_sources"][variant])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_row_of_the_reference_to_the_last_bit(shared: Path, variant: str) -> None:
-    recorded = rows(shared, variant)
+def test_every_row_of_the_reference_to_the_last_bit(data: Path, variant: str) -> None:
+    recorded = rows(data, variant)
     for row in recorded:
         oracle = boxes(row["oracle_evidence_regions"])
         found = simulate(oracle, row["sample_id"], variant)
@@ -46,15 +46,15 @@ def test_every_row_of_the_reference_to_the_last_bit(shared: Path, variant: str) 
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_quality_over_a_probe_set(shared: Path, variant: str) -> None:
-    summary = json.loads((shared / "golden_e2e" / "inputs" / "box_robustness" / "summary.json").read_text())
+def test_quality_over_a_probe_set(data: Path, variant: str) -> None:
+    summary = json.loads((data / "golden_e2e" / "inputs" / "box_robustness" / "summary.json").read_text())
     expected = next(entry for entry in summary if entry["variant"] == variant)
     probes = [
         Probe(
             id=row["sample_id"], image="a.jpg", image_id="a", question="q", label="yes", target_text="", source_text="",
             regions=boxes(row["oracle_evidence_regions"]), boxes=boxes(row["evidence_regions"]),
         )
-        for row in rows(shared, variant)
+        for row in rows(data, variant)
     ]  # fmt: skip
     quality = BoxQuality.of(probes)
     assert quality.boxes_per_probe == pytest.approx(expected["mean_observed_boxes"])

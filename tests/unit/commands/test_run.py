@@ -55,12 +55,13 @@ def test_every_field_says_in_a_sentence_what_it_is() -> None:
 
 
 def test_a_field_is_all_that_an_option_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    Order: Any = Literal["first", "last"]  # noqa: N806
     larger = create_model(
         "Larger",
         __base__=AuditConfig,
         scorer=(str, Field("yes_no", description="How an answer becomes a number.")),
         patience=(float | None, None),
-        order=(Literal["first", "last"], "first"),
+        order=(Order, "first"),
         quiet=(bool, False),
         folders=(list[str], Field(default_factory=list)),
     )

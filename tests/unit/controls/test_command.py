@@ -24,8 +24,8 @@ def build(*arguments: object) -> str:
     return result.output
 
 
-def test_image_free_controls_in_one_file(shared: Path, tmp_path: Path) -> None:
-    inputs = shared / "golden_e2e" / "inputs"
+def test_image_free_controls_in_one_file(data: Path, tmp_path: Path) -> None:
+    inputs = data / "golden_e2e" / "inputs"
     build(
         "image-free",
         inputs / "probes_conf.jsonl",
@@ -40,7 +40,7 @@ def test_image_free_controls_in_one_file(shared: Path, tmp_path: Path) -> None:
     assert {probe.view for probe in probes} == views
     assert len(probes) == 5 * 100
     for probe in probes:
-        resolve_image(shared / "mini_textocr", probe.image)
+        resolve_image(data / "mini_textocr", probe.image)
     with (
         open(tmp_path / "image_mismatch_mapping.csv", newline="") as found,
         open(inputs / "image_free_conf" / "image_mismatch_mapping.csv", newline="") as expected,
@@ -50,8 +50,8 @@ def test_image_free_controls_in_one_file(shared: Path, tmp_path: Path) -> None:
     assert ours == theirs
 
 
-def test_artifact_layout_writes_the_reference_files(shared: Path, tmp_path: Path) -> None:
-    inputs = shared / "golden_e2e" / "inputs"
+def test_artifact_layout_writes_the_reference_files(data: Path, tmp_path: Path) -> None:
+    inputs = data / "golden_e2e" / "inputs"
     build(
         "image-free", inputs / "probes_conf.jsonl", "--annotations", inputs / "regions.jsonl.gz", "--out", tmp_path,
         *PREFIX, "--layout", "artifact",
@@ -62,22 +62,22 @@ def test_artifact_layout_writes_the_reference_files(shared: Path, tmp_path: Path
         assert (tmp_path / f"{name}.jsonl").read_bytes() == recorded
 
 
-def test_occlusion_sets_hold_three_views(shared: Path, tmp_path: Path) -> None:
-    build("occlusion", shared / "golden_e2e" / "inputs" / "probes_dev.jsonl", "--out", tmp_path, "--limit", 4, *PREFIX)
+def test_occlusion_sets_hold_three_views(data: Path, tmp_path: Path) -> None:
+    build("occlusion", data / "golden_e2e" / "inputs" / "probes_dev.jsonl", "--out", tmp_path, "--limit", 4, *PREFIX)
     probes = read_probes(tmp_path / "occlusion.jsonl").probes
     assert [probe.view for probe in probes] == ["orig", "evidence_masked", "random_masked"] * 4
 
 
-def test_text_replacement_brings_its_images(shared: Path, tmp_path: Path) -> None:
-    probes = shared / "golden_e2e" / "inputs" / "probes_dev.jsonl"
-    arguments = ("text-replacement", probes, "--images", shared / "mini_textocr", "--out", tmp_path / "out", *PREFIX)
+def test_text_replacement_brings_its_images(data: Path, tmp_path: Path) -> None:
+    probes = data / "golden_e2e" / "inputs" / "probes_dev.jsonl"
+    arguments = ("text-replacement", probes, "--images", data / "mini_textocr", "--out", tmp_path / "out", *PREFIX)
     said = build(*arguments, "--screen", "none", "--limit", 2)
     assert "replaced     2 images" in said
     found = read_probes(tmp_path / "out" / "text_replacement.jsonl").probes
     assert len(found) == 16
     for probe in found:
         with Image.open(tmp_path / "out" / "images" / probe.image) as image:
-            assert image.size == Image.open(shared / "mini_textocr" / str(probe.extra["original_image"])).size
+            assert image.size == Image.open(data / "mini_textocr" / str(probe.extra["original_image"])).size
     glyphs = read_probes(tmp_path / "out" / "edit_region.jsonl").probes
     assert all(probe.kind == "edit_region" and probe.label == "yes" for probe in glyphs)
 
@@ -89,13 +89,13 @@ def test_text_replacement_brings_its_images(shared: Path, tmp_path: Path) -> Non
     assert {probe.image_id for probe in again} == {kept}
 
 
-def test_bad_arguments_are_one_line(shared: Path, tmp_path: Path) -> None:
-    probes = shared / "golden_e2e" / "inputs" / "probes_dev.jsonl"
+def test_bad_arguments_are_one_line(data: Path, tmp_path: Path) -> None:
+    probes = data / "golden_e2e" / "inputs" / "probes_dev.jsonl"
     with pytest.raises(SightlineError, match="unknown noise variant 'jiter'"):
         build("boxes", probes, "--out", tmp_path, "--variant", "jiter", *PREFIX)
     review = tmp_path / "review.csv"
     review.write_text("image_id,decision\na,\n")
-    arguments = ("text-replacement", probes, "--images", shared / "mini_textocr", "--out", tmp_path, *PREFIX)
+    arguments = ("text-replacement", probes, "--images", data / "mini_textocr", "--out", tmp_path, *PREFIX)
     with pytest.raises(SightlineError, match="has no decision 'valid_semantic_edit'"):
         build(*arguments, "--decisions", review)
     review.write_text("image\na\n")

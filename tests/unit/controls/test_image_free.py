@@ -41,8 +41,8 @@ def regions(words: dict[str, list[str]]) -> list[ImageRegions]:
     return [ImageRegions(i, f"{i}.jpg", tuple(Word(text, box) for text in texts)) for i, texts in words.items()]
 
 
-def test_the_golden_derangements(shared: Path) -> None:
-    case = json.loads((shared / "protocol" / "golden_json" / "misc.json").read_text())["derangement"]
+def test_the_golden_derangements(data: Path) -> None:
+    case = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())["derangement"]
     pairs = {f"img{i}": pair(f"img{i}", word, f"{word[:-1]}X") for i, word in enumerate(case["words"])}
     allowed = allowed_targets(pairs, case["image_tokens"])
     for seed, expected in case["maps"].items():
@@ -50,8 +50,8 @@ def test_the_golden_derangements(shared: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "file"), [("conf", "probes_conf.jsonl"), ("dev", "probes_dev.jsonl")])
-def test_the_reference_mappings_and_files(shared: Path, tmp_path: Path, name: str, file: str) -> None:
-    inputs = shared / "golden_e2e" / "inputs"
+def test_the_reference_mappings_and_files(data: Path, tmp_path: Path, name: str, file: str) -> None:
+    inputs = data / "golden_e2e" / "inputs"
     records = load_regions(inputs / "regions.jsonl.gz").records
     probes = read_probes(inputs / file, image_prefix=PREFIX).probes
     with open(inputs / f"image_free_{name}" / "image_mismatch_mapping.csv", newline="") as lines:
@@ -68,8 +68,8 @@ def test_the_reference_mappings_and_files(shared: Path, tmp_path: Path, name: st
             assert (tmp_path / "control.jsonl").read_bytes() == gzip.decompress(recorded)
 
 
-def test_blank_rows_have_the_reference_content(shared: Path) -> None:
-    inputs = shared / "golden_e2e" / "inputs"
+def test_blank_rows_have_the_reference_content(data: Path) -> None:
+    inputs = data / "golden_e2e" / "inputs"
     probes = read_probes(inputs / "probes_conf.jsonl", image_prefix=PREFIX).probes
     recorded = read_probes(inputs / "image_free_conf" / "blank.jsonl.gz", image_prefix=None).probes
     stripped = [_without_folder(probe) for probe in blank_probes(probes, as_view=False)]

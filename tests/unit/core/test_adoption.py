@@ -86,8 +86,9 @@ def test_a_field_without_default_is_not_hidden_by_a_property_of_the_base() -> No
         def select(self, view: TokenView, k: int) -> Selection:
             return Selection(torch.arange(k))
 
-    first: Any = adopted(Wants)(needs=frozenset({"clip.image"}))
-    second: Any = adopted(Asks)(frozenset({"clip.text"}))
+    wants: Any = adopted(Wants)
+    asks: Any = adopted(Asks)
+    first, second = wants(needs=frozenset({"clip.image"})), asks(frozenset({"clip.text"}))
     assert (first.needs, first.salt) == ({"clip.image"}, "own")
     assert second.needs == {"clip.text"}
     assert [field.name for field in fields(second)] == ["needs"]

@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from sightline.cost.spread import Spread
 from sightline.cost.worker import measure_here
 from sightline.errors import SightlineError
 
-HERE = {"device": "cpu", "dtype": "float32", "repeats": 3, "warm_up": 1}
+HERE: dict[str, Any] = {"device": "cpu", "dtype": "float32", "repeats": 3, "warm_up": 1}
 
 
 def test_prefill_keeps_every_sample_and_shortens_the_prefix() -> None:
@@ -167,8 +168,8 @@ def test_requests_are_checked() -> None:
         measure_here(PrefillRequest("prefill", config="tiny-llava", positions="shuffled", device="cpu"))
 
 
-def test_a_checkpoint_can_be_measured_too(shared: Path) -> None:
-    request = PrefillRequest("prefill", checkpoint=str(shared / "tiny" / "llava"), arms=("full", "target:0.4"), **HERE)
+def test_a_checkpoint_can_be_measured_too(data: Path) -> None:
+    request = PrefillRequest("prefill", checkpoint=str(data / "tiny" / "llava"), arms=("full", "target:0.4"), **HERE)
     result = measure_here(request)
     assert [point["kept_tokens"] for point in result["points"]] == [576, 231]
     assert result["weights"] == "checkpoint"

@@ -2,49 +2,63 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import torch
 
 from sightline.device.stopwatch import Stopwatch, setting_up
+from tests.clock import Clock
 
 CPU = torch.device("cpu")
 
 
-def test_set_up_is_billed_once_and_kept_out_of_running_stopwatches() -> None:
+def test_a_stopwatch_shares_its_time_equally(clock: Clock) -> None:
+    whole, shared = Stopwatch(CPU), Stopwatch(CPU, shared_by=4)
+    clock.advance(0.5)
+    whole.stop()
+    shared.stop()
+    clock.advance(1.0)
+    assert (whole.ms, shared.ms) == (500.0, 125.0)
+
+
+def test_set_up_is_billed_once_and_kept_out_of_running_stopwatches(clock: Clock) -> None:
     bill: list[float] = []
-    begun = time.perf_counter()
     around, shared = Stopwatch(CPU), Stopwatch(CPU, shared_by=2)
     with setting_up(CPU, bill):
-        time.sleep(0.05)
+        clock.advance(1.0)
         with setting_up(CPU, bill):
-            time.sleep(0.05)
-    working = time.perf_counter()
-    time.sleep(0.02)
-    worked = (time.perf_counter() - working) * 1e3
+            clock.advance(2.0)
+    clock.advance(0.5)
     around.stop()
     shared.stop()
-    (billed,) = bill
-    assert billed >= 100
-    without = (time.perf_counter() - begun) * 1e3 - billed
-    assert worked <= around.ms <= without
-    assert worked / 2 <= shared.ms <= without / 2
+    assert bill == [3000.0]
+    assert (around.ms, shared.ms) == (500.0, 250.0)
 
 
-def test_a_stopwatch_begun_after_set_up_counts_everything() -> None:
+def test_a_stopwatch_begun_after_set_up_counts_everything(clock: Clock) -> None:
     with setting_up(CPU, []):
-        time.sleep(0.01)
+        clock.advance(1.0)
     watch = Stopwatch(CPU)
-    time.sleep(0.01)
+    clock.advance(0.5)
     watch.stop()
-    assert watch.ms >= 10
+    assert watch.ms == 500.0
 
 
-def test_failed_set_up_is_billed_and_over() -> None:
+def test_the_host_s_own_clock_runs() -> None:
+    watch = Stopwatch(CPU)
+    watch.stop()
+    assert watch.ms >= 0.0
+
+
+def test_failed_set_up_is_billed_and_over(clock: Clock) -> None:
     bill: list[float] = []
-    with pytest.raises(ValueError, match="no"), setting_up(CPU, bill):
-        raise ValueError("no")
+
+    def fail() -> None:
+        with setting_up(CPU, bill):
+            clock.advance(1.0)
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fail()
     with setting_up(CPU, bill):
-        pass
-    assert len(bill) == 2
+        clock.advance(2.0)
+    assert bill == [1000.0, 2000.0]

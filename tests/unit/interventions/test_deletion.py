@@ -39,23 +39,23 @@ def test_deletion_stands_for_seven_interventions() -> None:
     ]  # fmt: skip
 
 
-def test_the_golden_vector(shared: Path) -> None:
-    expected = json.loads((shared / "protocol" / "golden_json" / "misc.json").read_text())["deletion_restoration"]
+def test_the_golden_vector(data: Path) -> None:
+    expected = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())["deletion_restoration"]
     evidence = mask([5, 7, 9], 16)
     for change in DELETION:
         assert change.without_evidence(KEPT, evidence, "textocr-a:hard-small-pos").tolist() == expected[variant(change)]
 
 
-def reference(shared: Path, name: str) -> list[dict[str, Any]]:
-    with gzip.open(shared / "golden_e2e" / "inputs" / f"deletion_restoration_{name}.jsonl.gz", "rt") as lines:
+def reference(data: Path, name: str) -> list[dict[str, Any]]:
+    with gzip.open(data / "golden_e2e" / "inputs" / f"deletion_restoration_{name}.jsonl.gz", "rt") as lines:
         return [json.loads(line) for line in lines]
 
 
 @pytest.mark.parametrize(
     ("name", "model", "run"), [("qwen", "qwen3vl", "qwen_target30"), ("internvl", "internvl", "internvl_soft50")]
 )
-def test_every_mask_of_the_reference(shared: Path, name: str, model: str, run: str) -> None:
-    folder = shared / "golden_e2e"
+def test_every_mask_of_the_reference(data: Path, name: str, model: str, run: str) -> None:
+    folder = data / "golden_e2e"
     probes = {probe.id: probe for probe in read_probes(folder / "inputs" / "probes_dev.jsonl").probes}
     cells = {}
     with gzip.open(folder / "runs" / f"{model}.jsonl.gz", "rt") as lines:
@@ -63,7 +63,7 @@ def test_every_mask_of_the_reference(shared: Path, name: str, model: str, run: s
             record = json.loads(line)
             if record["run"] == f"textocr_deletion_restoration/{run}_runs/selected":
                 cells[record["sample_id"]] = _cells(record)
-    rows = reference(shared, name)
+    rows = reference(data, name)
     selected = {row["sample_id"]: row["kept_indices"] for row in rows if row["variant"] == "selected"}
     expected = {(row["sample_id"], row["variant"]): row["kept_indices"] for row in rows}
     checked = 0

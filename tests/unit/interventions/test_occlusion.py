@@ -19,14 +19,14 @@ PROBE = Probe(
 )  # fmt: skip
 
 
-def test_the_golden_vectors(shared: Path) -> None:
-    misc = json.loads((shared / "protocol" / "golden_json" / "misc.json").read_text())
+def test_the_golden_vectors(data: Path) -> None:
+    misc = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())
     for case in misc["occlusion_random_region"]:
         assert list(random_region(tuple(case["evidence"]), case["sample_id"])) == case["region"]
 
 
-def test_the_reference_probe_file(shared: Path, tmp_path: Path) -> None:
-    inputs = shared / "golden_e2e" / "inputs"
+def test_the_reference_probe_file(data: Path, tmp_path: Path) -> None:
+    inputs = data / "golden_e2e" / "inputs"
     probes = read_probes(inputs / "probes_dev.jsonl", image_prefix="mini_textocr").probes
     write_probes(
         tmp_path / "occlusion.jsonl", occlusion_probes(probes, 60), layout="artifact", image_prefix="mini_textocr"

@@ -23,11 +23,11 @@ DELETIONS = "textocr_deletion_restoration/qwen_target30_runs/"
 OCCLUSION = "bbox_occlusion_qwen_textocr_hard_200/qwen3_8b_direct_802816"
 
 
-def settings(shared: Path, out: Path, **changes: Any) -> AuditConfig:
+def settings(data: Path, out: Path, **changes: Any) -> AuditConfig:
     values: dict[str, Any] = {
-        "model": str(shared / "tiny" / "qwen3vl"),
-        "probes": shared / "golden_e2e" / "inputs" / "probes_dev.jsonl",
-        "images": shared / "mini_textocr",
+        "model": str(data / "tiny" / "qwen3vl"),
+        "probes": data / "golden_e2e" / "inputs" / "probes_dev.jsonl",
+        "images": data / "mini_textocr",
         "image_prefix": "mini_textocr",
         "out": out,
         "arms": ["target:0.3"],
@@ -57,9 +57,9 @@ def encodings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def recorded(shared: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
+def recorded(data: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
     rows = {}
-    with gzip.open(shared / "golden_e2e" / "runs" / "qwen3vl.jsonl.gz", "rt") as lines:
+    with gzip.open(data / "golden_e2e" / "runs" / "qwen3vl.jsonl.gz", "rt") as lines:
         for line in lines:
             row = json.loads(line)
             if row["run"].startswith(DELETIONS) or row["run"] == OCCLUSION:
@@ -72,11 +72,12 @@ def variant(intervention: str) -> str:
     return f"{name}_{float(share):.2f}".replace(".", "p") if share else name
 
 
-def test_deleted_and_occluded_rows_match_the_recorded_runs(shared: Path, tmp_path: Path, encodings: list[int]) -> None:
-    run = audit(settings(shared, tmp_path / "run", interventions=["deletion", "occlusion"]))
+def test_deleted_and_occluded_rows_match_the_recorded_runs(data: Path, tmp_path: Path, encodings: list[int]) -> None:
+    run = audit(settings(data, tmp_path / "run", interventions=["deletion", "occlusion"]))
     frame = run.frame()
-    expected = recorded(shared)
+    expected = recorded(data)
     checked = {"deletion": 0, "occlusion": 0}
+    row: Any
     for row in frame.itertuples():
         if row.selector == "target" and row.view == "orig":
             key, kind = (
@@ -101,15 +102,15 @@ def test_deleted_and_occluded_rows_match_the_recorded_runs(shared: Path, tmp_pat
     assert sum(encodings) == IMAGES * (1 + 1 + 2)
 
 
-def test_mask_edits_move_the_vision_counter_not_at_all(shared: Path, tmp_path: Path, encodings: list[int]) -> None:
-    audit(settings(shared, tmp_path / "run", interventions=["deletion", "positions"]))
+def test_mask_edits_move_the_vision_counter_not_at_all(data: Path, tmp_path: Path, encodings: list[int]) -> None:
+    audit(settings(data, tmp_path / "run", interventions=["deletion", "positions"]))
     assert sum(encodings) == IMAGES
 
 
-def test_interventions_amend_a_finished_run(shared: Path, tmp_path: Path) -> None:
-    first = audit(settings(shared, tmp_path / "run", limit=2, arms=["full", "target:0.3"]))
+def test_interventions_amend_a_finished_run(data: Path, tmp_path: Path) -> None:
+    first = audit(settings(data, tmp_path / "run", limit=2, arms=["full", "target:0.3"]))
     before = first.frame()
-    amended = audit(settings(shared, tmp_path / "run", limit=2, arms=["target:0.3"], interventions=["occlusion"]))
+    amended = audit(settings(data, tmp_path / "run", limit=2, arms=["target:0.3"], interventions=["occlusion"]))
     after = amended.frame()
     plain = after[after["intervention"] == "none"]
     columns = ["arm", "probe_id", "margin", "kept_mask"]
@@ -121,8 +122,8 @@ def test_interventions_amend_a_finished_run(shared: Path, tmp_path: Path) -> Non
     assert set(after["image_key"]) <= keys
 
 
-def test_swapped_positions_keep_the_mask_and_change_the_policy(shared: Path, tmp_path: Path) -> None:
-    frame = audit(settings(shared, tmp_path / "run", limit=2, interventions=["positions"])).frame()
+def test_swapped_positions_keep_the_mask_and_change_the_policy(data: Path, tmp_path: Path) -> None:
+    frame = audit(settings(data, tmp_path / "run", limit=2, interventions=["positions"])).frame()
     target = frame[frame["selector"] == "target"]
     policies = target.pivot(index="probe_id", columns="positions", values=["kept_mask", "margin"])
     assert set(target["positions"]) == {"preserve", "compact"}
@@ -130,23 +131,23 @@ def test_swapped_positions_keep_the_mask_and_change_the_policy(shared: Path, tmp
     assert (policies["margin"]["preserve"] != policies["margin"]["compact"]).any()
 
 
-def test_matched_controls_are_added_recorded_and_can_be_left_out(shared: Path, tmp_path: Path) -> None:
-    run = audit(settings(shared, tmp_path / "with", limit=1, profile="paper", arms=["target:0.3", "random:0.3"]))
+def test_matched_controls_are_added_recorded_and_can_be_left_out(data: Path, tmp_path: Path) -> None:
+    run = audit(settings(data, tmp_path / "with", limit=1, profile="paper", arms=["target:0.3", "random:0.3"]))
     assert run.arms == ["target:0.3", "random:0.3", "grid:0.3"]
     assert run.manifest["matched_controls"] == ["grid:0.3"]
     counts = run.frame().groupby(["arm", "probe_id"])["k_tokens"].first().unstack()
     assert (counts.nunique() == 1).all()
-    alone = audit(settings(shared, tmp_path / "without", limit=1, matched_controls=False))
+    alone = audit(settings(data, tmp_path / "without", limit=1, matched_controls=False))
     assert alone.arms == ["target:0.3"]
-    controls = audit(settings(shared, tmp_path / "controls", limit=1, arms=["full", "evidence_only:0.3", "random:0.5"]))
+    controls = audit(settings(data, tmp_path / "controls", limit=1, arms=["full", "evidence_only:0.3", "random:0.5"]))
     assert controls.manifest["matched_controls"] == []
 
 
-def test_simulated_boxes_reach_selectors_and_leave_the_audit_alone(shared: Path, tmp_path: Path) -> None:
+def test_simulated_boxes_reach_selectors_and_leave_the_audit_alone(data: Path, tmp_path: Path) -> None:
     def protected(source: str) -> Run:
         return audit(
             settings(
-                shared, tmp_path / source, limit=2, arms=["protected:0.1"], box_source=source, matched_controls=False
+                data, tmp_path / source, limit=2, arms=["protected:0.1"], box_source=source, matched_controls=False
             )
         )
 
@@ -157,19 +158,19 @@ def test_simulated_boxes_reach_selectors_and_leave_the_audit_alone(shared: Path,
     assert hidden.manifest["boxes"]["empty_rate"] == hidden.manifest["boxes"]["missing_rate"] == 1.0
     assert hidden.frame()["boxes_ms"].isna().all()
     with pytest.raises(SightlineError, match="box_source"):
-        audit(settings(shared, tmp_path / "missing", limit=2, arms=["protected:0.1"]))
+        audit(settings(data, tmp_path / "missing", limit=2, arms=["protected:0.1"]))
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["first", "beside"])
 def test_a_detector_is_billed_to_the_arms_that_read_its_boxes(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
 ) -> None:
     """``beside``: a shard is scored while the next one is searched, as with a GPU."""
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
     if beside:
         monkeypatch.setattr(BoxesBeside, "wait", lambda _: None)
     arms = ["protected:0.1", "target:0.1"]
-    run = audit(settings(shared, tmp_path / "run", limit=1, arms=arms, box_source="rapidocr", matched_controls=False))
+    run = audit(settings(data, tmp_path / "run", limit=1, arms=arms, box_source="rapidocr", matched_controls=False))
     cost = run.frame().groupby("selector")["boxes_ms"]
     assert cost.min()["protected"] > 0.0
     assert cost.count()["target"] == 0
@@ -182,10 +183,10 @@ def test_a_detector_is_billed_to_the_arms_that_read_its_boxes(
     )
 
 
-def test_what_cannot_be_done_is_refused_before_any_work(shared: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_done_is_refused_before_any_work(data: Path, tmp_path: Path) -> None:
     def refused(message: str, **changes: Any) -> None:
         with pytest.raises(SightlineError, match=message):
-            audit(settings(shared, tmp_path / "run", **changes))
+            audit(settings(data, tmp_path / "run", **changes))
         assert not (tmp_path / "run").exists()
 
     refused("unknown intervention 'deletions'", interventions=["deletions"])
@@ -193,7 +194,7 @@ def test_what_cannot_be_done_is_refused_before_any_work(shared: Path, tmp_path: 
     refused("unknown box source 'rapidcr'; did you mean 'rapidocr'", box_source="rapidcr")
     refused("prunes between layers", arms=["fastv:0.3+remove_evidence"])
     bare = tmp_path / "bare.jsonl"
-    probes = read_probes(shared / "golden_e2e" / "inputs" / "probes_dev.jsonl", image_prefix="mini_textocr").probes
+    probes = read_probes(data / "golden_e2e" / "inputs" / "probes_dev.jsonl", image_prefix="mini_textocr").probes
     write_probes(bare, [replace(probes[0], regions=())])
     changes = {"probes": bare, "image_prefix": ""}
     refused("has no regions, so remove_evidence has nothing to act on", interventions=["deletion"], **changes)
@@ -201,8 +202,8 @@ def test_what_cannot_be_done_is_refused_before_any_work(shared: Path, tmp_path: 
     refused("is already about the view 'blank'", interventions=["occlusion"], **changes)
 
 
-def test_a_run_with_interventions_resumes_where_it_was_killed(shared: Path, tmp_path: Path) -> None:
-    config = settings(shared, tmp_path / "run", limit=3, interventions=["deletion", "occlusion"])
+def test_a_run_with_interventions_resumes_where_it_was_killed(data: Path, tmp_path: Path) -> None:
+    config = settings(data, tmp_path / "run", limit=3, interventions=["deletion", "occlusion"])
     whole = audit(config).frame()
     lost = sorted((tmp_path / "run" / "rows").glob("*/00001.parquet"))[::2]
     for file in lost:

@@ -39,8 +39,8 @@ def sha256(path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def inputs(shared: Path) -> Path:
-    return shared / "golden_e2e" / "inputs"
+def inputs(data: Path) -> Path:
+    return data / "golden_e2e" / "inputs"
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def digests(inputs: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def mini(shared: Path) -> Ingest:
-    return read_textocr(shared / "mini_textocr" / "TextOCR_mini_val.json", pairing="shifted", small_boxes="normalised")
+def mini(data: Path) -> Ingest:
+    return read_textocr(data / "mini_textocr" / "TextOCR_mini_val.json", pairing="shifted", small_boxes="normalised")
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +66,8 @@ def conf(mini: Ingest, dev: HardPairs) -> HardPairs:
 
 
 @pytest.fixture(scope="module")
-def golden(shared: Path) -> dict[str, Any]:
-    folder = shared / "protocol" / "golden_json"
+def golden(data: Path) -> dict[str, Any]:
+    folder = data / "protocol" / "golden_json"
     return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json") if path.stem != "selectors"}
 
 
@@ -76,8 +76,8 @@ def test_region_conversion_is_byte_identical(mini: Ingest, digests: dict[str, st
     assert sha256(tmp_path / "regions.jsonl") == digests["regions.jsonl"]
 
 
-def test_pairing_options_agree_where_no_text_is_empty(shared: Path, mini: Ingest) -> None:
-    assert read_textocr(shared / "mini_textocr" / "TextOCR_mini_val.json").records == mini.records
+def test_pairing_options_agree_where_no_text_is_empty(data: Path, mini: Ingest) -> None:
+    assert read_textocr(data / "mini_textocr" / "TextOCR_mini_val.json").records == mini.records
 
 
 @pytest.mark.parametrize("name", ["dev", "conf"])
@@ -177,10 +177,9 @@ def test_normaliser_and_edit_vectors(golden: dict[str, Any]) -> None:
         assert (edit_type(*folded), changed_char_class(*folded)) == (kind, changed)
 
 
-def test_hash_split_vectors_and_published_counts(golden: dict[str, Any], shared: Path) -> None:
+def test_hash_split_vectors_and_published_counts(golden: dict[str, Any], data: Path) -> None:
     assert {group: hash_side(group) for group in golden["misc"]["hash_split"]} == golden["misc"]["hash_split"]
-    masks = shared / "protocol" / "paper_evidence" / "position_id" / "llava_protected40_main_masks.jsonl"
-    ids = [json.loads(line)["sample_id"] for line in masks.read_text().splitlines()]
+    ids = (data / "protocol" / "paper_evidence" / "sample_ids.txt").read_text().split()
     probes = [Probe(id, "x.jpg", id.partition(":")[0].removeprefix("textocr-"), "?", "yes", "", "", ()) for id in ids]
     by_image = split_probes(probes)
     assert {side: len(part) for side, part in by_image.items()} == {"dev": 464, "test": 536}

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from sightline.commands.probes import app
 from sightline.errors import SightlineError
@@ -35,8 +34,8 @@ def refusal(*arguments: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def mini(shared: Path) -> tuple[Path, Path]:
-    return shared / "mini_textocr" / "TextOCR_mini_val.json", shared / "mini_textocr"
+def mini(data: Path) -> tuple[Path, Path]:
+    return data / "mini_textocr" / "TextOCR_mini_val.json", data / "mini_textocr"
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def test_build_says_what_it_did(mini: tuple[Path, Path], tmp_path: Path) -> None
 
 
 def test_the_documented_options_reproduce_the_artifacts_files(
-    mini: tuple[Path, Path], shared: Path, tmp_path: Path
+    mini: tuple[Path, Path], data: Path, tmp_path: Path
 ) -> None:
     dev, conf, regions = tmp_path / "dev.jsonl", tmp_path / "conf.jsonl", tmp_path / "regions.jsonl"
     common = ["--annotations", mini[0], "--profile", "artifact", "--image-prefix", "mini_textocr"]
@@ -67,7 +66,7 @@ def test_the_documented_options_reproduce_the_artifacts_files(
     build = ["build", *common, "--images", mini[1]]
     output(*build, "--out", dev, "--version", "development-v1", "--limit-images", 52)
     output(*build, "--out", conf, "--seed", 20260720, "--shuffle-images", "--exclude", dev, "--limit-images", 50)
-    expected = (shared / "golden_e2e" / "inputs" / "sha256.txt").read_text()
+    expected = (data / "golden_e2e" / "inputs" / "sha256.txt").read_text()
     for path, name in ((regions, "regions.jsonl"), (dev, "probes_dev.jsonl"), (conf, "probes_conf.jsonl")):
         assert f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n" in expected
 
@@ -84,10 +83,9 @@ def test_build_from_regions(tmp_path: Path) -> None:
     assert [probe.id for probe in found.probes] == ["r:hard-small-pos", "r:hard-nearmiss-neg"]
 
 
-def test_build_on_real_receipts(shared: Path, tmp_path: Path) -> None:
-    folder = shared / "receipts"
+def test_build_on_real_receipts(receipts: Path, tmp_path: Path) -> None:
     text = output(
-        "build", "--annotations", folder / "receipts.json", "--images", folder, "--out", tmp_path / "p.jsonl",
+        "build", "--annotations", receipts / "receipts.json", "--images", receipts, "--out", tmp_path / "p.jsonl",
         "--max-area", 0.01, "--lines",
     )  # fmt: skip
     assert "88 probes (44 yes, 44 no) from 44 images of 500 asked for" in text
@@ -154,9 +152,9 @@ def test_lock_and_verify(mini: tuple[Path, Path], probes: Path) -> None:
     assert "does not match its digest" in refusal("show", probes)
 
 
-def test_verify_needs_something_to_compare(shared: Path, tmp_path: Path) -> None:
+def test_verify_needs_something_to_compare(data: Path, tmp_path: Path) -> None:
     path = tmp_path / "conf.jsonl"
-    shutil.copy(shared / "golden_e2e" / "inputs" / "probes_conf.jsonl", path)
+    shutil.copy(data / "golden_e2e" / "inputs" / "probes_conf.jsonl", path)
     path.chmod(0o644)
     assert "neither a lock nor a digest" in refusal("verify", path)
     output("lock", path)

@@ -40,9 +40,9 @@ def coverage(boxes: tuple[Box, ...], kept: list[int], side: int = 24) -> float:
     return float(shapely.area(shapely.intersection(cells, wanted)).sum() / wanted.area)
 
 
-def test_regions_are_the_true_boxes_and_boxes_the_shown_ones(shared: Path) -> None:
+def test_regions_are_the_true_boxes_and_boxes_the_shown_ones(data: Path) -> None:
     """Recorded run coverage was measured on shown boxes, the report's ``true_ECR`` on true ones: both can be had."""
-    folder = shared / "golden_e2e"
+    folder = data / "golden_e2e"
     with gzip.open(folder / "runs" / "llava.jsonl.gz", "rt") as stream:
         records = [json.loads(line) for line in stream if '"run": "box_robustness/' in line]
     with open(folder / "analysis" / "box_robustness" / "box_robustness_summary.csv") as stream:

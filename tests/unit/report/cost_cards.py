@@ -15,7 +15,7 @@ ARMS = ("full", "target:0.2")
 
 def make_cards(folder: Path) -> dict[str, Path]:
     """prefill at two batch sizes, ttft and sweep, each eager and through a graph's buffers."""
-    requests = {
+    requests: dict[Any, list[dict[str, Any]]] = {
         "prefill": [{"batch": 1}, {"batch": 2}],
         "ttft": [{"decode": (1, 2)}],
         "sweep": [{"images": 2, "batch_images": 2, "one_sample_rows": 2}],

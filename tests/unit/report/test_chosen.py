@@ -47,7 +47,7 @@ def test_thresholds_are_chosen_on_the_development_run_and_judged_on_all_images(
     assert shared != 0
     for arm in ARMS:
         here = rows[rows["arm"] == arm]
-        line = frame.loc[(arm, "Full's t for all")]
+        line: Any = frame.loc[(arm, "Full's t for all")]
         assert line["threshold"] == shared
         assert line["accuracy"] == evaluate(here["label"] == "yes", here["margin"], shared).accuracy
         assert line["test"] == len(here) == 24

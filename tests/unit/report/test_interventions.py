@@ -189,7 +189,7 @@ def test_control_runs_are_paired_with_the_plain_run(tmp_path: Path, layout: str)
         def recast(row: dict[str, Any], view: str = view) -> None:
             row |= {"view": view, "intervention": view} if layout == "views" else {}
 
-        extra = {"lexically_plausible": True}
+        extra: dict[str, Any] = {"lexically_plausible": True}
         if layout != "views":
             extra |= {"control_type": "image_mismatch", "control_seed": seed}
         weights = {"weight_digest": "ab" * 32}
@@ -239,7 +239,7 @@ def written(lines: list[dict[str, Any]]) -> Source:
 
 def test_text_replacement_follows_the_word(tmp_path: Path) -> None:
     right = {"original": "source", "replacement": "target", "sham": "source"}
-    lines = []
+    lines: list[dict[str, Any]] = []
     for image in range(4):
         for version in ("original", "replacement", "sham", "erase"):
             for asked in ("source", "target"):
@@ -265,7 +265,12 @@ def test_the_edited_glyph_is_compared_with_controls() -> None:
     lines = []
     for arm, ecr in (("target:0.3", 0.9), ("random:0.3", 0.3), ("grid:0.3", 0.2)):
         for image in range(5):
-            line = {"arm": arm, "selector": arm.split(":")[0], "image_id": f"i{image}", "probe_id": f"p{image}"}
+            line: dict[str, Any] = {
+                "arm": arm,
+                "selector": arm.split(":")[0],
+                "image_id": f"i{image}",
+                "probe_id": f"p{image}",
+            }
             line |= {"kind": "edit_region", "label": "yes", "predicted": "yes", "correct": True, "margin": 1.0}
             lines.append({**line, "ecr": ecr, "center_recall": ecr, "patch_recall": ecr})
     table = edit_region_table(written(lines), DRAWS)

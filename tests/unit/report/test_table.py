@@ -57,7 +57,7 @@ def test_html_cells_carry_the_sort_value(table: Table) -> None:
     assert (second[1].text, second[1].sort, second[1].interval) == ("–", "", "")
 
 
-def test_three_files_are_written(table: Table, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_three_files_are_written(table: Table, tmp_path) -> None:
     table.write(tmp_path / "tables")
     assert sorted(p.name for p in (tmp_path / "tables").iterdir()) == ["demo.csv", "demo.md", "demo.tex"]
 

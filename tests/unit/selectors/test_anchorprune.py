@@ -66,7 +66,7 @@ def test_the_qwen_form_batches_questions_of_different_length() -> None:
         for length in (2, 7, 0)
     ]
     for aggregate in ("max", "mean"):
-        selector = AnchorPruneQwen(aggregate=aggregate)  # type: ignore[arg-type]
+        selector = AnchorPruneQwen(aggregate=aggregate)
         for one, v in zip(selector.select_many(views, 20), views, strict=True):
             assert torch.equal(one.anchors, selector.select(v, 20).anchors)
 

@@ -13,21 +13,19 @@ from safetensors import safe_open
 
 from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors.scores import relevance, top, uniqueness
-from tests.conftest import SHARED
+from tests.conftest import DATA
 from tests.golden.adapters.audit_rules import kept, view_of
 
-VECTORS = SHARED / "protocol" / "golden_json" / "selectors.json"
+VECTORS = DATA / "protocol" / "golden_json" / "selectors.json"
 
 
 def cases() -> list[dict[str, Any]]:
-    if not VECTORS.is_file():
-        return []
-    return json.loads(VECTORS.read_text())["cases"]  # type: ignore[no-any-return]
+    return json.loads(VECTORS.read_text())["cases"]
 
 
 @pytest.fixture(scope="module")
-def inputs(shared: Path) -> dict[str, Any]:
-    return json.loads(VECTORS.read_text())  # type: ignore[no-any-return]
+def inputs() -> dict[str, Any]:
+    return json.loads(VECTORS.read_text())
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda c: f"{c['selector']}-{c['geometry']}-{c['rho']}-{c['evidence']}")
@@ -56,9 +54,9 @@ def test_artifact_mask_and_geometry(case: dict[str, Any], inputs: dict[str, Any]
 
 
 @pytest.mark.parametrize("index", range(12))
-def test_scores_of_real_tokens(index: int, shared: Path) -> None:
+def test_scores_of_real_tokens(index: int, data: Path) -> None:
     """Projected tokens and target spans of the tiny checkpoints: relevance, uniqueness and the Target mask."""
-    folder = shared / "golden_e2e"
+    folder = data / "golden_e2e"
     sample = json.loads((folder / "samples_shared.json").read_text())[index]
     model, probe = sample["model"], sample["sample_id"]
     arrays = np.load(folder / "samples_shared.npz")
@@ -66,7 +64,7 @@ def test_scores_of_real_tokens(index: int, shared: Path) -> None:
         torch.from_numpy(arrays[f"{model}/{probe}/{name}"]) for name in ("visual_embeds", "score", "uniqueness")
     )
     ids = [token for token, count in sample["yes_ids_run_length"] for _ in range(count)]
-    with safe_open(shared / "tiny" / model / "model.safetensors", "pt") as weights:
+    with safe_open(data / "tiny" / model / "model.safetensors", "pt") as weights:
         table = next(weights.get_tensor(key) for key in weights.keys() if key.endswith("embed_tokens.weight"))  # noqa: SIM118
     query = table[[ids[position] for position in sample["target_positions"]]]
     torch.testing.assert_close(relevance(tokens, query), score, atol=2e-6, rtol=0)

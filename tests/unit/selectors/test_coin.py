@@ -15,7 +15,7 @@ def by_definition(tokens: torch.Tensor, text: torch.Tensor, k: int, alpha: float
     align = torch.stack([row @ query / (row.norm() * query.norm()) for row in z])
     info = beta * scaled(z.norm(dim=1)) + (1 - beta) * scaled(align)
     unit = z / z.norm(dim=1, keepdim=True)
-    picks, basis = [int(info.argmax())], []
+    picks, basis = [int(info.argmax())], list[torch.Tensor]()
     while len(picks) < k:
         new = unit[picks[-1]].clone()
         for vector in basis:

@@ -53,7 +53,7 @@ def test_the_class_token_counts_in_the_budget_and_has_no_cell(k: int) -> None:
 def test_orders_differ_in_order_only() -> None:
     torch.manual_seed(3)
     v = view(torch.zeros(50, 4), signals=clip_signals(50))
-    native, blocks, rank = (VisionZip(order=order).select(v, 20) for order in ("native", "blocks", "rank"))  # type: ignore[arg-type]
+    native, blocks, rank = (VisionZip(order=order).select(v, 20) for order in ("native", "blocks", "rank"))
     assert (native.native_order, blocks.native_order, rank.native_order) == (True, False, False)
     assert torch.equal(native.anchors, blocks.anchors)
     dominant, _ = split_budget(20, class_token=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -58,7 +59,7 @@ def test_rounds(seed: int, common: float, threshold: float) -> None:
 
 def test_a_budget_that_the_rounds_miss_is_filled() -> None:
     similarity = torch.ones(30, 30)
-    arguments = {"threshold": 0.8, "batch": 4, "diagonal": 10.0}
+    arguments: dict[str, Any] = {"threshold": 0.8, "batch": 4, "diagonal": 10.0}
     pivots, place = torch.tensor([5, 9]), grid_places(((5, 6),))
     assert grow(similarity, place, pivots, 12, **arguments, fill=False).tolist() == [5, 9]
     filled = grow(similarity, place, pivots, 12, **arguments)

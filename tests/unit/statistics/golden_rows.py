@@ -37,16 +37,16 @@ def _records(folder: Path) -> pd.DataFrame:
     return frame
 
 
-def run_frame(shared: Path, run: str, view: str = "orig") -> pd.DataFrame:
+def run_frame(data: Path, run: str, view: str = "orig") -> pd.DataFrame:
     """One reference run in sample-id order; a full prefix, which carries no geometry, covers everything."""
-    records = _records(shared / "golden_e2e")
+    records = _records(data / "golden_e2e")
     frame = records[(records["run"] == run) & (records["probe"] == view)].copy()
     assert len(frame), run
     return frame.fillna(FULL_GEOMETRY).sort_values("sample_id").reset_index(drop=True)
 
 
-def run_rows(shared: Path, run: str, threshold: float = 0.0) -> ArmRows:
-    frame = run_frame(shared, run)
+def run_rows(data: Path, run: str, threshold: float = 0.0) -> ArmRows:
+    frame = run_frame(data, run)
     return ArmRows.of(
         frame["polarity"] == "positive",
         frame["margin"],
@@ -80,7 +80,7 @@ def twister_indices(seed: int | str, draws: int, n: int) -> Indices:
     """
     *key, position = random.Random(seed).getstate()[1]
     source = np.random.RandomState()
-    source.set_state(("MT19937", np.array(key, dtype=np.uint32), position))
+    source.set_state(("MT19937", np.array(key, dtype=np.uint32), position, 0, 0.0))
     shift = np.uint32(32 - n.bit_length())
     found = np.zeros(0, dtype=np.uint32)
     while len(found) < draws * n:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,7 +107,8 @@ def test_nll_of_an_impossible_answer_is_clamped_not_infinite() -> None:
 
 def test_every_metric_names_a_population_and_reads_only_what_it_needs() -> None:
     names = ["ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "worst_region", "all_half", "keep"]
-    rows = ArmRows.of([True, False], [1.0, -1.0], ["a", "b"], **{name: [1.0, 1.0] for name in names})
+    columns: dict[str, Any] = {name: [1.0, 1.0] for name in names}
+    rows = ArmRows.of([True, False], [1.0, -1.0], ["a", "b"], **columns)
     for name, metric in METRICS.items():
         assert name == metric.name
         assert metric.over in POPULATIONS

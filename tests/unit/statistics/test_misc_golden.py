@@ -26,8 +26,8 @@ from tests.unit.statistics.golden_rows import (
 
 
 @pytest.fixture(scope="module")
-def misc(shared: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((shared / "protocol" / "golden_json" / "misc.json").read_text())
+def misc(data: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())
     return loaded
 
 

@@ -13,8 +13,8 @@ from tests.unit.statistics.golden_rows import table
 
 
 @pytest.fixture(scope="module")
-def evidence(shared: Path) -> Path:
-    return shared / "protocol" / "paper_evidence"
+def evidence(data: Path) -> Path:
+    return data / "protocol" / "paper_evidence"
 
 
 @pytest.mark.parametrize("share", ["lt_0p50", "eq_0"])

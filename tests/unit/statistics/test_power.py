@@ -23,14 +23,16 @@ def test_power_is_what_simulated_studies_reach() -> None:
     """Counts how often the bootstrap interval of a simulated study around a true difference excludes 0."""
     rng = np.random.default_rng(1)
     pilot = rng.choice([-0.5, 0.0, 0.5], size=1000, p=[0.15, 0.6, 0.25])
-    images, shift = 150, 0.08
+    images, shift, studies = 150, 0.08, 1000
     centred = pilot - pilot.mean()
     found = 0
-    for trial in range(400):
+    for trial in range(studies):
         study = rng.choice(centred, size=images) + shift
         interval = mean_interval(study, draws=500, seed=trial)
         found += not interval.low <= 0.0 <= interval.high
-    assert found / 400 == pytest.approx(power_for(pilot, images, shift), abs=0.06)
+    expected = power_for(pilot, images, shift)
+    # A share of 1000 studies around p = 0.87 has the standard error sqrt(p (1 - p) / 1000) = 0.0105; 3 are allowed.
+    assert found / studies == pytest.approx(expected, abs=3 * np.sqrt(expected * (1 - expected) / studies))
 
 
 @pytest.mark.parametrize("name", ["accuracy", "hfpr", "pos_ecr", "pn_average", "auroc"])
@@ -43,7 +45,9 @@ def test_image_differences_have_the_variance_of_the_paired_bootstrap(name: str) 
     metric = METRICS[name]
     shares = image_differences(arms[0], arms[1], metric)
     draws = np.subtract(*(replicate(arm, [metric], draws=4000)[:, 0] for arm in arms))
-    assert shares.std(ddof=1) / np.sqrt(len(shares)) == pytest.approx(draws.std(), rel=0.08)
+    # The standard deviation of 4000 draws has the relative error 1 / sqrt(2 * 4000) = 0.011, 3 of which are 0.034; the
+    # jackknife adds its bias, of the order of 1 / 120 images for a ratio and of a few of those for AUROC.
+    assert shares.std(ddof=1) / np.sqrt(len(shares)) == pytest.approx(draws.std(), rel=0.034 + 4 / 120)
     assert shares.mean() == pytest.approx(difference_interval(arms[0], arms[1], metric, draws=10).value, abs=0.01)
 
 

@@ -28,23 +28,23 @@ def value(rows: ArmRows, name: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def analysis(shared: Path) -> Path:
-    return shared / "golden_e2e" / "analysis"
+def analysis(data: Path) -> Path:
+    return data / "golden_e2e" / "analysis"
 
 
-def test_summary_of_every_run(shared: Path) -> None:
+def test_summary_of_every_run(data: Path) -> None:
     columns = {
         "accuracy": "accuracy", "hFPR": "hfpr", "auroc": "auroc", "PosECR": "pos_ecr", "NegSRC": "neg_src",
         "PosAnchorECR": "anchor_ecr", "mean_evidence_center_recall": "center_recall",
         "mean_evidence_patch_recall": "patch_recall",
     }  # fmt: skip
-    rows = table(shared / "golden_e2e" / "runs" / "summary.csv")
+    rows = table(data / "golden_e2e" / "runs" / "summary.csv")
     checked = 0
     for row in rows:
         # The occlusion runs hold three views of each probe; their summary is checked view by view below.
         if "occlusion" in row["run"]:
             continue
-        arm = run_rows(shared, row["run"])
+        arm = run_rows(data, row["run"])
         for column, name in columns.items():
             if row[column]:
                 assert value(arm, name) == pytest.approx(float(row[column]), abs=EXACT), (row["run"], name)
@@ -52,14 +52,14 @@ def test_summary_of_every_run(shared: Path) -> None:
     assert checked > 6 * 100
 
 
-def test_occlusion_summaries_by_view(shared: Path, analysis: Path) -> None:
+def test_occlusion_summaries_by_view(data: Path, analysis: Path) -> None:
     runs = {
         "qwen": "bbox_occlusion_qwen_textocr_hard_200/qwen3_8b_direct_802816",
         "llava": "bbox_occlusion_cross_model_textocr_hard_100/llava15_7b_direct",
     }
     for model, run in runs.items():
         for row in table(analysis / f"occlusion_{model}" / f"{model}_summary.csv"):
-            frame = run_frame(shared, run, row["view"])
+            frame = run_frame(data, run, row["view"])
             arm = ArmRows.of(frame["polarity"] == "positive", frame["margin"], frame["image_id"])
             for column, name in {
                 "acc": "accuracy", "pos_acc": "positive_accuracy", "neg_acc": "negative_accuracy", "hFPR": "hfpr",
@@ -68,12 +68,12 @@ def test_occlusion_summaries_by_view(shared: Path, analysis: Path) -> None:
                 assert value(arm, name) == pytest.approx(float(row[column]), abs=EXACT)
 
 
-def test_confirmation_method_summary_to_its_six_decimals(shared: Path, analysis: Path) -> None:
+def test_confirmation_method_summary_to_its_six_decimals(data: Path, analysis: Path) -> None:
     prefix = {"qwen": "qwen3_8b", "llava": "llava15_7b"}
     for row in table(analysis / "confirmation_method_summary.csv"):
         model, _, method = row["run"].partition("_")
         name = method if method == "full" else f"{method[:-2]}_0p{method[-2:]}"
-        arm = run_rows(shared, f"textocr_confirmation/{prefix[model]}_{name}")
+        arm = run_rows(data, f"textocr_confirmation/{prefix[model]}_{name}")
         for column, metric in {
             "accuracy": "accuracy", "hFPR": "hfpr", "PosECR": "pos_ecr", "NegSRC": "neg_src",
             "PosAnchorECR": "anchor_ecr",
@@ -81,9 +81,9 @@ def test_confirmation_method_summary_to_its_six_decimals(shared: Path, analysis:
             assert f"{value(arm, metric):.6f}" == row[column], (row["run"], metric)
 
 
-def test_mcnemar_and_differences_of_the_paired_statistics(shared: Path, analysis: Path) -> None:
+def test_mcnemar_and_differences_of_the_paired_statistics(data: Path, analysis: Path) -> None:
     for row in table(analysis / "paired_stats.csv"):
-        left, right = run_rows(shared, row["left"]), run_rows(shared, row["right"])
+        left, right = run_rows(data, row["left"]), run_rows(data, row["right"])
         for stem, name in (("acc", "accuracy"), ("hfpr", "hfpr")):
             assert value(left, name) - value(right, name) == pytest.approx(float(row[f"{stem}_diff"]), abs=EXACT)
             concerned = np.ones(len(left.labels), dtype=bool) if stem == "acc" else ~left.labels
@@ -94,9 +94,9 @@ def test_mcnemar_and_differences_of_the_paired_statistics(shared: Path, analysis
 
 
 @pytest.mark.parametrize("folder", ["correct_positive", "correct_positive_dev"])
-def test_correct_positive_provenance(shared: Path, analysis: Path, folder: str) -> None:
+def test_correct_positive_provenance(data: Path, analysis: Path, folder: str) -> None:
     for row in table(analysis / folder / "correct_positive_provenance.csv"):
-        found = correct_positive_provenance(run_rows(shared, run_of_score_file(row["score_file"])), draws=200)
+        found = correct_positive_provenance(run_rows(data, run_of_score_file(row["score_file"])), draws=200)
         assert found.positives == int(row["positive_probes"])
         assert found.correct == int(row["correct_positive_probes"])
         assert found.accuracy == pytest.approx(float(row["correct_positive_accuracy"]), abs=EXACT)
@@ -111,7 +111,7 @@ def test_correct_positive_provenance(shared: Path, analysis: Path, folder: str) 
             assert share.cluster[0] <= share.rate <= share.cluster[1]
 
 
-def test_calibration_of_the_scope_ablation(shared: Path, analysis: Path) -> None:
+def test_calibration_of_the_scope_ablation(data: Path, analysis: Path) -> None:
     report = json.loads((analysis / "scope_ablation" / "scope_coverage_ablation.json").read_text())
     arms = {
         ("development", "saliency_plus_coverage"): "dev_alpha1",
@@ -126,12 +126,12 @@ def test_calibration_of_the_scope_ablation(shared: Path, analysis: Path) -> None
         "sequence_likelihood_brier": "brier", "sequence_likelihood_nll": "nll",
     }  # fmt: skip
     for (split, arm), source in arms.items():
-        rows = run_rows(shared, run_of_score_file(report["inputs"][source]))
+        rows = run_rows(data, run_of_score_file(report["inputs"][source]))
         found = {column: value(rows, name) for column, name in columns.items()}
         assert found == pytest.approx({column: report[split][arm][column] for column in columns}, abs=EXACT)
 
 
-def test_image_free_controls_at_their_fixed_thresholds(shared: Path, analysis: Path) -> None:
+def test_image_free_controls_at_their_fixed_thresholds(data: Path, analysis: Path) -> None:
     matched = {
         "qwen": "qwen_small_conf/full_200704",
         "llava": "textocr_confirmation/llava15_7b_full",
@@ -145,7 +145,7 @@ def test_image_free_controls_at_their_fixed_thresholds(shared: Path, analysis: P
         model, condition = row["model_key"], row["condition"]
         is_matched = condition == "matched_image_full"
         run = matched[model] if is_matched else f"problem_optimization_audit/image_free_controls/{model}/{condition}"
-        frame = run_frame(shared, run)
+        frame = run_frame(data, run)
         if model == "internvl":  # its threshold was chosen on the development split, so only the rest is evaluated
             frame = frame[~development(frame)]
         labels = frame["polarity"] == "positive"
@@ -154,11 +154,11 @@ def test_image_free_controls_at_their_fixed_thresholds(shared: Path, analysis: P
             assert value(arm, name) == pytest.approx(float(row[column]), abs=EXACT), (model, condition, name)
 
 
-def test_random_seed_summary(shared: Path, analysis: Path) -> None:
+def test_random_seed_summary(data: Path, analysis: Path) -> None:
     folder = analysis / "random_seed_confirmation"
     names = {"accuracy": "accuracy", "hFPR": "hfpr", "PosECR": "pos_ecr"}
     seeds = table(folder / "per_seed_metrics.csv")
-    arms = [run_rows(shared, f"textocr_confirmation/{row['run']}") for row in seeds]
+    arms = [run_rows(data, f"textocr_confirmation/{row['run']}") for row in seeds]
     for row in table(folder / "random_seed_summary.csv"):
         values = [value(arm, names[row["metric"]]) for arm in arms]
         assert values == pytest.approx([float(seed[row["metric"]]) for seed in seeds], abs=EXACT)
@@ -166,9 +166,9 @@ def test_random_seed_summary(shared: Path, analysis: Path) -> None:
         assert [found.mean, found.sd] == pytest.approx([float(row["mean"]), float(row["population_sd"])], abs=EXACT)
 
 
-def test_box_source_geometry_averages_over_both_labels(shared: Path, analysis: Path) -> None:
+def test_box_source_geometry_averages_over_both_labels(data: Path, analysis: Path) -> None:
     row = next(r for r in table(analysis / "box_robustness" / "box_robustness_summary.csv") if r["variant"] == "gt")
-    arm = run_rows(shared, row["score_dir"].removeprefix("runs/"))
+    arm = run_rows(data, row["score_dir"].removeprefix("runs/"))
     assert value(arm, "pn_average") == pytest.approx(float(row["true_ECR"]), abs=EXACT)
     assert value(arm, "pos_ecr") == pytest.approx(float(row["true_positive_ECR"]), abs=EXACT)
     assert not math.isnan(value(arm, "center_recall"))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -200,7 +201,7 @@ def test_no_regions_loses_geometry_and_nothing_else() -> None:
 def test_a_broken_margin_costs_its_arm_the_answers_and_keeps_the_geometry() -> None:
     rows = frame()
     rows.loc[(rows["arm"] == "random@0.30") & (rows["probe_id"] == "p004"), "margin"] = np.nan
-    table = arm_summary(rows, draws=QUICK).set_index("arm")
+    table: Any = arm_summary(rows, draws=QUICK).set_index("arm")
     assert math.isnan(table.loc["random@0.30", "accuracy"])
     assert "1 of 60 margins are not finite" in table.loc["random@0.30", "reason"]
     assert math.isfinite(table.loc["random@0.30", "pos_ecr_low"])
@@ -222,7 +223,7 @@ def test_a_malformed_arm_is_named_and_the_others_are_computed(column: str, value
     rows = frame()
     rows[column] = rows[column].astype(object)
     rows.loc[(rows["arm"] == "random@0.30") & (rows["probe_id"] == "p004"), column] = value
-    table = arm_summary(rows, draws=QUICK).set_index("arm")
+    table: Any = arm_summary(rows, draws=QUICK).set_index("arm")
     assert words in table.loc["random@0.30", "reason"]
     assert math.isnan(table.loc["random@0.30", "accuracy"])
     assert math.isfinite(table.loc["full", "accuracy"])
@@ -243,18 +244,18 @@ def test_missing_columns() -> None:
     assert table["accuracy"].notna().all()
 
 
-def test_reference_runs_as_a_frame(shared: Path) -> None:
+def test_reference_runs_as_a_frame(data: Path) -> None:
     """The same numbers through the table as through arrays, on rows that a real run produced."""
     runs = {"full": "qwen3_8b_full", "target": "qwen3_8b_target_0p30", "grid": "qwen3_8b_grid_0p30"}
     parts = []
     for arm, run in runs.items():
-        part = run_frame(shared, f"textocr_confirmation/{run}").rename(columns={"sample_id": "probe_id"})
+        part = run_frame(data, f"textocr_confirmation/{run}").rename(columns={"sample_id": "probe_id"})
         part["label"] = np.where(part["polarity"] == "positive", "yes", "no")
         parts.append(part[["probe_id", "image_id", "label", "margin", "ecr", "anchor_ecr"]].assign(arm=arm))
     table = paired_differences(pd.concat(parts), metrics=["accuracy", "pos_ecr"], draws=QUICK)
     for arm in ("target", "grid"):
         for name in ("accuracy", "pos_ecr"):
-            rows = run_rows(shared, f"textocr_confirmation/{runs[arm]}")
-            full = run_rows(shared, f"textocr_confirmation/{runs['full']}")
+            rows = run_rows(data, f"textocr_confirmation/{runs[arm]}")
+            full = run_rows(data, f"textocr_confirmation/{runs['full']}")
             expected = point(METRICS[name], rows) - point(METRICS[name], full)
             assert line(table, arm, name)["diff"] == pytest.approx(expected, abs=1e-12)

@@ -127,17 +127,26 @@ def test_an_image_id_may_occur_once(write: Any) -> None:
         read_regions(write(record([1, 2, 30, 40]), record([1, 2, 30, 40])), order="xyxy", units="pixels")
 
 
-def test_own_layout_round_trip(shared: Path, tmp_path: Path) -> None:
-    records = read_textocr(shared / "receipts" / "receipts.json").records
-    write_regions(tmp_path / "regions.jsonl.gz", records)
-    back = read_regions(tmp_path / "regions.jsonl.gz").records
+def test_own_layout_round_trip(data: Path, tmp_path: Path) -> None:
+    check_round_trip(data / "mini_textocr" / "TextOCR_mini_val.json", tmp_path)
+
+
+def test_own_layout_round_trip_of_real_receipts(receipts: Path, tmp_path: Path) -> None:
+    check_round_trip(receipts / "receipts.json", tmp_path)
+
+
+def check_round_trip(annotations: Path, folder: Path) -> None:
+    records = read_textocr(annotations).records
+    assert records
+    write_regions(folder / "regions.jsonl.gz", records)
+    back = read_regions(folder / "regions.jsonl.gz").records
     assert [(r.image_id, r.image, r.words, r.width, r.height) for r in back] == [
         (r.image_id, r.image, r.words, r.width, r.height) for r in records
     ]
 
 
-def test_formats_are_told_apart(shared: Path) -> None:
-    assert detect_format(shared / "receipts" / "receipts.json") == "textocr"
-    assert detect_format(shared / "golden_e2e" / "inputs" / "regions.jsonl.gz") == "regions"
+def test_formats_are_told_apart(data: Path) -> None:
+    assert detect_format(data / "mini_textocr" / "TextOCR_mini_val.json") == "textocr"
+    assert detect_format(data / "golden_e2e" / "inputs" / "regions.jsonl.gz") == "regions"
     with pytest.raises(SightlineError, match="TextOCR boxes are xywh in pixels by definition"):
-        load_regions(shared / "receipts" / "receipts.json", order="xyxy")
+        load_regions(data / "mini_textocr" / "TextOCR_mini_val.json", order="xyxy")
