@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import typer
 from generate import table
-from wording import first_paragraph, prose, shown, signature, type_name
+from wording import code, first_paragraph, prose, shown, signature, type_name
 
 import sightline
 from sightline.auditing.config import AuditConfig
@@ -120,7 +120,7 @@ def argument(kind: Any) -> Callable[[Field[Any]], list[str]]:
 
     def line(field: Field[Any]) -> list[str]:
         default = "needed" if required(field) else shown(field.default)
-        return [f"`{field.name}`", f"`{field.type}`", default, prose(sentences.get(field.name, ""))]
+        return [f"`{field.name}`", code(field.type), default, prose(sentences.get(field.name, ""))]
 
     return line
 
@@ -179,7 +179,7 @@ def command(node: Any, name: str) -> Iterator[str]:
     usage = " ".join([name, *node.collect_usage_pieces(context)])
     yield from ("", f"## `{name}`", "", prose(node.help or ""), "", f"    {usage}", "")
     records = [parameter.get_help_record(context) for parameter in node.params]
-    lines = [[f"`{record[0]}`", prose(record[1])] for record in records if record is not None]
+    lines = [[code(record[0]), prose(record[1])] for record in records if record is not None]
     if lines:
         yield table(("option", "what it does"), lines)
     for below, child in getattr(node, "commands", {}).items():
@@ -190,7 +190,7 @@ def command(node: Any, name: str) -> Iterator[str]:
 def config() -> str:
     """Every key of a run's configuration."""
     lines = [
-        [f"`{name}`", f"`{type_name(field.annotation)}`", default_of(field), prose(field.description or "")]
+        [f"`{name}`", code(type_name(field.annotation)), default_of(field), prose(field.description or "")]
         for name, field in AuditConfig.model_fields.items()
     ]
     parts = [
@@ -244,7 +244,7 @@ def members(kind: type) -> Iterator[list[str]]:
         if name[0] == "_" or not (callable(plain) or hasattr(plain, "__get__")) or not inspect.getdoc(plain):
             continue
         called = f"{name}{signature(plain)}" if inspect.isfunction(plain) else name
-        yield [f"`{called}`", prose(first_paragraph(plain))]
+        yield [code(called), prose(first_paragraph(plain))]
 
 
 class Home(NamedTuple):
@@ -260,7 +260,7 @@ def registries() -> str:
     parts = [
         "A registry maps names to objects of one kind. A file inside the package registers itself by a decorator;",
         "another package names its object in an entry-point group, and nothing here needs to know of it. How to add",
-        "each kind stands in [contributing](../contributing.md).",
+        "each kind stands in [contributing](../../CONTRIBUTING.md).",
     ]
     for home in homes():
         registry = home.registry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import inspect
 import re
 from collections.abc import Mapping
@@ -24,6 +25,11 @@ def prose(text: str) -> str:
     return "".join(part if part.startswith("`") else re.sub(r"([*_<>\[\]\\])", r"\\\1", part) for part in parts)
 
 
+def code(text: str) -> str:
+    """A code span that may stand in a table: a pipe would end the cell, and a backslash before it would be printed."""
+    return f"`{text}`" if "|" not in text else f"<code>{html.escape(text).replace('|', '&#124;')}</code>"
+
+
 def shown(value: object) -> str:
     """A declared value as a reader wants it."""
     if isinstance(value, bool):
@@ -33,10 +39,10 @@ def shown(value: object) -> str:
     if isinstance(value, (frozenset, set)):
         value = sorted(map(str, value))
     if isinstance(value, (tuple, list)):
-        return " ".join(f"`{item}`" for item in value) or "nothing"
+        return " ".join(code(str(item)) for item in value) or "nothing"
     if isinstance(value, Mapping):
-        return " ".join(f"`{key}: {item}`" for key, item in value.items()) or "nothing"
-    return f"`{value}`"
+        return " ".join(code(f"{key}: {item}") for key, item in value.items()) or "nothing"
+    return code(str(value))
 
 
 def type_name(kind: Any) -> str:
