@@ -7,6 +7,7 @@ A test compares the files with what this module makes, so they cannot go stale.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -94,7 +95,8 @@ def traits(kind: Any) -> Iterator[tuple[str, str]]:
     names = dict.fromkeys(name for base in reversed(contract.__mro__) for name in declarations(base))
     for name in names:
         value = getattr(method, name, None)
-        if name != "name" and value not in (None, "") and not callable(value):
+        repeats_the_heading = name in ("name", "salt")
+        if not repeats_the_heading and value not in (None, "", {}) and not callable(value):
             yield name.replace("_", " "), shown(value)
 
 
@@ -272,15 +274,25 @@ def registries() -> str:
 
 
 def homes() -> list[Home]:
-    """Every registry of the package, by the module that annotates it, in alphabetical order of what it holds."""
+    """Every registry of the package, by the module that makes it, in alphabetical order of what it holds."""
     found = []
     for info in pkgutil.walk_packages(sightline.__path__, "sightline."):
         module = imported(info.name)
-        for variable in inspect.get_annotations(module) if module is not None else ():
-            value = getattr(module, variable, None)
-            if isinstance(value, Registry):
-                found.append(Home(info.name, variable, value))
+        held = {name: value for name, value in vars(module or object).items() if isinstance(value, Registry)}
+        made = assigned(module) if held else set()
+        found += [Home(info.name, name, value) for name, value in held.items() if name in made]
     return sorted(found, key=lambda home: home.registry.kind)
+
+
+def assigned(module: Any) -> set[str]:
+    """Names that a module assigns at its top level, those it imports left out."""
+    names: set[str] = set()
+    for node in ast.parse(inspect.getsource(module)).body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        names.update(target.id for target in targets if isinstance(target, ast.Name))
+    return names
 
 
 def imported(name: str) -> Any:
