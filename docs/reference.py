@@ -1,6 +1,6 @@
 """Writes the pages of docs/reference from the code: no sentence of them stands anywhere else.
 
-    python docs/reference.py
+    python docs/reference.py [FOLDER]
 
 A test compares the files with what this module makes, so they cannot go stale.
 """
@@ -12,6 +12,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
@@ -122,7 +123,7 @@ def argument(kind: Any) -> Callable[[Field[Any]], list[str]]:
 
     def line(field: Field[Any]) -> list[str]:
         default = "needed" if required(field) else shown(field.default)
-        return [f"`{field.name}`", code(field.type), default, prose(sentences.get(field.name, ""))]
+        return [f"`{field.name}`", code(str(field.type)), default, prose(sentences.get(field.name, ""))]
 
     return line
 
@@ -333,13 +334,13 @@ def index() -> str:
     return "\n".join(["Made from the code; a test compares.", "", *lines])
 
 
-def documents() -> dict[Path, str]:
-    """Each page as it should be."""
+def documents() -> dict[str, str]:
+    """File name -> the page as it should be."""
     pages = {"index": ("Reference", index), **PAGES}
-    return {FOLDER / f"{name}.md": f"{NOTICE}\n\n# {title}\n\n{make()}\n" for name, (title, make) in pages.items()}
+    return {f"{name}.md": f"{NOTICE}\n\n# {title}\n\n{make()}\n" for name, (title, make) in pages.items()}
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    for path, text in documents().items():
-        path.write_text(text, encoding="utf-8")
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    for name, text in documents().items():
+        (folder / name).write_text(text, encoding="utf-8")
