@@ -7,19 +7,17 @@ A test compares the files with what this module makes, so they cannot go stale.
 
 from __future__ import annotations
 
-import ast
-import importlib
 import inspect
-import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 from generate import table
+from registry_homes import homes
 from wording import code, first_paragraph, prose, shown, signature, type_name
 
 import sightline
@@ -250,14 +248,6 @@ def members(kind: type) -> Iterator[list[str]]:
         yield [code(called), prose(first_paragraph(plain))]
 
 
-class Home(NamedTuple):
-    """Where a registry lives."""
-
-    module: str
-    variable: str
-    registry: Registry[Any]
-
-
 def registries() -> str:
     """Everything that can be added from outside, and what is there."""
     parts = [
@@ -272,40 +262,6 @@ def registries() -> str:
         lines = [[f"`{name}`", prose(first_paragraph(registry.get(name)))] for name in registry]
         parts += [table(("name", "what it is"), lines)]
     return "\n".join(parts)
-
-
-def homes() -> list[Home]:
-    """Every registry of the package, by the module that makes it, in alphabetical order of what it holds."""
-    found = []
-    for info in pkgutil.walk_packages(sightline.__path__, "sightline."):
-        module = imported(info.name)
-        held = {name: value for name, value in vars(module or object).items() if isinstance(value, Registry)}
-        made = assigned(module) if held else set()
-        found += [Home(info.name, name, value) for name, value in held.items() if name in made]
-    return sorted(found, key=lambda home: home.registry.kind)
-
-
-def assigned(module: Any) -> set[str]:
-    """Names that a module assigns at its top level, those it imports left out."""
-    names: set[str] = set()
-    for node in ast.parse(inspect.getsource(module)).body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        names.update(target.id for target in targets if isinstance(target, ast.Name))
-    return names
-
-
-def imported(name: str) -> Any:
-    """The module, or None for the program itself and for kernels whose compiler is not installed on this machine."""
-    if name == "sightline.__main__":
-        return None
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("sightline"):
-            raise
-        return None
 
 
 def anchor(registry: Registry[Any]) -> str:
