@@ -1,22 +1,41 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo test lint
+.PHONY: install demo lint test docs reference
 
-install: $(STAMP)
+install: $(STAMP)-test
 
-$(STAMP): pyproject.toml constraints.txt
+# Torch by itself and first, at the pinned version: asked for together with the others pip may settle on another build.
+$(STAMP)-torch: constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
-	touch $(STAMP)
+	$(PIP) torch
+	touch $@
 
-demo: install
+$(STAMP)-demo: pyproject.toml $(STAMP)-torch
+	$(PIP) --editable .
+	touch $@
+
+$(STAMP)-docs: pyproject.toml $(STAMP)-torch
+	$(PIP) --editable '.[docs]'
+	touch $@
+
+$(STAMP)-test: pyproject.toml $(STAMP)-torch
+	$(PIP) --editable '.[test]'
+	touch $@
+
+demo: $(STAMP)-demo
 	$(BIN)/sightline demo
+	@echo
+	@echo 'Next:'
+	@echo '  open sightline-demo/report.html in a browser'
+	@echo '  $(BIN)/sightline selectors               # every pruning method; with a name, one in full'
+	@echo '  $(BIN)/sightline doctor --model MODEL    # does your checkpoint work here? A folder or a hub id'
+	@echo '  $(BIN)/sightline run --help              # audit it: README.md, "Your own model"'
 
-lint: install
+lint: $(STAMP)-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -24,3 +43,10 @@ lint: install
 test: lint
 	sh tests/browser/install_chromium.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+docs: $(STAMP)-docs
+	$(BIN)/mkdocs build --strict
+
+reference: $(STAMP)-docs
+	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/reference.py

@@ -7,6 +7,7 @@ import sys
 
 import typer
 
+from sightline import __version__
 from sightline.errors import SightlineError
 
 app = typer.Typer(
@@ -29,8 +30,19 @@ _COMMANDS = {
 """Single commands: module of ``sightline.commands`` -> its functions."""
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"sightline {__version__}")
+        raise typer.Exit()
+
+
 @app.callback()
-def _options(debug: bool = typer.Option(False, "--debug", help="Show the full traceback of an error.")) -> None:
+def _options(
+    debug: bool = typer.Option(False, "--debug", help="Show the full traceback of an error."),
+    version: bool = typer.Option(
+        False, "--version", is_eager=True, callback=_print_version, help="Print the version and stop."
+    ),
+) -> None:
     """Options before the command."""
 
 

@@ -1,0 +1,32 @@
+"""Pages of the site that stand at the root of the repository, where people and forges look for them.
+
+mkdocs calls these functions while it builds (``hooks`` in mkdocs.yml). Links are written as they work in the repository
+and led to the page here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+"""File at the root -> its page."""
+_LINK = re.compile(rf"\]\((?:\.\./)*({'|'.join(map(re.escape, PAGES))})")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    root = Path(config.config_file_path).parent
+    for source, page in PAGES.items():
+        text = (root / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=text.replace("](docs/", "](")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    up = "../" * page.file.src_uri.count("/")
+    return _LINK.sub(lambda found: f"]({up}{PAGES[found[1]]}", markdown)

@@ -1,0 +1,127 @@
+"""Files at the root of the repository agree with one another and with the package."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import requires
+from typing import Any
+
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import sightline
+from tests.conftest import REPOSITORY
+
+
+def text(name: str) -> str:
+    return (REPOSITORY / name).read_text(encoding="utf-8")
+
+
+def make_targets() -> dict[str, str]:
+    """Target -> its commands, for those that a person calls."""
+    return dict(re.findall(r"^(\w+):.*\n((?:\t.*\n)*)", text("Makefile"), re.MULTILINE))
+
+
+def workflows() -> dict[str, Any]:
+    return {path.name: yaml.safe_load(path.read_text()) for path in (REPOSITORY / ".github/workflows").glob("*.yml")}
+
+
+def pinned() -> dict[str, str]:
+    lines = [line.partition("==") for line in text("constraints.txt").split()]
+    assert all(equals for _, equals, _ in lines), "a constraint is an exact version"
+    return {canonicalize_name(name): number for name, _, number in lines}
+
+
+def test_the_version_stands_in_the_package_and_the_others_repeat_it() -> None:
+    assert yaml.safe_load(text("CITATION.cff"))["version"] == sightline.__version__
+    newest = re.search(r"^## \[([\d.]+)\]", text("CHANGELOG.md"), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == sightline.__version__
+    assert 'dynamic = ["version"]' in text("pyproject.toml")
+
+
+def test_the_command_prints_the_version_without_loading_torch() -> None:
+    script = "import sys; from sightline.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"sightline {sightline.__version__}", "False"]
+
+
+def test_the_citation_says_what_it_must() -> None:
+    citation = yaml.safe_load(text("CITATION.cff"))
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["title"] == "Sightline"
+    assert citation["authors"] == [{"name": "The Sightline authors"}]
+    assert citation["license"] == "Apache-2.0"
+
+
+def test_workflows_run_what_a_person_runs() -> None:
+    steps = [step for flow in workflows().values() for job in flow["jobs"].values() for step in job["steps"]]
+    commands = [step["run"] for step in steps if "run" in step]
+    assert commands == ["make test", "make docs", "make demo"]
+    assert {command.removeprefix("make ") for command in commands} <= set(make_targets())
+
+
+def test_workflows_cover_the_pythons_that_the_package_names() -> None:
+    named = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text("pyproject.toml"))
+    assert workflows()["ci.yml"]["jobs"]["test"]["strategy"]["matrix"]["python"] == named
+
+
+def test_hooks_check_what_make_lint_checks() -> None:
+    settings = yaml.safe_load(text(".pre-commit-config.yaml"))
+    hooks = {hook["id"]: hook for repository in settings["repos"] for hook in repository["hooks"]}
+    local = {hook["name"] for hook in hooks.values() if "entry" in hook}
+    assert {f"\t$(BIN)/{name} .".removesuffix(" ." if name == "mypy" else "") for name in local} == set(
+        make_targets()["lint"].splitlines()
+    )
+    assert {"end-of-file-fixer", "check-added-large-files"} <= set(hooks)
+
+
+def test_templates_are_forms_that_a_forge_can_show() -> None:
+    forms = {
+        path.stem: yaml.safe_load(path.read_text()) for path in (REPOSITORY / ".github/ISSUE_TEMPLATE").glob("*.yml")
+    }
+    assert set(forms) == {"config", "bug", "new-selector", "new-backbone"}
+    for name, form in forms.items():
+        if name != "config":
+            assert form["name"]
+            assert form["description"]
+            ids = [field["id"] for field in form["body"]]
+            assert len(ids) == len(set(ids))
+            assert all(field["attributes"]["label"] for field in form["body"])
+
+
+def test_a_demo_installs_no_test_tools() -> None:
+    recipes = text("Makefile")
+    assert re.search(r"^demo: \$\(STAMP\)-demo$", recipes, re.MULTILINE)
+    assert re.search(r"^\$\(STAMP\)-demo:.*\n\t\$\(PIP\) --editable \.\n", recipes, re.MULTILINE)
+    assert "$(BIN)/sightline" in make_targets()["demo"].split("Next:")[1], "names the command to go on with"
+
+
+def test_torch_is_installed_by_itself_before_anything_else() -> None:
+    recipes = text("Makefile")
+    for stamp in ("demo", "docs", "test"):
+        assert re.search(rf"^\$\(STAMP\)-{stamp}:.*\$\(STAMP\)-torch$", recipes, re.MULTILINE)
+
+
+def test_everything_that_the_test_extra_installs_is_pinned() -> None:
+    known = pinned()
+    waiting = [Requirement("sightline[test]")]
+    seen: set[tuple[str, str]] = set()
+    while waiting:
+        wanted = waiting.pop()
+        name = canonicalize_name(wanted.name)
+        assert name == "sightline" or name in known, f"{name} is not in constraints.txt"
+        for extra in {"", *wanted.extras} - {extra for installed, extra in seen if installed == name}:
+            seen.add((name, extra))
+            needs = map(Requirement, requires(name) or ())
+            waiting += [each for each in needs if each.marker is None or each.marker.evaluate({"extra": extra})]
+    assert {"mkdocs-material", "pytest", "torch", "rapidocr"} <= {name for name, _ in seen}
+
+
+def test_contributing_names_tests_that_exist() -> None:
+    named = re.findall(r"`(tests/[\w./]+)`", text("CONTRIBUTING.md"))
+    assert len(named) > 10
+    assert [path for path in named if not (REPOSITORY / path).exists()] == []
