@@ -57,7 +57,7 @@ def run_demo(out: Path, *, limit: int | None = None, draws: int = 10_000, cases:
     """
     from sightline.auditing.audit import audit
     from sightline.auditing.config import read_config
-    from sightline.statistics.table import arm_summary
+    from sightline.statistics.summaries import arm_summary
 
     scenes = asset("scenes", "confirmation")
     settings = {

@@ -45,7 +45,7 @@ class Target:
 
 def write_card(model: Path, run: Path, controls: Path) -> list[Path]:
     """Writes README.md and curves.svg into the checkpoint folder ``model``."""
-    from sightline.statistics.table import arm_summary
+    from sightline.statistics.summaries import arm_summary
 
     training = _read_training(model / TRAINING)
     frame, manifest = _frame(run)

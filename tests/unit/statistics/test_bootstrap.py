@@ -30,7 +30,7 @@ def uneven_rows(seed: int, images: int = 40) -> ArmRows:
     )
 
 
-NAMES = ("accuracy", "hfpr", "pos_ecr", "pn_average", "low_coverage", "auroc", "ece", "brier")
+NAMES = ("accuracy", "hfpr", "pos_ecr", "pn_average", "weakly_supported", "auroc", "ece", "brier")
 
 
 def repeated(rows: ArmRows, counts: np.ndarray) -> ArmRows:
