@@ -15,6 +15,7 @@ from sightline.interventions import INTERVENTIONS
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.intervals import Estimate, percentile_interval
+from sightline.statistics.plain_rows import UNCHANGED
 from sightline.statistics.summaries import arm_points
 
 Record = dict[str, Any]
@@ -51,6 +52,8 @@ def on_image_alone(frame: pd.DataFrame) -> pd.Series[bool]:
 
 def _changes_image_alone(intervention: str) -> bool:
     name = intervention.partition("=")[0]
+    if name == UNCHANGED:
+        return True  # Without asking the registry, whose classes import torch.
     return name not in INTERVENTIONS or INTERVENTIONS.get(name).view != ORIGINAL
 
 
@@ -136,6 +139,6 @@ RATES = ("keep", "accuracy", "hfpr", "pos_ecr", "neg_src", "center_recall", "pat
 
 
 def rates(rows: pd.DataFrame) -> Record:
-    """Accuracy, false alarms and coverage of one arm's rows; ``ecr`` is coverage on positives and negatives together."""
+    """Accuracy, false alarms and coverage of one arm's rows; ``ecr`` is that of positives and negatives together."""
     probes = rows.reset_index() if "probe_id" not in rows else rows
     return {"n": len(rows), **arm_points(probes, RATES), "ecr": float(rows["ecr"].astype(float).mean())}

@@ -79,7 +79,12 @@ def _three(rows: pd.DataFrame, predictor: str, outcome: str, draws: int) -> list
             known[predictor].astype(float), known[outcome].astype(float), held, known["image_id"], draws=draws
         )
         records.append(
-            {"correlation": "partial_spearman", "n": len(known), "controls": varying, **interval_columns("estimate", partial)}
+            {
+                "correlation": "partial_spearman",
+                "n": len(known),
+                "controls": varying,
+                **interval_columns("estimate", partial),
+            }
         )
     return records
 

@@ -19,7 +19,9 @@ def position_policy_table(frame: pd.DataFrame, *, dev_buckets: int = 5) -> pd.Da
     Thresholds are chosen on the development side of the image-hash split and evaluated on the other. A comparison
     whose masks differ between the policies is none; ``mask_mismatches`` counts them.
     """
-    rows = frame[(frame["view"] == ORIGINAL) & frame["intervention"].fillna(UNCHANGED).isin((UNCHANGED, "swap_positions"))]
+    rows = frame[
+        (frame["view"] == ORIGINAL) & frame["intervention"].fillna(UNCHANGED).isin((UNCHANGED, "swap_positions"))
+    ]
     records: list[Record] = []
     for model, members in by_model(rows):
         for arm, own in members.groupby("plain_arm", sort=False):

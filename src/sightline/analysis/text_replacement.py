@@ -33,7 +33,9 @@ def text_replacement_table(frame: pd.DataFrame, *, threshold: float | Mapping[st
     for model, rows in by_model(asked):
         cut = threshold.get(model, 0.0) if isinstance(threshold, Mapping) else threshold
         for arm, own in rows.groupby("plain_arm", sort=False):
-            right = own.assign(right=answered_right(own, cut)).pivot_table(index="image_id", columns="kind", values="right")
+            right = own.assign(right=answered_right(own, cut)).pivot_table(
+                index="image_id", columns="kind", values="right"
+            )
             if not set(kinds) <= set(right.columns):
                 continue
             complete = right.dropna(subset=kinds)

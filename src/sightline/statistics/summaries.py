@@ -82,7 +82,7 @@ def _answers(frame: pd.DataFrame) -> BoolArray | None:
     What is right on a positive, or wrong on a negative, is a yes: so ``correct`` speaks for answers of any kind.
     """
     if "correct" in frame:
-        return np.equal(frame["correct"].to_numpy(dtype=bool), are_positives(frame).to_numpy())
+        return np.asarray(frame["correct"].to_numpy(dtype=bool) == are_positives(frame).to_numpy())
     return (frame["predicted"] == "yes").to_numpy() if "predicted" in frame else None
 
 

@@ -145,7 +145,9 @@ def test_reference_decomposition_into_own_shared_and_pooled_thresholds(shared: P
         "Soft evidence": "target_embed_soft_evidence_topk_0p50_b0p05",
     }
     arms = {name: arm(shared, f"{INTERNVL}_{run}") for name, run in runs.items()}
-    found = choose_thresholds({name: (labels[dev], margins[dev]) for name, (labels, margins, dev) in arms.items()}, "Full")
+    found = choose_thresholds(
+        {name: (labels[dev], margins[dev]) for name, (labels, margins, dev) in arms.items()}, "Full"
+    )
     folder = shared / "golden_e2e" / "analysis" / "internvl_threshold"
     for row in table(folder / "internvl_threshold_decomposition.csv"):
         ours = found[row["method"]]

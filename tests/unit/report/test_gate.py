@@ -17,7 +17,7 @@ def test_rules_are_read() -> None:
     assert (rule.at_least, rule.strict, rule.bound) == (True, False, -0.02)
     rule = parse_rule("unsupported(scope:0.4:alpha=0,f(x))≤.15")
     assert (rule.left, rule.right, rule.at_least, rule.bound) == (
-        Term("zero_coverage", "scope:0.4:alpha=0,f(x)"),
+        Term("unsupported", "scope:0.4:alpha=0,f(x)"),
         None,
         False,
         0.15,

@@ -139,7 +139,11 @@ def test_the_bootstrap_statistic_at_one_count_per_image_is_the_point_estimate() 
             "pos_ecr",
             "1 of 1 values of 'ecr' are not finite",
         ),
-        (ArmRows.of([True], [1.0], ecr=[np.nan], has_regions=[True]), "weakly_supported", "values of 'ecr' are not finite"),
+        (
+            ArmRows.of([True], [1.0], ecr=[np.nan], has_regions=[True]),
+            "weakly_supported",
+            "values of 'ecr' are not finite",
+        ),
         (ArmRows.of([True], [1.0], ecr=[1.0], all_half=[0.7]), "all_half", "'all_half' has values other than 0 and 1"),
         (ArmRows.of([True], [-1.0], ecr=[1.0]), "weakly_supported", "there are no correctly answered positives"),
     ],

@@ -4,8 +4,8 @@
     def accuracy(rows: ArmRows) -> FloatArray:
         return answered_right(rows)
 
-is all that a new one needs: it then stands in the tables it names, in every CSV, and ``sightline gate`` knows it. Another
-package names such an object in its entry-point group ``sightline.metrics``.
+is all that a new one needs: it then stands in the tables it names, in every CSV, and ``sightline gate`` knows it.
+Another package names such an object in its entry-point group ``sightline.metrics``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Direction = Literal["higher", "lower", "neither"]
 Form = Literal["mean", "macro", "ece", "auroc"]
 """mean: over the probes concerned; macro: average of the mean over positives and the mean over negatives."""
 DisplayGroup = Literal["main", "terminal", "demo", "differences", "seeds", "interventions", "calibration", "geometry"]
-"""Tables that are made of metrics: the main table, the summary a run prints, the demo's, and those of report sections."""
+"""Tables made of metrics: the report's main one, what a run and the demo print, and those of report sections."""
 
 
 @dataclass(frozen=True)

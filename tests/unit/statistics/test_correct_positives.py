@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sightline.errors import SightlineError
+from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.intervals import wilson
-from sightline.statistics.provenance import correct_positive_provenance
 from sightline.statistics.rows import ArmRows
 
 
