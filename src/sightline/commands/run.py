@@ -77,7 +77,7 @@ def run(
     chosen = [name.strip() for name in (interventions or "").split(",") if name.strip()]
     settings = read_config(config, {**given, "arms": arm, "interventions": chosen})
     from sightline.auditing.audit import audit
-    from sightline.commands.tables import print_summary
+    from sightline.commands.run_summary import print_summary
 
     finished = audit(settings)
     print_summary(finished)

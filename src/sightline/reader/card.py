@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TRAINING, CARD, CURVES = "training.json", "README.md", "curves.svg"
-MAIN = ("accuracy", "positive_accuracy", "hfpr", "pos_ecr", "zero_coverage")
-TITLES = ("Accuracy", "TPR", "hFPR", "PosECR", "Correct, ECR = 0")
+MAIN = ("accuracy", "positive_accuracy", "hfpr", "pos_ecr", "unsupported")
+TITLES = ("Accuracy", "TPR", "hFPR", "PosECR", "Unsupported")
 ARMS = (
     *demo.ARMS,
     "anti_evidence:0.3",
@@ -122,7 +122,7 @@ def figures(table: Lines, manifest: dict[str, Any], images: int) -> str:
         lines.append(f"| `{arm}` | " + " | ".join(cells) + " |")
     lines += [
         "",
-        "`Correct, ECR = 0` is the share of right yes answers none of whose evidence cells was kept. In the rows that "
+        "`Unsupported` is the share of right yes answers none of whose evidence cells was kept. In the rows that "
         "edit the image (`occlude`, `blank`) PosECR counts cells, not what is left to see in them.",
         "",
     ]
