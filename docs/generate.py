@@ -1,4 +1,4 @@
-"""Writes the generated parts of docs/methods.md and docs/signals.md from the code.
+"""Writes the generated parts of docs/methods.md, docs/signals.md and docs/statistics.md from the code.
 
     python docs/generate.py [GOLDEN_FOLDER]
 
@@ -25,6 +25,7 @@ from sightline.arms.arm import parameters
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.cost.select_inputs import Inputs
 from sightline.selectors import SELECTORS
+from sightline.statistics.metrics import METRICS
 
 DOCS = Path(__file__).parent
 BEGIN, END = "<!-- generated: {} -->", "<!-- end of generated part -->"
@@ -184,13 +185,28 @@ def replaced(text: str, part: str, content: str) -> str:
     return f"{before}{begin}\n{content}\n{END}{after}"
 
 
+def metrics() -> str:
+    """The table of every metric, in the order in which reports show them."""
+    lines = ["| name | label | definition | averages over | better |", "| --- | --- | --- | --- | --- |"]
+    lines += [
+        f"| `{metric.name}` | {metric.label} | {metric.definition} | {metric.over} | {metric.better} |"
+        for metric in METRICS.values()
+    ]
+    return "\n".join(lines)
+
+
 def documents(golden: Path) -> dict[Path, str]:
     """Each generated document as it should be."""
     made_methods = (DOCS / "methods.md").read_text(encoding="utf-8")
     made_methods = replaced(made_methods, "methods", methods(golden))
     made_methods = replaced(made_methods, "refusals", refusals())
     made_signals = replaced((DOCS / "signals.md").read_text(encoding="utf-8"), "signals", signals())
-    return {DOCS / "methods.md": made_methods, DOCS / "signals.md": made_signals}
+    made_statistics = replaced((DOCS / "statistics.md").read_text(encoding="utf-8"), "metrics", metrics())
+    return {
+        DOCS / "methods.md": made_methods,
+        DOCS / "signals.md": made_signals,
+        DOCS / "statistics.md": made_statistics,
+    }
 
 
 if __name__ == "__main__":
