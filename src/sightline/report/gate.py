@@ -25,8 +25,11 @@ from sightline.report.table import format_range, format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.metrics.base import renaming, spelling
-from sightline.statistics.summaries import arm_summary, paired_differences
+from sightline.statistics.power import image_differences, image_shares, images_needed
+from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
 
+MOST_IMAGES = 1_000_000
+"""A number of images that nobody will collect says nothing more."""
 Decision = Literal["passed", "failed", "undecided"]
 
 
@@ -177,10 +180,26 @@ def _decide(rule: Rule, frame: pd.DataFrame, draws: int, seed: int) -> Outcome:
     edge = format_value(near, "signed" if rule.right else "score")
     words = {
         "passed": f"{side} bound {edge} holds",
-        "undecided": f"{side} bound {edge} does not hold, although part of the interval does: more images would decide",
+        "undecided": f"{side} bound {edge} does not hold, although part of the interval does: "
+        f"more images would decide{_how_many(rule, frame, value)}",
         "failed": f"the whole interval breaks the rule ({side} bound {edge})",
     }[verdict]
     return Outcome(rule, verdict, value, low, high, words)
+
+
+def _how_many(rule: Rule, frame: pd.DataFrame, value: float) -> str:
+    """How many images would probably decide the rule if value and spread stay what they are; "" where none would."""
+    metric = METRICS[rule.left.metric]
+    left = arm_rows(frame[frame["arm"] == rule.left.arm])
+    try:
+        if rule.right is None:
+            shares = image_shares(left, metric)
+        else:
+            shares = image_differences(left, arm_rows(frame[frame["arm"] == rule.right.arm]), metric)
+        needed = images_needed(shares, value - rule.bound)
+    except SightlineError:
+        return ""
+    return f", about {needed} instead of {left.n_images}" if needed < MOST_IMAGES else ""
 
 
 def _holds(value: float, rule: Rule) -> bool:
