@@ -19,7 +19,7 @@ from sightline.statistics.bootstrap import difference_interval
 from sightline.statistics.correlation import spearman_interval
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.rows import ArmRows
-from sightline.statistics.table import arm_summary, paired_differences
+from sightline.statistics.summaries import arm_summary, paired_differences
 
 IMAGES = 500
 

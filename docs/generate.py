@@ -1,4 +1,4 @@
-"""Writes the generated parts of docs/methods.md, docs/signals.md and docs/runs.md from the code.
+"""Writes the generated parts of docs/methods.md, docs/signals.md, docs/statistics.md and docs/runs.md from the code.
 
     python docs/generate.py [GOLDEN_FOLDER]
 
@@ -27,6 +27,7 @@ from sightline.backbones.base import BACKBONES, Backbone
 from sightline.commands.from_config import default_of
 from sightline.cost.select_inputs import Inputs
 from sightline.selectors import SELECTORS
+from sightline.statistics.metrics import METRICS
 
 DOCS = Path(__file__).parent
 BEGIN, END = "<!-- generated: {} -->", "<!-- end of generated part -->"
@@ -215,6 +216,16 @@ def replaced(text: str, part: str, content: str) -> str:
     return f"{before}{begin}\n{content}\n{END}{after}"
 
 
+def metrics() -> str:
+    """The table of every metric, in the order in which reports show them."""
+    lines = ["| name | label | definition | averages over | better |", "| --- | --- | --- | --- | --- |"]
+    lines += [
+        f"| `{metric.name}` | {metric.label} | {metric.definition} | {metric.over} | {metric.better} |"
+        for metric in METRICS.values()
+    ]
+    return "\n".join(lines)
+
+
 def documents(golden: Path) -> dict[Path, str]:
     """Each generated document as it should be."""
     made_methods = (DOCS / "methods.md").read_text(encoding="utf-8")
@@ -224,7 +235,13 @@ def documents(golden: Path) -> dict[Path, str]:
     made_runs = (DOCS / "runs.md").read_text(encoding="utf-8")
     made_runs = replaced(made_runs, "config keys", config_keys())
     made_runs = replaced(made_runs, "image options", image_options())
-    return {DOCS / "methods.md": made_methods, DOCS / "signals.md": made_signals, DOCS / "runs.md": made_runs}
+    made_statistics = replaced((DOCS / "statistics.md").read_text(encoding="utf-8"), "metrics", metrics())
+    return {
+        DOCS / "methods.md": made_methods,
+        DOCS / "signals.md": made_signals,
+        DOCS / "statistics.md": made_statistics,
+        DOCS / "runs.md": made_runs,
+    }
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -21,11 +21,12 @@ from registry_homes import homes
 from wording import code, first_paragraph, prose, shown, signature, type_name
 
 import sightline
+from sightline.answering.scorers import SCORERS, Scorer
 from sightline.auditing.config import AuditConfig
 from sightline.cli import app
 from sightline.core.probe import ORIGINAL
 from sightline.core.registry import Registry
-from sightline.core.row import IMAGE_SCHEMA, ROW_SCHEMA, SCHEMA_VERSION
+from sightline.core.row import IMAGE_COLUMNS, ROW_COLUMNS, SCHEMA_VERSION, Column
 from sightline.core.selection import LayerSelector, Selector
 from sightline.interventions import INTERVENTIONS, Intervention
 from sightline.selectors import SELECTORS
@@ -43,23 +44,27 @@ def rows() -> str:
         "",
         "## Rows: one per probe and arm",
         "",
-        columns(ROW_SCHEMA),
+        columns(ROW_COLUMNS),
+        *(line for name, kind in SCORERS.items() for line in scored(name, kind)),
         "",
         "## Images: one per image and view",
         "",
-        columns(IMAGE_SCHEMA),
+        columns(IMAGE_COLUMNS),
     ]
     return "\n".join(parts)
 
 
-def columns(schema: Any) -> str:
-    """The fields of an Arrow schema; each carries its sentence as metadata."""
-    lines = [[f"`{field.name}`", arrow_type(field.type), prose(field.metadata[b"doc"].decode())] for field in schema]
+def scored(name: str, kind: type[Scorer]) -> list[str]:
+    """What a scorer adds to every row."""
+    idea = prose((inspect.getdoc(kind) or "").partition("\n")[0])
+    return ["", f"### With `--scorer {name}`", "", idea, "", columns(kind.columns)]
+
+
+def columns(declared: Sequence[Column]) -> str:
+    lines = [
+        [f"`{each.name}`", each.type.replace("list<", "list of ").rstrip(">"), prose(each.doc)] for each in declared
+    ]
     return table(("column", "type", "what it holds"), lines)
-
-
-def arrow_type(kind: Any) -> str:
-    return f"list of {kind.value_type}" if hasattr(kind, "value_type") else str(kind)
 
 
 def selectors() -> str:

@@ -61,7 +61,7 @@ def test_hostile_words_are_shown_as_words(opened: WebDriver) -> None:
 def test_the_first_screen_has_words_numbers_and_a_picture(opened: WebDriver) -> None:
     for selector in (".verdicts li", "#hero svg", "#table-main"):
         assert one(opened, selector).rect["y"] < 900, selector
-    assert "Correct, but the evidence is gone." in one(opened, "#hero figcaption").text
+    assert "Unsupported: correct, but the evidence is gone." in one(opened, "#hero figcaption").text
     picture = pixels(one(opened, "#hero svg"))
     assert (picture < 90).mean() > 0.1, "dropped cells are dark"
     assert (picture > 150).mean() > 0.1, "kept cells are bright"
@@ -106,18 +106,18 @@ def test_a_long_table_is_narrowed_by_its_metric(opened: WebDriver) -> None:
 
 def test_filters_press_and_narrow_the_gallery(opened: WebDriver) -> None:
     everything = len(cards(opened))
-    button = one(opened, "[data-filter=gone]")
+    button = one(opened, "[data-filter=unsupported]")
     button.click()
     assert button.get_attribute("aria-pressed") == "true"
     assert one(opened, "[data-filter=all]").get_attribute("aria-pressed") == "false"
-    gone = cards(opened)
-    assert 0 < len(gone) < everything
-    assert all("correct, evidence gone" in card.text for card in gone)
-    assert one(opened, "#gallery-found").text.startswith(f"{len(gone)} of {everything} cases")
+    unsupported = cards(opened)
+    assert 0 < len(unsupported) < everything
+    assert all("unsupported" in card.text for card in unsupported)
+    assert one(opened, "#gallery-found").text.startswith(f"{len(unsupported)} of {everything} cases")
     one(opened, "[data-filter=flip]").click()
     assert all("flips vs Full" in card.text for card in cards(opened))
     one(opened, "[data-filter=low]").click()
-    assert all("low coverage" in card.text or "evidence gone" in card.text for card in cards(opened))
+    assert all("low coverage" in card.text or "unsupported" in card.text for card in cards(opened))
 
 
 def test_arm_and_order(opened: WebDriver) -> None:
@@ -127,7 +127,7 @@ def test_arm_and_order(opened: WebDriver) -> None:
     assert all("random:0.3" in text for text in texts)
     coverage = [float(text.split("coverage ")[1].split()[0]) for text in texts]
     assert coverage == sorted(coverage)
-    one(opened, "[data-filter=gone]").click()
+    one(opened, "[data-filter=unsupported]").click()
     Select(one(opened, "#gallery-arm")).select_by_visible_text("full")
     assert cards(opened) == []
     assert "No case matches" in one(opened, "#gallery-found").text

@@ -15,9 +15,10 @@ import pytest
 import typer
 
 import sightline
+from sightline.answering.scorers import SCORERS
 from sightline.auditing.config import AuditConfig
 from sightline.cli import app
-from sightline.core.row import IMAGE_SCHEMA, ROW_SCHEMA
+from sightline.core.row import IMAGE_COLUMNS, ROW_COLUMNS
 from sightline.interventions import INTERVENTIONS
 from sightline.selectors import SELECTORS
 from sightline.statistics.metrics import METRICS
@@ -52,7 +53,8 @@ def test_every_page_is_current_and_none_is_left_over(tmp_path: Path) -> None:
 
 
 def test_every_column_has_a_sentence() -> None:
-    for field in [*ROW_SCHEMA, *IMAGE_SCHEMA]:
+    scored = [column for _, kind in SCORERS.items() for column in kind.columns]
+    for field in [*ROW_COLUMNS, *scored, *IMAGE_COLUMNS]:
         assert re.search(rf"^\| `{field.name}` \| [\w ]+ \| .*\. \|$", page("rows"), re.MULTILINE), field.name
 
 

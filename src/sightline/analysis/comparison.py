@@ -1,25 +1,25 @@
-"""What all intervention tables share: which rows are plain, target support, and means with image-cluster intervals."""
+"""What all intervention tables share: rows by image view, target support, and means with image-cluster intervals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
+from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
+from sightline.interventions import INTERVENTIONS
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.intervals import Estimate, percentile_interval
+from sightline.statistics.plain_rows import UNCHANGED
+from sightline.statistics.summaries import arm_points
 
 Record = dict[str, Any]
-
-
-def plain_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows in which nothing was done to mask or image."""
-    return frame[(frame["intervention"].fillna("none") == "none") & (frame["view"] == "orig")]
 
 
 def by_model(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -35,13 +35,56 @@ def indexed(rows: pd.DataFrame, what: str) -> pd.DataFrame:
     return rows.set_index("probe_id")
 
 
-def support(rows: pd.DataFrame) -> pd.Series:
+def table_of(records: list[Record], missing: str) -> pd.DataFrame:
+    """The records as a table; ``missing`` says what to run where there are none."""
+    if not records:
+        raise SightlineError(missing)
+    return pd.DataFrame(records)
+
+
+def on_image_alone(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Per row whether nothing but the image was changed, if anything: mask and positions are the plain arm's.
+
+    ``intervention`` names what the arm has behind its plus, or the view that a control set asks about.
+    """
+    changed = {name: _changes_image_alone(str(name)) for name in frame["intervention"].dropna().unique()}
+    return frame["intervention"].map(changed).fillna(True).astype(bool)
+
+
+def _changes_image_alone(intervention: str) -> bool:
+    name = intervention.partition("=")[0]
+    if name == UNCHANGED:
+        return True  # Without asking the registry, whose classes import torch.
+    return name not in INTERVENTIONS or INTERVENTIONS.get(name).view != ORIGINAL
+
+
+def views_of(own: pd.DataFrame, what: str) -> dict[str, pd.DataFrame]:
+    """Rows of one plain arm by view of the image, each by probe, without changed masks and swapped positions."""
+    views = own[on_image_alone(own)].groupby("view", sort=False)
+    return {str(view): indexed(part, f"{what} {view}") for view, part in views}
+
+
+def margins_of(rows: pd.DataFrame) -> pd.Series[float]:
+    """The margins; a scorer other than yes/no gives none."""
+    if "margin" not in rows or rows["margin"].isna().all():
+        raise SightlineError("the rows have no margin: this table compares margins")
+    return rows["margin"].astype(float)
+
+
+def answered_right(rows: pd.DataFrame, threshold: float) -> pd.Series[float]:
+    """1 where the answer at this threshold is right, 0 where not; the answers as they are where there is no margin."""
+    if "margin" not in rows:
+        return rows["correct"].astype(float)
+    return ((rows["margin"].astype(float) >= threshold) == (rows["label"] == "yes")).astype(float)
+
+
+def support(rows: pd.DataFrame) -> pd.Series[float]:
     """Target support: how much the margin speaks for the right answer (+ margin on yes probes, - margin on no)."""
-    margin = rows["margin"].astype(float)
+    margin = margins_of(rows)
     return margin.where(rows["label"] == "yes", -margin)
 
 
-def mean_interval(values: Sequence[float] | pd.Series, images: Sequence[Any] | pd.Series, draws: int) -> Estimate:
+def clustered_mean(values: ArrayLike | pd.Series, images: ArrayLike | pd.Series, draws: int) -> Estimate:
     """Mean over rows, resampling images with all their rows; no interval where fewer than two images are left."""
     found: FloatArray = np.asarray(values, dtype=np.float64)
     if not found.size:
@@ -58,7 +101,7 @@ def mean_interval(values: Sequence[float] | pd.Series, images: Sequence[Any] | p
     return Estimate(float(found.mean()), low, high, len(drawn))
 
 
-def spread(name: str, estimate: Estimate) -> Record:
+def interval_columns(name: str, estimate: Estimate) -> Record:
     """Three columns: the value and its interval."""
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
@@ -80,7 +123,7 @@ def compare_support(left: pd.DataFrame, right: pd.DataFrame, draws: int = DRAWS)
         ("pos_support_diff", (left["label"] == "yes").to_numpy()),
         ("neg_support_diff", (left["label"] == "no").to_numpy()),
     ):
-        record |= spread(name, mean_interval(difference[chosen], left.loc[chosen, "image_id"], draws))
+        record |= interval_columns(name, clustered_mean(difference[chosen], left.loc[chosen, "image_id"], draws))
     alarm_left, alarm_right = ((side["label"] == "no") & (side["predicted"] == "yes") for side in (left, right))
     right_left, right_right = left["correct"].astype(bool), right["correct"].astype(bool)
     return record | {
@@ -93,17 +136,10 @@ def compare_support(left: pd.DataFrame, right: pd.DataFrame, draws: int = DRAWS)
     }
 
 
+RATES = ("keep", "accuracy", "hfpr", "pos_ecr", "neg_src", "center_recall", "patch_recall")
+
+
 def rates(rows: pd.DataFrame) -> Record:
-    """Accuracy, false alarms and coverage of one set of rows."""
-    yes, no = rows[rows["label"] == "yes"], rows[rows["label"] == "no"]
-    return {
-        "n": len(rows),
-        "keep": float(rows["keep"].mean()),
-        "accuracy": float(rows["correct"].astype(float).mean()),
-        "hfpr": float((no["predicted"] == "yes").mean()) if len(no) else math.nan,
-        "ecr": float(rows["ecr"].astype(float).mean()),
-        "pos_ecr": float(yes["ecr"].astype(float).mean()),
-        "neg_src": float(no["ecr"].astype(float).mean()),
-        "center_recall": float(rows["center_recall"].astype(float).mean()),
-        "patch_recall": float(rows["patch_recall"].astype(float).mean()),
-    }
+    """Accuracy, false alarms and coverage of one arm's rows; ``ecr`` is that of positives and negatives together."""
+    probes = rows.reset_index() if "probe_id" not in rows else rows
+    return {"n": len(rows), **arm_points(probes, RATES), "ecr": float(rows["ecr"].astype(float).mean())}

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from sightline.analysis.comparison import Record, by_model, mean_interval, plain_rows, spread
+from sightline.analysis.comparison import Record, by_model, clustered_mean, interval_columns
 from sightline.analysis.outcomes import OUTCOMES, SCALES, STRATA, samples, tertiles
 from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import DRAWS
 from sightline.statistics.correlation import conditional_spearman, pearson, spearman_interval
+from sightline.statistics.plain_rows import plain_rows
 
 PREDICTORS = ("ecr", "lpp", "geo_f1")
 FLOOR = 1e-12
@@ -64,7 +65,7 @@ def _three(rows: pd.DataFrame, predictor: str, outcome: str, draws: int) -> list
     marginal = spearman_interval(x, y, images=rows["image_id"], draws=draws)
     linear = pearson(x, y)
     records: list[Record] = [
-        {"correlation": "spearman", "n": len(rows), "controls": 0, **spread("estimate", marginal)},
+        {"correlation": "spearman", "n": len(rows), "controls": 0, **interval_columns("estimate", marginal)},
         {
             "correlation": "pearson", "n": len(rows), "controls": 0,
             "estimate": linear, "estimate_low": math.nan, "estimate_high": math.nan,
@@ -78,7 +79,12 @@ def _three(rows: pd.DataFrame, predictor: str, outcome: str, draws: int) -> list
             known[predictor].astype(float), known[outcome].astype(float), held, known["image_id"], draws=draws
         )
         records.append(
-            {"correlation": "partial_spearman", "n": len(known), "controls": varying, **spread("estimate", partial)}
+            {
+                "correlation": "partial_spearman",
+                "n": len(known),
+                "controls": varying,
+                **interval_columns("estimate", partial),
+            }
         )
     return records
 
@@ -101,13 +107,13 @@ def strata(joined: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
                 for metric in (*PREDICTORS, *OUTCOMES):
                     values = members[["image_id", metric]].dropna()
                     if len(values):
-                        mean = mean_interval(values[metric].astype(float), values["image_id"], draws)
+                        mean = clustered_mean(values[metric].astype(float), values["image_id"], draws)
                         records.append(
                             {
                                 "model": model, "arm": arm, "scale": scale, "stratum": stratum,
                                 "from": float(members[scale].min()), "to": float(members[scale].max()),
                                 "metric": metric, "n": len(values),
-                                **spread("mean", mean),
+                                **interval_columns("mean", mean),
                             }
                         )  # fmt: skip
     if not records:
@@ -166,7 +172,7 @@ def _conditional(rows: pd.DataFrame, predictors: Sequence[str], draws: int) -> l
             records.append(
                 {
                     "arms": arms, "images": rows["image_id"].nunique(), "n": len(rows), "predictor": predictor,
-                    "specification": name, **spread("estimate", estimate),
+                    "specification": name, **interval_columns("estimate", estimate),
                 }
             )  # fmt: skip
     return records

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sightline.analysis.comparison import by_model, indexed, plain_rows
+from sightline.analysis.comparison import by_model, indexed, margins_of, on_image_alone
+from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
+from sightline.statistics.plain_rows import plain_rows
 from sightline.store.load import Run, unpack_cells
 
 OUTCOMES = (
@@ -32,10 +34,10 @@ def probe_scales(run: Run) -> pd.DataFrame:
     for key, packed in zip(table.column("image_key").to_pylist(), table.column("cells").to_pylist(), strict=True):
         cells[key] = unpack_cells(packed).astype(np.float64)
     keys = run.rows.select(["probe_id", "view", "image_key"]).to_pandas()
-    shown = keys[keys["view"] == "orig"].drop_duplicates("probe_id").set_index("probe_id")["image_key"]
+    shown = keys[keys["view"] == ORIGINAL].drop_duplicates("probe_id").set_index("probe_id")["image_key"]
     records: dict[str, dict[str, float]] = {}
     for probe in run.probes:
-        if probe.get("view", "orig") != "orig" or not probe["regions"] or probe["id"] not in shown.index:
+        if probe.get("view", ORIGINAL) != ORIGINAL or not probe["regions"] or probe["id"] not in shown.index:
             continue
         boxes = cells[shown[probe["id"]]]
         area = RegionGeometry(boxes, [(a, b, c, d) for a, b, c, d in probe["regions"]]).area
@@ -52,6 +54,7 @@ def samples(frame: pd.DataFrame, scales: pd.DataFrame) -> pd.DataFrame:
     arm itself. NaN where an intervention was not run.
     """
     found = []
+    margins_of(frame)
     for model, rows in by_model(frame):
         full = _full_margins(rows)
         positives = rows[(rows["label"] == "yes") & rows["ecr"].notna()]
@@ -69,11 +72,12 @@ def samples(frame: pd.DataFrame, scales: pd.DataFrame) -> pd.DataFrame:
 
 
 def _full_margins(rows: pd.DataFrame) -> pd.DataFrame:
-    """Per probe the Full arm's margin and what occlusion takes from it."""
-    full = rows[rows["selector"] == "full"]
+    """Per probe the plain Full arm's margin and what occlusion takes from it."""
+    # Full has interventions of its own: none but those on the image may pass for what Full says about a view.
+    full = rows[(rows["selector"] == "full") & on_image_alone(rows)]
     margins = full.pivot_table(index="probe_id", columns="view", values="margin", aggfunc="first")
     nothing = pd.Series(np.nan, index=margins.index)
-    original = margins.get("orig", nothing)
+    original = margins.get(ORIGINAL, nothing)
     evidence, elsewhere = margins.get("evidence_masked", nothing), margins.get("random_masked", nothing)
     return pd.DataFrame(
         {
@@ -85,7 +89,7 @@ def _full_margins(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _deletions(own: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
-    variants = own[own["view"] == "orig"].pivot_table(
+    variants = own[own["view"] == ORIGINAL].pivot_table(
         index="probe_id", columns="intervention", values="margin", aggfunc="first"
     )
     nothing = pd.Series(np.nan, index=kept.index)

@@ -7,7 +7,6 @@ accurate one whose hard-negative false-positive rate stays within a bound (risk-
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,6 +15,8 @@ from numpy.typing import ArrayLike
 
 from sightline.errors import SightlineError
 from sightline.statistics.arrays import BoolArray, FloatArray, IntArray, flags
+from sightline.statistics.metrics import METRICS, point
+from sightline.statistics.rows import ArmRows
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,14 @@ class Flips:
 
 
 @dataclass(frozen=True)
-class Decomposition:
-    """One arm under three thresholds chosen on development rows, evaluated on the other rows."""
+class ChosenThresholds:
+    """Three thresholds for one arm, chosen on development rows."""
 
-    arm: str
-    development_rows: int
-    test_rows: int
-    own: OperatingPoint
-    shared: OperatingPoint
-    pooled: OperatingPoint
+    own: float
+    shared: float | None
+    """The reference arm's own."""
+    pooled: float
+    """The best for the rows of all arms together."""
 
 
 def _checked(labels: ArrayLike, margins: ArrayLike) -> tuple[BoolArray, FloatArray]:
@@ -77,14 +77,9 @@ def predict(margins: ArrayLike, threshold: float = 0.0) -> BoolArray:
 def evaluate(labels: ArrayLike, margins: ArrayLike, threshold: float = 0.0) -> OperatingPoint:
     """What a threshold does on these rows."""
     label, margin = _checked(labels, margins)
-    yes = margin >= threshold
-    return OperatingPoint(
-        threshold=float(threshold),
-        accuracy=float(np.mean(yes == label)),
-        hfpr=float(np.mean(yes[~label])) if not label.all() else math.nan,
-        positive_accuracy=float(np.mean(yes[label])) if label.any() else math.nan,
-        yes_rate=float(np.mean(yes)),
-    )
+    rows = ArmRows.of(label, margin, threshold=threshold)
+    found = {name: point(METRICS[name], rows) for name in ("accuracy", "hfpr", "positive_accuracy", "yes_rate")}
+    return OperatingPoint(float(threshold), **found)
 
 
 def candidates(margins: ArrayLike) -> FloatArray:
@@ -148,37 +143,22 @@ def flips(before: ArrayLike, after: ArrayLike) -> Flips:
     return Flips(int(np.count_nonzero(~first & second)), int(np.count_nonzero(first & ~second)))
 
 
-def decompose(
-    arms: Mapping[str, tuple[ArrayLike, ArrayLike, ArrayLike]], reference: str = "full"
-) -> list[Decomposition]:
-    """Own, shared and pooled thresholds of every arm, chosen on development rows and evaluated on the rest.
+def choose_thresholds(
+    arms: Mapping[str, tuple[ArrayLike, ArrayLike]], reference: str | None = "full"
+) -> dict[str, ChosenThresholds]:
+    """Own, shared and pooled accuracy-optimal thresholds of every arm, from development rows alone.
 
-    ``arms`` maps a name to (labels, margins, development), each (n,); development is True where a row may be used to
-    choose. The shared threshold is the reference arm's; the pooled one comes from all arms' development rows together.
+    ``arms`` maps a name to the (labels, margins) of its development rows, each (n,). The shared threshold is the
+    reference arm's, None where there is no reference.
     """
-    if reference not in arms:
+    if reference is not None and reference not in arms:
         raise SightlineError(f"no arm '{reference}' to take a shared threshold from; arms: {', '.join(arms)}")
-    split: dict[str, tuple[BoolArray, FloatArray, BoolArray]] = {}
-    for name, (labels, margins, development) in arms.items():
-        label, margin = _checked(labels, margins)
-        mask = flags(development, f"the development split of arm '{name}'")
-        if mask.shape != label.shape:
-            raise SightlineError(f"arm '{name}': {mask.shape} development flags for {label.shape} rows")
-        if mask.all() or not mask.any():
-            side = "held-out" if mask.all() else "development"
-            raise SightlineError(f"arm '{name}' has no {side} rows: a threshold needs both splits")
-        split[name] = (label, margin, mask)
-    own = {name: accuracy_optimal(label[dev], margin[dev]).threshold for name, (label, margin, dev) in split.items()}
-    pooled = accuracy_optimal(
-        np.concatenate([label[dev] for label, _, dev in split.values()]),
-        np.concatenate([margin[dev] for _, margin, dev in split.values()]),
-    ).threshold
-    return [
-        Decomposition(
-            name,
-            int(dev.sum()),
-            int((~dev).sum()),
-            *(evaluate(label[~dev], margin[~dev], t) for t in (own[name], own[reference], pooled)),
-        )
-        for name, (label, margin, dev) in split.items()
-    ]
+    own: dict[str, float] = {}
+    for name, (labels, margins) in arms.items():
+        try:
+            own[name] = accuracy_optimal(labels, margins).threshold
+        except SightlineError as error:
+            raise SightlineError(f"arm '{name}': {error}") from None
+    pooled = accuracy_optimal(*(np.concatenate([np.asarray(arm[part]) for arm in arms.values()]) for part in (0, 1)))
+    shared = None if reference is None else own[reference]
+    return {name: ChosenThresholds(threshold, shared, pooled.threshold) for name, threshold in own.items()}

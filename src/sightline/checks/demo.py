@@ -26,7 +26,6 @@ ARMS = (
     "protected:0.3",
     "soft_evidence:0.3",
 )
-METRICS = ("accuracy", "hfpr", "pos_ecr", "zero_coverage")
 PICTURE = "right-without-evidence.png"
 SHARD_IMAGES = 15
 """Small enough that the bar moves every few seconds, large enough to batch."""
@@ -36,10 +35,10 @@ SHARD_IMAGES = 15
 class Demo:
     run: Run
     summary: pd.DataFrame
-    """``arm_summary`` of the run: one line per arm, METRICS with their 95 % intervals."""
+    """``arm_summary`` of the run: one line per arm, the demo's metrics with their 95 % intervals."""
     report: Path
     picture: Path | None
-    """The case answered right with the largest margin and no evidence cell; None if there is none."""
+    """The unsupported answer with the largest margin; None if there is none."""
 
 
 def asset(*parts: str) -> Path:
@@ -57,7 +56,8 @@ def run_demo(out: Path, *, limit: int | None = None, draws: int = 10_000, cases:
     """
     from sightline.auditing.audit import audit
     from sightline.auditing.config import read_config
-    from sightline.statistics.table import arm_summary
+    from sightline.statistics.metrics import metrics_shown_in
+    from sightline.statistics.summaries import arm_summary
 
     scenes = asset("scenes", "confirmation")
     settings = {
@@ -74,21 +74,23 @@ def run_demo(out: Path, *, limit: int | None = None, draws: int = 10_000, cases:
     # Imported late: what a report lacks shall not cost the run.
     from sightline.report.build import build_report
 
-    summary = arm_summary(run.frame(), metrics=METRICS, draws=draws)
+    shown = [metric.name for metric in metrics_shown_in("demo")]
+    summary = arm_summary(run.frame(), metrics=shown, draws=draws)
     return Demo(run, summary, build_report([run.path], out, cases=cases, draws=draws), save_picture(run, out / PICTURE))
 
 
 def save_picture(run: Run, path: Path) -> Path | None:
-    """What the pruned prefix saw of the surest right yes answer whose evidence was dropped whole."""
+    """What the pruned prefix saw of the surest unsupported answer."""
     from sightline.report.overlay import overlay
-    from sightline.statistics.metrics import ZERO_COVERAGE
+    from sightline.statistics.correct_positives import unsupported_rows
+    from sightline.statistics.plain_rows import plain_rows
     from sightline.store.load import unpack_cells, unpack_mask
 
-    rows = run.frame()
-    gone = rows[(rows["label"] == "yes") & rows["correct"] & (rows["ecr"].astype(float) <= ZERO_COVERAGE)]
-    if gone.empty:
+    rows = plain_rows(run.frame())
+    unsupported = rows[unsupported_rows(rows)]
+    if unsupported.empty:
         return None
-    row = gone.sort_values("margin").iloc[-1]
+    row = unsupported.sort_values("margin").iloc[-1]
     record = next(record for record in run.images.to_pylist() if record["image_key"] == row["image_key"])
     regions = next(probe["regions"] for probe in run.probes if probe["id"] == row["probe_id"])
     cells = unpack_cells(record["cells"])

@@ -29,7 +29,7 @@ def demo(
     print_table(done.summary)
     typer.echo(f"rows: {done.run.path}")
     if done.picture is not None:
-        typer.echo(f"picture of a right answer without its evidence: {done.picture}")
+        typer.echo(f"picture of an unsupported answer: {done.picture}")
     typer.echo(f"report: {done.report}")
 
 
@@ -38,21 +38,20 @@ def print_table(summary: pd.DataFrame) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from sightline.checks.demo import METRICS
-    from sightline.statistics.metrics import METRICS as KNOWN
+    from sightline.statistics.metrics import METRICS, metrics_shown_in
 
+    metrics = metrics_shown_in("demo")
     table = Table(box=None, pad_edge=False)
     table.add_column("arm", no_wrap=True)
-    for name in METRICS:
-        table.add_column(KNOWN[name].label, justify="right", min_width=12)
+    for metric in metrics:
+        table.add_column(metric.label, justify="right", min_width=12)
     console = Console()
     between = " " if console.width >= WIDE else "\n"
     for line in summary.to_dict("records"):
-        table.add_row(line["arm"], *(interval(line, name, between) for name in METRICS))
+        table.add_row(line["arm"], *(interval(line, metric.name, between) for metric in metrics))
     console.print(table)
-    console.print(
-        "95 % intervals over images. Correct, ECR = 0: share of right yes answers with no evidence cell kept."
-    )
+    unsupported = METRICS["unsupported"]
+    console.print(f"95 % intervals over images. {unsupported.label}: {unsupported.definition}.")
 
 
 def interval(line: Mapping[Any, Any], name: str, between: str = " ") -> str:

@@ -25,7 +25,7 @@ def run(
     """Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept."""
     settings = read_config(config, overrides(given))
     from sightline.auditing.audit import audit
-    from sightline.commands.tables import print_summary
+    from sightline.commands.run_summary import print_summary
 
     finished = audit(settings)
     print_summary(finished)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TRAINING, CARD, CURVES = "training.json", "README.md", "curves.svg"
-MAIN = ("accuracy", "positive_accuracy", "hfpr", "pos_ecr", "zero_coverage")
-TITLES = ("Accuracy", "TPR", "hFPR", "PosECR", "Correct, ECR = 0")
+MAIN = ("accuracy", "positive_accuracy", "hfpr", "pos_ecr", "unsupported")
+TITLES = ("Accuracy", "TPR", "hFPR", "PosECR", "Unsupported")
 ARMS = (
     *demo.ARMS,
     "anti_evidence:0.3",
@@ -45,7 +45,7 @@ class Target:
 
 def write_card(model: Path, run: Path, controls: Path) -> list[Path]:
     """Writes README.md and curves.svg into the checkpoint folder ``model``."""
-    from sightline.statistics.table import arm_summary
+    from sightline.statistics.summaries import arm_summary
 
     training = _read_training(model / TRAINING)
     frame, manifest = _frame(run)
@@ -122,7 +122,7 @@ def figures(table: Lines, manifest: dict[str, Any], images: int) -> str:
         lines.append(f"| `{arm}` | " + " | ".join(cells) + " |")
     lines += [
         "",
-        "`Correct, ECR = 0` is the share of right yes answers none of whose evidence cells was kept. In the rows that "
+        "`Unsupported` is the share of right yes answers none of whose evidence cells was kept. In the rows that "
         "edit the image (`occlude`, `blank`) PosECR counts cells, not what is left to see in them.",
         "",
     ]

@@ -2,57 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
 from sightline import __version__
 from sightline.errors import SightlineError
-from sightline.report import sections as made
 from sightline.report.cases import choose_cases, pack_cases
-from sightline.report.contract import facts
 from sightline.report.hero import Hero, make_hero
-from sightline.report.intervention_sections import intervention_sections
+from sightline.report.overview import main_table, verdicts
+from sightline.report.page import Page, method_words, run_facts, write_page
 from sightline.report.probe_list import read_probe_list
 from sightline.report.realised_cost import Card, card_facts, read_cards, realised_cost_section
-from sightline.report.sections import Section
+from sightline.report.sections import Context, Section, make_sections
 from sightline.report.source import Source, read_source
-from sightline.report.summary import Verdict, summarise, verdicts
-from sightline.report.table import NUMERIC, Table
-from sightline.report.tables import main_table
+from sightline.report.summary import summarise
 from sightline.statistics.bootstrap import DRAWS, SEED
-from sightline.store.folder import write_whole
 
-HERE = Path(__file__).parent
 CASES = 60
-HTML = "report.html"
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Page:
-    """Everything the template needs."""
-
-    title: str
-    facts: list[list[tuple[str, str]]]
-    notes: list[str]
-    verdicts: list[Verdict]
-    overview: list[Table]
-    sections: list[Section]
-    packed: dict[str, Any] | None
-    hero: Hero | None
-    method: str
-
-    def tables(self) -> list[Table]:
-        return [*self.overview, *(table for section in self.sections for table in section.all_tables())]
 
 
 def build_report(
@@ -85,27 +54,14 @@ def build_report(
     source = read_source(runs, only=chosen, developments=developments)
     progress("resampling images")
     summary = summarise(source, draws, seed, references)
-    progress("tables and charts")
-    parts = [
-        made.contract_section(source),
-        made.frontier_section(source, summary),
-        made.differences_section(source, summary),
-        made.provenance_section(source, draws, seed),
-        made.pictures_section(),
-        made.calibration_section(source, summary),
-        made.geometry_section(source, summary),
-        made.cost_section(source),
-    ]
-    if cards:
-        parts.append(realised_cost_section(cards, beside_runs=True))
-    progress("interventions")
-    parts += intervention_sections(source, draws, seed)
+    parts = make_sections(Context(source, summary, draws, seed, cards), progress)
     progress("pictures")
-    packed, hero = pack_pictures(source, cases, next(part for part in parts if part.pictures))
+    gallery = next(part for part in parts if part.pictures)
+    packed, hero = pack_pictures(source, cases, gallery)
     models = sorted({str(audited.run.manifest.get("model")) for audited in source.runs})
     page = Page(
         title=f"Visual-token pruning audit of {', '.join(models)}",
-        facts=[facts(audited) for audited in source.runs],
+        facts=[run_facts(audited) for audited in source.runs],
         notes=source.notes,
         verdicts=verdicts(source, summary),
         overview=[main_table(summary)],
@@ -147,59 +103,3 @@ def pack_pictures(
         section.notes.append(str(error))
         section.pictures = False
         return None, None
-
-
-def method_words(draws: int, seed: int) -> str:
-    # Intervention tables are computed with the default seed, whatever the report's is.
-    other = "" if seed == SEED else f"; {SEED} in tables of validity and interventions"
-    return (
-        f"Intervals are 95% percentiles of {draws} seeded draws (seed {seed}{other}), fewer where a caption says so, "
-        "that resample images with all their probes; differences are paired within each draw. Coverage is geometric "
-        "availability of annotated evidence, not proof that the model used it. "
-        f"Made by Sightline {__version__} from the run folder alone."
-    )
-
-
-def embed_json(data: Any) -> Markup:
-    """JSON that cannot end its script element or be read as markup, whatever strings the data hold."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
-
-
-def render(page: Page) -> str:
-    """The whole page as one string; style and script inlined, the script pinned by its hash."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
-    template = environment.from_string((HERE / "template.html").read_text(encoding="utf-8"))
-    script = (HERE / "report.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return template.render(
-        title=page.title,
-        facts=page.facts,
-        notes=page.notes,
-        verdicts=page.verdicts,
-        overview=page.overview,
-        sections=page.sections,
-        hero=page.hero,
-        reference="Full" if page.packed is None else page.packed["reference"],
-        cases=None if page.packed is None else embed_json(page.packed),
-        method=page.method,
-        numeric=NUMERIC,
-        version=__version__,
-        css=Markup((HERE / "report.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        script_hash=digest,
-    )
-
-
-def write_page(page: Page, out: Path) -> Path:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for table in page.tables():
-            table.write(out / "tables")
-    except OSError as error:
-        raise SightlineError(f"cannot write the report to {out}: {error.strerror or error}") from None
-    path = out / HTML
-    write_whole(path, render(page).encode())
-    return path

@@ -14,8 +14,10 @@ import pandas as pd
 from PIL import Image
 
 from sightline.errors import SightlineError
-from sightline.report.source import LOW_COVERAGE, ZERO_COVERAGE, Audited, Source, masks_of
+from sightline.report.source import Audited, Source, masks_of
 from sightline.selectors import SELECTORS
+from sightline.statistics.correct_positives import has_little_evidence, has_no_evidence, unsupported_rows
+from sightline.statistics.plain_rows import are_positives
 from sightline.store.load import unpack_cells, unpack_mask
 
 LARGEST_SIDE = 560
@@ -33,7 +35,7 @@ class Case:
 
 
 def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> list[Case]:
-    """At most ``limit`` probes, arms taking turns: correct without evidence first, then flips, then low coverage.
+    """At most ``limit`` probes, arms taking turns: unsupported answers first, then flips, then low coverage.
 
     The first case is a correct answer with zero coverage whenever the runs contain one. ``between_runs`` is for a
     comparison: the arms of the second run lead, answers that differ from the first run's come before everything else.
@@ -51,9 +53,9 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
                 continue  # Full loses nothing: it is shown beside the others, never as the point of a case.
             ranked = rows.sort_values(["rank", "strength"], ascending=[True, False], kind="stable")
             queues.append([Case(str(p), index, str(arm)) for p in ranked["probe_id"]])
-            gone = ranked[ranked["flip" if between_runs else "gone"]]
-            if not gone.empty:
-                best = gone.iloc[0]
+            telling = ranked[ranked["flip" if between_runs else "unsupported"]]
+            if not telling.empty:
+                best = telling.iloc[0]
                 score = (bool(best["seen"]), claims_coverage(best["selector"]), float(best["strength"]))
                 if first is None or score > first[0]:
                     first = (score, Case(str(best["probe_id"]), index, str(arm)))
@@ -79,23 +81,22 @@ def claims_coverage(selector: str) -> bool:
 
 
 def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:
-    """Plain rows with ``gone`` (correct positive, no evidence left), ``low`` coverage, ``flip`` (unlike its reference).
+    """Plain rows with ``unsupported`` (a metric's name), ``low`` coverage, ``flip`` (unlike its reference).
 
     ``rank`` orders rows within an arm by how much they tell, ``strength`` breaks ties by the size of the margin.
     """
     rows = audited.frame.copy()
-    ecr = rows["ecr"].astype(float)
-    positive = rows["label"] == "yes"
-    rows["gone"] = positive & rows["correct"] & (ecr <= ZERO_COVERAGE)
-    rows["low"] = positive & (ecr < LOW_COVERAGE)
+    rows["unsupported"] = unsupported_rows(rows)
+    rows["low"] = are_positives(rows) & has_little_evidence(rows["ecr"])
     known = rows["reference_predicted"].notna()
     rows["flip"] = known & (rows["predicted"] != rows["reference_predicted"])
-    change = (rows["margin"] - rows["reference_margin"]).abs().fillna(rows["margin"].abs())
+    margin = rows["margin"] if "margin" in rows else pd.Series(np.nan, index=rows.index)
+    change = (margin - rows["reference_margin"]).abs().fillna(margin.abs())
     # Evidence that a crop took away before any pruning is no fault of the selector: it waits behind flips.
-    rows["seen"] = ~(rows["full_ecr"].astype(float) <= ZERO_COVERAGE)
-    telling = [rows["gone"] & rows["seen"], rows["flip"], rows["gone"], rows["low"] & rows["correct"]]
+    rows["seen"] = ~has_no_evidence(rows["full_ecr"])
+    telling = [rows["unsupported"] & rows["seen"], rows["flip"], rows["unsupported"], rows["low"] & rows["correct"]]
     rows["rank"] = np.select(telling, [1, 0, 2, 3] if flips_first else [0, 1, 2, 3], 4)
-    rows["strength"] = np.where(rows["gone"], rows["margin"].abs(), change)
+    rows["strength"] = np.where(rows["unsupported"], margin.abs(), change)
     return rows
 
 
@@ -174,7 +175,7 @@ class _Packer:
             "cells": cell_set,
             "kept": base64.b64encode(kept).decode(),
             "lineage": None if lineage is None else base64.b64encode(lineage).decode(),
-            "margin": _number(row["margin"]),
+            "margin": _number(row.get("margin")),
             "reference_margin": _number(row["reference_margin"]),
             "predicted": str(row["predicted"]),
             "correct": bool(row["correct"]),
@@ -183,7 +184,7 @@ class _Packer:
             "evidence_cells": int(touched.sum()),
             "evidence_kept": int((touched & unpack_mask(kept, len(cells))).sum()),
             "keep": _number(row["keep"]),
-            "gone": bool(row["gone"]),
+            "unsupported": bool(row["unsupported"]),
             "low": bool(row["low"]),
             "flip": bool(row["flip"]),
         }

@@ -18,7 +18,7 @@ from sightline.report.svg import (
     padded,
     place_labels,
     sequential,
-    spread,
+    spaced_out,
     tag,
     tick,
 )
@@ -26,7 +26,7 @@ from sightline.report.table import format_value
 
 
 @dataclass(frozen=True)
-class Point:
+class FrontierPoint:
     """One arm on the frontier: traceability to the right, quality upwards, risk as colour."""
 
     label: str
@@ -49,7 +49,7 @@ class Curve:
     """Which colour and marker; its place among the curves when not given."""
 
 
-def frontier(points: Sequence[Point], x_title: str, y_title: str, colour_title: str) -> Markup:
+def frontier(points: Sequence[FrontierPoint], x_title: str, y_title: str, colour_title: str) -> Markup:
     """Quality against traceability, risk as colour; bars are 95% intervals. Points without a place are left out."""
     shown = [p for p in points if math.isfinite(p.x) and math.isfinite(p.y)]
     width, height = 900.0, 460.0
@@ -146,7 +146,7 @@ def _label_heights(ends: Sequence[tuple[float, float]], low: float, high: float)
     heights = [y for _, y in ends]
     for left in {round(x) for x, _ in ends}:
         group = [i for i, (x, _) in enumerate(ends) if round(x) == left]
-        for i, moved in zip(group, spread([heights[i] for i in group], 13, low, high), strict=True):
+        for i, moved in zip(group, spaced_out([heights[i] for i in group], 13, low, high), strict=True):
             heights[i] = moved
     return heights
 

@@ -12,21 +12,23 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from sightline.errors import SightlineError
-from sightline.report import sections as made
-from sightline.report.build import CASES, Page, Progress, method_words, pack_pictures, write_page
-from sightline.report.calibration import flip_columns, flip_counts
-from sightline.report.contract import facts
-from sightline.report.sections import Section
+from sightline.report.build import CASES, Progress, pack_pictures
+from sightline.report.metric_columns import typographic
+from sightline.report.overview import Verdict, main_table, share
+from sightline.report.page import Page, method_words, run_facts, write_page
+from sightline.report.sections import SECTIONS, Context, Section, make_section
+from sightline.report.sections.calibration import flip_columns, flip_counts
 from sightline.report.source import MASK_COLUMNS, Audited, Source, read_source
-from sightline.report.summary import COMPARED, Summary, Verdict, share, summarise
+from sightline.report.summary import ReportSummary, compared, summarise
 from sightline.report.table import Column, Table, format_value
-from sightline.report.tables import main_table, typographic
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.table import paired_differences
+from sightline.statistics.summaries import paired_differences
 
 UNREMARKABLE = ("arms", "shards", "shard_images", "created", "schema")
 """Manifest fields that say nothing about what the two runs measured."""
+SHOWN = ("frontier", "pictures", "provenance", "calibration", "cost")
+"""Sections of a report that a comparison shows for both runs."""
 
 
 def compare_runs(
@@ -43,32 +45,25 @@ def compare_runs(
     progress("reading rows")
     source, arms = aligned(first, second)
     progress("resampling images")
-    differences = differences_table(source, arms, draws, seed)
+    differences = between_runs_table(source, arms, draws, seed)
     summary = summarise(source, draws, seed)
     progress("tables and charts")
     between = Section("between", "From A to B", "The same arm on the same probes in both runs.")
     between.tables.append(differences)
-    between.tables.append(flips_table(source, arms))
+    between.tables.append(flips_between_runs_table(source, arms))
     sameness = sameness_table(source, arms)
     between.tables.append(sameness)
     contract = Section("contract", "Contract", "What is different about the two runs, and what each arm is.")
     contract.tables.append(manifest_table(source))
-    contract.tables += made.contract_section(source).tables
-    parts = [
-        contract,
-        between,
-        made.frontier_section(source, summary),
-        made.pictures_section(),
-        made.provenance_section(source, draws, seed),
-        made.calibration_section(source, summary),
-        made.cost_section(source),
-    ]
+    made = {name: _made(name, Context(source, summary, draws, seed)) for name in ("contract", *SHOWN)}
+    contract.tables += made.pop("contract").tables
+    parts = [contract, between, *made.values()]
     progress("pictures")
     gallery = next(part for part in parts if part.pictures)
     packed, hero = pack_pictures(source, cases, gallery, reference="A", between_runs=True)
     page = Page(
         title="Comparison of two runs: A and B",
-        facts=[facts(audited) for audited in source.runs],
+        facts=[run_facts(audited) for audited in source.runs],
         notes=source.notes,
         verdicts=_verdicts(arms, differences.frame, sameness.frame),
         overview=[main_table(_side_by_side(summary, source))],
@@ -81,9 +76,14 @@ def compare_runs(
     return write_page(page, Path(out))
 
 
+def _made(name: str, context: Context) -> Section:
+    maker = SECTIONS.get(name)()
+    return make_section(maker, context) or Section(maker.id, maker.title, maker.lead)
+
+
 def aligned(first: Path | str, second: Path | str) -> tuple[Source, list[str]]:
     """Both runs on their common arms and probes, after checking that they audited the same probe set."""
-    source = read_source([first, second], names=["A", "B"], paired=True)
+    source = read_source([first, second], names=["A", "B"], pairs=True)
     a, b = source.runs
     if not source.same_probes:
         ours, theirs = set(a.probes), set(b.probes)
@@ -112,7 +112,8 @@ def aligned(first: Path | str, second: Path | str) -> tuple[Source, list[str]]:
     before = kept[0].frame.set_index(["arm_name", "probe_id"])
     keys = pd.MultiIndex.from_frame(kept[1].frame[["arm_name", "probe_id"]])
     kept[0].frame[["reference_margin", "reference_predicted"]] = np.nan, None
-    kept[1].frame["reference_margin"] = before["margin"].reindex(keys).to_numpy()
+    if "margin" in before:
+        kept[1].frame["reference_margin"] = before["margin"].reindex(keys).to_numpy()
     kept[1].frame["reference_predicted"] = before["predicted"].reindex(keys).to_numpy()
     return Source(kept, notes), arms
 
@@ -129,13 +130,13 @@ def _pair(source: Source, arm: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     return a, b.loc[a.index]
 
 
-def differences_table(source: Source, arms: list[str], draws: int, seed: int) -> Table:
+def between_runs_table(source: Source, arms: list[str], draws: int, seed: int) -> Table:
     """B - A of every compared metric of every common arm, paired by probe, resampled by image."""
     parts = []
     for arm in arms:
         a, b = _pair(source, arm)
         both = pd.concat([a.assign(arm="A"), b.assign(arm="B")], ignore_index=True)
-        parts.append(paired_differences(both, "A", metrics=COMPARED, draws=draws, seed=seed).assign(arm=arm))
+        parts.append(paired_differences(both, "A", metrics=compared(), draws=draws, seed=seed).assign(arm=arm))
     frame = pd.concat(parts, ignore_index=True).rename(columns={"low": "diff_low", "high": "diff_high"})
     frame["label"] = frame["metric"].map(lambda name: METRICS[name].label)
     frame["words"] = typographic(frame["words"])
@@ -155,7 +156,7 @@ def differences_table(source: Source, arms: list[str], draws: int, seed: int) ->
     return Table("between_runs", "Differences between the runs", caption, columns, frame, filter="label")
 
 
-def flips_table(source: Source, arms: list[str]) -> Table:
+def flips_between_runs_table(source: Source, arms: list[str]) -> Table:
     records = []
     for arm in arms:
         a, b = _pair(source, arm)
@@ -179,14 +180,14 @@ def sameness_table(source: Source, arms: list[str]) -> Table:
         overlaps = [
             _overlap(x, y) for x, y, ok in zip(ours.to_pylist(), theirs.to_pylist(), same_size, strict=True) if ok
         ]
-        change = np.abs(b["margin"].to_numpy(dtype=float) - a["margin"].to_numpy(dtype=float))
+        change = np.abs(_margins(b) - _margins(a))
         records.append(
             {
                 "arm": arm,
                 "probes": len(a),
                 "same_cells": float(identical.mean()),
                 "jaccard": float(np.mean(overlaps)) if overlaps else np.nan,
-                "same_margin": float((change == 0).mean()),
+                "same_margin": float((change == 0).mean()) if np.isfinite(change).any() else np.nan,
                 "mean_change": float(change.mean()),
                 "max_change": float(change.max()),
                 "same_answer": float((a["predicted"].to_numpy() == b["predicted"].to_numpy()).mean()),
@@ -204,6 +205,11 @@ def sameness_table(source: Source, arms: list[str]) -> Table:
     ]
     caption = "Equal means equal to the last bit. Overlap is over probes whose number of visual tokens agrees."
     return Table("sameness", "How much is the same", caption, columns, pd.DataFrame(records))
+
+
+def _margins(rows: pd.DataFrame) -> np.ndarray:
+    """(n,) margins; NaN where the scorer gives none."""
+    return rows["margin"].to_numpy(dtype=float) if "margin" in rows else np.full(len(rows), np.nan)
 
 
 def _overlap(first: bytes, second: bytes) -> float:
@@ -236,7 +242,7 @@ def _flat(manifest: dict[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def _side_by_side(summary: Summary, source: Source) -> Summary:
+def _side_by_side(summary: ReportSummary, source: Source) -> ReportSummary:
     """The summary with the two rows of an arm next to each other."""
     names = source.frame.drop_duplicates("arm").set_index("arm")["arm_name"]
     seen = list(names.unique())

@@ -24,12 +24,13 @@ from sightline.report.source import read_source
 from sightline.report.table import format_range, format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.table import arm_summary, paired_differences
+from sightline.statistics.metrics.base import renaming, spelling
+from sightline.statistics.power import image_differences, image_shares, images_needed
+from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
 
-ALIASES = {"unsupported": "zero_coverage", "ancecr": "anchor_ecr", "ecr": "pos_ecr", "fpr": "hfpr"}
-"""Other names that rules may use; case, ``_`` and ``-`` never matter."""
-
-Verdict = Literal["passed", "failed", "undecided"]
+MOST_IMAGES = 1_000_000
+"""A number of images that nobody will collect says nothing more."""
+Decision = Literal["passed", "failed", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Outcome:
     """What a rule came to. ``undecided``: the interval holds the bound, or there is no interval."""
 
     rule: Rule
-    verdict: Verdict
+    verdict: Decision
     value: float
     low: float
     high: float
@@ -115,23 +116,27 @@ def _term(text: str, rule: str) -> tuple[Term, str]:
 
 
 def find_metric(name: str) -> str:
-    """The metric's name in ``METRICS``, whatever the spelling of case and underscores, or an error with a guess."""
-
-    def plain(text: str) -> str:
-        return re.sub(r"[_\-\s]", "", text).lower()
-
-    known = {plain(metric): metric for metric in METRICS} | ALIASES
-    if plain(name) in known:
-        return known[plain(name)]
-    close = difflib.get_close_matches(plain(name), known, n=1)
-    hint = f"did you mean '{known[close[0]]}'?" if close else f"known: {', '.join(METRICS)}"
+    """The metric that a rule means, whatever the spelling of case and underscores, or an error with a guess."""
+    known = METRICS.spellings()
+    if spelling(name) in known:
+        return known[spelling(name)].name
+    close = difflib.get_close_matches(spelling(name), known, n=1)
+    hint = f"did you mean '{known[close[0]].name}'?" if close else f"known: {', '.join(sorted(METRICS))}"
     raise SightlineError(f"unknown metric '{name}'; {hint}")
+
+
+def _renamings(rules: Iterable[str]) -> list[str]:
+    """One hint for each former name of a metric that the rules use."""
+    former = {spelling(name): metric for metric in METRICS.values() for name in metric.former_names}
+    used = dict.fromkeys(name for rule in rules for name in re.findall(r"([\w-]+)\s*\(", rule))
+    return [renaming(name, former[spelling(name)]) for name in used if spelling(name) in former]
 
 
 def run_gate(
     run: Path | str, rules: Iterable[str], *, draws: int = DRAWS, seed: int = SEED
 ) -> tuple[list[Outcome], list[str]]:
     """Decides every rule on one run; returns the outcomes and the lines that say what is wrong with the run."""
+    rules = list(rules)
     parsed = [parse_rule(text) for text in rules]
     if not parsed:
         raise SightlineError(f"the gate has no rule; {_EXAMPLE.replace('write', 'add --rule,')}")
@@ -140,7 +145,7 @@ def run_gate(
     for rule in parsed:
         for term in (rule.left, *([rule.right] if rule.right else [])):
             _check_arm(term.arm, frame, source.runs[0].run.arms)
-    return [_decide(rule, frame, draws, seed) for rule in parsed], source.notes
+    return [_decide(rule, frame, draws, seed) for rule in parsed], [*source.notes, *_renamings(rules)]
 
 
 def _check_arm(arm: str, frame: pd.DataFrame, written: list[str]) -> None:
@@ -168,17 +173,33 @@ def _decide(rule: Rule, frame: pd.DataFrame, draws: int, seed: int) -> Outcome:
         return Outcome(rule, "undecided", value, low, high, f"no interval: {reason or 'too few images'}")
     near, far = (low, high) if rule.at_least else (high, low)
     if _holds(near, rule):
-        verdict: Verdict = "passed"
+        verdict: Decision = "passed"
     else:
         verdict = "undecided" if _holds(far, rule) else "failed"
     side = "lower" if rule.at_least else "upper"
     edge = format_value(near, "signed" if rule.right else "score")
     words = {
         "passed": f"{side} bound {edge} holds",
-        "undecided": f"{side} bound {edge} does not hold, although part of the interval does: more images would decide",
+        "undecided": f"{side} bound {edge} does not hold, although part of the interval does: "
+        f"more images would decide{_how_many(rule, frame, value)}",
         "failed": f"the whole interval breaks the rule ({side} bound {edge})",
     }[verdict]
     return Outcome(rule, verdict, value, low, high, words)
+
+
+def _how_many(rule: Rule, frame: pd.DataFrame, value: float) -> str:
+    """How many images would probably decide the rule if value and spread stay what they are; "" where none would."""
+    metric = METRICS[rule.left.metric]
+    left = arm_rows(frame[frame["arm"] == rule.left.arm])
+    try:
+        if rule.right is None:
+            shares = image_shares(left, metric)
+        else:
+            shares = image_differences(left, arm_rows(frame[frame["arm"] == rule.right.arm]), metric)
+        needed = images_needed(shares, value - rule.bound)
+    except SightlineError:
+        return ""
+    return f", about {needed} instead of {left.n_images}" if needed < MOST_IMAGES else ""
 
 
 def _holds(value: float, rule: Rule) -> bool:

@@ -114,14 +114,14 @@ def _alternative(case: dict[str, Any], panel: dict[str, Any]) -> str:
 
 def _sentences(case: dict[str, Any], panel: dict[str, Any], arm: str) -> tuple[str, str]:
     verdict = "right" if panel["correct"] else "wrong"
-    margin = format_value(panel["margin"], "signed")
+    margin = "" if panel["margin"] is None else f", margin {format_value(panel['margin'], 'signed')}"
     asked = case["target"] or case["question"]
     kept = f"with {panel['evidence_kept']} of {panel['evidence_cells']} evidence cells kept"
     if panel["evidence_cells"] == 0:
         kept = "although its evidence lies outside every cell" if case["regions"] else "without an annotated region"
-    words = f"{arm} is asked for “{asked}” and says {panel['predicted']} ({verdict}, margin {margin}) {kept}."
-    if panel["gone"]:
-        return "Correct, but the evidence is gone.", words
+    words = f"{arm} is asked for “{asked}” and says {panel['predicted']} ({verdict}{margin}) {kept}."
+    if panel["unsupported"]:
+        return "Unsupported: correct, but the evidence is gone.", words
     if panel["flip"]:
         return "The answer flips.", words
     if panel["low"]:

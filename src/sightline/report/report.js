@@ -141,7 +141,7 @@
     const line = html("p", { className: "facts" });
     line.append(
       html("span", { className: panel.correct ? "right" : "wrong" }, `${panel.predicted}, ${panel.correct ? "right" : "wrong"}`),
-      ` · margin ${signed(panel.margin)}`);
+      panel.margin === null ? "" : ` · margin ${signed(panel.margin)}`);
     if (panel.reference_margin !== null && !(data.reference === "Full" && data.arms[panel.arm].full)) {
       line.append(` (${data.reference} ${signed(panel.reference_margin)})`);
     };
@@ -155,7 +155,7 @@
     }
     line.append(html("br"));
     const tag = (words) => line.append(html("span", { className: "tag" }, words));
-    if (panel.gone) tag("correct, evidence gone");
+    if (panel.unsupported) tag("unsupported");
     else if (panel.low) tag("low coverage");
     if (panel.flip) tag(`flips vs ${data.reference}`);
     return line;
@@ -167,7 +167,7 @@
   data.arms.forEach((arm, i) => armSelect.append(html("option", { value: String(i) }, arm.label)));
 
   const passes = {
-    all: () => true, gone: (p) => p.gone, flip: (p) => p.flip, low: (p) => p.low, wrong: (p) => !p.correct,
+    all: () => true, unsupported: (p) => p.unsupported, flip: (p) => p.flip, low: (p) => p.low, wrong: (p) => !p.correct,
   };
   const orders = {
     chosen: () => 0,

@@ -17,12 +17,12 @@ from sightline.analysis.outcomes import probe_scales
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.report.probe_list import ProbeList
+from sightline.report.usable_rows import finite_alone, finite_in_every_arm, note_data, paired, recast_controls
+from sightline.statistics.plain_rows import is_plain
 from sightline.store.load import Run, load_run
 
 MASK_COLUMNS = ("kept_mask", "lineage_mask")
-ZERO_COVERAGE = 1e-12
-"""Coverage at or below this counts as none at all."""
-LOW_COVERAGE = 0.5
+NO_MARGIN = "the rows have no margin: their scorer gives answers alone"
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Audited:
     """What the run is called in the report; empty when the report has a single run."""
     run: Run
     frame: pd.DataFrame
-    """Plain rows with finite margins. ``arm`` is unique within the report, ``arm_name`` is the arm of the run, ``row``
-    the index into ``run.rows``; ``reference_margin`` and ``reference_predicted`` are Full's on the same probe,
-    ``full_ecr`` is its coverage."""
+    """Plain rows with finite margins, or without that column where the scorer gives none. ``arm`` is unique within the
+    report, ``arm_name`` is the arm of the run, ``row`` the index into ``run.rows``; ``reference_margin`` and
+    ``reference_predicted`` are Full's on the same probe, ``full_ecr`` is its coverage."""
     others: pd.DataFrame
     notes: list[str] = field(default_factory=list)
 
@@ -101,6 +101,11 @@ class Source:
         """Plain rows of all runs under one another."""
         return pd.concat([audited.frame for audited in self.runs], ignore_index=True)
 
+    @property
+    def has_margins(self) -> bool:
+        """Whether any run has a scorer that gives margins."""
+        return "margin" in self.frame
+
     def development_of(self, audited: Audited) -> Audited | None:
         """The development run of the same weights."""
         return next((one for one in self.developments if one.weights == audited.weights), None)
@@ -114,13 +119,13 @@ def read_source(
     paths: Sequence[Path | str],
     names: Sequence[str] | None = None,
     *,
-    paired: bool = False,
+    pairs: bool = False,
     only: ProbeList | None = None,
     developments: Sequence[Path | str] = (),
 ) -> Source:
     """Reads run folders and checks them. Raises only where nothing could be reported at all.
 
-    ``paired`` refuses a run without plain rows, which a comparison of runs cannot use. ``only`` limits the runs to some
+    ``pairs`` refuses a run without plain rows, which a comparison of runs cannot use. ``only`` limits the runs to some
     of their probes. ``developments`` are runs on which thresholds are chosen.
     """
     if not paths:
@@ -129,7 +134,7 @@ def read_source(
     names = list(names) if names is not None else _names(runs)
     audited = [_audit(run, name, only) for run, name in zip(runs, names, strict=True)]
     source = Source([one for one in audited if len(one.frame)], [], [one for one in audited if one.frame.empty])
-    if not source.runs or (paired and source.controls):
+    if not source.runs or (pairs and source.controls):
         path = source.controls[0].run.path
         raise SightlineError(
             f"{path} has no usable plain row: every margin is non-finite or an intervention; "
@@ -189,106 +194,36 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 def _audit(run: Run, name: str, only: ProbeList | None) -> Audited:
     notes: list[str] = []
-    frame = _plain_table(run.rows).to_pandas()
+    frame = _without_masks(run.rows).to_pandas()
     frame["row"] = np.arange(len(frame))
     if only is not None:
         frame = only.chosen(frame, run.path, notes).copy()
     frame["arm_name"] = frame["plain_arm"]
     frame["arm"] = name + " · " + frame["plain_arm"].astype(str) if name else frame["plain_arm"]
-    _recast_controls(frame, run)
+    recast_controls(frame, run)
     if run.missing:
         notes.append(f"the run is not finished: {run.missing} of its shards are still to be computed")
-    plain = (frame["intervention"].fillna("none") == "none") & (frame["view"] == ORIGINAL)
+    plain = is_plain(frame)
     # Apart: a margin that overflowed under an intervention takes nothing from the plain tables.
-    main = _finite(frame[plain], notes).reset_index(drop=True)
-    others = _finite_alone(frame[~plain], notes).reset_index(drop=True)
+    main = finite_in_every_arm(frame[plain], notes).reset_index(drop=True)
+    others = finite_alone(frame[~plain], notes).reset_index(drop=True)
     if main.empty:
         return Audited(name, run, main, others, notes)
-    main = _paired(main, notes)
-    _note_data(main, notes)
+    main = paired(main, notes)
+    note_data(main, notes)
     full = main[main["selector"] == "full"].drop_duplicates("probe_id").set_index("probe_id")
-    main["reference_margin"] = main["probe_id"].map(full["margin"])
+    main["reference_margin"] = main["probe_id"].map(full["margin"]) if "margin" in full else np.nan
     main["reference_predicted"] = main["probe_id"].map(full["predicted"])
     main["full_ecr"] = main["probe_id"].map(full["ecr"])
     return Audited(name, run, main, others, notes)
 
 
-def _recast_controls(frame: pd.DataFrame, run: Run) -> None:
-    """Gives rows of one-condition control files (the artifact's layout) the view that our own control sets name.
-
-    Their probes say ``orig`` though the image is gray or somebody else's: such rows must not pass for plain ones.
-    """
-    views = {}
-    for probe in run.probes:
-        extra = probe.get("extra") or {}
-        kind = extra.get("control_type") if isinstance(extra, dict) else None
-        if kind in ("blank", "image_mismatch") and probe.get("view", ORIGINAL) == ORIGINAL:
-            views[str(probe["id"])] = kind if kind == "blank" else f"{kind}_seed{extra.get('control_seed')}"
-    if views:
-        control = frame["probe_id"].map(views)
-        recast = control.notna() & (frame["view"] == ORIGINAL)
-        frame.loc[recast, ["view", "intervention"]] = control[recast]
-
-
-def _plain_table(rows: pa.Table) -> pa.Table:
-    return rows.drop_columns([name for name in MASK_COLUMNS if name in rows.column_names])
-
-
-def _finite(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Leaves out arms without a single finite margin, then probes whose margin is non-finite in any arm."""
-    finite = pd.Series(np.isfinite(frame["margin"].to_numpy(dtype=float, na_value=np.nan)), index=frame.index)
-    if finite.all():
-        return frame
-    dead = [str(arm) for arm, good in finite.groupby(frame["arm"]).any().items() if not good]
-    if dead:
-        notes.append(f"arm {', '.join(dead)} has no finite margin and is left out; the model's scores overflowed")
-    alive = ~frame["arm"].isin(dead)
-    bad = sorted(frame.loc[alive & ~finite, "probe_id"].unique())
-    if bad:
-        notes.append(
-            f"{len(bad)} probe{'s have' if len(bad) > 1 else ' has'} a non-finite margin in some arm "
-            f"(first: {bad[0]}) and {'are' if len(bad) > 1 else 'is'} left out of every arm"
-        )
-    return frame[alive & ~frame["probe_id"].isin(bad)].copy()
-
-
-def _finite_alone(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Edited rows with a finite margin; they are paired with plain rows probe by probe, so each stands alone."""
-    finite = np.isfinite(frame["margin"].to_numpy(dtype=float, na_value=np.nan))
-    if not finite.all():
-        notes.append(f"{int((~finite).sum())} edited rows have a non-finite margin and are left out")
-    found: pd.DataFrame = frame[finite]
-    return found
-
-
-def _paired(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Keeps the probes that every arm has: arms are compared on the same questions or not at all."""
-    arms = frame["arm"].nunique()
-    counts = frame.groupby("probe_id")["arm"].nunique()
-    common = counts.index[counts == arms]
-    if len(common) == len(counts):
-        return frame
-    if len(common) == 0:
-        notes.append("no probe was answered by every arm yet: arms are summarised on different probes")
-        return frame
-    notes.append(f"{len(counts) - len(common)} of {len(counts)} probes are missing from some arm and are left out")
-    return frame[frame["probe_id"].isin(common)].reset_index(drop=True)
-
-
-def _note_data(frame: pd.DataFrame, notes: list[str]) -> None:
-    probes = frame.drop_duplicates("probe_id")
-    images = probes["image_id"].nunique()
-    if images < 2:
-        notes.append("fewer than two images: intervals resample images, so none can be given")
-    labels = set(probes["label"])
-    if len(labels) < 2:
-        only = next(iter(labels), "no")
-        notes.append(f"every probe has label {only}: AUROC and the rates of the other label are undefined")
-    bare = int((probes["n_regions"].fillna(0) == 0).sum())
-    if bare == len(probes):
-        notes.append("no probe has a region: there is no evidence to trace, so every geometric column is empty")
-    elif bare:
-        notes.append(f"{bare} of {len(probes)} probes have no region; geometry is over the other {len(probes) - bare}")
+def _without_masks(rows: pa.Table) -> pa.Table:
+    """The rows without what only pictures need, and without a margin that no row has."""
+    unused = [name for name in MASK_COLUMNS if name in rows.column_names]
+    if "margin" in rows.column_names and rows.column("margin").null_count == rows.num_rows:
+        unused.append("margin")
+    return rows.drop_columns(unused)
 
 
 def with_masks(audited: Audited, rows: pd.DataFrame) -> pd.DataFrame:

@@ -171,7 +171,7 @@ def place_labels(
     return placed
 
 
-def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+def spaced_out(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """The positions moved apart to at least ``gap``, in order, kept within [low, high] as far as there is room."""
     order = sorted(range(len(positions)), key=lambda i: positions[i])
     moved = list(positions)

@@ -158,14 +158,3 @@ def difference_interval(
     low, high = percentile_interval(left - right, level)
     value = point(metric, arm) - point(metric, reference)
     return Estimate(value, low, high, int(np.isfinite(left - right).sum()))
-
-
-def mean_interval(
-    values: FloatArray, *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL, purpose: str = "images"
-) -> Estimate:
-    """Mean of one value per unit (an image, an example) with its percentile interval."""
-    means = np.concatenate([counts @ values for counts in count_blocks(len(values), draws, seed, purpose)]) / len(
-        values
-    )
-    low, high = percentile_interval(means, level)
-    return Estimate(float(np.mean(values)), low, high, draws)

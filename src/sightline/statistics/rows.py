@@ -30,6 +30,8 @@ class ArmRows:
     """(m,) sorted ids."""
     columns: Mapping[str, FloatArray] = field(default_factory=dict)
     """Per-probe values by row-schema name (``ecr``, ``anchor_ecr``, ``lpp``, ...), each (n,)."""
+    yes_or_no: bool = True
+    """False where answers are something else: ``predicted`` then says whether the answer is right."""
 
     @property
     def n_images(self) -> int:
@@ -45,6 +47,7 @@ class ArmRows:
         threshold: float = 0.0,
         predicted: ArrayLike | None = None,
         has_regions: ArrayLike | None = None,
+        yes_or_no: bool = True,
         **columns: ArrayLike,
     ) -> ArmRows:
         """Checks lengths and fills in what follows from the rest.
@@ -74,4 +77,4 @@ class ArmRows:
             if column is not None and column.shape != (count,):
                 raise SightlineError(f"{name} has shape {column.shape}, expected one value for each of {count} labels")
         image_ids, image_index = np.unique(ids, return_inverse=True)
-        return cls(label, answered, margin, regions, image_index.astype(np.int64), image_ids, values)
+        return cls(label, answered, margin, regions, image_index.astype(np.int64), image_ids, values, yes_or_no)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sightline.analysis.thresholds import (
     accuracy_optimal,
     candidates,
-    decompose,
+    choose_thresholds,
     evaluate,
     flips,
     predict,
@@ -126,9 +126,9 @@ def test_bad_rows_are_one_clear_line() -> None:
     with pytest.raises(SightlineError, match="do not pair up"):
         evaluate([True], [1.0, 2.0])
     with pytest.raises(SightlineError, match="no arm 'full'"):
-        decompose({"grid": ([True], [1.0], [True])})
-    with pytest.raises(SightlineError, match="arm 'full' has no held-out rows"):
-        decompose({"full": ([True], [1.0], [True])})
+        choose_thresholds({"grid": ([True], [1.0])})
+    with pytest.raises(SightlineError, match="arm 'full': a threshold needs at least one row"):
+        choose_thresholds({"full": ([], [])})
 
 
 def arm(data: Path, run: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -145,16 +145,20 @@ def test_reference_decomposition_into_own_shared_and_pooled_thresholds(data: Pat
         "Soft evidence": "target_embed_soft_evidence_topk_0p50_b0p05",
     }
     arms = {name: arm(data, f"{INTERNVL}_{run}") for name, run in runs.items()}
-    found = {row.arm: row for row in decompose(arms, reference="Full")}
+    found = choose_thresholds(
+        {name: (labels[dev], margins[dev]) for name, (labels, margins, dev) in arms.items()}, "Full"
+    )
     folder = data / "golden_e2e" / "analysis" / "internvl_threshold"
     for row in table(folder / "internvl_threshold_decomposition.csv"):
         ours = found[row["method"]]
-        assert (ours.development_rows, ours.test_rows) == (int(row["dev_n"]), int(row["test_n"]))
-        for point, stem in ((ours.own, "method"), (ours.shared, "full_shared"), (ours.pooled, "pooled_shared")):
+        labels, margins, dev = arms[row["method"]]
+        assert (dev.sum(), (~dev).sum()) == (int(row["dev_n"]), int(row["test_n"]))
+        for cut, stem in ((ours.own, "method"), (ours.shared, "full_shared"), (ours.pooled, "pooled_shared")):
+            assert cut is not None
+            point = evaluate(labels[~dev], margins[~dev], cut)
             assert point.threshold == float(row[f"{stem}_threshold"])
             assert point.accuracy == pytest.approx(float(row[f"{stem}_acc"]), abs=1e-15)
             assert point.hfpr == pytest.approx(float(row[f"{stem}_hfpr"]), abs=1e-15)
-        labels, margins, dev = arms[row["method"]]
         assert auroc(labels[~dev], margins[~dev]) == pytest.approx(float(row["test_auroc"]), abs=1e-15)
 
 

@@ -2,8 +2,9 @@
 
 import time
 
-from sightline.checks.demo import ARMS, METRICS, run_demo
+from sightline.checks.demo import ARMS, run_demo
 from sightline.commands.demo import interval, print_table
+from sightline.statistics.metrics import metrics_shown_in
 
 
 def test_demo_runs_reports_and_resumes(tmp_path, capsys):
@@ -13,7 +14,7 @@ def test_demo_runs_reports_and_resumes(tmp_path, capsys):
     page = first.report.read_text(encoding="utf-8")
     assert first.report == tmp_path / "report.html"
     assert "hero-drawing" in page
-    gone = first.summary.set_index("arm")["zero_coverage"].fillna(0).max() > 0
+    gone = first.summary.set_index("arm")["unsupported"].fillna(0).max() > 0
     assert gone == (first.picture is not None and first.picture.is_file())
     written = {file: file.stat().st_mtime_ns for file in first.run.path.rglob("*.parquet")}
     time.sleep(0.01)
@@ -24,8 +25,11 @@ def test_demo_runs_reports_and_resumes(tmp_path, capsys):
     assert all(arm in shown for arm in ARMS)
 
 
+def test_the_demo_shows_answers_risk_evidence_and_what_is_unsupported():
+    assert [metric.name for metric in metrics_shown_in("demo")] == ["accuracy", "hfpr", "pos_ecr", "unsupported"]
+
+
 def test_interval_words():
     line = {"accuracy": 0.5, "accuracy_low": 0.4, "accuracy_high": 0.6}
     assert interval(line, "accuracy") == "0.500 0.400..0.600"
     assert interval({**line, "accuracy": float("nan")}, "accuracy") == "-"
-    assert METRICS[0] == "accuracy"

@@ -1,7 +1,7 @@
 """A synthetic run folder with drawn words, real masks and plausible margins, written through RunFolder itself.
 
 Nothing here runs a model: answers depend on how much evidence an arm kept, plus noise that is shared between arms, so
-that paired differences, flips and "correct but evidence gone" all occur, as they do in an audit.
+that paired differences, flips and unsupported answers all occur, as they do in an audit.
 """
 
 from __future__ import annotations

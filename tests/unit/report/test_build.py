@@ -114,7 +114,7 @@ def test_the_first_picture_is_correct_without_evidence(report: Path) -> None:
     assert text.index('id="hero"') < text.index('id="gallery"')
     caption = re.search(r"<figcaption>(.*?)</figcaption>", text, re.S)
     assert caption is not None
-    assert "Correct, but the evidence is gone." in caption[1]
+    assert "Unsupported: correct, but the evidence is gone." in caption[1]
 
 
 def test_hostile_strings_stay_text(report: Path) -> None:

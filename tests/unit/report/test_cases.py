@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from sightline.errors import SightlineError
-from sightline.report.build import embed_json
 from sightline.report.cases import (
     LARGEST_SIDE,
     choose_cases,
@@ -22,6 +21,7 @@ from sightline.report.cases import (
     touching,
 )
 from sightline.report.hero import make_hero
+from sightline.report.page import embed_json
 from sightline.report.source import Source, read_source
 from tests.unit.report.fake_run import HOSTILE, grid_cells, make_run
 
@@ -66,7 +66,7 @@ def test_cases_are_bounded_unique_and_never_about_full(source: Source) -> None:
 
 def test_marks_follow_their_definitions(source: Source) -> None:
     rows = mark_rows(source.runs[0])
-    assert (rows["gone"] == ((rows["label"] == "yes") & rows["correct"] & (rows["ecr"] <= 1e-12))).all()
+    assert (rows["unsupported"] == ((rows["label"] == "yes") & rows["correct"] & (rows["ecr"] <= 1e-12))).all()
     full = rows[rows["arm"] == "full"].set_index("probe_id")["predicted"]
     assert (rows["flip"] == (rows["predicted"] != rows["probe_id"].map(full))).all()
     assert not rows.loc[rows["arm"] == "full", "flip"].any()
@@ -98,7 +98,7 @@ def test_the_hero_takes_its_image_out_of_the_data(source: Source) -> None:
     hero = make_hero(packed)
     assert packed["images"][0]["jpeg"] is None
     assert jpeg in str(hero.picture)
-    assert hero.headline == "Correct, but the evidence is gone."
+    assert hero.headline == "Unsupported: correct, but the evidence is gone."
     assert "0 of" in hero.words
 
 

@@ -10,23 +10,23 @@ import pytest
 
 from sightline.report.charts import (
     Curve,
-    Point,
+    FrontierPoint,
     budget_curves,
     curves_by_selector,
     frontier,
     reliability,
     reliability_bins,
 )
-from sightline.report.svg import Scale, padded, place_labels, sequential, spread, tag
+from sightline.report.svg import Scale, padded, place_labels, sequential, spaced_out, tag
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_frontier_is_named_escaped_and_complete() -> None:
     points = [
-        Point("full", 1.0, 0.8, 0.2, None, (0.75, 0.85), True),
-        Point("<b>&", 0.6, 0.79, 0.25, (0.5, 0.7), None),
-        Point("no region", math.nan, 0.7, 0.1),
+        FrontierPoint("full", 1.0, 0.8, 0.2, None, (0.75, 0.85), True),
+        FrontierPoint("<b>&", 0.6, 0.79, 0.25, (0.5, 0.7), None),
+        FrontierPoint("no region", math.nan, 0.7, 0.1),
     ]
     root = ElementTree.fromstring(str(frontier(points, "PosECR", "Accuracy", "hFPR")))
     assert root.find(f"{SVG}title").text == "Accuracy against PosECR, coloured by hFPR"  # type: ignore[union-attr]
@@ -93,8 +93,8 @@ def test_scale_and_ticks() -> None:
     assert padded([0.0, 1.0]) == (0.0, 1.0)
 
 
-def test_spread_keeps_order_gap_and_limits() -> None:
-    moved = spread([50.0, 51.0, 10.0, 99.0], 13, 0, 100)
+def test_labels_that_are_spaced_out_keep_order_gap_and_limits() -> None:
+    moved = spaced_out([50.0, 51.0, 10.0, 99.0], 13, 0, 100)
     assert moved[2] < moved[0] < moved[1] < moved[3] <= 100
     ordered = sorted(moved)
     assert min(b - a for a, b in pairwise(ordered)) >= 13 - 1e-9

@@ -10,8 +10,8 @@ import pytest
 
 from sightline.analysis.thresholds import accuracy_optimal, evaluate
 from sightline.errors import SightlineError
-from sightline.report.calibration import thresholds_table
 from sightline.report.probe_list import read_probe_list
+from sightline.report.sections.calibration import thresholds_table
 from sightline.report.source import read_source
 from sightline.store import load_run
 from tests.unit.report.fake_run import make_run

@@ -3,7 +3,9 @@ from __future__ import annotations
 import csv
 import shutil
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from sightline.errors import SightlineError
@@ -60,3 +62,19 @@ def test_no_common_arm_is_refused(run: Path, tmp_path: Path) -> None:
     other = make_run(tmp_path / "other", arms=("scope:0.4",))
     with pytest.raises(SightlineError, match="no arm in common"):
         compare_runs(run, other, tmp_path / "out")
+
+
+def test_runs_without_margins_are_compared_by_their_answers(tmp_path: Path) -> None:
+    def without_margin(row: dict[str, Any]) -> None:
+        row |= dict.fromkeys(("margin", "loss_yes", "loss_no"))
+
+    arms = ("full", "target:0.3")
+    a, b = (
+        make_run(tmp_path / name, images=6, arms=arms, shift=shift, edit_row=without_margin)
+        for name, shift in (("a", 0.0), ("b", 0.4))
+    )
+    page = compare_runs(a, b, tmp_path / "out", draws=DRAWS)
+    assert "this section cannot be made" not in page.read_text(encoding="utf-8")
+    same = pd.read_csv(tmp_path / "out" / "tables" / "sameness.csv")
+    assert same["same_margin"].isna().all()
+    assert same["same_answer"].between(0, 1).all()

@@ -17,7 +17,7 @@ def test_rules_are_read() -> None:
     assert (rule.at_least, rule.strict, rule.bound) == (True, False, -0.02)
     rule = parse_rule("unsupported(scope:0.4:alpha=0,f(x))≤.15")
     assert (rule.left, rule.right, rule.at_least, rule.bound) == (
-        Term("zero_coverage", "scope:0.4:alpha=0,f(x)"),
+        Term("unsupported", "scope:0.4:alpha=0,f(x)"),
         None,
         False,
         0.15,
@@ -120,3 +120,15 @@ def test_machine_readable_summaries(run: Path) -> None:
     text = markdown(outcomes, "run")
     assert "1 of 2 rules passed" in text
     assert "| failed | `accuracy(random:0.3) - accuracy(full) >= 0.5` |" in text
+
+
+@pytest.mark.parametrize("term", ["accuracy(target:0.3)", "accuracy(target:0.3) - accuracy(full)"])
+def test_an_undecided_rule_says_how_many_images_would_decide(run: Path, term: str) -> None:
+    (known,), _ = run_gate(run, [f"{term} >= -1"], draws=DRAWS)
+    bound = known.value - 0.5 * (known.value - known.low)
+    (outcome,), _ = run_gate(run, [f"{term} >= {bound:.6f}"], draws=DRAWS)
+    assert outcome.verdict == "undecided"
+    words = outcome.words.partition("more images would decide, about ")[2]
+    needed, _, seen = words.partition(" instead of ")
+    assert int(seen) == 20
+    assert int(needed) > 2 * int(seen)

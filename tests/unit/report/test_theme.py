@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from sightline.report.build import HERE
+from sightline.report.page import HERE
 
 CSS = (HERE / "report.css").read_text(encoding="utf-8")
 

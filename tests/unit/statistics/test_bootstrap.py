@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sightline.analysis.comparison import clustered_mean
 from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import (
     ImageSums,
     count_blocks,
     difference_interval,
     generator,
-    mean_interval,
     metric_interval,
     replicate,
 )
@@ -30,7 +30,7 @@ def uneven_rows(seed: int, images: int = 40) -> ArmRows:
     )
 
 
-NAMES = ("accuracy", "hfpr", "pos_ecr", "pn_average", "low_coverage", "auroc", "ece", "brier")
+NAMES = ("accuracy", "hfpr", "pos_ecr", "pn_average", "weakly_supported", "auroc", "ece", "brier")
 
 
 def repeated(rows: ArmRows, counts: np.ndarray) -> ArmRows:
@@ -158,9 +158,9 @@ def test_pseudo_values_of_a_balanced_mean_are_the_image_means() -> None:
     np.testing.assert_allclose(sums.per_image()[:, 0], expected, atol=1e-12)
 
 
-def test_mean_interval_agrees_with_normal_theory() -> None:
+def test_the_interval_of_a_mean_agrees_with_normal_theory() -> None:
     values = np.random.default_rng(4).normal(size=400)
-    found = mean_interval(values)
+    found = clustered_mean(values, np.arange(400), draws=10_000)
     error = values.std() / 20
     expected = (values.mean() - 1.96 * error, values.mean() + 1.96 * error)
     # The 2.5 % quantile of 10,000 normal draws is good to 2.67 / sqrt(10000) of their standard deviation, here 0.0013.
@@ -174,7 +174,7 @@ def test_bad_input_is_one_clear_line() -> None:
     with pytest.raises(SightlineError, match="auroc cannot be computed: it needs both labels"):
         metric_interval(ArmRows.of([True, True], [1.0, 2.0]), METRICS["auroc"])
     with pytest.raises(SightlineError, match="at least one draw"):
-        mean_interval(np.zeros(3), draws=0)
+        clustered_mean(np.zeros(3), np.arange(3), draws=0)
     left, right = (ArmRows.of([True, False], [1.0, 2.0], ["a", other]) for other in ("b", "c"))
     with pytest.raises(SightlineError, match="same images"):
         difference_interval(left, right, METRICS["accuracy"])

@@ -70,8 +70,8 @@ def test_geometry_by_hand() -> None:
     assert point(METRICS["pn_average"], rows) == 0.5
     assert point(METRICS["anchor_ecr"], rows) == 0.25
     assert point(METRICS["lpp"], rows) == pytest.approx(0.1)
-    assert point(METRICS["low_coverage"], rows) == 0.5
-    assert point(METRICS["zero_coverage"], rows) == 0.5
+    assert point(METRICS["weakly_supported"], rows) == 0.5
+    assert point(METRICS["unsupported"], rows) == 0.5
     assert point(METRICS["keep"], rows) == pytest.approx(0.4)
 
 
@@ -141,9 +141,13 @@ def test_the_bootstrap_statistic_at_one_count_per_image_is_the_point_estimate() 
             "pos_ecr",
             "1 of 1 values of 'ecr' are not finite",
         ),
-        (ArmRows.of([True], [1.0], ecr=[np.nan], has_regions=[True]), "low_coverage", "values of 'ecr' are not finite"),
+        (
+            ArmRows.of([True], [1.0], ecr=[np.nan], has_regions=[True]),
+            "weakly_supported",
+            "values of 'ecr' are not finite",
+        ),
         (ArmRows.of([True], [1.0], ecr=[1.0], all_half=[0.7]), "all_half", "'all_half' has values other than 0 and 1"),
-        (ArmRows.of([True], [-1.0], ecr=[1.0]), "low_coverage", "there are no correctly answered positives"),
+        (ArmRows.of([True], [-1.0], ecr=[1.0]), "weakly_supported", "there are no correctly answered positives"),
     ],
 )
 def test_what_cannot_be_computed_is_nan_with_a_reason(rows: ArmRows, name: str, words: str) -> None:

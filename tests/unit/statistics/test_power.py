@@ -3,36 +3,29 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sightline.analysis.comparison import clustered_mean
 from sightline.errors import SightlineError
-from sightline.statistics.bootstrap import difference_interval, mean_interval, replicate
+from sightline.statistics.bootstrap import difference_interval, replicate
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.power import detectable_difference, image_differences, images_needed, power_for
+from sightline.statistics.power import POWER, image_differences, images_needed
 from sightline.statistics.rows import ArmRows
 
 
-def test_the_formulas_agree_with_each_other() -> None:
-    observed = np.random.default_rng(0).choice([-0.5, 0.0, 0.5], size=200, p=[0.2, 0.5, 0.3])
-    reach = detectable_difference(observed, 500, power=0.9)
-    assert power_for(observed, 500, reach) == pytest.approx(0.9, abs=1e-3)
-    assert images_needed(observed, reach, power=0.9) == pytest.approx(500, abs=1)
-    assert power_for(observed, 500, 0.0) == pytest.approx(0.05, abs=1e-9)
-    assert power_for(observed, 500, -reach) == power_for(observed, 500, reach)
-
-
-def test_power_is_what_simulated_studies_reach() -> None:
+def test_the_named_number_of_images_has_the_named_power_in_simulated_studies() -> None:
     """Counts how often the bootstrap interval of a simulated study around a true difference excludes 0."""
     rng = np.random.default_rng(1)
     pilot = rng.choice([-0.5, 0.0, 0.5], size=1000, p=[0.15, 0.6, 0.25])
-    images, shift, studies = 150, 0.08, 1000
+    shift = 0.08
+    images = images_needed(pilot, shift)
+    assert images_needed(pilot, -shift) == images < images_needed(pilot, shift / 2)
     centred = pilot - pilot.mean()
-    found = 0
-    for trial in range(studies):
+    found, studies = 0, 1000
+    for _ in range(studies):
         study = rng.choice(centred, size=images) + shift
-        interval = mean_interval(study, draws=500, seed=trial)
+        interval = clustered_mean(study, np.arange(images), draws=500)
         found += not interval.low <= 0.0 <= interval.high
-    expected = power_for(pilot, images, shift)
-    # A share of 1000 studies around p = 0.87 has the standard error sqrt(p (1 - p) / 1000) = 0.0105; 3 are allowed.
-    assert found / studies == pytest.approx(expected, abs=3 * np.sqrt(expected * (1 - expected) / studies))
+    # A share of 1000 studies around p = 0.8 has the standard error sqrt(p (1 - p) / 1000) = 0.0126; 3 are allowed.
+    assert found / studies == pytest.approx(POWER, abs=3 * np.sqrt(POWER * (1 - POWER) / studies))
 
 
 @pytest.mark.parametrize("name", ["accuracy", "hfpr", "pos_ecr", "pn_average", "auroc"])
@@ -52,15 +45,12 @@ def test_image_differences_have_the_variance_of_the_paired_bootstrap(name: str) 
 
 
 def test_no_spread_means_any_difference_shows() -> None:
-    assert power_for(np.zeros(10), 5, 0.01) == 1.0
-    assert power_for(np.zeros(10), 5, 0.0) == 0.0
+    assert images_needed(np.zeros(10), 0.01) == 2
 
 
 def test_bad_plans_are_named() -> None:
     with pytest.raises(SightlineError, match="at least two images"):
-        detectable_difference([0.1, 0.2], 1)
-    with pytest.raises(SightlineError, match="at least two images"):
-        power_for([0.1], 100, 0.1)
+        images_needed([0.1], 0.1)
     with pytest.raises(SightlineError, match="difference of 0"):
         images_needed([0.1, 0.2], 0.0)
     single_class = ArmRows.of([True, True], [1.0, 2.0])

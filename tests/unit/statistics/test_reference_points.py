@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.metrics import METRICS, point
 from sightline.statistics.paired import mcnemar
-from sightline.statistics.provenance import correct_positive_provenance
 from sightline.statistics.rows import ArmRows
 from sightline.statistics.seeds import seed_summary
 from tests.unit.statistics.golden_rows import development, run_frame, run_rows, table
@@ -102,7 +102,7 @@ def test_correct_positive_provenance(data: Path, analysis: Path, folder: str) ->
         assert found.accuracy == pytest.approx(float(row["correct_positive_accuracy"]), abs=EXACT)
         assert found.mean_ecr == pytest.approx(float(row["mean_ecr_given_correct_positive"]), abs=EXACT)
         assert found.mean_anchor_ecr == pytest.approx(float(row["mean_anchor_ecr_given_correct_positive"]), abs=EXACT)
-        for share, stem in ((found.low, "lt_0p50"), (found.zero, "eq_0")):
+        for share, stem in ((found.weakly_supported, "lt_0p50"), (found.unsupported, "eq_0")):
             column = f"correct_positive_ecr_{stem}"
             assert share.count == int(row[f"{column}_count"])
             assert share.rate == pytest.approx(float(row[f"{column}_rate"]), abs=EXACT)
@@ -121,8 +121,8 @@ def test_calibration_of_the_scope_ablation(data: Path, analysis: Path) -> None:
     }
     columns = {
         "accuracy": "accuracy", "positive_accuracy": "positive_accuracy", "hfpr": "hfpr", "positive_ecr": "pos_ecr",
-        "negative_source_coverage": "neg_src", "correct_positive_ecr_lt_0p50": "low_coverage",
-        "correct_positive_ecr_eq_0": "zero_coverage", "sequence_likelihood_ece_15": "ece",
+        "negative_source_coverage": "neg_src", "correct_positive_ecr_lt_0p50": "weakly_supported",
+        "correct_positive_ecr_eq_0": "unsupported", "sequence_likelihood_ece_15": "ece",
         "sequence_likelihood_brier": "brier", "sequence_likelihood_nll": "nll",
     }  # fmt: skip
     for (split, arm), source in arms.items():

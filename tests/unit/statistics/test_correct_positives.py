@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sightline.errors import SightlineError
+from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.intervals import wilson
-from sightline.statistics.provenance import correct_positive_provenance
 from sightline.statistics.rows import ArmRows
 
 
@@ -21,26 +21,26 @@ def test_only_correct_positives_with_regions_count() -> None:
     )
     found = correct_positive_provenance(rows, draws=500)
     assert (found.positives, found.correct, found.accuracy) == (4, 3, 0.75)
-    assert (found.low.count, found.zero.count) == (2, 2)  # 0.5 is not low; 1e-13 is zero
-    assert found.low.rate == pytest.approx(2 / 3)
-    assert found.low.wilson == wilson(2, 3)
+    assert (found.weakly_supported.count, found.unsupported.count) == (2, 2)  # 0.5 is not low; 1e-13 is zero
+    assert found.weakly_supported.rate == pytest.approx(2 / 3)
+    assert found.weakly_supported.wilson == wilson(2, 3)
     assert found.mean_ecr == pytest.approx(0.5 / 3)
     assert math.isnan(found.mean_anchor_ecr)
-    assert found.low.cluster[0] <= 2 / 3 <= found.low.cluster[1]
+    assert found.weakly_supported.cluster[0] <= 2 / 3 <= found.weakly_supported.cluster[1]
 
 
 def test_cluster_interval_is_wider_when_probes_of_an_image_agree() -> None:
     covered = np.repeat(np.random.default_rng(0).random(40) < 0.5, 5).astype(float)
     together = ArmRows.of(np.ones(200), np.ones(200), np.repeat(np.arange(40), 5), ecr=covered)
-    found = correct_positive_provenance(together, draws=2000).low
+    found = correct_positive_provenance(together, draws=2000).weakly_supported
     assert found.cluster[1] - found.cluster[0] > 1.6 * (found.wilson[1] - found.wilson[0])
 
 
 def test_no_correct_positive_is_nan_not_a_crash() -> None:
     found = correct_positive_provenance(ArmRows.of([True, True], [-1.0, -1.0], ecr=[0.5, 0.5]))
     assert found.correct == 0
-    assert math.isnan(found.low.rate)
-    assert all(math.isnan(bound) for bound in (*found.low.wilson, *found.low.cluster))
+    assert math.isnan(found.weakly_supported.rate)
+    assert all(math.isnan(bound) for bound in (*found.weakly_supported.wilson, *found.weakly_supported.cluster))
 
 
 def test_rows_without_regions_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""What exactly was run: the reporting contract of each arm, and the cost of its stages as recorded."""
+"""What exactly was run: the reporting contract of each arm, and the digests that make a run repeatable."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.errors import SightlineError
-from sightline.report.source import Audited, Source
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.source import Source
 from sightline.report.table import Column, Table
+from sightline.statistics.summaries import arm_points
 
-STAGES = {
-    "preprocess_ms": "Preprocess",
-    "vision_ms": "Vision",
-    "boxes_ms": "Boxes",
-    "signal_ms": "Signals",
-    "select_ms": "Select",
-    "materialise_ms": "Materialise",
-    "language_ms": "Language",
-}
-HELP = {"boxes_ms": "Text detector, once per image; a dash for arms that read no detected boxes."}
+
+@SECTIONS.register("contract")
+class Contract(SectionMaker):
+    id = "contract"
+    title = "Contract"
+    order = 10
+    lead = "What each arm is, exactly: nothing below means anything without it."
+
+    def fill(self, section: Section, context: Context) -> None:
+        section.add(lambda: contract_table(context.source))
+        section.add(lambda: runs_table(context.source))
 
 
 def contract_table(source: Source) -> Table:
@@ -36,7 +38,7 @@ def contract_table(source: Source) -> Table:
                     "selector": first["selector"],
                     "arguments": _arguments(first["arguments"]),
                     "budget": first["budget"],
-                    "keep": float(rows["keep"].mean()),
+                    **arm_points(rows, ("keep",)),
                     "tokens": _range(rows["n_tokens"]),
                     "kept": _range(rows["k_tokens"]),
                     "positions": first["positions"],
@@ -69,21 +71,6 @@ def contract_table(source: Source) -> Table:
     return Table("contract", "Reporting contract", caption, columns, pd.DataFrame(records))
 
 
-def facts(audited: Audited) -> list[tuple[str, str]]:
-    """The line under the title; the runs table has the rest."""
-    manifest, probes = audited.run.manifest, audited.frame.drop_duplicates("probe_id")
-    return [
-        ("Run", audited.name or audited.run.path.resolve().name),
-        ("model", str(manifest.get("model"))),
-        ("probes", f"{len(probes)} on {probes['image_id'].nunique()} images"),
-        ("device", f"{manifest.get('device')}, {manifest.get('dtype')}"),
-        ("positions", str(manifest.get("positions"))),
-        ("boxes", str(manifest.get("box_source"))),
-        ("profile", str(manifest.get("profile"))),
-        ("created", str(manifest.get("created"))[:10]),
-    ]
-
-
 def runs_table(source: Source) -> Table:
     """One row per run: the digests and versions that make it repeatable."""
     records = []
@@ -114,48 +101,6 @@ def runs_table(source: Source) -> Table:
     ]
     caption = "Digests are of content, never of paths."
     return Table("runs", "Runs", caption, columns, pd.DataFrame(records))
-
-
-def cost_table(source: Source) -> Table:
-    """Mean milliseconds of each stage, as recorded by the run on the device it names."""
-    records = []
-    for audited in source.runs:
-        for arm, rows in audited.frame.groupby("arm", sort=False):
-            times = {stage: float(rows[stage].astype(float).mean()) for stage in STAGES}
-            records.append(
-                {
-                    "arm": arm,
-                    "keep": float(rows["keep"].mean()),
-                    "sequence_full": float(rows["sequence_full"].mean()),
-                    "sequence_pruned": float(rows["sequence_pruned"].mean()),
-                    **times,
-                    "total": sum(v for v in times.values() if v == v),
-                    "device": ", ".join(sorted({str(d) for d in rows["device"]})),
-                }
-            )
-    frame = pd.DataFrame(records)
-    if frame[list(STAGES)].isna().all(axis=None):
-        raise SightlineError("the run recorded no stage times")
-    columns = [
-        Column("arm", "Arm"),
-        Column("keep", "Keep", "score"),
-        Column("sequence_full", "Prompt, full", "number", help="Mean tokens of the unpruned prompt."),
-        Column("sequence_pruned", "Prompt, pruned", "number", help="Mean tokens of the prompt that was run."),
-        *(
-            Column(key, title, "number", help=HELP.get(key, ""))
-            for key, title in STAGES.items()
-            if key != "boxes_ms" or frame[key].notna().any()
-        ),
-        Column("total", "Total", "number"),
-        Column("device", "Device"),
-    ]
-    devices = ", ".join(sorted(set(frame["device"])))
-    caption = (
-        f"Mean milliseconds per probe on {devices}, as recorded while auditing: preprocessing, vision and detecting "
-        "boxes are paid once per image and shared, language time is a batch divided by its rows. This is bookkeeping, "
-        "not a benchmark: exclusive timing needs a fresh process per arm."
-    )
-    return Table("cost", "Stage times", caption, columns, frame)
 
 
 def _arguments(text: Any) -> str:

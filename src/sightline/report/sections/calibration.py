@@ -10,21 +10,52 @@ import pandas as pd
 from markupsafe import Markup
 from scipy.special import expit
 
-from sightline.analysis.thresholds import accuracy_optimal, evaluate, flips, risk_constrained
+from sightline.analysis.thresholds import choose_thresholds, evaluate, flips, predict, risk_constrained
 from sightline.errors import SightlineError
 from sightline.probes.split import hash_side
 from sightline.report.charts import reliability
-from sightline.report.source import Audited, Source
+from sightline.report.metric_columns import metric_column, metric_columns
+from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
+from sightline.report.source import NO_MARGIN, Audited, Source
+from sightline.report.summary import ReportSummary
 from sightline.report.table import Column, Table
 from sightline.statistics.paired import mcnemar
 
 MOST_DIAGRAMS = 24
+RULES = {
+    "shared": "Full's t for all",
+    "own": "own t",
+    "pooled": "one t for all",
+    "risk": "t within Full's risk",
+    "zero": "t = 0",
+}
+
+
+@SECTIONS.register("calibration")
+class Calibration(SectionMaker):
+    id = "calibration"
+    title = "Calibration"
+    order = 60
+    lead = "Does pruning change what the model can tell apart, or only where it draws the line?"
+
+    def fill(self, section: Section, context: Context) -> None:
+        source = context.source
+        if source.has_margins:
+            charts = reliability_charts(source)
+            title = "Reliability: share of yes labels against p(yes)"
+            if len(charts) < source.frame["arm"].nunique():
+                title += f", first {MOST_DIAGRAMS} arms"
+            section.charts.append(ChartGroup(title, charts))
+        section.add(lambda: calibration_table(context.summary))
+        section.add(lambda: thresholds_table(source))
+        section.add(lambda: flips_table(source))
 
 
 def reliability_charts(source: Source) -> list[Markup]:
     """One small diagram per arm, as many as fit a page."""
     charts: list[Markup] = []
-    for arm, rows in source.frame.groupby("arm", sort=False):
+    known = source.frame[source.frame["margin"].notna()]
+    for arm, rows in known.groupby("arm", sort=False):
         if len(charts) == MOST_DIAGRAMS:
             break
         probability = expit(rows["margin"].to_numpy(dtype=float))
@@ -32,11 +63,17 @@ def reliability_charts(source: Source) -> list[Markup]:
     return charts
 
 
-RULES = {"shared": "Full's t for all", "own": "own t", "risk": "t within Full's risk", "zero": "t = 0"}
+def calibration_table(summary: ReportSummary) -> Table:
+    columns = [Column("arm", "Arm"), *metric_columns("calibration")]
+    caption = (
+        "p(yes) = sigmoid(margin); ECE over 15 equal bins of confidence, everything at t = 0. Resampling adds noise to "
+        "every bin, so an ECE interval lies above its value when probes are few."
+    )
+    return Table("calibration", "Calibration", caption, columns, summary.arms)
 
 
 def thresholds_table(source: Source) -> Table:
-    """Every arm under four thresholds, judged on images on which none of them was chosen."""
+    """Every arm under five thresholds, judged on images on which none of them was chosen."""
     records: list[dict[str, Any]] = []
     problems = []
     for audited in source.runs:
@@ -50,10 +87,7 @@ def thresholds_table(source: Source) -> Table:
         Column("arm", "Arm"),
         Column("rule", "Threshold"),
         Column("threshold", "t", "signed"),
-        Column("accuracy", "Accuracy", "score"),
-        Column("hfpr", "hFPR", "score"),
-        Column("positive_accuracy", "Pos. acc.", "score"),
-        Column("yes_rate", "Yes rate", "score"),
+        *map(metric_column, ("accuracy", "hfpr", "positive_accuracy", "yes_rate")),
         Column("no_to_yes", "no → yes", "count", help="Answers that the threshold turns from no to yes."),
         Column("yes_to_no", "yes → no", "count", help="Answers that the threshold turns from yes to no."),
         Column("dev", "Chosen on", "count"),
@@ -69,9 +103,9 @@ def thresholds_table(source: Source) -> Table:
     if 0 < len(apart) < len(source.runs):
         given = f"{', '.join(one.name for one in apart)}: {given}The others: {split}"
     caption = (given if apart else split) + (
-        "Full's t is the accuracy-optimal threshold of Full for all "
-        "arms; own t is each arm's; t within Full's risk is the most accurate one whose development hFPR is at most "
-        "that of Full at t = 0. Flips are against t = 0."
+        "Full's t is the accuracy-optimal threshold of Full for all arms; own t is each arm's, one t for all that of "
+        "all arms' rows together; t within Full's risk is the most accurate one whose development hFPR is at most that "
+        "of Full at t = 0. Flips are against t = 0."
     )
     if problems:
         caption += " Left out: " + "; ".join(problems) + "."
@@ -80,29 +114,34 @@ def thresholds_table(source: Source) -> Table:
 
 def _thresholds(audited: Audited, development: Audited | None) -> list[dict[str, Any]]:
     dev_rows, test_rows = _sides(audited, development)
+    if "margin" not in dev_rows or "margin" not in test_rows:
+        raise SightlineError(f"{NO_MARGIN}, and there is no threshold to choose")
     for side, rows in (("development", dev_rows), ("held-out", test_rows)):
         if rows["positive"].nunique() < 2:
             raise SightlineError(f"thresholds need both labels on the {side} images; add images")
-    full = dev_rows[dev_rows["arm"] == (development or audited).full]
+    by_arm = {str(name): rows for name, rows in dev_rows.groupby("arm_name", sort=False)}
+    full = next((name for name, rows in by_arm.items() if (rows["selector"] == "full").all()), None)
+    best = choose_thresholds({name: (rows["positive"], rows["margin"]) for name, rows in by_arm.items()}, full)
     records = []
     for arm, test in test_rows.groupby("arm", sort=False):
-        dev = dev_rows[dev_rows["arm_name"] == test["arm_name"].iloc[0]]
+        name = str(test["arm_name"].iloc[0])
         chosen = {"zero": 0.0}
-        if not dev.empty:
-            chosen["own"] = accuracy_optimal(dev["positive"], dev["margin"]).threshold
-        if not full.empty:
-            chosen["shared"] = accuracy_optimal(full["positive"], full["margin"]).threshold
-        if not (dev.empty or full.empty):
-            bound = evaluate(full["positive"], full["margin"]).hfpr
+        if name in best:
+            chosen |= {"own": best[name].own, "pooled": best[name].pooled}
+        if full is not None:
+            chosen["shared"] = best[full].own
+        if name in best and full is not None:
+            bound = evaluate(by_arm[full]["positive"], by_arm[full]["margin"]).hfpr
             # An arm none of whose thresholds is as safe as Full has no such row.
             with suppress(SightlineError):
+                dev = by_arm[name]
                 chosen["risk"] = risk_constrained(dev["positive"], dev["margin"], bound).threshold
         for key, title in RULES.items():
             if key in chosen:
-                point = asdict(evaluate(test["positive"], test["margin"], chosen[key]))
-                moved = flips(test["margin"] >= 0, test["margin"] >= chosen[key])
-                sizes = {"dev": len(dev), "test": len(test)}
-                records.append({"arm": arm, "rule": title, **point, **asdict(moved), **sizes})
+                found = asdict(evaluate(test["positive"], test["margin"], chosen[key]))
+                moved = flips(predict(test["margin"]), predict(test["margin"], chosen[key]))
+                sizes = {"dev": len(by_arm.get(name, ())), "test": len(test)}
+                records.append({"arm": arm, "rule": title, **found, **asdict(moved), **sizes})
     return records
 
 

@@ -8,8 +8,12 @@ import numpy as np
 import pandas as pd
 
 from sightline.errors import SightlineError
+from sightline.report.metric_columns import metric_column, metric_columns
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
+from sightline.report.summary import ReportSummary
 from sightline.report.table import Column, Table
+from sightline.statistics.summaries import arm_points
 
 STRATA = {
     "evidence_area": "evidence area",
@@ -17,6 +21,29 @@ STRATA = {
     "box_cell_ratio": "evidence area / cell area",
 }
 _TERTILES = ("smallest third", "middle third", "largest third")
+
+
+@SECTIONS.register("geometry")
+class Geometry(SectionMaker):
+    id = "geometry"
+    title = "Geometry"
+    order = 70
+    lead = "Coverage is only as sharp as the cells: precision and scale say how far to trust it."
+
+    def fill(self, section: Section, context: Context) -> None:
+        section.add(lambda: geometry_table(context.summary))
+        section.add(lambda: strata_table(context.source))
+
+
+def geometry_table(summary: ReportSummary) -> Table:
+    if summary.arms["pos_ecr"].isna().all():
+        raise SightlineError("no positive probe has a region: there is no geometry to validate")
+    columns = [Column("arm", "Arm"), *metric_columns("geometry")]
+    caption = (
+        "Coverage is recall: coarse cells inflate it. LPP is the share of touching kept cells that lies inside the "
+        "regions; Geo-F1 is the mean harmonic mean of both."
+    )
+    return Table("geometry", "Geometry", caption, columns, summary.arms)
 
 
 def strata_table(source: Source) -> Table:
@@ -43,9 +70,7 @@ def strata_table(source: Source) -> Table:
                         "stratum": _TERTILES[place],
                         "third": place,
                         "probes": len(rows),
-                        "accuracy": float(rows["correct"].mean()),
-                        "ecr": float(rows["ecr"].mean()),
-                        "lpp": float(rows["lpp"].mean()),
+                        **arm_points(rows, ("accuracy", "pos_ecr", "lpp")),
                     }
                 )
     if not records:
@@ -58,9 +83,7 @@ def strata_table(source: Source) -> Table:
         Column("by", "Split by"),
         Column("stratum", "Third"),
         Column("probes", "Positives", "count"),
-        Column("accuracy", "Accuracy", "score"),
-        Column("ecr", "PosECR", "score"),
-        Column("lpp", "LPP", "score"),
+        *map(metric_column, ("accuracy", "pos_ecr", "lpp")),
     ]
     caption = (
         "Positives in thirds of equal count. Coverage that rises with cell size alone is inflation by coarse cells; "

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import DRAWS, SEED, replicate
 from sightline.statistics.intervals import LEVEL, percentile_interval, wilson
-from sightline.statistics.metrics import METRICS, POPULATIONS, why_not
+from sightline.statistics.metrics import LOW_COVERAGE, METRICS, POPULATIONS, ZERO_COVERAGE, why_not
+from sightline.statistics.plain_rows import are_positives
 from sightline.statistics.rows import ArmRows
 
 
@@ -33,9 +36,9 @@ class Provenance:
     mean_ecr: float
     """Mean lineage coverage over the correct ones; NaN when there are none."""
     mean_anchor_ecr: float
-    low: Share
+    weakly_supported: Share
     """Correct although coverage < 0.5."""
-    zero: Share
+    unsupported: Share
     """Correct although no evidence cell is left (coverage <= 1e-12)."""
 
 
@@ -44,21 +47,21 @@ def correct_positive_provenance(
 ) -> Provenance:
     """Conditions on correctly answered positives; the cluster intervals need at least two images.
 
-    The cluster interval resamples images and takes low / correct within each draw, so the number of correct positives
-    varies as it would in a new sample; Wilson's holds that number fixed.
+    The cluster interval resamples images and takes the share of the correct within each draw, so the number of correct
+    positives varies as it would in a new sample; Wilson's holds that number fixed.
     """
-    low, zero = METRICS["low_coverage"], METRICS["zero_coverage"]
+    weakly, not_at_all = METRICS["weakly_supported"], METRICS["unsupported"]
     reason = why_not(METRICS["pos_ecr"], rows) or why_not(METRICS["accuracy"], rows)
     if reason:
         raise SightlineError(f"correct-positive provenance cannot be computed: {reason}")
     positive = POPULATIONS["positives with regions"](rows)
-    correct = POPULATIONS[low.over](rows)
+    correct = POPULATIONS[weakly.over](rows)
     total = int(correct.sum())
     values = None
     if total and rows.n_images > 1:
-        values = replicate(rows, [low, zero], draws=draws, seed=seed)
+        values = replicate(rows, [weakly, not_at_all], draws=draws, seed=seed)
     shares = []
-    for index, metric in enumerate((low, zero)):
+    for index, metric in enumerate((weakly, not_at_all)):
         count = int(metric.value(rows)[correct].sum())
         cluster = (np.nan, np.nan) if values is None else percentile_interval(values[:, index], level)
         shares.append(Share(count, count / total if total else np.nan, wilson(count, total, level), cluster))
@@ -68,3 +71,16 @@ def correct_positive_provenance(
 
     count = int(positive.sum())
     return Provenance(count, total, total / count, mean("ecr"), mean("anchor_ecr"), *shares)
+
+
+def unsupported_rows(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Per row whether it is a right answer to a positive with no evidence cell left."""
+    return are_positives(frame) & frame["correct"].astype(bool) & has_no_evidence(frame["ecr"])
+
+
+def has_no_evidence(coverage: pd.Series[Any]) -> pd.Series[bool]:
+    return coverage.astype(float) <= ZERO_COVERAGE
+
+
+def has_little_evidence(coverage: pd.Series[Any]) -> pd.Series[bool]:
+    return coverage.astype(float) < LOW_COVERAGE

@@ -11,7 +11,7 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import difference_interval, metric_interval
 from sightline.statistics.metrics import METRICS, point
-from sightline.statistics.table import arm_rows, arm_summary, paired_differences
+from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
 from tests.unit.statistics.golden_rows import run_frame, run_rows
 
 ARMS = {"full": 0.0, "target@0.30": 0.2, "random@0.30": -0.8}
@@ -193,7 +193,7 @@ def test_no_regions_loses_geometry_and_nothing_else() -> None:
     rows = frame()
     rows["has_regions"] = False
     table = arm_summary(rows, draws=QUICK)
-    assert table[["pos_ecr", "center_recall", "low_coverage"]].isna().all(axis=None)
+    assert table[["pos_ecr", "center_recall", "weakly_supported"]].isna().all(axis=None)
     assert table[["accuracy", "auroc", "keep"]].notna().all(axis=None)
     assert table["reason"].str.contains("there are no positives with regions").all()
 

@@ -9,8 +9,10 @@ import pandas as pd
 from sightline.analysis.construct import conditional_table, correlations, strata
 from sightline.analysis.outcomes import OUTCOMES, samples
 from sightline.report.by_run import FEWER_DRAWS, collect, excludes_zero, signed, top
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source, with_masks
 from sightline.report.table import Column, Table, format_value
+from sightline.statistics.plain_rows import UNCHANGED
 
 OUTCOME_WORDS = {
     "occlusion_drop": "evidence grayed",
@@ -28,6 +30,19 @@ SCALE_WORDS = {
 EDITS = ("remove_evidence", "occlude_evidence", "evidence_masked")
 
 
+@SECTIONS.register("validity")
+class Validity(SectionMaker):
+    id = "validity"
+    title = "Validity"
+    order = 100
+    lead = "Does coverage go with what the model does, and with what it loses when the evidence goes?"
+
+    def fill(self, section: Section, context: Context) -> None:
+        section.add(lambda: association_table(context.source, context.draws))
+        section.add(lambda: construct_table(context.source, context.draws))
+        section.add(lambda: drop_strata_table(context.source, context.draws))
+
+
 def _edited(rows: pd.DataFrame) -> bool:
     return bool((rows["intervention"].isin(EDITS) | rows["view"].isin(EDITS)).any())
 
@@ -35,7 +50,7 @@ def _edited(rows: pd.DataFrame) -> bool:
 def _samples(audited: Audited) -> pd.DataFrame:
     """Positives of the arms that were edited; occlusion alone is measured on Full and holds for every pruning arm."""
     rows = audited.rows
-    edited = set(audited.others.loc[audited.others["intervention"] != "none", "arm_name"])
+    edited = set(audited.others.loc[audited.others["intervention"] != UNCHANGED, "arm_name"])
     kept = rows[rows["arm"].isin(edited) | (rows["selector"] == "full")]
     return samples(kept, audited.scales)
 

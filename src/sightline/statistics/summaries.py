@@ -16,21 +16,19 @@ import numpy as np
 import pandas as pd
 
 from sightline.errors import SightlineError
-from sightline.statistics.arrays import FloatArray
+from sightline.statistics.arrays import BoolArray, FloatArray
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, replicate
 from sightline.statistics.intervals import LEVEL, percentile_interval
-from sightline.statistics.metrics import METRICS, POPULATIONS, Metric, metric_named, why_not
+from sightline.statistics.metrics import METRICS, POPULATIONS, Metric, metric_named, point, why_not
 from sightline.statistics.paired import mcnemar, win_loss_tie
+from sightline.statistics.plain_rows import are_positives
 from sightline.statistics.rows import ArmRows
 from sightline.statistics.wording import describe_difference, describe_noninferiority
 
 Threshold = float | Mapping[str, float] | None
-"""None: the answers the rows hold (or t = 0 where they hold none); a number for all arms; or one per arm."""
+"""None: the answers that the rows hold (or t = 0 where they hold none); a number for all arms; or one per arm."""
 
 _REQUIRED = ("arm", "probe_id", "image_id", "label")
-_VALUES = (
-    "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "worst_region", "all_half", "keep",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,29 +47,43 @@ class _Arm:
 
 
 def arm_rows(frame: pd.DataFrame, threshold: float | None = None) -> ArmRows:
-    """The rows of one arm as arrays, in (image_id, probe_id) order.
+    """The rows of one arm as arrays, in (image_id, probe_id) order, with every column that a metric needs.
 
-    Answers are margin >= threshold when a threshold is given, else the column ``predicted``, else margin >= 0.
+    Answers are margin >= threshold when a threshold is given, else what ``correct`` or ``predicted`` say, else margin
+    >= 0. Rows of a scorer whose answers are not yes or no have ``correct`` and no margin: each of their probes is a
+    positive, answered right or not.
     """
     frame = frame.sort_values(["image_id", "probe_id"], kind="stable")
     if frame["probe_id"].duplicated().any():
         twice = frame.loc[frame["probe_id"].duplicated(), "probe_id"].iloc[0]
         raise SightlineError(f"probe '{twice}' has more than one row in this arm; filter views and interventions first")
-    odd = sorted(set(frame["label"].astype(str)) - {"yes", "no"})
-    if odd:
-        raise SightlineError(f"labels must be 'yes' or 'no', found '{odd[0]}'")
     if threshold is not None and "margin" not in frame:
         raise SightlineError("a threshold needs the column 'margin'")
-    own_answers = threshold is None and "predicted" in frame
+    odd = sorted(set(frame["label"].astype(str)) - {"yes", "no"})
+    yes_or_no = not odd or "margin" in frame or "correct" not in frame
+    if odd and yes_or_no:
+        raise SightlineError(f"labels must be 'yes' or 'no', found '{odd[0]}'")
+    needed = dict.fromkeys(column for metric in METRICS.values() for column in metric.columns)
     return ArmRows.of(
-        (frame["label"] == "yes").to_numpy(),
+        are_positives(frame).to_numpy(),
         _numbers(frame, "margin") if "margin" in frame else None,
         frame["image_id"].astype(str).to_numpy(),
         threshold=threshold or 0.0,
-        predicted=(frame["predicted"] == "yes").to_numpy() if own_answers else None,
+        predicted=_answers(frame) if threshold is None else None,
         has_regions=frame["has_regions"].to_numpy(dtype=bool, na_value=False) if "has_regions" in frame else None,
-        **{name: _numbers(frame, name) for name in _VALUES if name in frame},
+        yes_or_no=yes_or_no,
+        **{name: _numbers(frame, name) for name in needed if name in frame},
     )
+
+
+def _answers(frame: pd.DataFrame) -> BoolArray | None:
+    """(n,) True where the arm said yes, as the rows hold it; None where their margins decide.
+
+    What is right on a positive, or wrong on a negative, is a yes: so ``correct`` speaks for answers of any kind.
+    """
+    if "correct" in frame:
+        return np.asarray(frame["correct"].to_numpy(dtype=bool) == are_positives(frame).to_numpy())
+    return (frame["predicted"] == "yes").to_numpy() if "predicted" in frame else None
 
 
 def _numbers(frame: pd.DataFrame, name: str) -> FloatArray:
@@ -111,6 +123,12 @@ def _analyse_all(
     chosen = [metric_named(name) for name in (metrics if metrics is not None else METRICS)]
     arms = frame.groupby("arm", sort=False, observed=True)
     return chosen, {str(n): _analyse(str(n), part, chosen, threshold, draws, seed) for n, part in arms}
+
+
+def arm_points(frame: pd.DataFrame, metrics: Sequence[str], threshold: float | None = None) -> dict[str, float]:
+    """The metrics of one arm without intervals; NaN where one has no value."""
+    rows = arm_rows(frame, threshold)
+    return {name: point(metric_named(name), rows) for name in metrics}
 
 
 def _joined(metrics: Sequence[Metric], reasons: Sequence[str]) -> str:

@@ -1,0 +1,87 @@
+"""The same questions about the matching image, a gray one and wrong ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import pandas as pd
+
+from sightline.analysis.comparison import (
+    Record,
+    answered_right,
+    by_model,
+    clustered_mean,
+    interval_columns,
+    table_of,
+    views_of,
+)
+from sightline.core.probe import ORIGINAL
+from sightline.statistics.bootstrap import DRAWS, replicate
+from sightline.statistics.intervals import percentile_interval
+from sightline.statistics.metrics import METRICS, point, why_not
+from sightline.statistics.summaries import arm_rows
+
+
+def image_dependence_table(
+    frame: pd.DataFrame,
+    *,
+    threshold: float | Mapping[str, float] = 0.0,
+    images: Collection[str] | None = None,
+    draws: int = DRAWS,
+) -> pd.DataFrame:
+    """The same questions about the matching image, a gray one and wrong ones, at one threshold per model.
+
+    ``images`` restricts the table to a stratum, for example ``outcomes.lexically_plausible(run.probes)``. The row
+    ``wrong images`` averages over the seeds. ``delta_accuracy`` is against the matching image, paired by image.
+    """
+    records: list[Record] = []
+    chosen = frame if images is None else frame[frame["image_id"].isin(set(images))]
+    for model, rows in by_model(chosen):
+        cut = threshold.get(model, 0.0) if isinstance(threshold, Mapping) else threshold
+        for arm, own in rows.groupby("plain_arm", sort=False):
+            views = views_of(own, str(arm))
+            controls = {v: p for v, p in views.items() if v == "blank" or v.startswith("image_mismatch_seed")}
+            if ORIGINAL not in views or not controls:
+                continue
+            matched = views[ORIGINAL]
+            lines = [{"condition": "matching image", **_image_metrics(matched, cut, draws)}]
+            for view, part in controls.items():
+                shared = part.index.intersection(matched.index)
+                change = answered_right(part.loc[shared], cut) - answered_right(matched.loc[shared], cut)
+                delta = clustered_mean(change, matched.loc[shared, "image_id"], draws)
+                measured = _image_metrics(part, cut, draws)
+                lines.append({"condition": view, **measured, **interval_columns("delta_accuracy", delta)})
+            wrong = [line for line in lines if str(line["condition"]).startswith("image_mismatch_seed")]
+            if len(wrong) > 1:
+                names = [name for name in wrong[0] if name != "condition" and not name.endswith(("_low", "_high"))]
+                lines.append({"condition": "wrong images", **{n: float(np.mean([w[n] for w in wrong])) for n in names}})
+            records += [{"model": model, "arm": arm, "threshold": cut, **line} for line in lines]
+    return table_of(
+        records, "no arm was asked about gray or wrong images; run a set of `sightline controls build image-free`"
+    )
+
+
+def _image_metrics(rows: pd.DataFrame, threshold: float, draws: int) -> Record:
+    has_margin = "margin" in rows
+    arm = arm_rows(rows.reset_index(), threshold if has_margin else None)
+    names = ("accuracy", "positive_accuracy", "negative_accuracy", "hfpr", "yes_rate", "auroc")
+    record: Record = {"n": len(rows), "images": arm.n_images, **{name: point(METRICS[name], arm) for name in names}}
+    record["balanced_accuracy"] = (record["positive_accuracy"] + record["negative_accuracy"]) / 2.0
+    gap = _margin_gaps(rows) if has_margin else pd.Series(dtype=float)
+    record |= {"margin_gap": float(gap.mean()), "margin_win_rate": float((gap > 0).mean()) if len(gap) else math.nan}
+    record |= {"auroc_low": math.nan, "auroc_high": math.nan}
+    if not why_not(METRICS["auroc"], arm) and arm.n_images > 1:
+        record["auroc_low"], record["auroc_high"] = percentile_interval(
+            replicate(arm, [METRICS["auroc"]], draws=draws)[:, 0]
+        )
+    return record
+
+
+def _margin_gaps(rows: pd.DataFrame) -> pd.Series[float]:
+    """Per image with both labels the margin of its yes probe minus that of its no probe."""
+    pairs = rows.pivot_table(index="image_id", columns="label", values="margin")
+    if not {"yes", "no"} <= set(pairs.columns):
+        return pd.Series(dtype=float)
+    return (pairs["yes"] - pairs["no"]).dropna()

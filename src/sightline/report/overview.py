@@ -1,0 +1,78 @@
+"""The top of the page: one sentence per arm, and the main table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from sightline.report.metric_columns import metric_columns
+from sightline.report.source import Source
+from sightline.report.summary import ReportSummary
+from sightline.report.table import Column, Table, format_range, format_value
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One arm in one sentence or two."""
+
+    arm: str
+    words: str
+
+
+def main_table(summary: ReportSummary) -> Table:
+    """Answer behaviour and provenance of every arm, with 95% image-cluster intervals."""
+    columns = [Column("arm", "Arm"), *metric_columns("main")]
+    caption = (
+        "Small print is the 95% interval when images are resampled. PosECR counts the cells of all merged sources, "
+        "AnchorECR only those kept in place; NegSRC is coverage of the confusable word on negatives, no evidence of "
+        "absence. Rows are points on a frontier, not a ranking."
+    )
+    return Table("main", "Main results", caption, columns, summary.arms)
+
+
+def verdicts(source: Source, summary: ReportSummary) -> list[Verdict]:
+    """One statement per arm, in the order of the run."""
+    full = {audited.full for audited in source.runs}
+    return [_verdict(line, summary, line["arm"] in full) for _, line in summary.arms.iterrows()]
+
+
+def _verdict(line: pd.Series[Any], summary: ReportSummary, is_full: bool) -> Verdict:
+    arm = str(line["arm"])
+    accuracy = f"accuracy {format_value(line['accuracy'], 'score')}"
+    if is_full:
+        interval = format_range(line["accuracy_low"], line["accuracy_high"], "score")
+        risk = "" if math.isnan(line["hfpr"]) else f", hFPR {format_value(line['hfpr'], 'score')}"
+        return Verdict(
+            arm,
+            f"is the reference: {accuracy}{f' ({interval})' if interval else ''}{risk} on {line['n_probes']} probes "
+            f"of {line['n_images']} image{'s' if line['n_images'] != 1 else ''}.",
+        )
+    words = f"keeps {share(line['keep'])}; {accuracy}"
+    change = summary.difference(arm, "accuracy")
+    if change is not None and change["words"] != "not computed":
+        words += f", {_minus(change['words'])}"
+    alarms = summary.difference(arm, "hfpr")
+    if alarms is not None and str(alarms["words"]).startswith(("lower", "higher")):
+        words += f"; hFPR {format_value(line['hfpr'], 'score')}, {alarms['words']}"
+    if math.isfinite(line["pos_ecr"]):
+        words += f"; {share(line['pos_ecr'])} of the evidence survives"
+        if math.isfinite(line["anchor_ecr"]) and abs(line["anchor_ecr"] - line["pos_ecr"]) > 5e-4:
+            words += f" in merges, {share(line['anchor_ecr'])} in place"
+        if math.isfinite(line["unsupported"]):
+            words += f", {share(line['unsupported'])} of correct yes answers are unsupported"
+    return Verdict(arm, words + ".")
+
+
+def share(value: float) -> str:
+    """A percentage without decimals; what is not quite nothing or everything does not read as such."""
+    if 0 < value < 0.005:
+        return "<1%"
+    return ">99%" if 0.995 < value < 1 else f"{100 * value:.0f}%"
+
+
+def _minus(words: str) -> str:
+    """A typographic minus before digits."""
+    return words.replace(" -", " −").replace("(-", "(−")

@@ -1,0 +1,115 @@
+"""The page itself: everything the template needs, rendered into one self-contained file beside its tables."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from sightline import __version__
+from sightline.errors import SightlineError
+from sightline.report.hero import Hero
+from sightline.report.overview import Verdict
+from sightline.report.sections import Section
+from sightline.report.source import Audited
+from sightline.report.table import NUMERIC, Table
+from sightline.statistics.bootstrap import SEED
+from sightline.store.folder import write_whole
+
+HERE = Path(__file__).parent
+HTML = "report.html"
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything the template needs."""
+
+    title: str
+    facts: list[list[tuple[str, str]]]
+    notes: list[str]
+    verdicts: list[Verdict]
+    overview: list[Table]
+    sections: list[Section]
+    packed: dict[str, Any] | None
+    hero: Hero | None
+    method: str
+
+    def tables(self) -> list[Table]:
+        return [*self.overview, *(table for section in self.sections for table in section.all_tables())]
+
+
+def run_facts(audited: Audited) -> list[tuple[str, str]]:
+    """The line under the title; the runs table has the rest."""
+    manifest, probes = audited.run.manifest, audited.frame.drop_duplicates("probe_id")
+    return [
+        ("Run", audited.name or audited.run.path.resolve().name),
+        ("model", str(manifest.get("model"))),
+        ("probes", f"{len(probes)} on {probes['image_id'].nunique()} images"),
+        ("device", f"{manifest.get('device')}, {manifest.get('dtype')}"),
+        ("positions", str(manifest.get("positions"))),
+        ("boxes", str(manifest.get("box_source"))),
+        ("profile", str(manifest.get("profile"))),
+        ("created", str(manifest.get("created"))[:10]),
+    ]
+
+
+def method_words(draws: int, seed: int) -> str:
+    # Intervention tables are computed with the default seed, whatever the report's is.
+    other = "" if seed == SEED else f"; {SEED} in tables of validity and interventions"
+    return (
+        f"Intervals are 95% percentiles of {draws} seeded draws (seed {seed}{other}), fewer where a caption says so, "
+        "that resample images with all their probes; differences are paired within each draw. Coverage is geometric "
+        "availability of annotated evidence, not proof that the model used it. "
+        f"Made by Sightline {__version__} from the run folder alone."
+    )
+
+
+def embed_json(data: Any) -> Markup:
+    """JSON that cannot end its script element or be read as markup, whatever strings the data hold."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def render(page: Page) -> str:
+    """The whole page as one string; style and script inlined, the script pinned by its hash."""
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
+    template = environment.from_string((HERE / "template.html").read_text(encoding="utf-8"))
+    script = (HERE / "report.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return template.render(
+        title=page.title,
+        facts=page.facts,
+        notes=page.notes,
+        verdicts=page.verdicts,
+        overview=page.overview,
+        sections=page.sections,
+        hero=page.hero,
+        reference="Full" if page.packed is None else page.packed["reference"],
+        cases=None if page.packed is None else embed_json(page.packed),
+        method=page.method,
+        numeric=NUMERIC,
+        version=__version__,
+        css=Markup((HERE / "report.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        script_hash=digest,
+    )
+
+
+def write_page(page: Page, out: Path) -> Path:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for table in page.tables():
+            table.write(out / "tables")
+    except OSError as error:
+        raise SightlineError(f"cannot write the report to {out}: {error.strerror or error}") from None
+    path = out / HTML
+    write_whole(path, render(page).encode())
+    return path

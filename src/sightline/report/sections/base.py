@@ -1,0 +1,142 @@
+"""What a section is: something that makes, from what a report knows, what stands under one heading.
+
+    @SECTIONS.register("latency")
+    class Latency(SectionMaker):
+        id = "latency"
+        title = "Latency"
+        order = 85
+
+        def fill(self, section: Section, context: Context) -> None:
+            section.add(lambda: latency_table(context.source))
+
+is all that a new one needs. Another package names such a class in its entry-point group ``sightline.sections``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from markupsafe import Markup
+
+from sightline.core.registry import Registry
+from sightline.errors import SightlineError
+from sightline.report.source import Source
+from sightline.report.summary import ReportSummary
+from sightline.report.table import Table
+
+if TYPE_CHECKING:
+    from sightline.report.realised_cost import Card
+
+SECTIONS: Registry[type[SectionMaker]] = Registry(
+    "section", group="sightline.sections", package="sightline.report.sections"
+)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a report knows when its sections are made."""
+
+    source: Source
+    summary: ReportSummary
+    draws: int
+    seed: int
+    cards: Sequence[Card] = ()
+
+
+@dataclass(frozen=True)
+class ChartGroup:
+    title: str
+    figures: list[Markup]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of several things of a kind that a section shows in turn: facts, notes, charts, tables, in this order."""
+
+    title: str
+    facts: list[tuple[str, list[tuple[str, str]]]]
+    """Named lists of (what, in words)."""
+    notes: list[str]
+    charts: list[ChartGroup]
+    tables: list[Table]
+
+
+@dataclass
+class Section:
+    """One heading with what stands under it: a sentence, notes, charts, pictures, tables, parts, in this order."""
+
+    id: str
+    title: str
+    lead: str = ""
+    notes: list[str] = field(default_factory=list)
+    charts: list[ChartGroup] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    pictures: bool = False
+    parts: list[Part] = field(default_factory=list)
+
+    def all_tables(self) -> list[Table]:
+        return [*self.tables, *(table for part in self.parts for table in part.tables)]
+
+    def add(self, make: Callable[[], Table | None]) -> None:
+        """Appends a table, or the one line that says why there is none."""
+        try:
+            table = make()
+        except SightlineError as error:
+            if str(error) not in self.notes:
+                self.notes.append(str(error))
+            return
+        if table is not None:
+            self.tables.append(table)
+
+
+class SectionMaker:
+    """Makes one section; override ``fill``, or ``make`` where a section comes from elsewhere as a whole."""
+
+    id: ClassVar[str]
+    """The anchor in the page, and the name it is registered by."""
+    title: ClassVar[str]
+    order: ClassVar[int]
+    """Its place in the page, smallest first."""
+    lead: ClassVar[str] = ""
+    """One sentence under the heading."""
+
+    def make(self, context: Context) -> Section | None:
+        """The section, or None where the runs hold nothing for it."""
+        section = Section(self.id, self.title, self.lead)
+        self.fill(section, context)
+        filled = section.notes or section.charts or section.tables or section.pictures or section.parts
+        return section if filled else None
+
+    def fill(self, section: Section, context: Context) -> None:
+        """Adds charts and tables; leaves the section as it is where there are none to make."""
+
+
+def make_sections(context: Context, progress: Callable[[str], None] = lambda step: None) -> list[Section]:
+    """Every section that the runs hold something for, in the order of the page."""
+    found: list[tuple[int, Section]] = []
+    for name in SECTIONS:
+        try:
+            maker = SECTIONS.get(name)()
+        except Exception as error:  # Somebody else's package may lack anything; the report does not.
+            found.append((2**31, _excuse(name, name, error)))
+            continue
+        progress(maker.title)
+        section = make_section(maker, context)
+        if section is not None:
+            found.append((maker.order, section))
+    return [section for _, section in sorted(found, key=lambda pair: pair[0])]
+
+
+def make_section(maker: SectionMaker, context: Context) -> Section | None:
+    """One section; one that fails keeps its place and says in one line why."""
+    try:
+        return maker.make(context)
+    except Exception as error:  # Whatever is wrong with one section, the others are worth reading.
+        return _excuse(maker.id, maker.title, error, maker.lead)
+
+
+def _excuse(name: str, title: str, error: Exception, lead: str = "") -> Section:
+    words = str(error) if isinstance(error, SightlineError) else f"{type(error).__name__}: {error}"
+    return Section(name, title, lead, notes=[f"this section cannot be made: {' '.join(words.split())}"])

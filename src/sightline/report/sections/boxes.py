@@ -1,0 +1,81 @@
+"""What selectors that look at boxes do when nobody hands them the annotation."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from sightline.analysis import box_sources as computed
+from sightline.report.by_run import top
+from sightline.report.metric_columns import metric_column
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.source import Audited, Source
+from sightline.report.table import Column, Table, format_value
+
+
+@SECTIONS.register("boxes")
+class Boxes(SectionMaker):
+    id = "boxes"
+    title = "Box sources"
+    order = 160
+    lead = "What selectors that look at boxes do when nobody hands them the annotation."
+
+    def fill(self, section: Section, context: Context) -> None:
+        section.add(lambda: box_source_table(context.source))
+
+
+def box_source_table(source: Source) -> Table | None:
+    """Every arm under every box source, runs over the same probes and weights together."""
+    groups: dict[tuple[str, str], list[Audited]] = {}
+    for audited in source.runs:
+        groups.setdefault((audited.setting, str(audited.run.manifest.get("probe_digest"))), []).append(audited)
+    shown = [runs for runs in groups.values() if any(set(run.frame["box_source"]) - {"annotation"} for run in runs)]
+    if not shown:
+        return None
+    frames = []
+    for runs in shown:
+        # Two runs may hold the same arm with the same boxes: it counts once.
+        rows = pd.concat([run.rows for run in runs], ignore_index=True)
+        rows = rows.drop_duplicates(["arm", "box_source", "intervention", "view", "probe_id"])
+        quality = {str(run.run.manifest.get("box_source")): run.run.manifest.get("boxes") or {} for run in runs}
+        made = computed.box_source_table(rows, quality)
+        frames.append(made.assign(arm=made["model"] + " · " + made["arm"]) if len(shown) > 1 else made)
+    frame = pd.concat(frames, ignore_index=True)
+    order = {arm: place for place, arm in enumerate(frame["arm"].unique())}
+    several = frame.groupby("arm")["box_source"].transform("nunique") > 1
+    frame = frame[several] if several.any() else frame
+    frame = frame.sort_values("arm", key=lambda arms: arms.map(order), kind="stable", ignore_index=True)
+    columns = [
+        Column("arm", "Arm"),
+        Column("box_source", "Boxes"),
+        Column("n", "Probes", "count"),
+        *map(metric_column, ("accuracy", "hfpr", "pos_ecr", "neg_src")),
+        Column("missing_rate", "Missing", "percent", help="Regions that no shown box touches."),
+        Column("best_iou", "Best IoU", "score", help="Mean over regions of the IoU with the box that fits best."),
+        Column("boxes_per_probe", "Boxes a probe", "number"),
+        Column("boxes_ms", "Detector ms", "number", help="Per image, for arms that read detected boxes."),
+    ]
+    caption = (
+        "Coverage is that of the annotated regions, whatever boxes the selector saw; arms that read no boxes are the "
+        "same under every source; arms that saw a single source are left out where others saw more."
+    )
+    return Table("box_sources", "Box sources", caption, columns, frame, reading=_box_reading(frame))
+
+
+def _box_reading(frame: pd.DataFrame) -> str:
+    base = frame[frame["box_source"] == "annotation"].set_index("arm")
+    others = frame[(frame["box_source"] != "annotation") & frame["arm"].isin(base.index)].copy()
+    if others.empty:
+        return "No run over the same probes saw the annotated boxes, so there is nothing to compare these sources with."
+    others["loss"] = base["pos_ecr"].loc[others["arm"]].to_numpy() - others["pos_ecr"].to_numpy()
+    if not others["loss"].abs().max() > 0:
+        return "Coverage is the same under every box source."
+    line = top(others, others["loss"].abs())
+    before = base.loc[line["arm"]]
+    now, then = (
+        f"{format_value(found['pos_ecr'], 'score')} and accuracy {format_value(found['accuracy'], 'score')}"
+        for found in (line, before)
+    )
+    return (
+        f"The box source moves {line['arm']} most: PosECR is {now} with {line['box_source']} boxes, {then} with the "
+        "annotation."
+    )

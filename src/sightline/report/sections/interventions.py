@@ -1,0 +1,74 @@
+"""Every arm with an intervention and every other view of the image, beside the plain arm."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from sightline.report.by_run import FEWER_DRAWS
+from sightline.report.metric_columns import metric_columns
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.source import Source
+from sightline.report.table import Column, Table
+from sightline.statistics.metrics import metrics_shown_in
+from sightline.statistics.plain_rows import UNCHANGED
+from sightline.statistics.summaries import arm_summary
+
+
+@SECTIONS.register("interventions")
+class AllInterventions(SectionMaker):
+    id = "interventions"
+    title = "All edits"
+    order = 170
+    lead = "Every edited arm and every other view of the image, beside the plain arm."
+
+    def fill(self, section: Section, context: Context) -> None:
+        section.add(lambda: interventions_table(context.source, context.draws, context.seed))
+
+
+def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
+    """Rows in which the mask or the image was changed on purpose, each beside the plain rows of its arm."""
+    lines, fewer = [], min(draws, FEWER_DRAWS)
+    names = [metric.name for metric in metrics_shown_in("interventions")]
+    for audited in source.runs:
+        if audited.others.empty:
+            continue
+        others = audited.others.assign(
+            what=audited.others["intervention"].where(
+                audited.others["intervention"] != UNCHANGED, audited.others["view"]
+            )
+        )
+        for (arm, what), rows in others.groupby(["arm", "what"], sort=False):
+            table = arm_summary(rows, metrics=names, draws=fewer, seed=seed)
+            plain = audited.frame[(audited.frame["arm"] == arm) & audited.frame["image_id"].isin(rows["image_id"])]
+            change = {label: _mean_margin(rows, label) - _mean_margin(plain, label) for label in ("yes", "no")}
+            lines.append(
+                table.assign(
+                    arm=str(arm),
+                    intervention=str(what),
+                    margin_yes=change["yes"],
+                    margin_no=change["no"],
+                )
+            )
+    if not lines:
+        return None
+    columns = [
+        Column("arm", "Arm"),
+        Column("intervention", "Intervention"),
+        Column("n_probes", "Probes", "count"),
+        *metric_columns("interventions"),
+        Column("margin_yes", "Δ margin, yes", "signed", help="On positives."),
+        Column("margin_no", "Δ margin, no", "signed", help="On negatives."),
+    ]
+    caption = (
+        "Δ margin is the mean margin under the intervention minus that of the plain arm on the same images. Intervals "
+        f"from {fewer} draws of images."
+    )
+    return Table(
+        "interventions", "Interventions and image controls", caption, columns, pd.concat(lines, ignore_index=True)
+    )
+
+
+def _mean_margin(rows: pd.DataFrame, label: str) -> float:
+    return float(rows.loc[rows["label"] == label, "margin"].mean()) if "margin" in rows else math.nan

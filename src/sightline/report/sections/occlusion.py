@@ -1,0 +1,50 @@
+"""The evidence grayed in the image itself, against as large a box elsewhere."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from sightline.analysis import occlusion as computed
+from sightline.report.by_run import collect, first_choice, signed
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.source import Source
+from sightline.report.support_columns import SUPPORT, support_columns
+from sightline.report.table import Column, Table
+
+
+@SECTIONS.register("occlusion")
+class Occlusion(SectionMaker):
+    id = "occlusion"
+    title = "Occlusion"
+    order = 120
+    lead = "The evidence grayed in the image itself, against as large a box elsewhere."
+
+    def fill(self, section: Section, context: Context) -> None:
+        section.add(lambda: occlusion_table(context.source, context.draws))
+
+
+def occlusion_table(source: Source, draws: int) -> Table | None:
+    """Target support on the original image, with the evidence grayed, and with as large a box grayed elsewhere."""
+
+    def wanted(rows: pd.DataFrame) -> bool:
+        return bool(rows["view"].isin(("evidence_masked", "random_masked")).any())
+
+    found = collect(source, wanted, lambda run: computed.occlusion_table(run.rows, draws=draws))
+    if found is None:
+        return None
+    frame, left_out = found
+    arm = first_choice(source, frame)
+    own = frame[(frame["arm"] == arm) & (frame["right"] == "evidence grayed")].set_index("left")
+    reading = (
+        f"On positives, graying the evidence takes {signed(own.loc['original'], 'pos_support_diff')} of target support "
+        f"from {arm}; that is {signed(own.loc['other box grayed'], 'pos_support_diff')} more than graying another box."
+    )
+    columns = [
+        Column("arm", "Arm"),
+        Column("compared", "Left − right"),
+        Column("n", "Probes", "count"),
+        *support_columns(),
+    ]
+    frame["compared"] = frame["left"] + " − " + frame["right"]
+    caption = f"The image is grayed before it is encoded; the mask is chosen anew. {SUPPORT}"
+    return Table("occlusion", "Evidence occlusion", caption + left_out, columns, frame, reading=reading)

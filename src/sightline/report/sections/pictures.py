@@ -1,0 +1,16 @@
+"""The gallery: the image as the pruned prefix holds it, all arms side by side."""
+
+from __future__ import annotations
+
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+
+
+@SECTIONS.register("pictures")
+class Pictures(SectionMaker):
+    id = "pictures"
+    title = "Pictures"
+    order = 50
+    lead = "The image as the pruned prefix holds it. Filters look at the chosen arm, or at all arms together."
+
+    def fill(self, section: Section, context: Context) -> None:
+        section.pictures = True

@@ -1,0 +1,66 @@
+"""The same tokens with renumbered and with original positions."""
+
+from __future__ import annotations
+
+from sightline.analysis.positions import position_policy_table
+from sightline.report.by_run import collect, has_intervention, top
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.source import Source, with_masks
+from sightline.report.table import Column, Table
+
+THRESHOLDS = {"raw": "0", "own thresholds": "own", "compact threshold": "compact's"}
+
+
+@SECTIONS.register("positions")
+class Positions(SectionMaker):
+    id = "positions"
+    title = "Positions"
+    order = 150
+    lead = "The same tokens with renumbered and with original positions."
+
+    def fill(self, section: Section, context: Context) -> None:
+        section.add(lambda: positions_table(context.source))
+
+
+def positions_table(source: Source) -> Table | None:
+    """The same masks under both position policies."""
+    found = collect(
+        source,
+        has_intervention("swap_positions"),
+        lambda run: position_policy_table(with_masks(run, run.rows)),
+    )
+    if found is None:
+        return None
+    frame, left_out = found
+    raw = frame[frame["comparison"] == "raw"]
+    line = top(raw, raw["flips"] / raw["n"])
+    reading = (
+        f"With the same mask and t = 0, the position policy alone turns {raw['flips'].sum()} of {raw['n'].sum()} "
+        f"answers, most for {line['arm']}: {line['flips']} of {line['n']}, {line['no_to_yes']} to yes and "
+        f"{line['yes_to_no']} to no from compact to preserve."
+    )
+    frame["comparison"] = frame["comparison"].map(THRESHOLDS)
+    different = int(raw["mask_mismatches"].sum())
+    if different:
+        reading += f" {different} of the masks differ between the policies: their rows compare more than positions."
+    columns = [
+        Column("arm", "Arm"),
+        Column("comparison", "At t"),
+        Column("n", "Probes", "count"),
+        Column("flips", "Flips", "count"),
+        Column("no_to_yes", "no → yes", "count", help="From compact to preserve."),
+        Column("yes_to_no", "yes → no", "count", help="From compact to preserve."),
+        Column("accuracy_compact", "Acc. comp.", "score", help="Accuracy with compact positions."),
+        Column("accuracy_preserve", "Acc. pres.", "score", help="Accuracy with preserved positions."),
+        Column("hfpr_compact", "hFPR comp.", "score"),
+        Column("hfpr_preserve", "hFPR pres.", "score"),
+        Column("auroc_compact", "AUROC comp.", "score"),
+        Column("auroc_preserve", "AUROC pres.", "score"),
+        Column("margin_change_abs", "|Δ margin|", "score", help="Mean over probes."),
+        Column("mask_mismatches", "Other masks", "count", help="Probes whose masks differ between the policies."),
+    ]
+    caption = (
+        "t = 0 is on all probes. Each policy's own t, and compact's t for both, are chosen on the development side of "
+        "the image split and judged on the other side, so those rows have fewer probes."
+    )
+    return Table("positions", "Position policies", caption + left_out, columns, frame, reading=reading)

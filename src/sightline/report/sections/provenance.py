@@ -1,0 +1,75 @@
+"""When the answer is right, was anything left to read it from?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from sightline.errors import SightlineError
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.source import Source
+from sightline.report.table import Column, Table
+from sightline.statistics.correct_positives import correct_positive_provenance
+from sightline.statistics.metrics import METRICS
+from sightline.statistics.summaries import arm_rows
+
+
+@SECTIONS.register("provenance")
+class Provenance(SectionMaker):
+    id = "provenance"
+    title = "Provenance"
+    order = 40
+    lead = "When the answer is right, was anything left to read it from?"
+
+    def fill(self, section: Section, context: Context) -> None:
+        section.add(lambda: provenance_table(context.source, context.draws, context.seed))
+
+
+def provenance_table(source: Source, draws: int, seed: int) -> Table:
+    """Correctly answered positives: how many of them stand on little or no surviving evidence."""
+    records: list[dict[str, Any]] = []
+    problem = ""
+    for arm, rows in source.frame.groupby("arm", sort=False):
+        try:
+            found = correct_positive_provenance(arm_rows(rows), draws=draws, seed=seed)
+        except SightlineError as error:
+            problem = str(error)
+            continue
+        record: dict[str, Any] = {
+            "arm": arm,
+            "positives": found.positives,
+            "correct": found.correct,
+            "mean_ecr": found.mean_ecr,
+            "mean_anchor_ecr": found.mean_anchor_ecr,
+        }
+        for name, share in (("weakly_supported", found.weakly_supported), ("unsupported", found.unsupported)):
+            record |= {f"{name}_n": share.count, name: share.rate}
+            record |= {f"{name}_low": share.wilson[0], f"{name}_high": share.wilson[1]}
+            record |= {f"{name}_cluster_low": share.cluster[0], f"{name}_cluster_high": share.cluster[1]}
+        records.append(record)
+    if not records:
+        raise SightlineError(problem)
+    columns = [
+        Column("arm", "Arm"),
+        Column("positives", "Positives", "count"),
+        Column("correct", "Correct", "count"),
+        Column("mean_ecr", "PosECR of correct", "score"),
+        Column("mean_anchor_ecr", "AnchorECR of correct", "score"),
+        *(
+            column
+            for metric in map(METRICS.get, ("weakly_supported", "unsupported"))
+            for column in (
+                Column(f"{metric.name}_n", metric.label, "count", help=metric.help),
+                Column(metric.name, f"{metric.label}, share", "percent", interval=True),
+            )
+        ),
+    ]
+    caption = (
+        "Among positives answered yes: coverage of their evidence by lineage, with Wilson 95% intervals. Under an "
+        "unsupported answer no token from the evidence itself was read: it rests on what the vision tower mixed into "
+        "other tokens, on context, or on luck."
+    )
+    return Table(
+        "correct_positive_provenance", "Correct answers and their evidence", caption, columns, pd.DataFrame(records)
+    )

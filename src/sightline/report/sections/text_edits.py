@@ -1,0 +1,86 @@
+"""Another word painted where the evidence stood, and coverage of the substituted character."""
+
+from __future__ import annotations
+
+from sightline.analysis import text_replacement as computed
+from sightline.report.by_run import collect, has_kind, signed, top
+from sightline.report.metric_columns import metric_column
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.source import Source
+from sightline.report.table import Column, Table, format_range, format_value
+
+PAINTED = tuple(f"{version}_{asked}" for version in ("replacement", "sham", "erase") for asked in ("source", "target"))
+
+
+@SECTIONS.register("text-edits")
+class TextEdits(SectionMaker):
+    id = "text-edits"
+    title = "Text edits"
+    order = 140
+    lead = "Another word painted where the evidence stood: does the answer change with it?"
+
+    def fill(self, section: Section, context: Context) -> None:
+        section.add(lambda: text_replacement_table(context.source))
+        section.add(lambda: edit_region_table(context.source, context.draws))
+
+
+def text_replacement_table(source: Source) -> Table | None:
+    """Both questions answered right on the original, the replacement, the sham and the erasure."""
+    found = collect(source, has_kind(*PAINTED), lambda run: computed.text_replacement_table(run.rows))
+    if found is None:
+        return None
+    frame, left_out = found
+    line = top(frame, frame["all_controls"])
+    interval = format_range(line["all_controls_low"], line["all_controls_high"], "percent")
+    reading = (
+        f"At best, {line['arm']} follows the painted word through all four versions on "
+        f"{format_value(line['all_controls'], 'percent')} ({interval}) of {line['images']} images, and "
+        f"switches with it on {format_value(line['semantic_switch'], 'percent')}."
+    )
+    columns = [
+        Column("arm", "Arm"),
+        Column("images", "Images", "count"),
+        Column("original", "Original", "percent", help="Word confirmed and decoy denied."),
+        Column("replacement", "Replacement", "percent", help="Decoy confirmed and word denied."),
+        Column("sham", "Sham", "percent", help="As on the original, after painting the same word again."),
+        Column("erase", "Erasure", "percent", help="Both denied."),
+        Column("semantic_switch", "Switch", "percent", help="Original and replacement both right."),
+        Column("all_controls", "All four", "percent", interval=True, help="Wilson's interval."),
+    ]
+    caption = "Share of images on which both questions are answered right, at t = 0, for each version of the image."
+    return Table("text_replacement", "Text replacement", caption + left_out, columns, frame, reading=reading)
+
+
+def edit_region_table(source: Source, draws: int) -> Table | None:
+    """Coverage of the one substituted character, and its gain over Random and Grid."""
+    found = collect(
+        source,
+        has_kind("edit_region"),
+        lambda run: computed.edit_region_table(run.rows, draws=draws),
+        ("arm", "against"),
+    )
+    if found is None:
+        return None
+    frame, left_out = found
+    frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, "against", "ecr_gain"])))
+    compared = frame.dropna(subset=["ecr_gain"])
+    pruned = compared[(compared["keep"] < 1.0) & ~compared["arm"].isin(compared["against"])]
+    if pruned.empty:
+        reading = "No Random or Grid arm at the same budget: coverage of the glyph has nothing to be compared with."
+    else:
+        line = top(pruned, pruned["ecr_gain"])
+        reading = (
+            f"{line['arm']} keeps {format_value(line['ecr'], 'percent')} of the substituted character: "
+            f"{signed(line, 'ecr_gain')} against {line['against']}."
+        )
+    columns = [
+        Column("arm", "Arm"),
+        Column("against", "Against"),
+        Column("n", "Probes", "count"),
+        *map(metric_column, ("keep", "accuracy")),
+        Column("ecr", "Glyph ECR", "score"),
+        Column("center_recall", "Centre kept", "score"),
+        Column("ecr_gain", "ECR gain", "signed", interval=True),
+    ]
+    caption = "The only region is the character that was substituted; selectors never see it."
+    return Table("edit_region", "Edit regions", caption + left_out, columns, frame, reading=reading)

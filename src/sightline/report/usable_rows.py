@@ -1,0 +1,87 @@
+"""Which rows of a run can be reported, and one line for everything that had to be left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from sightline.core.probe import ORIGINAL
+from sightline.store.load import Run
+
+
+def recast_controls(frame: pd.DataFrame, run: Run) -> None:
+    """Gives rows of one-condition control files (the artifact's layout) the view that our own control sets name.
+
+    Their probes say ``orig`` though the image is gray or somebody else's: such rows must not pass for plain ones.
+    """
+    views = {}
+    for probe in run.probes:
+        extra = probe.get("extra") or {}
+        kind = extra.get("control_type") if isinstance(extra, dict) else None
+        if kind in ("blank", "image_mismatch") and probe.get("view", ORIGINAL) == ORIGINAL:
+            views[str(probe["id"])] = kind if kind == "blank" else f"{kind}_seed{extra.get('control_seed')}"
+    if views:
+        control = frame["probe_id"].map(views)
+        recast = control.notna() & (frame["view"] == ORIGINAL)
+        frame.loc[recast, ["view", "intervention"]] = control[recast]
+
+
+def finite_in_every_arm(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Leaves out arms without a single finite margin, then probes whose margin is non-finite in any arm."""
+    if "margin" not in frame:
+        return frame
+    finite = pd.Series(np.isfinite(frame["margin"].to_numpy(dtype=float, na_value=np.nan)), index=frame.index)
+    if finite.all():
+        return frame
+    dead = [str(arm) for arm, good in finite.groupby(frame["arm"]).any().items() if not good]
+    if dead:
+        notes.append(f"arm {', '.join(dead)} has no finite margin and is left out; the model's scores overflowed")
+    alive = ~frame["arm"].isin(dead)
+    bad = sorted(frame.loc[alive & ~finite, "probe_id"].unique())
+    if bad:
+        notes.append(
+            f"{len(bad)} probe{'s have' if len(bad) > 1 else ' has'} a non-finite margin in some arm "
+            f"(first: {bad[0]}) and {'are' if len(bad) > 1 else 'is'} left out of every arm"
+        )
+    return frame[alive & ~frame["probe_id"].isin(bad)].copy()
+
+
+def finite_alone(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Rows of interventions with a finite margin; each is paired with a plain row of its probe, so it stands alone."""
+    if "margin" not in frame:
+        return frame
+    finite = np.isfinite(frame["margin"].to_numpy(dtype=float, na_value=np.nan))
+    if not finite.all():
+        notes.append(f"{int((~finite).sum())} edited rows have a non-finite margin and are left out")
+    found: pd.DataFrame = frame[finite]
+    return found
+
+
+def paired(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Keeps the probes that every arm has: arms are compared on the same questions or not at all."""
+    arms = frame["arm"].nunique()
+    counts = frame.groupby("probe_id")["arm"].nunique()
+    common = counts.index[counts == arms]
+    if len(common) == len(counts):
+        return frame
+    if len(common) == 0:
+        notes.append("no probe was answered by every arm yet: arms are summarised on different probes")
+        return frame
+    notes.append(f"{len(counts) - len(common)} of {len(counts)} probes are missing from some arm and are left out")
+    return frame[frame["probe_id"].isin(common)].reset_index(drop=True)
+
+
+def note_data(frame: pd.DataFrame, notes: list[str]) -> None:
+    probes = frame.drop_duplicates("probe_id")
+    images = probes["image_id"].nunique()
+    if images < 2:
+        notes.append("fewer than two images: intervals resample images, so none can be given")
+    labels = set(probes["label"])
+    if len(labels) < 2:
+        only = next(iter(labels), "no")
+        notes.append(f"every probe has label {only}: AUROC and the rates of the other label are undefined")
+    bare = int((probes["n_regions"].fillna(0) == 0).sum())
+    if bare == len(probes):
+        notes.append("no probe has a region: there is no evidence to trace, so every geometric column is empty")
+    elif bare:
+        notes.append(f"{bare} of {len(probes)} probes have no region; geometry is over the other {len(probes) - bare}")

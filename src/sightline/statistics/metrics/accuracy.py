@@ -1,0 +1,52 @@
+"""Right answers: over all probes, over positives, over negatives."""
+
+from __future__ import annotations
+
+from sightline.statistics.arrays import FloatArray
+from sightline.statistics.metrics.base import metric
+from sightline.statistics.metrics.populations import answered_right
+from sightline.statistics.rows import ArmRows
+
+
+@metric(
+    "accuracy",
+    "Accuracy",
+    "share of right answers",
+    better="higher",
+    needs=("prediction",),
+    binary=True,
+    shown_in=("main", "terminal", "demo", "differences", "seeds", "interventions"),
+    place=100,
+)
+def accuracy(rows: ArmRows) -> FloatArray:
+    return answered_right(rows)
+
+
+@metric(
+    "positive_accuracy",
+    "Pos. acc.",
+    "share of right answers on positives",
+    better="higher",
+    over="positives",
+    needs=("prediction",),
+    binary=True,
+    shown_in=("differences", "calibration"),
+    place=120,
+)
+def positive_accuracy(rows: ArmRows) -> FloatArray:
+    return answered_right(rows)
+
+
+@metric(
+    "negative_accuracy",
+    "Neg. acc.",
+    "share of right answers on negatives",
+    better="higher",
+    over="negatives",
+    needs=("prediction",),
+    binary=True,
+    shown_in=("calibration",),
+    place=130,
+)
+def negative_accuracy(rows: ArmRows) -> FloatArray:
+    return answered_right(rows)

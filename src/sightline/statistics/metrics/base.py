@@ -1,0 +1,157 @@
+"""What a metric is, and the registry of all of them.
+
+    @metric("accuracy", "Accuracy", "share of right answers", better="higher", needs=("prediction",))
+    def accuracy(rows: ArmRows) -> FloatArray:
+        return answered_right(rows)
+
+is all that a new one needs: it then stands in the tables it names, in every CSV, and ``sightline gate`` knows it.
+Another package names such an object in its entry-point group ``sightline.metrics``.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from sightline.core.registry import Registry
+from sightline.errors import SightlineError
+from sightline.statistics.arrays import FloatArray
+from sightline.statistics.rows import ArmRows
+
+Direction = Literal["higher", "lower", "neither"]
+Form = Literal["mean", "macro", "ece", "auroc"]
+"""mean: over the probes concerned; macro: average of the mean over positives and the mean over negatives."""
+DisplayGroup = Literal["main", "terminal", "demo", "differences", "seeds", "interventions", "calibration", "geometry"]
+"""Tables made of metrics: the report's main one, what a run and the demo print, and those of report sections."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One definition: a value per probe, the probes it concerns, and how they combine."""
+
+    name: str
+    label: str
+    """Column heading."""
+    definition: str
+    better: Direction
+    over: str
+    """Which probes count: a key of ``POPULATIONS``."""
+    needs: tuple[str, ...]
+    """What must be known and finite on those probes: ``prediction``, ``yes`` (an answer that is yes or no), ``margin``,
+    or any numeric or boolean column of the rows."""
+    value: Callable[[ArmRows], FloatArray]
+    """(n,) value per probe."""
+    form: Form = "mean"
+    binary: bool = False
+    """True when values are 0/1 on a population that does not depend on the arm, so that McNemar's test applies."""
+    shown_in: tuple[DisplayGroup, ...] = ("main",)
+    place: int = 1000
+    """Its order among the metrics of any table, smallest first; those of one place stand by name."""
+    with_interval: bool = True
+    """False where tables print the value alone: a budget is asked for, not estimated."""
+    aliases: tuple[str, ...] = ()
+    """Other spellings that a gate's rule may use."""
+    former_names: tuple[str, ...] = ()
+    """Names of earlier releases, which still answer, with a hint."""
+
+    def __post_init__(self) -> None:
+        # A package may decorate its metric and name it in an entry point too: by these two the registry sees it is one.
+        object.__setattr__(self, "__module__", self.value.__module__)
+        object.__setattr__(self, "__qualname__", self.value.__qualname__)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The row columns among ``needs``."""
+        return tuple(need for need in self.needs if need not in ("prediction", "yes", "margin"))
+
+    @property
+    def help(self) -> str:
+        """One sentence for a heading's tooltip."""
+        return f"{self.definition} (over {self.over})"
+
+
+class MetricRegistry(Registry[Metric]):
+    """Metrics by name, in the order in which tables show them. Former names still answer."""
+
+    def get(self, name: str) -> Metric:
+        if name not in self:
+            renamed = next((known for known in self.values() if name in known.former_names), None)
+            if renamed is not None:
+                warnings.warn(renaming(name, renamed), FutureWarning, stacklevel=2)
+                return renamed
+        return super().get(name)
+
+    __getitem__ = get
+
+    def names(self) -> list[str]:
+        return sorted(super().names(), key=lambda name: (self._place(name), name))
+
+    def _place(self, name: str) -> float:
+        try:
+            return super().get(name).place
+        except SightlineError:  # somebody's metric that cannot be imported stands last
+            return float("inf")
+
+    def values(self) -> list[Metric]:
+        return [known for _, known in self.items()]
+
+    def spellings(self) -> dict[str, Metric]:
+        """Every name, label, alias and former name without case and punctuation -> the metric it means."""
+        found: dict[str, Metric] = {}
+        for known in self.values():
+            for word in (known.name, known.label, *known.aliases, *known.former_names):
+                found.setdefault(spelling(word), known)
+        return found
+
+
+METRICS = MetricRegistry("metric", group="sightline.metrics", package="sightline.statistics.metrics")
+
+
+def metric(
+    name: str,
+    label: str,
+    definition: str,
+    *,
+    better: Direction,
+    over: str = "all probes",
+    needs: tuple[str, ...],
+    form: Form = "mean",
+    binary: bool = False,
+    shown_in: tuple[DisplayGroup, ...] = ("main",),
+    place: int = 1000,
+    with_interval: bool = True,
+    aliases: tuple[str, ...] = (),
+    former_names: tuple[str, ...] = (),
+) -> Callable[[Callable[[ArmRows], FloatArray]], Metric]:
+    """Makes a metric of the function below it, which gives (n,) one value per probe, and registers it."""
+
+    def decorate(value: Callable[[ArmRows], FloatArray]) -> Metric:
+        made = Metric(
+            name, label, definition, better, over, needs, value, form, binary, shown_in, place, with_interval, aliases,
+            former_names,
+        )  # fmt: skip
+        METRICS.add(name, made)
+        return made
+
+    return decorate
+
+
+def metric_named(name: str) -> Metric:
+    return METRICS.get(name)
+
+
+def metrics_shown_in(group: DisplayGroup) -> list[Metric]:
+    """The metrics of one table, in order."""
+    return [known for known in METRICS.values() if group in known.shown_in]
+
+
+def renaming(name: str, to: Metric) -> str:
+    return f"metric '{name}' is now called '{to.name}'; the old name answers for one more release"
+
+
+def spelling(word: str) -> str:
+    """A name as a rule may write it: case, ``_``, ``-`` and spaces never matter."""
+    return re.sub(r"[_\-\s]", "", word).lower()

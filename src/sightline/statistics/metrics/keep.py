@@ -1,0 +1,21 @@
+"""The budget that was really spent."""
+
+from __future__ import annotations
+
+from sightline.statistics.arrays import FloatArray
+from sightline.statistics.metrics.base import metric
+from sightline.statistics.rows import ArmRows
+
+
+@metric(
+    "keep",
+    "Keep",
+    "kept share of visual tokens",
+    better="neither",
+    needs=("keep",),
+    shown_in=("main", "terminal"),
+    place=10,
+    with_interval=False,
+)
+def keep(rows: ArmRows) -> FloatArray:
+    return rows.columns["keep"]

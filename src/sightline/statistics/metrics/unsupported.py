@@ -1,0 +1,44 @@
+"""Right answers that nothing supports: the arm says yes, rightly, and the evidence is not among its tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sightline.statistics.arrays import FloatArray
+from sightline.statistics.metrics.base import metric
+from sightline.statistics.rows import ArmRows
+
+LOW_COVERAGE = 0.5
+"""Coverage below this is little."""
+ZERO_COVERAGE = 1e-12
+"""Coverage at or below this counts as none at all."""
+
+
+@metric(
+    "weakly_supported",
+    "Weakly supported",
+    "share of correct positives whose evidence is mostly gone (ECR < 0.5)",
+    better="lower",
+    over="correctly answered positives with regions",
+    needs=("prediction", "ecr"),
+    shown_in=("differences",),
+    place=800,
+    former_names=("low_coverage",),
+)
+def weakly_supported(rows: ArmRows) -> FloatArray:
+    return (rows.columns["ecr"] < LOW_COVERAGE).astype(np.float64)
+
+
+@metric(
+    "unsupported",
+    "Unsupported",
+    "share of correct positives with no evidence cell left (ECR <= 1e-12)",
+    better="lower",
+    over="correctly answered positives with regions",
+    needs=("prediction", "ecr"),
+    shown_in=("main", "terminal", "demo", "differences"),
+    place=810,
+    former_names=("zero_coverage",),
+)
+def unsupported(rows: ArmRows) -> FloatArray:
+    return (rows.columns["ecr"] <= ZERO_COVERAGE).astype(np.float64)

@@ -1,0 +1,27 @@
+"""Which rows are plain: nothing was done to the mask, the positions or the image."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from sightline.core.probe import ORIGINAL
+
+UNCHANGED = "none"
+"""What the column ``intervention`` says of a plain arm about the original image."""
+
+
+def is_plain(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Per row whether it is plain. Only such rows are an arm's own result."""
+    return (frame["intervention"].fillna(UNCHANGED) == UNCHANGED) & (frame["view"] == ORIGINAL)
+
+
+def plain_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """The plain rows."""
+    found: pd.DataFrame = frame[is_plain(frame)]
+    return found
+
+
+def are_positives(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Per row whether the image holds what is asked for. A question that is not answered yes or no asks for something
+    that is there."""
+    return frame["label"] != "no"

@@ -1,0 +1,55 @@
+"""The table that a run prints: by one name per metric, whole in any width."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sightline.commands.run_summary import print_summary, summary
+from sightline.statistics.plain_rows import plain_rows
+from sightline.statistics.summaries import arm_summary
+from sightline.store.load import load_run
+from tests.unit.report.fake_run import make_run
+
+ARMS = ("full", "target:0.3", "full+remove_evidence", "target:0.3+restore_evidence=0.25", "target:0.3+remove_evidence")
+
+
+def printed(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_summary(load_run(path))
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_every_number_is_printed_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    arms = ("full", "target:0.3", "random:0.15", "visionzip:0.3")
+    lines = printed(make_run(tmp_path / "run", images=6, arms=arms), capsys, monkeypatch, width)
+    assert not any("…" in line for line in lines)
+    for arm in arms:
+        (line,) = (line for line in lines if line.startswith(f"{arm} "))
+        assert len(re.findall(r"\d\.\d{3}\b", line)) == 6
+        assert len(re.findall(r"\b\d+\.\d\b(?!\d)", line.removeprefix(arm))) == 2
+        assert len(line) <= width
+
+
+def test_plain_rows_alone_are_summed_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = printed(make_run(tmp_path / "run", images=4, arms=ARMS), capsys, monkeypatch, 80)
+    assert [line.split()[0] for line in lines if re.match(r"(full|target)", line)] == ["full", "target:0.3"]
+
+
+def test_the_summary_has_the_numbers_of_the_report(tmp_path: Path) -> None:
+    frame = plain_rows(load_run(make_run(tmp_path / "run", images=8, arms=ARMS)).frame())
+    table, report = summary(frame), arm_summary(frame, draws=10)
+    for label, name in {
+        "Accuracy": "accuracy",
+        "hFPR": "hfpr",
+        "PosECR": "pos_ecr",
+        "Unsupported": "unsupported",
+    }.items():
+        assert table[label].tolist() == pytest.approx(report[name].tolist(), nan_ok=True)

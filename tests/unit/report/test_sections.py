@@ -1,0 +1,163 @@
+"""Sections are registered classes: in their places, from other packages too, and no failure takes the page with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.report.build import build_report
+from sightline.report.sections import SECTIONS, Context, Section, SectionMaker
+from sightline.report.table import Column, Table
+from tests.unit.report.conftest import DRAWS
+from tests.unit.report.fake_run import EDITED, make_run
+
+
+def headings(page: Path) -> list[str]:
+    return re.findall(r'<h2 id="([\w-]+)-title">', page.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def register() -> Iterator[Any]:
+    """Registers a section for one test."""
+    added: list[str] = []
+
+    def add(maker: type[SectionMaker]) -> None:
+        SECTIONS.add(maker.id, maker)
+        added.append(maker.id)
+
+    yield add
+    for name in added:
+        del SECTIONS._entries[name]
+
+
+def test_every_section_is_registered_by_its_id_and_has_a_place_of_its_own() -> None:
+    makers = [SECTIONS.get(name) for name in SECTIONS]
+    assert [maker.id for maker in makers] == list(SECTIONS)
+    assert len({maker.order for maker in makers}) == len(makers)
+    assert all(maker.title for maker in makers)
+
+
+def test_the_page_has_its_sections_in_order(tmp_path: Path) -> None:
+    page = build_report([make_run(tmp_path / "run", images=8, arms=EDITED)], tmp_path / "out", draws=DRAWS)
+    assert headings(page) == [
+        "overview", "contract", "frontier", "differences", "provenance", "pictures", "calibration", "geometry", "cost",
+        "validity", "deletion", "occlusion", "image-dependence", "positions", "interventions",
+    ]  # fmt: skip
+    assert "this section cannot be made" not in page.read_text(encoding="utf-8")
+
+
+def test_a_new_section_stands_in_its_place_with_its_table_on_disk(register: Any, run: Path, tmp_path: Path) -> None:
+    class Tokens(SectionMaker):
+        id = "tokens"
+        title = "Tokens"
+        order = 75
+        lead = "How many tokens each arm kept."
+
+        def fill(self, section: Section, context: Context) -> None:
+            kept = context.source.frame.groupby("arm", sort=False)["k_tokens"].mean().reset_index()
+            columns = [Column("arm", "Arm"), Column("k_tokens", "K", "number")]
+            section.add(lambda: Table("tokens", "Tokens", "", columns, pd.DataFrame(kept)))
+
+    register(Tokens)
+    page = build_report([run], tmp_path, draws=DRAWS)
+    found = headings(page)
+    assert found[found.index("geometry") + 1] == "tokens"
+    assert (tmp_path / "tables" / "tokens.csv").read_text().startswith("arm,k_tokens\nfull,300.0\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (SightlineError("nothing to weigh"), "this section cannot be made: nothing to weigh"),
+        (KeyError("weight"), "this section cannot be made: KeyError: &#39;weight&#39;"),
+        (ValueError("two\nlines"), "this section cannot be made: ValueError: two lines"),
+    ],
+)
+def test_a_section_that_fails_keeps_its_place_and_says_why_in_one_line(
+    register: Any, run: Path, tmp_path: Path, error: Exception, words: str
+) -> None:
+    class Broken(SectionMaker):
+        id = "broken"
+        title = "Broken"
+        order = 15
+
+        def fill(self, section: Section, context: Context) -> None:
+            raise error
+
+    register(Broken)
+    page = build_report([run], tmp_path, draws=DRAWS)
+    assert headings(page)[1:4] == ["contract", "broken", "frontier"]
+    assert words in page.read_text(encoding="utf-8")
+
+
+def test_a_section_that_cannot_even_be_imported_is_named_at_the_end(run: Path, tmp_path: Path) -> None:
+    SECTIONS.add("elsewhere", "a_package_that_is_not_installed.sections:Elsewhere")
+    try:
+        page = build_report([run], tmp_path, draws=DRAWS)
+    finally:
+        del SECTIONS._entries["elsewhere"]
+    assert headings(page)[-1] == "elsewhere"
+    assert "No module named" in page.read_text(encoding="utf-8")
+
+
+def without_margin(row: dict[str, Any]) -> None:
+    row |= dict.fromkeys(("margin", "loss_yes", "loss_no", "greedy_yes", "greedy_no"))
+
+
+def test_a_run_whose_scorer_gives_no_margin_is_reported_without_what_needs_one(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=8, arms=EDITED, edit_row=without_margin)
+    page = build_report([run], tmp_path / "out", draws=DRAWS)
+    text = page.read_text(encoding="utf-8")
+    assert "this section cannot be made" not in text
+    assert headings(page)[1:9] == [
+        "contract", "frontier", "differences", "provenance", "pictures", "calibration", "geometry", "cost",
+    ]  # fmt: skip
+    main = pd.read_csv(tmp_path / "out" / "tables" / "main.csv").set_index("arm")
+    assert main["accuracy"].between(0, 1).all()
+    assert main["auroc"].isna().all()
+    assert main["unsupported"].notna().any()
+    notes = re.findall(r'<p class="note" role="note">(.*?)</p>', text)
+    assert any("the rows have no margin" in note for note in notes)
+    assert (tmp_path / "out" / "tables" / "deletion.csv").is_file()
+    assert not (tmp_path / "out" / "tables" / "occlusion.csv").exists()
+
+
+def test_answers_in_words_are_reported_too(tmp_path: Path) -> None:
+    """Rows as a scorer of open answers writes them: a label and an answer in words, and whether it is right."""
+
+    def in_words(row: dict[str, Any]) -> None:
+        without_margin(row)
+        row |= {"label": "14.50", "predicted": "14.50" if row["correct"] else "1450"}
+
+    run = make_run(tmp_path / "run", images=6, arms=("full", "target:0.3", "grid:0.3"), edit_row=in_words)
+    page = build_report([run], tmp_path / "out", draws=DRAWS)
+    assert "this section cannot be made" not in page.read_text(encoding="utf-8")
+    main = pd.read_csv(tmp_path / "out" / "tables" / "main.csv").set_index("arm")
+    assert main["accuracy"].between(0, 1).all()
+    assert main["hfpr"].isna().all()
+
+
+def test_arms_are_compared_with_all_seeds_of_a_random_control(tmp_path: Path) -> None:
+    arms = ("full", "target:0.3", "random:0.3", "random:0.3,1", "random:0.3,2", "grid:0.5")
+
+    def seeded(row: dict[str, Any]) -> None:
+        if row["selector"] == "random":
+            row |= {"arguments": f'{{"seed": {row["arm"].partition(",")[2] or 0}}}', "budget": "0.3"}
+
+    run = make_run(tmp_path / "run", images=10, arms=arms, edit_row=seeded)
+    build_report([run], tmp_path / "out", draws=DRAWS)
+    found = pd.read_csv(tmp_path / "out" / "tables" / "seed_differences.csv")
+    assert set(found["arm"]) == {"target:0.3"}
+    assert set(found["against"]) == {"random:0.3"}
+    assert set(found["label"]) == {"Accuracy", "hFPR", "PosECR"}
+    main = pd.read_csv(tmp_path / "out" / "tables" / "main.csv").set_index("arm")["pos_ecr"]
+    seeds = [arm for arm in main.index if arm.startswith("random")]
+    line = found[found["label"] == "PosECR"].iloc[0]
+    assert line["diff"] == pytest.approx(main["target:0.3"] - main[seeds].mean())
+    assert line["diff_low"] <= line["diff"] <= line["diff_high"]
