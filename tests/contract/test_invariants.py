@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from sightline.answering.select import all_needs
+from sightline.answering.select_step import all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.core.selection import Budget, LayerSelector, LayerState, Selection
 from tests.answers import Scored, score_arm

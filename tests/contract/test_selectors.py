@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.answering.select import SelectStep, salt
+from sightline.answering.select_step import SelectStep, salt
 from sightline.arms.arm import Arm, parse_arm
 from sightline.core.selection import Budget, Selection, Selector, TokenView
 from sightline.core.selection_rules import lineage_mask

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from sightline.answering.materialise import materialise
-from sightline.answering.select import SelectStep
+from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import Arm
 from sightline.backbones.cuts import LayerCuts
 from sightline.core.prefix import Encoded, PositionPolicy

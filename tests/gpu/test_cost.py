@@ -11,7 +11,7 @@ import torch
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.sweep import Sweep, SweepRequest
 from sightline.cost.benchmarks.ttft import TtftRequest
-from sightline.cost.card import CostCard
+from sightline.cost.cost_card import CostCard
 from sightline.cost.measure import measure, separate
 
 Show = Callable[[CostCard], None]

@@ -14,8 +14,8 @@ from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.normalising import tensor_table
 from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
-from sightline.backbones.positions import sequential_positions
 from sightline.backbones.resampling import Arithmetic, resizer
+from sightline.backbones.sequential_positions import sequential_positions
 from sightline.backbones.signals import split_name
 from sightline.backbones.tower import Tower, patch_product
 from sightline.core.prefix import Encoded, PositionPolicy

@@ -14,8 +14,8 @@ from torch.nn import functional
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
-from sightline.backbones.positions import sequential_positions
 from sightline.backbones.resampling import resizer
+from sightline.backbones.sequential_positions import sequential_positions
 from sightline.backbones.signals import class_token_signal
 from sightline.backbones.tower import Tower, patch_product
 from sightline.core.prefix import Encoded, PositionPolicy

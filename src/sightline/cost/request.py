@@ -12,7 +12,7 @@ R = TypeVar("R", bound="Request")
 
 
 @dataclass(frozen=True)
-class Option:
+class BenchmarkOption:
     """How a field is asked for on the command line."""
 
     help: str
@@ -26,8 +26,8 @@ class Option:
 
 
 def option(default: Any, help: str, **how: Any) -> Any:
-    """A field of a request that the command line asks for; ``how`` is the rest of ``Option``."""
-    return field(default=default, metadata={"option": Option(help, **how)})
+    """A field of a request that the command line asks for; ``how`` is the rest of ``BenchmarkOption``."""
+    return field(default=default, metadata={"option": BenchmarkOption(help, **how)})
 
 
 def with_default(name: str, default: Any) -> Any:
@@ -112,10 +112,10 @@ class Request:
         return cls(**frozen)
 
 
-def options_of(request: type[Request]) -> Iterator[tuple[str, Option]]:
+def options_of(request: type[Request]) -> Iterator[tuple[str, BenchmarkOption]]:
     """The fields that the command line asks for, in the order declared."""
     return ((each.name, each.metadata["option"]) for each in fields(request) if "option" in each.metadata)
 
 
-def flag_of(name: str, asked: Option) -> str:
+def flag_of(name: str, asked: BenchmarkOption) -> str:
     return asked.flag or f"--{name.replace('_', '-')}"

@@ -14,7 +14,7 @@ from sightline.answering.answerer import Answerer
 from sightline.answering.arm_pass import ArmPass
 from sightline.answering.scorers import Scorer
 from sightline.answering.scorers.generation import Generation
-from sightline.answering.select import SelectStep
+from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import load_backbone
 from sightline.backbones.base import Backbone
@@ -22,9 +22,9 @@ from sightline.backbones.clip import ClipSpace
 from sightline.backbones.loading import DTYPES, choose_device
 from sightline.core.prefix import Encoded, PositionPolicy, Prompt
 from sightline.core.probe import Probe
-from sightline.cost.clip import ForgetfulClip, RandomClip
 from sightline.cost.request import Request
 from sightline.cost.shapes import random_backbone, shape_named
+from sightline.cost.stand_in_clip import ForgetfulClip, RandomClip
 from sightline.errors import SightlineError
 
 QUESTION = "Is the word exit visible in this picture? Answer with yes or no."

@@ -13,7 +13,7 @@ from sightline.answering.arm_pass import ArmPass, Trace
 from sightline.answering.batching import LaunchedBatches, batches, launch_batches
 from sightline.answering.encoding import encode_all
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.answering.select import SelectStep
+from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.backbones.base import Backbone
 from sightline.core.prefix import Prefix

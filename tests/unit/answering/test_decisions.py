@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from sightline.answering.select import all_needs
+from sightline.answering.select_step import all_needs
 from sightline.backbones.execution import use_execution
 from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.subject import Subject
-from sightline.cost.timing.sweep import Decision, run_engine
+from sightline.cost.timing.time_sweep import Decision, run_engine
 from tests.answers import score_arm
 
 ARMS = {

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sightline.answering.before import KeptTokens
-from sightline.answering.select import SelectStep
+from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.language import Pending
 from sightline.core.prefix import Encoded

@@ -14,10 +14,10 @@ from sightline.backbones.tower import call_block
 from sightline.backbones.vision_execution import CapturedVision, use_vision_execution
 from sightline.core.prefix import Encoded
 from sightline.cost.benchmarks.ttft import TtftRequest
-from sightline.cost.clip import RandomClip
+from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
+from sightline.cost.stand_in_clip import RandomClip
 from sightline.cost.subject import Subject
-from sightline.cost.worker import measure_here
 
 NEEDS = {
     "tiny-qwen3-vl": frozenset({"vision.key@-1", "vision.received@1"}),

@@ -13,7 +13,7 @@ from sightline.backbones.unmodified import processor_inputs
 from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.one_sample import ANSWERS, OneAnswer, one_loss, time_one_sample
 from sightline.cost.subject import Subject
-from sightline.cost.timing.sweep import evenly
+from sightline.cost.timing.time_sweep import evenly
 from sightline.errors import SightlineError
 from tests.answers import score_arm
 

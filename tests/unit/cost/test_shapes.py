@@ -15,7 +15,7 @@ from sightline.cost.flops import language_flops, vision_flops
 from sightline.cost.request import Request
 from sightline.cost.shapes import SHAPES, shape_named
 from sightline.cost.subject import Subject
-from sightline.cost.timing.ttft import attention_sequences
+from sightline.cost.timing.time_ttft import attention_sequences
 from sightline.errors import SightlineError
 
 TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.checks.demo import asset
+from sightline.checks.shipped_demo import asset
 from sightline.errors import SightlineError
 from sightline.probes import build_hard_pairs, load_regions, read_probes, verify_lock
 from sightline.probes.hard_pairs import HardPairRules

@@ -66,7 +66,7 @@ class Sweep(Benchmark[SweepRequest]):
     main = "engine"
 
     def measure(self, request: SweepRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.cost.timing.sweep import measure_sweep
+        from sightline.cost.timing.time_sweep import measure_sweep
 
         return measure_sweep(request, subject)
 

@@ -74,7 +74,7 @@ class Ttft(Benchmark[TtftRequest]):
     chart = StageBars("Stages from picture to first token", whole=("total", "decode"))
 
     def measure(self, request: TtftRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.cost.timing.ttft import measure_ttft
+        from sightline.cost.timing.time_ttft import measure_ttft
 
         return measure_ttft(request, subject)
 

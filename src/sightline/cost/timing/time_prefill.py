@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from sightline.answering.select import all_needs
+from sightline.answering.select_step import all_needs
 from sightline.arms.arm import Arm
 from sightline.backbones.execution import Execution, use_execution
 from sightline.core.prefix import Encoded, Prefix

@@ -95,7 +95,7 @@ def requests_of(benchmark: Benchmark[Any], given: dict[str, Any]) -> Iterator[Re
 
 def _measure(requests: list[Request], share_process: bool, out: Path | None) -> None:
     """One process after the other; the card is written after each, so that an interrupted run keeps what it has."""
-    from sightline.cost.card import CostCard
+    from sightline.cost.cost_card import CostCard
     from sightline.cost.measure import measure, separate
     from sightline.cost.subject import runnable_arm
 

@@ -22,13 +22,13 @@ from sightline.boxes.detectors import DETECTORS
 from sightline.boxes.sources import check_source, reads_boxes
 from sightline.core.prefix import Encoded, Prefix
 from sightline.cost.benchmarks.ttft import TtftRequest
-from sightline.cost.clip import ForgetfulClip
 from sightline.cost.flops import language_flops, vision_flops
 from sightline.cost.machine import PeakMemory
 from sightline.cost.measurement import Measurement
 from sightline.cost.profile import profiled
+from sightline.cost.stand_in_clip import ForgetfulClip
 from sightline.cost.subject import Subject
-from sightline.cost.timing.stock import measure_stock
+from sightline.cost.timing.time_stock import measure_stock
 from sightline.device.stopwatch import Stopwatch
 
 HOST = torch.device("cpu")

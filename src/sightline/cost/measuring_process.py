@@ -1,4 +1,4 @@
-"""``python -m sightline.cost.worker REQUEST RESULT``: makes one measurement in this process and writes it as JSON."""
+"""``python -m sightline.cost.measuring_process REQUEST RESULT`` makes one measurement and writes it as JSON."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from sightline.cost.machine import PeakMemory
 from sightline.cost.measurement import Measurement
 from sightline.cost.one_sample import time_one_sample
 from sightline.cost.subject import Subject
-from sightline.cost.timing.ttft import attention_sequences
+from sightline.cost.timing.time_ttft import attention_sequences
 from sightline.device.kernels.causal import planless
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.clip import ClipSpace
-from sightline.cost.stand_in import StandInTokenizer
+from sightline.cost.stand_in_tokenizer import StandInTokenizer
 from sightline.device.graphs import capture
 
 
