@@ -1,8 +1,8 @@
-"""Rows per second of ``sightline run`` at published shapes: a checkpoint with random weights, real pictures, twice.
+"""Rows per second of ``sightline run`` at published shapes: a checkpoint with random weights, real images, twice.
 
     python benchmarks/large_audit.py [--config qwen3-vl-8b] [--images 100] [--execution compiled]
 
-The checkpoint (17.5 GB for 8B shapes) is written to a temporary folder with the embedded reader's tokenizer; pictures
+The checkpoint (17.5 GB for 8B shapes) is written to a temporary folder with the embedded reader's tokenizer; images
 are the reader's confirmation scenes. The second pass meets no shape that the first has not seen. ``--config
 tiny-qwen3-vl`` runs the same on a CPU in seconds and says nothing about a GPU.
 """
@@ -65,7 +65,7 @@ def main() -> None:
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     shape = shape_named(options.config)
-    width, height = shape.picture
+    width, height = shape.image
     fixed_area = {"min_pixels": width * height, "max_pixels": width * height} if shape.kind == "qwen3_vl" else {}
     seconds: list[float] = []
     work = Worker.work

@@ -84,11 +84,11 @@ def detect_one(detector: Detector, root: Path, name: str) -> Detected:
     """Runs a detector on one image, in this process."""
     import numpy as np
 
-    picture = np.asarray(open_image(root, name))
+    image = np.asarray(open_image(root, name))
     started = time.perf_counter()
-    findings = detector.find(picture)
+    findings = detector.find(image)
     ms = (time.perf_counter() - started) * 1e3
-    boxes, outside = boxes_of(findings, picture.shape[1], picture.shape[0])
+    boxes, outside = boxes_of(findings, image.shape[1], image.shape[0])
     return Detected(boxes, ms, outside)
 
 

@@ -160,12 +160,12 @@ class Tesseract(FindsByReading):
 
         from PIL import Image
 
-        picture = io.BytesIO()
-        Image.fromarray(image).save(picture, format="PNG")
+        stored = io.BytesIO()
+        Image.fromarray(image).save(stored, format="PNG")
         command = ["tesseract", "stdin", "stdout", "--psm", "11", "tsv"]
         done = subprocess.run(
             command,
-            input=picture.getvalue(),
+            input=stored.getvalue(),
             capture_output=True,
             check=False,
             env={**os.environ, "OMP_THREAD_LIMIT": "1"},

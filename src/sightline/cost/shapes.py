@@ -20,8 +20,8 @@ class ModelShape:
     """``model_type``"""
     config: dict[str, Any]
     processor: dict[str, Any]
-    picture: tuple[int, int]
-    """(width, height) of the picture that costs are measured on unless another is asked for."""
+    image: tuple[int, int]
+    """(width, height) of the image that costs are measured on unless another is asked for."""
 
 
 def _qwen_text(
@@ -41,9 +41,7 @@ def _qwen_text(
     }
 
 
-def _qwen3_vl(
-    text: dict[str, Any], sections: list[int], vision: dict[str, Any], picture: tuple[int, int]
-) -> ModelShape:
+def _qwen3_vl(text: dict[str, Any], sections: list[int], vision: dict[str, Any], image: tuple[int, int]) -> ModelShape:
     rope = {"rope_type": "default", "mrope_interleaved": True, "mrope_section": sections}
     config = {
         "text_config": {**text, "rope_scaling": rope},
@@ -68,7 +66,7 @@ def _qwen3_vl(
         "image_mean": [0.5] * 3,
         "image_std": [0.5] * 3,
     }
-    return ModelShape("qwen3_vl", config, processor, picture)
+    return ModelShape("qwen3_vl", config, processor, image)
 
 
 def _llava(text: dict[str, Any], vision: dict[str, Any]) -> ModelShape:
@@ -85,7 +83,7 @@ def _llava(text: dict[str, Any], vision: dict[str, Any]) -> ModelShape:
     )
 
 
-def _internvl(text: dict[str, Any], vision: dict[str, Any], picture: tuple[int, int]) -> ModelShape:
+def _internvl(text: dict[str, Any], vision: dict[str, Any], image: tuple[int, int]) -> ModelShape:
     edge = vision["image_size"][0]
     config = {
         "text_config": {"model_type": "qwen3", **text},
@@ -102,7 +100,7 @@ def _internvl(text: dict[str, Any], vision: dict[str, Any], picture: tuple[int, 
         "tie_word_embeddings": False,
     }
     processor = {"size": {"height": edge, "width": edge}, "crop_to_patches": True, "min_patches": 1, "max_patches": 12}
-    return ModelShape("internvl", config, processor, picture)
+    return ModelShape("internvl", config, processor, image)
 
 
 SHAPES: dict[str, ModelShape] = {

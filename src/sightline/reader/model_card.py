@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sightline.checks import demo
+from sightline.checks import shipped_demo
 from sightline.errors import SightlineError
 from sightline.reader.curves import curves_svg
 from sightline.store.folder import write_whole
@@ -20,7 +20,7 @@ TRAINING, CARD, CURVES = "training.json", "README.md", "curves.svg"
 MAIN = ("accuracy", "positive_accuracy", "hfpr", "pos_ecr", "unsupported")
 TITLES = ("Accuracy", "TPR", "hFPR", "PosECR", "Unsupported")
 ARMS = (
-    *demo.ARMS,
+    *shipped_demo.ARMS,
     "anti_evidence:0.3",
     "full+occlude_evidence",
     "full+occlude_random",

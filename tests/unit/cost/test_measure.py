@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from sightline.cost import worker
+from sightline.cost import measuring_process as worker
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.benchmarks.ttft import TtftRequest

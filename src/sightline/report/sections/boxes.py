@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.analysis import box_sources as computed
+from sightline.analysis import box_source_table as computed
 from sightline.report.by_run import top
 from sightline.report.metric_columns import metric_column
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker

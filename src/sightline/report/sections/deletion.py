@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from sightline.analysis import deletion as computed
+from sightline.analysis import deletion_table as computed
 from sightline.report.by_run import collect, has_intervention, has_selectors, signed, top
 from sightline.report.metric_columns import metric_column
 from sightline.report.overview import share

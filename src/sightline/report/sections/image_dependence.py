@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.analysis import image_dependence as computed
+from sightline.analysis import image_dependence_table as computed
 from sightline.analysis.outcomes import lexically_plausible
 from sightline.report.by_run import collect, first_choice, signed
 from sightline.report.metric_columns import metric_column

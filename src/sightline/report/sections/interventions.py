@@ -19,9 +19,9 @@ from sightline.statistics.summaries import arm_summary
 @SECTIONS.register("interventions")
 class AllInterventions(SectionMaker):
     id = "interventions"
-    title = "All edits"
+    title = "All interventions"
     order = 170
-    lead = "Every edited arm and every other view of the image, beside the plain arm."
+    lead = "Every arm under an intervention and every other view of the image, beside the plain arm."
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: interventions_table(context.source, context.draws, context.seed))

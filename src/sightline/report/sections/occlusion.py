@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.analysis import occlusion as computed
+from sightline.analysis import occlusion_table as computed
 from sightline.report.by_run import collect, first_choice, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source

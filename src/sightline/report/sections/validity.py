@@ -43,22 +43,22 @@ class Validity(SectionMaker):
         section.add(lambda: drop_strata_table(context.source, context.draws))
 
 
-def _edited(rows: pd.DataFrame) -> bool:
+def _under_intervention(rows: pd.DataFrame) -> bool:
     return bool((rows["intervention"].isin(EDITS) | rows["view"].isin(EDITS)).any())
 
 
 def _samples(audited: Audited) -> pd.DataFrame:
-    """Positives of the arms that were edited; occlusion alone is measured on Full and holds for every pruning arm."""
+    """Positives of the arms under an intervention; occlusion alone is measured on Full and holds for every pruning arm."""
     rows = audited.rows
-    edited = set(audited.others.loc[audited.others["intervention"] != UNCHANGED, "arm_name"])
-    kept = rows[rows["arm"].isin(edited) | (rows["selector"] == "full")]
+    changed = set(audited.others.loc[audited.others["intervention"] != UNCHANGED, "arm_name"])
+    kept = rows[rows["arm"].isin(changed) | (rows["selector"] == "full")]
     return samples(kept, audited.scales)
 
 
 def construct_table(source: Source, draws: int) -> Table | None:
-    """Marginal and partial Spearman of coverage with every measured drop, positives of each edited arm."""
+    """Marginal and partial Spearman of coverage with every measured drop, positives of each arm under an intervention."""
     refits = min(draws, FEWER_DRAWS)
-    found = collect(source, _edited, lambda run: _wide(correlations(_samples(run), draws=refits)))
+    found = collect(source, _under_intervention, lambda run: _wide(correlations(_samples(run), draws=refits)))
     if found is None:
         return None
     frame, left_out = found
@@ -112,7 +112,7 @@ def _construct_reading(frame: pd.DataFrame) -> str:
 def drop_strata_table(source: Source, draws: int) -> Table | None:
     """Coverage and drops by thirds of evidence area, cell area and their ratio."""
     refits = min(draws, FEWER_DRAWS)
-    found = collect(source, _edited, lambda run: _wide_strata(strata(_samples(run), draws=refits)))
+    found = collect(source, _under_intervention, lambda run: _wide_strata(strata(_samples(run), draws=refits)))
     if found is None:
         return None
     frame, left_out = found
@@ -128,7 +128,7 @@ def drop_strata_table(source: Source, draws: int) -> Table | None:
         *(TableColumn(key, OUTCOME_WORDS[key].capitalize(), "signed", interval=True) for key in measured),
     ]
     caption = (
-        "Positives of edited arms in thirds; coverage, then mean margin drops and gains. Coverage that grows with cell "
+        "Positives of arms under interventions in thirds; coverage, then mean margin drops and gains. Coverage that grows with cell "
         f"size while precision falls is coarse geometry, not evidence. Intervals from {refits} draws of images."
     )
     return Table("drop_strata", "Drops by scale", caption + left_out, columns, frame, filter="scale", reading=reading)

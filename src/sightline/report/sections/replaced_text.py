@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sightline.analysis import text_replacement as computed
+from sightline.analysis import text_replacement_table as computed
 from sightline.report.by_run import collect, has_kind, signed, top
 from sightline.report.metric_columns import metric_column
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
@@ -12,10 +12,10 @@ from sightline.report.table import Table, TableColumn, format_range, format_valu
 PAINTED = tuple(f"{version}_{asked}" for version in ("replacement", "sham", "erase") for asked in ("source", "target"))
 
 
-@SECTIONS.register("text-edits")
+@SECTIONS.register("text-replacement")
 class TextEdits(SectionMaker):
-    id = "text-edits"
-    title = "Text edits"
+    id = "text-replacement"
+    title = "Text replacement"
     order = 140
     lead = "Another word painted where the evidence stood: does the answer change with it?"
 
