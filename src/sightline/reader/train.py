@@ -138,7 +138,8 @@ class Trainer:
         saved = checked = time.monotonic()
         size = sum(parameter.numel() for parameter in self.steps.forward.model.parameters()) / 1e6
         self.say(f"device {self.device}, {size:.2f} M parameters")
-        while not clock.over:
+        done = self.history["steps"]
+        while not clock.over or self.history["steps"] == done:  # a leg takes at least one step
             now_stage = "vision" if clock.progress < VISION_SHARE else "language" if args.language_only else "joint"
             if now_stage != stage:
                 before = self.history.get("stage")
