@@ -28,14 +28,26 @@ def load(
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
-    model = getattr(transformers, kind.model_class).from_pretrained(
-        source, dtype=dtype, attn_implementation=attention, use_safetensors=True
+    model_class = getattr(transformers, kind.model_class)
+    config = configuration(model_class.config_class, source)
+    model = model_class.from_pretrained(
+        source, config=config, dtype=dtype, attn_implementation=attention, use_safetensors=True
     )
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source, config=model.config)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = processor_template(source)
     processor = getattr(transformers, kind.image_processor_class).from_pretrained(source)
     return kind(model.to(device), tokenizer, processor, options)
+
+
+def configuration(kind: Any, source: str) -> Any:
+    """The checkpoint's configuration as a ``kind`` of transformers, by whatever ``model_type`` it calls itself.
+
+    By that name transformers finds how weights of older files are called today, and the tokenizer. For a name of
+    another package it knows neither, and would leave weights that it does not find at random values.
+    """
+    values, _ = kind.get_config_dict(source)
+    return kind.from_dict({**values, "model_type": kind.model_type})
 
 
 def refuse_unsupported(config: Any, image_processor: Any, steps: tuple[str, ...]) -> None:

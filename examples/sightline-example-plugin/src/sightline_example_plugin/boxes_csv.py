@@ -10,7 +10,14 @@ from typing import Annotated, ClassVar, Literal
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
-from sightline.probes.box_format import BoxFormat, clip_to_image, contradiction, four_numbers, leaves_image, to_fractions
+from sightline.probes.box_format import (
+    BoxFormat,
+    clip_to_image,
+    contradiction,
+    four_numbers,
+    leaves_image,
+    to_fractions,
+)
 from sightline.probes.formats import Format, Option
 from sightline.probes.image_name import check_image_name
 from sightline.probes.json_lines import open_text

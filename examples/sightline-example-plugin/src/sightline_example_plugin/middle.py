@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from sightline.boxes.detectors import FindsByReading, Finding
+from sightline.boxes.detectors import Finding, FindsByReading
 
 if TYPE_CHECKING:
     import numpy as np

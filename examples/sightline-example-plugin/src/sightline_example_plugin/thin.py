@@ -14,7 +14,7 @@ from sightline.interventions import Intervention
 
 @dataclass(frozen=True)
 class Thin(Intervention):
-    """Keeps every so-manieth of the kept tokens, from the first on; nothing takes the place of the others."""
+    """Keeps every second (third, fourth, ...) of the kept tokens; nothing takes the place of the others."""
 
     every: int
 
