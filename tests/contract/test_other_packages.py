@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
-from tests.conftest import REPOSITORY
+from tests.contract.installed import copy_of_example, install, run_with
 
 SCRIPT = """
 import torch
@@ -28,39 +23,8 @@ print(arm.text)
 """
 
 
-def install(source: Path, target: Path) -> None:
-    """Without network: build with the setuptools that is here, and put the result in a folder of its own."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    done = subprocess.run(
-        [*command, "--disable-pip-version-check", "--target", str(target), str(source)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def run_with(target: Path, script: str) -> str:
-    path = os.pathsep.join(filter(None, [str(target), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd=target, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-@pytest.fixture
-def copy_of_example(tmp_path: Path) -> Path:
-    """Building writes beside the sources, which must stay as they are."""
-    import shutil
-
-    source = REPOSITORY / "examples" / "sightline-example-selector"
-    return Path(shutil.copytree(source, tmp_path / "source", ignore=shutil.ignore_patterns("*.egg-info", "build")))
-
-
-def test_the_example_package_is_found_and_runs(copy_of_example: Path, tmp_path: Path) -> None:
-    install(copy_of_example, tmp_path / "site")
+def test_the_example_package_is_found_and_runs(tmp_path: Path) -> None:
+    install(copy_of_example("sightline-example-selector", tmp_path / "source"), tmp_path / "site")
     arm = "local_contrast:0.25:sharpness=2.0"
     script = SCRIPT.format(name="local_contrast", arm=arm, module="sightline_example_selector")
     assert run_with(tmp_path / "site", script) == arm

@@ -29,25 +29,20 @@ def load(
 
     transformers.utils.logging.disable_progress_bar()
     model_class = getattr(transformers, kind.model_class)
-    config = configuration(model_class.config_class, source)
+    config_class = model_class.config_class
+    values, _ = config_class.get_config_dict(source)
+    # By the type transformers finds the tokenizer, and how weights of older files are called today. A checkpoint of
+    # another package's architecture has a type it does not know: weights that it misses would be left at random.
+    config = config_class.from_dict({**values, "model_type": config_class.model_type})
     model = model_class.from_pretrained(
         source, config=config, dtype=dtype, attn_implementation=attention, use_safetensors=True
     )
     tokenizer = transformers.AutoTokenizer.from_pretrained(source, config=model.config)
+    model.config.model_type = values["model_type"]  # rows say what the checkpoint calls itself
     if tokenizer.chat_template is None:
         tokenizer.chat_template = processor_template(source)
     processor = getattr(transformers, kind.image_processor_class).from_pretrained(source)
     return kind(model.to(device), tokenizer, processor, options)
-
-
-def configuration(kind: Any, source: str) -> Any:
-    """The checkpoint's configuration as a ``kind`` of transformers, by whatever ``model_type`` it calls itself.
-
-    By that name transformers finds how weights of older files are called today, and the tokenizer. For a name of
-    another package it knows neither, and would leave weights that it does not find at random values.
-    """
-    values, _ = kind.get_config_dict(source)
-    return kind.from_dict({**values, "model_type": kind.model_type})
 
 
 def refuse_unsupported(config: Any, image_processor: Any, steps: tuple[str, ...]) -> None:

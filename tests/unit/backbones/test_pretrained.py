@@ -29,7 +29,9 @@ def test_weights_are_those_of_the_file_whatever_the_checkpoint_calls_its_type(re
     # The file names its output head as older versions of transformers did; the rename goes by the type.
     stored = load_file(renamed / "model.safetensors")["language_model.lm_head.weight"]
     known = load_backbone(str(data / "tiny" / "llava"), device="cpu").model.state_dict()
-    loaded = load_backbone(str(renamed), device="cpu").model.state_dict()
+    model = load_backbone(str(renamed), device="cpu").model
+    loaded = model.state_dict()
+    assert model.config.model_type == "other_llava"
     assert torch.equal(loaded["lm_head.weight"], stored)
     assert loaded.keys() == known.keys()
     assert all(torch.equal(loaded[name], known[name]) for name in known)
