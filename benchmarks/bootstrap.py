@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 from sightline.analysis.thresholds import accuracy_optimal
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import difference_interval
 from sightline.statistics.correlation import spearman_interval
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.rows import ArmRows
 from sightline.statistics.summaries import arm_summary, paired_differences
 
 IMAGES = 500

@@ -1,8 +1,8 @@
-"""Rows per second of ``sightline run`` at published shapes: a checkpoint with random weights, real pictures, twice.
+"""Rows per second of ``sightline run`` at published shapes: a checkpoint with random weights, real images, twice.
 
     python benchmarks/large_audit.py [--config qwen3-vl-8b] [--images 100] [--execution compiled]
 
-The checkpoint (17.5 GB for 8B shapes) is written to a temporary folder with the embedded reader's tokenizer; pictures
+The checkpoint (17.5 GB for 8B shapes) is written to a temporary folder with the embedded reader's tokenizer; images
 are the reader's confirmation scenes. The second pass meets no shape that the first has not seen. ``--config
 tiny-qwen3-vl`` runs the same on a CPU in seconds and says nothing about a GPU.
 """
@@ -20,12 +20,14 @@ from typing import Any
 import torch
 import transformers
 
-import sightline.auditing.audit as auditing
+import sightline
+from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
+from sightline.auditing.worker import Worker
 from sightline.cost.benchmarks.sweep import Sweep
 from sightline.cost.shapes import shape_named
 
-ASSETS = Path(auditing.__file__).parent / "assets"
+ASSETS = Path(sightline.__file__).parent / "assets"
 SCENES = ASSETS / "scenes" / "confirmation"
 
 
@@ -63,22 +65,22 @@ def main() -> None:
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     shape = shape_named(options.config)
-    width, height = shape.picture
+    width, height = shape.image
     fixed_area = {"min_pixels": width * height, "max_pixels": width * height} if shape.kind == "qwen3_vl" else {}
-    scoring: list[tuple[float, float]] = []
-    run_shards = auditing.run_shards
+    seconds: list[float] = []
+    work = Worker.work
 
     def timed(*given: Any) -> None:
         """Start-up is no part of the rate."""
-        started, setup_ms = time.perf_counter(), given[-1]
-        run_shards(*given)
-        scoring.append((time.perf_counter() - started, sum(setup_ms) / 1e3))
+        started = time.perf_counter()
+        work(*given)
+        seconds.append(time.perf_counter() - started)
 
-    auditing.run_shards = timed
+    Worker.work = timed  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as place:
         write_checkpoint(options.config, Path(place) / "checkpoint", device)
         for number in ("first", "second"):
-            run = auditing.audit(
+            run = audit(
                 AuditConfig(
                     model=str(Path(place) / "checkpoint"),
                     probes=SCENES / "probes.jsonl",
@@ -92,9 +94,8 @@ def main() -> None:
                     batch_images=options.batch_images,
                 )
             )
-            seconds, set_up = scoring[-1]
-            rows = len(run.frame())
-            print(f"{number} pass: {rows} rows, {rows / (seconds - set_up):.1f} a second, set-up {set_up:.1f} s")
+            set_up, rows = run.manifest.get("setup_ms", 0.0) / 1e3, len(run.frame())
+            print(f"{number} pass: {rows} rows, {rows / (seconds[-1] - set_up):.1f} a second, set-up {set_up:.1f} s")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from sightline.cost.select_inputs import Inputs
-from sightline.cost.timing.select import time_method, timed_methods
+from sightline.cost.timing.time_selection import time_method, timed_methods
 from sightline.selectors import greedy
 from sightline.selectors.kernels import loops
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sightline.answering.answerer import Answered, Answerer
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.answering.select import SelectStep
+from sightline.answering.select_step import SelectStep
 from sightline.arms import Arm
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.probe import Probe

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image, ImageOps
 
-from sightline.answering.select import SelectStep, all_needs
+from sightline.answering.select_step import SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import load_backbone
 from sightline.backbones.clip import ClipSpace
@@ -36,7 +36,7 @@ REFUSED: dict[str, set[str]] = {
 SHALLOW = {"hiprune": "object_layer=1", "nuwa": "first_layer=2,last_layer=4"}
 """The tiny towers have four blocks; published layer numbers of a tower with 24 must be replaced."""
 
-PICTURES = ("train/02ac65de9eec83e1.jpg", "train/05093bd5d1fb7bd3.jpg")
+IMAGES = ("train/02ac65de9eec83e1.jpg", "train/05093bd5d1fb7bd3.jpg")
 
 
 def servable(model: str) -> list[str]:
@@ -52,7 +52,7 @@ def arm_of(name: str, keep: str, masks: Path | None = None) -> Arm:
 
 
 class Stage:
-    """One checkpoint in one dtype with three encoded pictures: a photograph, its mirror image (same N), another one."""
+    """One checkpoint in one dtype with three encoded images: a photograph, its mirror image (same N), another one."""
 
     def __init__(self, data: Path, model: str, dtype: str) -> None:
         self.model, self.dtype = model, dtype
@@ -60,9 +60,9 @@ class Stage:
             str(data / "tiny" / model), dtype=dtype, device="cpu", attention="sdpa", options=MODELS[model]
         )
         self.step = SelectStep(self.backbone, ClipSpace(str(data / "tiny" / "clip"), self.backbone.language.device))
-        first, other = (Image.open(data / "mini_textocr" / name).convert("RGB") for name in PICTURES)
+        first, other = (Image.open(data / "mini_textocr" / name).convert("RGB") for name in IMAGES)
         needs = all_needs(arm_of(name, "0.3") for name in servable(model) if name != "masks")
-        self.pixels = [self.backbone.preprocess(picture) for picture in (first, ImageOps.mirror(first), other)]
+        self.pixels = [self.backbone.preprocess(image) for image in (first, ImageOps.mirror(first), other)]
         self.encoded: list[Encoded] = [self.backbone.encode([item], needs)[0] for item in self.pixels]
         exit_sign, hotel = "Is the word EXIT visible in the image?", "Can you read 'Grand Hotel' anywhere? Yes or no."
         self.probes = [
@@ -75,9 +75,9 @@ class Stage:
         """A mask file that keeps every other token of what the budget allows."""
         file = folder / f"masks_{self.model}_{keep}.jsonl"
         lines = []
-        for asked, picture in zip(self.probes, self.encoded, strict=True):
-            k = parse_arm(f"random:{keep}").budget.resolve(picture.n)
-            step = max(1, picture.n // k)
+        for asked, image in zip(self.probes, self.encoded, strict=True):
+            k = parse_arm(f"random:{keep}").budget.resolve(image.n)
+            step = max(1, image.n // k)
             lines.append({"id": asked.id, "kept_indices": list(range(0, step * k, step))})
         file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
         return file

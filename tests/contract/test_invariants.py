@@ -1,4 +1,4 @@
-"""What running selectors must never do: leave hooks behind, change the model, encode a picture twice."""
+"""What running selectors must never do: leave hooks behind, change the model, encode a image twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from sightline.answering.select import all_needs
+from sightline.answering.select_step import all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.core.selection import Budget, LayerSelector, LayerState, Selection
 from tests.answers import Scored, score_arm
@@ -60,7 +60,7 @@ def facts(scored: Scored) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_full_is_the_same_before_and_after_every_selector(data: Path, tmp_path: Path, model: str) -> None:
-    """Bit for bit: the unpruned answer, the weights, and the pictures' tokens."""
+    """Bit for bit: the unpruned answer, the weights, and the images' tokens."""
     here = stage(data, model, "float32")
     full = parse_arm("full")
 
@@ -69,15 +69,15 @@ def test_full_is_the_same_before_and_after_every_selector(data: Path, tmp_path: 
 
     before = reference()
     weights = {name: value.clone() for name, value in here.backbone.model.state_dict().items()}
-    tokens = [picture.tokens.clone() for picture in here.encoded]
+    tokens = [image.tokens.clone() for image in here.encoded]
     for name in servable(model):
         arm = arm_of(name, "0.3", here.masks(tmp_path, "0.3") if name == "masks" else None)
         score_arm(here.step, arm, here.probes[:1], here.encoded[:1], "preserve", 16384)
     assert reference() == before
     for name, value in here.backbone.model.state_dict().items():
         assert torch.equal(value, weights[name]), f"{name} changed"
-    for picture, kept in zip(here.encoded, tokens, strict=True):
-        assert torch.equal(picture.tokens, kept), "a selector wrote into the picture's tokens"
+    for image, kept in zip(here.encoded, tokens, strict=True):
+        assert torch.equal(image.tokens, kept), "a selector wrote into the image's tokens"
     for item, kept in zip(here.pixels, tokens, strict=True):
         assert torch.equal(here.backbone.encode([item])[0].tokens, kept), "asking for signals changes the tokens"
 
@@ -94,9 +94,9 @@ def test_the_vision_tower_runs_once_however_many_methods_ask(data: Path, tmp_pat
 
     handle = here.backbone.vision_blocks[0].register_forward_hook(count)
     try:
-        (picture,) = here.backbone.encode([here.pixels[0]], all_needs(arms))
+        (image,) = here.backbone.encode([here.pixels[0]], all_needs(arms))
         for arm in arms:
-            score_arm(here.step, arm, here.probes[:1], [picture], "preserve", 16384)
+            score_arm(here.step, arm, here.probes[:1], [image], "preserve", 16384)
     finally:
         handle.remove()
     assert calls == 1

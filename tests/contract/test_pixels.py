@@ -29,7 +29,7 @@ SMALL: dict[str, dict[str, int]] = {"qwen3vl": {"max_pixels": 100352}, "llava": 
 BY_ARTIFACT = options_for("qwen3_vl", "artifact", {"min_pixels": None, "max_pixels": 50176})
 
 
-def picture(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
+def drawn(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
     drawn = np.random.default_rng(size).integers(0, 256, (size[1], size[0], 4), dtype=np.uint8)
     return Image.fromarray(drawn, "RGBA").convert(mode)
 
@@ -61,7 +61,7 @@ def resize_by_tensors(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 def test_values_are_the_processors(backbone: Backbone, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    image = picture(size)
+    image = drawn(size)
     expected = processed(backbone, image)
     pixels = backbone.preprocess(image)
     assert pixels.data.dtype == torch.float32
@@ -71,7 +71,7 @@ def test_values_are_the_processors(backbone: Backbone, size: tuple[int, int], mo
         assert expected["image_grid_thw"].tolist() == [list(pixels.grid)]
     else:
         assert len(expected["pixel_values"]) == pixels.grid[0]
-    raw = backbone.picture_bytes(image)
+    raw = backbone.image_bytes(image)
     assert raw.dtype == torch.uint8
     assert tuple(raw.shape) == (size[1], size[0], 3)
     assert torch.equal(backbone.pixel_values(raw), pixels.data)
@@ -82,8 +82,8 @@ def test_values_are_the_processors(backbone: Backbone, size: tuple[int, int], mo
 
 
 @pytest.mark.parametrize(("size", "channels"), [((37, 41), 4), ((6000, 4000), 3)], ids=["shared", "copied"])
-def test_pictures_are_read_where_pillow_stores_them_if_it_can_share(size: tuple[int, int], channels: int) -> None:
-    image = picture(size)
+def test_images_are_read_where_pillow_stores_them_if_it_can_share(size: tuple[int, int], channels: int) -> None:
+    image = drawn(size)
     stored = stored_pixels(image)
     assert stored.shape[:2] == (size[1], size[0])
     assert stored.shape[2] == (channels if hasattr(image, "__arrow_c_array__") else 3)
@@ -93,7 +93,7 @@ def test_pictures_are_read_where_pillow_stores_them_if_it_can_share(size: tuple[
 @pytest.mark.parametrize("mode", ["L", "LA", "RGBA", "CMYK", "1"])
 def test_any_mode_is_converted_as_pillow_does(backbone: Backbone, mode: str) -> None:
     """Before the processor: its releases differ in what they do with transparency, and a row must not."""
-    image = picture((120, 90), mode)
+    image = drawn((120, 90), mode)
     expected = processed(backbone, image.convert("RGB"))["pixel_values"]
     assert torch.equal(backbone.preprocess(image).data, expected)
 
@@ -103,7 +103,7 @@ def test_values_are_the_processors_under_its_own_limits(
     data: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone = loaded(data, model)
-    image = picture((800, 600))
+    image = drawn((800, 600))
     expected = processed(backbone, image)["pixel_values"]
     assert torch.equal(backbone.preprocess(image).data, expected)
     resize_by_tensors(backbone, monkeypatch)
@@ -111,11 +111,11 @@ def test_values_are_the_processors_under_its_own_limits(
 
 
 @pytest.mark.parametrize("crop", [(300, 300), (351, 340), (400, 336)], ids=str)
-def test_a_crop_may_be_odd_or_larger_than_the_picture(data: Path, crop: tuple[int, int]) -> None:
+def test_a_crop_may_be_odd_or_larger_than_the_image(data: Path, crop: tuple[int, int]) -> None:
     backbone = loaded(data, "llava")
     backbone.image_processor.crop_size = {"height": crop[0], "width": crop[1]}
     for size in ((640, 480), (337, 479)):
-        image = picture(size)
+        image = drawn(size)
         assert torch.equal(backbone.preprocess(image).data, processed(backbone, image)["pixel_values"])
 
 
@@ -124,7 +124,7 @@ def test_tiles_resized_as_tensors_keep_their_own_arithmetic(
     data: Path, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone = loaded(data, "internvl", {"max_tiles": 3, "tensor_resize": True})
-    processor, image = backbone.image_processor, picture(size)
+    processor, image = backbone.image_processor, drawn(size)
     high, wide = processor.size["height"], processor.size["width"]
     tiles, (columns, rows) = backbone.patch_grid(*size[::-1])[0], backbone._canvas(size)  # type: ignore[attr-defined]
 
@@ -144,15 +144,15 @@ def test_tiles_resized_as_tensors_keep_their_own_arithmetic(
 
 def test_edits_of_the_artifact_come_before_the_processors_steps(data: Path) -> None:
     backbone = loaded(data, "qwen3vl", BY_ARTIFACT)
-    edited = backbone.edited(picture((640, 480)))
-    assert edited.size[0] % 28 == edited.size[1] % 28 == 0
-    assert torch.equal(backbone.preprocess(picture((640, 480))).data, processed(backbone, edited)["pixel_values"])
+    altered = backbone.altered(drawn((640, 480)))
+    assert altered.size[0] % 28 == altered.size[1] % 28 == 0
+    assert torch.equal(backbone.preprocess(drawn((640, 480))).data, processed(backbone, altered)["pixel_values"])
 
 
 @pytest.mark.parametrize("options", [SMALL["qwen3vl"], BY_ARTIFACT], ids=["plain", "artifact"])
-def test_a_picture_too_thin_for_qwen_is_refused_in_one_line(data: Path, options: Any) -> None:
-    with pytest.raises(SightlineError, match=r"the picture cannot be resized for Qwen3-VL: .*ratio must be smaller"):
-        loaded(data, "qwen3vl", options).preprocess(picture((1, 201)))
+def test_a_image_too_thin_for_qwen_is_refused_in_one_line(data: Path, options: Any) -> None:
+    with pytest.raises(SightlineError, match=r"the image cannot be resized for Qwen3-VL: .*ratio must be smaller"):
+        loaded(data, "qwen3vl", options).preprocess(drawn((1, 201)))
 
 
 def test_a_processor_that_leaves_a_step_out_is_refused(data: Path) -> None:
@@ -163,10 +163,10 @@ def test_a_processor_that_leaves_a_step_out_is_refused(data: Path) -> None:
 
 
 def test_bytes_and_values_give_the_same_tokens_and_groups(backbone: Backbone) -> None:
-    """A batch may hold either kind; pictures share a batch if the tower sees the same shape."""
-    images = [picture(size) for size in ((320, 240), (240, 320), (321, 241))]
+    """A batch may hold either kind; images share a batch if the tower sees the same shape."""
+    images = [drawn(size) for size in ((320, 240), (240, 320), (321, 241))]
     ready = [backbone.preprocess(image) for image in images]
-    raw = [replace(item, data=backbone.picture_bytes(image)) for item, image in zip(ready, images, strict=True)]
+    raw = [replace(item, data=backbone.image_bytes(image)) for item, image in zip(ready, images, strict=True)]
     for ours, expected in zip(backbone.encode(raw), backbone.encode(ready), strict=True):
         assert torch.equal(ours.tokens, expected.tokens)
     shapes = [item.data.shape for item in ready]

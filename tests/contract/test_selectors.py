@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.answering.select import SelectStep, salt
+from sightline.answering.select_step import SelectStep, salt
 from sightline.arms.arm import Arm, parse_arm
 from sightline.core.selection import Budget, Selection, Selector, TokenView
 from sightline.core.selection_rules import lineage_mask
@@ -62,8 +62,8 @@ def check_before(here: Stage, arm: Arm) -> None:
     if first[0].mix is not None and again.mix is not None:
         assert torch.equal(first[0].mix, again.mix), "two calls mix differently"
     together = score_arm(here.step, arm, here.probes, here.encoded, "preserve", BATCH_TOKENS)
-    for chosen, scored, picture in zip(first, together, here.encoded, strict=True):
-        assert np.array_equal(scored.lineage, lineage_mask(chosen, picture.n).numpy()), "another lineage when scored"
+    for chosen, scored, image in zip(first, together, here.encoded, strict=True):
+        assert np.array_equal(scored.lineage, lineage_mask(chosen, image.n).numpy()), "another lineage when scored"
         assert set(np.flatnonzero(scored.anchors)) == set(chosen.anchors.tolist()) - {-1}, "another choice when scored"
         check_scored(scored, len(chosen.anchors))
     check_batch(here, arm)
@@ -130,16 +130,16 @@ def select(here: Stage, arm: Arm, index: int) -> Selection:
 
 
 def view_of(here: Stage, arm: Arm, index: int) -> TokenView:
-    asked, picture = here.probes[index], here.encoded[index]
+    asked, image = here.probes[index], here.encoded[index]
     selector: Any = arm.selector
     with torch.inference_mode():
         return TokenView(
-            tokens=picture.tokens,
-            cells=torch.from_numpy(picture.cells),
-            layout=picture.layout,
+            tokens=image.tokens,
+            cells=torch.from_numpy(image.cells),
+            layout=image.layout,
             query=here.backbone.query(here.backbone.prompt(asked.question, asked.target_text), selector.query),
             boxes=torch.tensor(asked.visible_boxes, dtype=torch.float64).reshape(-1, 4),
-            signals={name: here.step.signal(name, picture, asked)[0] for name in arm.selector.needs},
+            signals={name: here.step.signal(name, image, asked)[0] for name in arm.selector.needs},
             key=salt(asked, arm),
             probe_id=asked.id,
         )

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sightline.answering.select import SelectStep
+from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import Backbone, ImageOptions, load_backbone, options_for
 from sightline.backbones.clip import ClipSpace
@@ -40,7 +40,7 @@ class Run:
 
     @property
     def group(self) -> str:
-        """Runs that can share encoded pictures: same model, preprocessing and probe file."""
+        """Runs that can share encoded images: same model, preprocessing and probe file."""
         entry = self.entry
         return "-".join(str(entry.get(key, "")) for key in ("model", "image_processor", "min_pixels", "probes"))
 
@@ -126,7 +126,7 @@ def probes_for(folder: Path, name: str) -> dict[tuple[str, str], Probe]:
 
 
 class Encoder:
-    """Encodes each picture of a group of runs once, whichever runs ask for it."""
+    """Encodes each image of a group of runs once, whichever runs ask for it."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -160,8 +160,8 @@ class Encoder:
         key = (run.entry["model"], options, probe.image, probe.occlude)
         if key not in self._encoded:
             backbone = self.step(run).backbone
-            picture = open_image(self.data / PREFIX, probe.image, occlude=probe.occlude)
+            image = open_image(self.data / PREFIX, probe.image, occlude=probe.occlude)
             every = range(len(backbone.vision_blocks))
             needs = [f"vision.received@{i}" for i in every] if run.entry["model"] != "internvl" else []
-            self._encoded[key] = backbone.encode([backbone.preprocess(picture)], needs)[0]
+            self._encoded[key] = backbone.encode([backbone.preprocess(image)], needs)[0]
         return self._encoded[key]

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from sightline.answering.materialise import materialise
-from sightline.answering.select import SelectStep
+from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import Arm
 from sightline.backbones.cuts import LayerCuts
 from sightline.core.prefix import Encoded, PositionPolicy
@@ -51,10 +51,10 @@ def test_recorded_run(
     scored = score_arm(encoder.step(golden_run), arm, asked, encoded, policy, batch_tokens=8192)
 
     compared = 0
-    for record, probe, picture, ours in zip(golden_run.records, asked, encoded, scored, strict=True):
+    for record, probe, image, ours in zip(golden_run.records, asked, encoded, scored, strict=True):
         where = f"{golden_run.name} {record['sample_id']} {record['probe']}"
         if "full_tokens" in record:
-            assert picture.n == record["full_tokens"], where
+            assert image.n == record["full_tokens"], where
             assert ours.k == record["kept_tokens"], where
         if "kept" in record:
             kept, theirs = set(np.flatnonzero(ours.anchors)), set(record["kept"])
@@ -63,12 +63,12 @@ def test_recorded_run(
             )
             if kept != theirs or not near:
                 gap = record.get("score_gap")
-                tie = gap < SCORE_GAP if gap is not None else is_near_tie(encoder.step(golden_run), picture, probe, arm)
+                tie = gap < SCORE_GAP if gap is not None else is_near_tie(encoder.step(golden_run), image, probe, arm)
                 assert tie, f"{where}: another mask or loss, and no near-tie"
                 assert len(kept & theirs) >= OVERLAP * len(kept | theirs), where
                 continue
         compared += 1
-        check_geometry(record, probe.visible_boxes, picture.cells, ours.lineage, ours.anchors, where)
+        check_geometry(record, probe.visible_boxes, image.cells, ours.lineage, ours.anchors, where)
         assert ours.answer.loss_yes == pytest.approx(record["yes_loss"], abs=LOSS), where
         assert ours.answer.loss_no == pytest.approx(record["no_loss"], abs=LOSS), where
         margin = ours.answer.loss_no - ours.answer.loss_yes
@@ -86,22 +86,22 @@ def check_fastv_masks(run: Run, step: SelectStep, arm: Arm, probes: list[Probe],
     backbone = step.backbone
     selector = arm.selector
     assert isinstance(selector, FastV)
-    for record, probe, picture in zip(run.records, probes, encoded, strict=True):
+    for record, probe, image in zip(run.records, probes, encoded, strict=True):
         prompt = backbone.prompt(probe.question, probe.target_text, (" yes",))
         complete = (*prompt.shared, *prompt.continuations[0])
         answered = replace(prompt, tail=complete, shared=complete, continuations=())
-        everything = Selection(torch.arange(picture.n))
-        prefix = materialise(backbone, picture, answered, everything, "preserve")
-        schedule = selector.schedule(picture.n, record["kept_tokens"], len(backbone.language.layers))
-        cuts = LayerCuts(selector, schedule, [prefix], [picture.layout], [""])
+        everything = Selection(torch.arange(image.n))
+        prefix = materialise(backbone, image, answered, everything, "preserve")
+        schedule = selector.schedule(image.n, record["kept_tokens"], len(backbone.language.layers))
+        cuts = LayerCuts(selector, schedule, [prefix], [image.layout], [""])
         with torch.inference_mode():
             backbone.language.run(backbone.language.collate([prefix]), cuts)
         assert cuts.anchors[0].tolist() == record["kept"], f"{run.name} {record['sample_id']}: another mask"
 
 
-def is_near_tie(step: SelectStep, picture: Encoded, probe: Probe, arm: Arm) -> bool:
+def is_near_tie(step: SelectStep, image: Encoded, probe: Probe, arm: Arm) -> bool:
     """Whether a relative change of the selector's inputs in the last float32 digits changes its choice."""
-    if arm.selector.name == "coin" and arm.budget.resolve(picture.n) > picture.tokens.shape[1]:
+    if arm.selector.name == "coin" and arm.budget.resolve(image.n) > image.tokens.shape[1]:
         return True  # more picks than dimensions: what is left behind the D-th pick is rounding noise in any precision
     prompt = step.backbone.prompt(probe.question, probe.target_text)
     generator = torch.Generator().manual_seed(0)
@@ -114,10 +114,10 @@ def is_near_tie(step: SelectStep, picture: Encoded, probe: Probe, arm: Arm) -> b
         lineage = [] if selection.mix is None else [row.nonzero().flatten().tolist() for row in selection.mix]
         return selection.anchors.tolist(), lineage
 
-    ours = choice(picture)
+    ours = choice(image)
     for _ in range(12):
-        captured = {name: jittered(value) for name, value in picture.captured.items()}
-        if choice(replace(picture, tokens=jittered(picture.tokens), captured=captured)) != ours:
+        captured = {name: jittered(value) for name, value in image.captured.items()}
+        if choice(replace(image, tokens=jittered(image.tokens), captured=captured)) != ours:
             return True
     return False
 

@@ -82,7 +82,7 @@ def test_it_takes_the_place_of_kernels_that_are_planned() -> None:
 
 def test_an_answer_does_not_depend_on_who_attends() -> None:
     subject = Subject.of(Request("prefill", config="tiny-qwen3-vl", device="cuda", dtype="float32"))
-    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.picture(0))])
+    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
     prefix = subject.over(subject.arm("full", "eager"), [encoded]).prefix(0)
     language = subject.backbone.language
     with planless():

@@ -11,7 +11,7 @@ import torch
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.sweep import Sweep, SweepRequest
 from sightline.cost.benchmarks.ttft import TtftRequest
-from sightline.cost.card import CostCard
+from sightline.cost.cost_card import CostCard
 from sightline.cost.measure import measure, separate
 
 Show = Callable[[CostCard], None]
@@ -73,7 +73,7 @@ SINGLE = [
 
 @needs_h200
 @pytest.mark.parametrize(("config", "arm", "least"), SINGLE)
-def test_a_single_picture_gains_when_captured(show: Show, config: str, arm: str, least: float) -> None:
+def test_a_single_image_gains_when_captured(show: Show, config: str, arm: str, least: float) -> None:
     card = CostCard([measure(TtftRequest("ttft", config=config, arms=("full", arm), execution="graph"))])
     show(card)
     assert by_arm(card, "graph")[arm]["speedup"] >= least
@@ -101,5 +101,5 @@ def test_the_sweep_beats_one_sample_at_a_time(show: Show) -> None:
     card = CostCard([measure(request)])
     show(card)
     (record,) = card.records()
-    assert record["throughput_ratio"] >= 20  # both from the picture in memory on
+    assert record["throughput_ratio"] >= 20  # both from the image in memory on
     assert record["of_ceiling"] >= 0.55

@@ -14,10 +14,10 @@ from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
 from sightline.core.selection import Budget
 from sightline.cost.benchmarks.sweep import SweepRequest
+from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.cost.timing.sweep import Decision, run_engine
-from sightline.cost.worker import measure_here
+from sightline.cost.timing.time_sweep import Decision, run_engine
 from sightline.device.transfer import Arriving, on_device
 from sightline.errors import SightlineError
 from tests.answers import launch_arm, score_arm
@@ -39,8 +39,8 @@ def subject(config: str) -> Subject:
 
 
 @pytest.fixture(scope="module")
-def pictures(subject: Subject) -> list[Encoded]:
-    return [subject.backbone.encode([subject.backbone.preprocess(subject.picture(i))])[0] for i in range(PROBES)]
+def images(subject: Subject) -> list[Encoded]:
+    return [subject.backbone.encode([subject.backbone.preprocess(subject.image(i))])[0] for i in range(PROBES)]
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +61,12 @@ def forbidden_to_wait() -> Iterator[None]:
 @pytest.mark.parametrize("policy", ["preserve", "compact"])
 @pytest.mark.parametrize("text", ARMS)
 def test_launching_an_arm_does_not_wait(
-    subject: Subject, pictures: list[Encoded], probes: list[Probe], text: str, policy: str
+    subject: Subject, images: list[Encoded], probes: list[Probe], text: str, policy: str
 ) -> None:
     arm = parse_arm(text)
-    expected = score_arm(subject.step, arm, probes, pictures, policy, 1024)  # type: ignore[arg-type]
+    expected = score_arm(subject.step, arm, probes, images, policy, 1024)  # type: ignore[arg-type]
     with forbidden_to_wait():
-        collect = launch_arm(subject.step, arm, probes, pictures, policy, 1024)  # type: ignore[arg-type]
+        collect = launch_arm(subject.step, arm, probes, images, policy, 1024)  # type: ignore[arg-type]
     for ours, plain in zip(collect(), expected, strict=True):
         assert ours.anchors.tobytes() == plain.anchors.tobytes()
         assert ours.answer.loss_yes == pytest.approx(plain.answer.loss_yes, abs=1e-4)
@@ -96,15 +96,15 @@ def test_values_arrive_whole(subject: Subject) -> None:
     ("anchors", "message"), [((0, 1, 10**6), "wrong chose token 1000000"), ((1, 1, 2), "wrong chose a token twice")]
 )
 def test_a_wrong_selection_is_caught_and_the_device_lives_on(
-    subject: Subject, pictures: list[Encoded], probes: list[Probe], anchors: tuple[int, ...], message: str
+    subject: Subject, images: list[Encoded], probes: list[Probe], anchors: tuple[int, ...], message: str
 ) -> None:
     arm = replace(parse_arm("grid:3t"), selector=Wrong(anchors), budget=Budget.tokens(3))
     for policy in ("preserve", "compact"):
-        collect = launch_arm(subject.step, arm, probes, pictures, policy, 1024)
+        collect = launch_arm(subject.step, arm, probes, images, policy, 1024)
         with pytest.raises(SightlineError, match=message):
             collect()
     torch.cuda.synchronize()
-    assert len(score_arm(subject.step, parse_arm("full"), probes, pictures, "preserve", 1024)) == PROBES
+    assert len(score_arm(subject.step, parse_arm("full"), probes, images, "preserve", 1024)) == PROBES
 
 
 def test_the_engine_decides_as_on_a_cpu(config: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ def subject(request: pytest.FixtureRequest) -> Subject:
 
 @pytest.fixture(scope="module")
 def prefixes(subject: Subject) -> list[Prefix]:
-    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.picture(0))])
+    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
     chosen = [torch.arange(0, encoded.n, step, device="cuda") for step in (1, 2, 3, 5)]
     return [
         materialise(subject.backbone, encoded, subject.prompt, Selection(anchors), "preserve") for anchors in chosen
@@ -49,7 +49,7 @@ def test_a_mode_changes_no_answer(subject: Subject, prefixes: list[Prefix], mode
 
 def test_the_vision_tower_gives_the_same_tokens(subject: Subject) -> None:
     backbone = subject.backbone
-    pixels = [backbone.preprocess(subject.picture(i)) for i in range(2)]
+    pixels = [backbone.preprocess(subject.image(i)) for i in range(2)]
     expected = [backbone.encode([item])[0] for item in pixels]
     use_vision_execution(backbone, Execution("graph"), dynamic=False)
     compiled = backbone.encode(pixels)

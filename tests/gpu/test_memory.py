@@ -28,18 +28,18 @@ def _all_memory_afterwards() -> Iterator[None]:
 def test_a_batch_that_does_not_fit_is_scored_in_parts() -> None:
     subject = Subject.of(Request("prefill", config="tiny-llava", device="cuda", dtype="float32"))
     backbone, arm = subject.backbone, parse_arm("full")
-    (picture,) = encode_all(backbone, [backbone.preprocess(subject.picture(0))])
-    pictures, probes = [picture] * PROBES, [subject.probe(0, number) for number in range(PROBES)]
-    score_arm(subject.step, arm, probes[:2], pictures[:2], "preserve", 10**9)  # libraries set up their workspaces
+    (image,) = encode_all(backbone, [backbone.preprocess(subject.image(0))])
+    images, probes = [image] * PROBES, [subject.probe(0, number) for number in range(PROBES)]
+    score_arm(subject.step, arm, probes[:2], images[:2], "preserve", 10**9)  # libraries set up their workspaces
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved()
     torch.cuda.reset_peak_memory_stats()
-    plenty = score_arm(subject.step, arm, probes, pictures, "preserve", 10**9)
+    plenty = score_arm(subject.step, arm, probes, images, "preserve", 10**9)
     needed = torch.cuda.max_memory_reserved() - before
     torch.cuda.empty_cache()
     allowed = torch.cuda.memory_reserved() + needed // 3
     torch.cuda.set_per_process_memory_fraction(allowed / torch.cuda.get_device_properties(CUDA).total_memory)
-    scarce = score_arm(subject.step, arm, probes, pictures, "preserve", 10**9)
+    scarce = score_arm(subject.step, arm, probes, images, "preserve", 10**9)
     assert backbone.limits["tokens"].most < float("inf")
     for ours, other in zip(scarce, plenty, strict=True):
         assert ours.answer.loss_yes == pytest.approx(other.answer.loss_yes, abs=1e-4)

@@ -35,7 +35,7 @@ def backbone(request: pytest.FixtureRequest) -> Backbone:
     return made
 
 
-def picture(size: tuple[int, int], seed: int = 0) -> Image.Image:
+def image(size: tuple[int, int], seed: int = 0) -> Image.Image:
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))
 
 
@@ -50,7 +50,7 @@ def no_waiting() -> Iterator[None]:
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_values_are_the_hosts_and_nothing_waits(backbone: Backbone, size: tuple[int, int]) -> None:
-    pixels = backbone.preprocess(picture(size))
+    pixels = backbone.preprocess(image(size))
     assert pixels.data.dtype == torch.uint8
     assert pixels.data.is_pinned()
     backbone.tower_inputs([pixels])  # makes the tables
@@ -61,8 +61,8 @@ def test_values_are_the_hosts_and_nothing_waits(backbone: Backbone, size: tuple[
 
 
 @torch.inference_mode()
-def test_a_captured_pipeline_serves_other_pictures_of_the_size(backbone: Backbone) -> None:
-    first, other = (backbone.preprocess(picture((640, 480), seed)).data for seed in (0, 1))
+def test_a_captured_pipeline_serves_other_images_of_the_size(backbone: Backbone) -> None:
+    first, other = (backbone.preprocess(image((640, 480), seed)).data for seed in (0, 1))
     held = first.to("cuda")
     prepare = backbone.preparing(held)
     replay, _ = capture(lambda: prepare(held), held.device)

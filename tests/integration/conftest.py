@@ -19,7 +19,7 @@ TEN_ARMS = [
 
 @pytest.fixture(scope="session")
 def mini_probes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Hard pairs on the first twelve usable pictures of the mini set."""
+    """Hard pairs on the first twelve usable images of the mini set."""
     data = data / "mini_textocr"
     records = load_regions(data / "TextOCR_mini_val.json").records
     pairs = build_hard_pairs(records, HardPairRules(limit_images=12))

@@ -1,4 +1,4 @@
-"""The audit as a user runs it: every picture encoded once, rows that depend on nothing but the probe and the arm."""
+"""The audit as a user runs it: every image encoded once, rows that depend on nothing but the probe and the arm."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_rows_carry_the_reporting_contract(config: Any, model: str) -> None:
     run = audit(config(model, arms=TEN_ARMS))
     frame = run.frame()
     assert list(frame.columns) == row_schema(YesNo.columns).names
-    assert len(frame) == 10 * 6, "three pictures, two probes each, ten arms"
+    assert len(frame) == 10 * 6, "three images, two probes each, ten arms"
     assert run.missing == 0
     assert set(frame["arm"]) == set(TEN_ARMS)
     assert frame["weight_digest"].str.startswith("sha256:").all()
@@ -58,7 +58,7 @@ def test_rows_carry_the_reporting_contract(config: Any, model: str) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_each_picture_is_encoded_once_for_all_probes_and_arms(
+def test_each_image_is_encoded_once_for_all_probes_and_arms(
     config: Any, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []

@@ -41,8 +41,8 @@ def with_probe(path: Path, out: Path, **changes: Any) -> Path:
 
 
 @pytest.fixture
-def pictures(data: Path, tmp_path: Path, mini_probes: Path) -> Path:
-    """A private copy of the first pictures, to be damaged."""
+def images(data: Path, tmp_path: Path, mini_probes: Path) -> Path:
+    """A private copy of the first images, to be damaged."""
     root = tmp_path / "pictures"
     for line in mini_probes.read_text(encoding="utf-8").splitlines()[1:9]:
         name = json.loads(line)["image"]
@@ -55,27 +55,27 @@ def first_image(mini_probes: Path) -> str:
     return str(json.loads(mini_probes.read_text(encoding="utf-8").splitlines()[1])["image"])
 
 
-def test_missing_image(config: Any, pictures: Path, mini_probes: Path) -> None:
-    (pictures / first_image(mini_probes)).unlink()
-    refused(lambda: audit(config("llava", images=pictures)), first_image(mini_probes), "does not exist")
+def test_missing_image(config: Any, images: Path, mini_probes: Path) -> None:
+    (images / first_image(mini_probes)).unlink()
+    refused(lambda: audit(config("llava", images=images)), first_image(mini_probes), "does not exist")
 
 
-def test_truncated_image_is_named_and_finished_shards_stay(config: Any, pictures: Path, mini_probes: Path) -> None:
+def test_truncated_image_is_named_and_finished_shards_stay(config: Any, images: Path, mini_probes: Path) -> None:
     names = [json.loads(line)["image"] for line in mini_probes.read_text(encoding="utf-8").splitlines()[1:7:2]]
-    victim = pictures / names[2]
+    victim = images / names[2]
     data = victim.read_bytes()
     victim.write_bytes(data[: len(data) // 2])
-    settings = config("llava", images=pictures, shard_images=1)
+    settings = config("llava", images=images, shard_images=1)
     refused(lambda: audit(settings), names[2])
     done = list((settings.out / "rows").glob("*/*.parquet"))
-    assert done, "shards before the damaged picture are kept"
+    assert done, "shards before the damaged image are kept"
     victim.write_bytes(data)
     assert audit(settings).missing == 0
 
 
-def test_image_bomb(config: Any, pictures: Path, mini_probes: Path) -> None:
-    Image.new("1", (20000, 20000)).save(pictures / first_image(mini_probes), format="PNG")
-    refused(lambda: audit(config("llava", images=pictures)), first_image(mini_probes), "pixels")
+def test_image_bomb(config: Any, images: Path, mini_probes: Path) -> None:
+    Image.new("1", (20000, 20000)).save(images / first_image(mini_probes), format="PNG")
+    refused(lambda: audit(config("llava", images=images)), first_image(mini_probes), "pixels")
 
 
 @pytest.mark.parametrize("name", ["../outside.jpg", "/etc/passwd"])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.select import SelectStep
+from sightline.answering.select_step import SelectStep
 from sightline.auditing.audit import audit
 from sightline.backbones.base import Backbone
 from sightline.core.row import TIME_COLUMNS

@@ -36,7 +36,7 @@ def _memory_for_all(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="session")
 def prefixes(subject: Subject) -> list[Prefix]:
     """Prefixes of different lengths, with branches: every, every second, third and fifth visual token."""
-    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.picture(0))])
+    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
     prompt = YesNo().prompt(subject.backbone, subject.probe(0))
     return [
         materialise(subject.backbone, encoded, prompt, Selection(torch.arange(0, encoded.n, step)), "preserve")

@@ -4,13 +4,13 @@ Every function is pure, returns a pandas DataFrame and raises a SightlineError o
 Intervals resample images. Each stands in a module of its own; this one gathers them.
 """
 
-from sightline.analysis.box_sources import box_source_table
+from sightline.analysis.box_source_table import box_source_table
 from sightline.analysis.construct import conditional_table, construct_validity_table, scale_strata_table
-from sightline.analysis.deletion import deletion_table, logit_drop_table
-from sightline.analysis.image_dependence import image_dependence_table
-from sightline.analysis.occlusion import occlusion_table
-from sightline.analysis.positions import position_policy_table
-from sightline.analysis.text_replacement import edit_region_table, text_replacement_table
+from sightline.analysis.deletion_table import deletion_table, logit_drop_table
+from sightline.analysis.image_dependence_table import image_dependence_table
+from sightline.analysis.occlusion_table import occlusion_table
+from sightline.analysis.position_table import position_policy_table
+from sightline.analysis.text_replacement_table import edit_region_table, text_replacement_table
 
 __all__ = [
     "box_source_table",

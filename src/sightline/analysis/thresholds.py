@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sightline.errors import SightlineError
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import BoolArray, FloatArray, IntArray, flags
 from sightline.statistics.metrics import METRICS, point
-from sightline.statistics.rows import ArmRows
 
 
 @dataclass(frozen=True)

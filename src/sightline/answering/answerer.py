@@ -15,7 +15,7 @@ from sightline.answering.batching import launch_batches
 from sightline.answering.before import BeforePass
 from sightline.answering.inside import InsidePass
 from sightline.answering.scorers import Scorer
-from sightline.answering.select import SelectStep
+from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sightline.answering.arm_pass import ArmPass, Trace, index_mask
 from sightline.answering.materialise import materialise
-from sightline.answering.select import Selected, SelectStep
+from sightline.answering.select_step import Selected, SelectStep
 from sightline.core.prefix import Prefix
 from sightline.core.selection import Selection
 from sightline.core.selection_rules import check_anchors, contributing

@@ -1,4 +1,4 @@
-"""Pictures through the vision tower in batches: alike shapes together, halved when memory runs out."""
+"""Images through the vision tower in batches: alike shapes together, halved when memory runs out."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sightline.device.memory import FEWER, in_halves
 def encode_all(
     backbone: Backbone, pixels: Sequence[Pixels], needs: Iterable[str] = (), batch_images: int = 1
 ) -> list[Encoded]:
-    """Every picture once, in the order given.
+    """Every image once, in the order given.
 
-    One picture per call (the default) makes a picture's tokens independent of its neighbours to the last bit; batches
-    are faster on a GPU and differ by rounding. Only pictures of equal shape share a batch.
+    One image per call (the default) makes a image's tokens independent of its neighbours to the last bit; batches
+    are faster on a GPU and differ by rounding. Only images of equal shape share a batch.
     """
     wanted = frozenset(needs)
 
     def hopeless(index: int) -> str:
         size = "x".join(str(edge) for edge in pixels[index].size)
-        return f"a single picture of {size} pixels; use a smaller image size or dtype{FEWER}"
+        return f"a single image of {size} pixels; use a smaller image size or dtype{FEWER}"
 
     def encode(group: list[int]) -> list[Encoded]:
         return backbone.encode([pixels[i] for i in group], wanted)
@@ -38,7 +38,7 @@ def encode_all(
 
 
 def _groups(pixels: Sequence[Pixels], batch_images: int) -> list[list[int]]:
-    """Indices of pictures of equal shape to the tower, at most ``batch_images`` together, by first appearance."""
+    """Indices of images of equal shape to the tower, at most ``batch_images`` together, by first appearance."""
     alike: dict[tuple[int, int, int], list[int]] = {}
     for index, item in enumerate(pixels):
         alike.setdefault(item.grid, []).append(index)

@@ -11,7 +11,7 @@ import torch
 
 from sightline.answering.arm_pass import ArmPass, Trace, index_mask, layer_counts
 from sightline.answering.materialise import materialise
-from sightline.answering.select import salt
+from sightline.answering.select_step import salt
 from sightline.backbones.cuts import LayerCuts
 from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, Selection

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 
 from sightline.answering.answerer import Answered, Answerer, Collect
 from sightline.answering.encoding import encode_all
-from sightline.answering.select import all_needs
+from sightline.answering.select_step import all_needs
 from sightline.arms.arm import Arm
 from sightline.auditing.shards import Shard, Task, image_key, region_geometries
 from sightline.backbones import Pixels

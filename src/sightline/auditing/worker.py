@@ -10,9 +10,9 @@ from sightline.answering.answerer import Answerer
 from sightline.answering.scorers import SCORERS
 from sightline.arms.arm import Arm
 from sightline.auditing.config import AuditConfig
-from sightline.auditing.contract import manifest_settings, reporting_contract
 from sightline.auditing.loop import LoopOptions, Prepared, Seen, answer_shards, total_rows
-from sightline.auditing.rows import image_records, preview, row_records
+from sightline.auditing.reporting_contract import manifest_settings, reporting_contract
+from sightline.auditing.row_records import image_records, preview, row_records
 from sightline.auditing.shards import Shard, Task, with_boxes
 from sightline.backbones import load_backbone, options_for, weight_digest
 from sightline.backbones.clip import ClipSpace

@@ -1,4 +1,4 @@
-"""Architectures: picture and prompt in, projected tokens with their cells and a language forward out."""
+"""Architectures: image and prompt in, projected tokens with their cells and a language forward out."""
 
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.loading import load_backbone, options_for, weight_digest

@@ -4,7 +4,7 @@ Language layers: causal over the shared prefix, a few masked rows behind it. Seq
 causality alone keeps real tokens from seeing padding. That leaves only the answer branches in need of a mask:
 (B, 1, T, S) for their T rows instead of (B, 1, S, S), which no fast kernel accepts.
 
-Vision towers that line up the patches of all pictures: alike pictures attend side by side in one call.
+Vision towers that line up the patches of all images: alike images attend side by side in one call.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _side_by_side(states: Tensor, sequences: int) -> Tensor:
 
 
 def pack(config: Any, packed: bool) -> None:
-    """Whether blocks of this configuration attend to all pictures in one call instead of one after the other."""
+    """Whether blocks of this configuration attend to all images in one call instead of one after the other."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(PACKED, packed_attention)

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.backbones import images, pretrained
+from sightline.backbones import image_steps, pretrained
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.normalising import Normaliser, processor_table
 from sightline.backbones.options import ImageOptions
@@ -31,7 +31,7 @@ BACKBONES: Registry[type[Backbone]] = Registry(
 
 
 class Backbone(Prompting, ABC):
-    """One architecture: picture and question in, visual tokens with their cells and a language model out.
+    """One architecture: image and question in, visual tokens with their cells and a language model out.
 
     A backbone owns geometry: the token-to-cell map, checked against the real number of visual tokens, and the logical
     positions under both policies. It never patches classes and leaves no hooks behind.
@@ -45,8 +45,8 @@ class Backbone(Prompting, ABC):
     """What can be chosen about its images, on the command line with ``--image-option NAME=VALUE``."""
     axes: ClassVar[int] = 1
     """Rotary position axes: 3 for multimodal rotary embeddings."""
-    packs_pictures: ClassVar[bool] = False
-    """Whether the tower lines up the patches of all pictures of a batch in one sequence."""
+    packs_images: ClassVar[bool] = False
+    """Whether the tower lines up the patches of all images of a batch in one sequence."""
     class_tokens: ClassVar[int] = 1
     """Tokens that the vision tower puts before the patches of every tile."""
     processor_steps: ClassVar[tuple[str, ...]] = ("do_resize", "do_rescale", "do_normalize")
@@ -65,21 +65,21 @@ class Backbone(Prompting, ABC):
         self.patch_products = False
         """Whether patches are embedded by a matrix product instead of the model's convolution; equal up to rounding."""
         self.encoded_images = 0
-        """How many pictures went through the vision tower; an audit encodes each distinct picture once."""
+        """How many images went through the vision tower; an audit encodes each distinct image once."""
         self.limits = {"patches": Limit(), "pairs": Limit(), "tokens": Limit()}
-        """What memory has been seen to hold of pictures being encoded, selected from, and read by the layers."""
+        """What memory has been seen to hold of images being encoded, selected from, and read by the layers."""
         self.normalisers: dict[torch.device, Normaliser] = {}
         pretrained.refuse_unsupported(model.config, image_processor, self.processor_steps)
 
-    # ------------------------------------------------------------------ pictures
+    # ------------------------------------------------------------------ images
 
     @abstractmethod
     def patch_grid(self, height: int, width: int) -> tuple[int, int, int]:
-        """Tiles of a picture of this size, and rows and columns of patches in each."""
+        """Tiles of a image of this size, and rows and columns of patches in each."""
 
     @abstractmethod
     def pixel_pipeline(self, height: int, width: int, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """A function from the (H, W, 3) bytes of a picture of this size to the image processor's pixel values.
+        """A function from the (H, W, 3) bytes of a image of this size to the image processor's pixel values.
 
         Values are float32 and equal to the processor's to the bit. Tables are made here; the function only runs
         tensor operations of fixed shapes on ``device``, never waits for it, and so can be captured as a graph.
@@ -87,11 +87,11 @@ class Backbone(Prompting, ABC):
 
     @abstractmethod
     def tower(self, grids: Sequence[Grid]) -> Tower:
-        """The vision tower for a batch of pictures with these patch grids."""
+        """The vision tower for a batch of images with these patch grids."""
 
     @abstractmethod
     def cells_of(self, pixels: Pixels) -> tuple[np.ndarray, tuple[tuple[int, int], ...]]:
-        """(N, 4) cells of a picture's tokens, and the rows and columns of each grid of tokens."""
+        """(N, 4) cells of a image's tokens, and the rows and columns of each grid of tokens."""
 
     def captured(self, tower: Tower, states: Mapping[int, Tensor]) -> dict[str, Tensor]:
         """What signals are read from, one row per patch: kept hidden states, and tables if attention needs them."""
@@ -101,23 +101,23 @@ class Backbone(Prompting, ABC):
         """What the checkpoint's image processor must be called with to honour the image options."""
         return {}
 
-    def edited(self, image: Image.Image) -> Image.Image:
-        """The picture after whatever the image options do to it before the processor's own steps."""
+    def altered(self, image: Image.Image) -> Image.Image:
+        """The image after whatever the image options do to it before the processor's own steps."""
         return image
 
     def byte_values(self) -> Tensor:
         """(3, 256) float32 normalised value of each byte in each channel."""
         return processor_table(self.image_processor)
 
-    preprocess = images.preprocess
-    picture_bytes = images.picture_bytes
-    pixel_values = images.pixel_values
-    preparing = images.preparing
-    normaliser = images.normaliser
-    tower_inputs = images.tower_inputs
-    encode = images.encode
-    vision = images.vision
-    seen = images.seen
+    preprocess = image_steps.preprocess
+    image_bytes = image_steps.image_bytes
+    pixel_values = image_steps.pixel_values
+    preparing = image_steps.preparing
+    normaliser = image_steps.normaliser
+    tower_inputs = image_steps.tower_inputs
+    encode = image_steps.encode
+    vision = image_steps.vision
+    seen = image_steps.seen
 
     # ------------------------------------------------------------------ signals
 
@@ -128,7 +128,7 @@ class Backbone(Prompting, ABC):
 
     @property
     def vision_depth(self) -> int:
-        """How many of the blocks a picture's tokens depend on."""
+        """How many of the blocks a image's tokens depend on."""
         return len(self.vision_blocks)
 
     def serves(self, name: str) -> str | None:
@@ -137,7 +137,7 @@ class Backbone(Prompting, ABC):
         return None if kind.startswith("lm.") else f"{type(self).__name__} has no signal {kind}"
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
-        """A ``vision.*`` signal of one encoded picture."""
+        """A ``vision.*`` signal of one encoded image."""
         raise SightlineError(f"{type(self).__name__} has no signal {name}")
 
     def clip_states(self, encoded: Encoded) -> Tensor:

@@ -1,4 +1,4 @@
-"""CLIP text and image embeddings for methods that compare the question with the picture in CLIP's own space."""
+"""CLIP text and image embeddings for methods that compare the question with the image in CLIP's own space."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sightline.errors import SightlineError
 class ClipSpace:
     """The text tower and the visual projection of a CLIP checkpoint, in float32.
 
-    The picture is not encoded again: the backbone's own CLIP tower already has its states, which only need this
+    The image is not encoded again: the backbone's own CLIP tower already has its states, which only need this
     checkpoint's projection. Its width must therefore match the backbone's tower.
     """
 

@@ -1,4 +1,4 @@
-"""InternVL3.5: up to twelve square tiles plus a thumbnail of the whole picture, pixel shuffle, a Qwen3 decoder."""
+"""InternVL3.5: up to twelve square tiles plus a thumbnail of the whole image, pixel shuffle, a Qwen3 decoder."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.normalising import tensor_table
 from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
-from sightline.backbones.positions import sequential_positions
 from sightline.backbones.resampling import Arithmetic, resizer
+from sightline.backbones.sequential_positions import sequential_positions
 from sightline.backbones.signals import split_name
 from sightline.backbones.tower import Tower, patch_product
 from sightline.core.prefix import Encoded, PositionPolicy
@@ -35,7 +35,7 @@ class InternVLOptions(ImageOptions):
 
 @BACKBONES.register("internvl")
 class InternVL(Backbone):
-    """Tokens of a tile cover that tile, tokens of the thumbnail cover the whole picture again: cells overlap."""
+    """Tokens of a tile cover that tile, tokens of the thumbnail cover the whole image again: cells overlap."""
 
     model_class = "InternVLForConditionalGeneration"
     image_processor_class = "GotOcr2ImageProcessorPil"
@@ -79,10 +79,10 @@ class InternVL(Backbone):
         small = resizer((height, width), (high, wide), kind, device, arithmetic)
         normalise = self.normaliser(device)
 
-        def values(picture: Tensor) -> Tensor:
-            tiles = whole(picture).reshape(rows, high, columns, wide, 3).permute(0, 2, 4, 1, 3).flatten(0, 1)
+        def values(image: Tensor) -> Tensor:
+            tiles = whole(image).reshape(rows, high, columns, wide, 3).permute(0, 2, 4, 1, 3).flatten(0, 1)
             if len(tiles) > 1:
-                tiles = torch.cat([tiles, small(picture).permute(2, 0, 1)[None]])
+                tiles = torch.cat([tiles, small(image).permute(2, 0, 1)[None]])
             return normalise(tiles)
 
         return values
@@ -139,7 +139,7 @@ class InternVL(Backbone):
         return tile_cells(self._canvas(pixels.size), tiles, *self.tile_grid), (self.tile_grid,) * tiles
 
     def _canvas(self, size: tuple[int, int]) -> tuple[int, int]:
-        """(columns, rows) of tiles for a picture of this (width, height)."""
+        """(columns, rows) of tiles for a image of this (width, height)."""
         high, wide = self._tile_size()
         return tiled_canvas(size, (wide, high), *self._tile_limits())
 

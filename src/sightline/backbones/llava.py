@@ -14,8 +14,8 @@ from torch.nn import functional
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
-from sightline.backbones.positions import sequential_positions
 from sightline.backbones.resampling import resizer
+from sightline.backbones.sequential_positions import sequential_positions
 from sightline.backbones.signals import class_token_signal
 from sightline.backbones.tower import Tower, patch_product
 from sightline.core.prefix import Encoded, PositionPolicy
@@ -31,7 +31,7 @@ class LlavaOptions(ImageOptions):
 
 @BACKBONES.register("llava")
 class Llava(Backbone):
-    """The processor crops the picture to a square, so cells cover that square only: a word outside it has no cell."""
+    """The processor crops the image to a square, so cells cover that square only: a word outside it has no cell."""
 
     model_class = "LlavaForConditionalGeneration"
     image_processor_class = "CLIPImageProcessorPil"
@@ -57,11 +57,11 @@ class Llava(Backbone):
         left, upper = (wide - crop_wide) // 2, (high - crop_high) // 2
         resize = resizer((height, width), (high, wide), processor.resample, device)
         normalise = self.normaliser(device)
-        # Padding by less than nothing crops; a crop larger than the picture pads with black.
+        # Padding by less than nothing crops; a crop larger than the image pads with black.
         margins = (-left, crop_wide - wide + left, -upper, crop_high - high + upper)
 
-        def values(picture: Tensor) -> Tensor:
-            return normalise(functional.pad(resize(picture).permute(2, 0, 1)[None], margins))
+        def values(image: Tensor) -> Tensor:
+            return normalise(functional.pad(resize(image).permute(2, 0, 1)[None], margins))
 
         return values
 

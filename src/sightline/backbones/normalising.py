@@ -1,4 +1,4 @@
-"""Bytes of a picture as normalised floats, looked up: a value depends on its channel and its byte alone.
+"""Bytes of a image as normalised floats, looked up: a value depends on its channel and its byte alone.
 
 The table holds what the image processor's own arithmetic gives for each of the 256 bytes, so a looked-up value equals
 the processor's to the bit, on any device.
@@ -41,7 +41,7 @@ class Normaliser:
         if planes.device.type != "cpu":
             return self._values[planes + self._rows]
         values = torch.empty(planes.shape, dtype=self._values.dtype)
-        # Indices take four times the picture's bytes: they are made part by part, so that they stay in the cache.
+        # Indices take four times the image's bytes: they are made part by part, so that they stay in the cache.
         for part, out in zip(planes, values, strict=True):
             torch.index_select(self._values, 0, (part + self._rows).flatten(), out=out.view(-1))
         return values

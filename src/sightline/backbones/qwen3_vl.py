@@ -46,14 +46,14 @@ class Qwen3VLOptions(ImageOptions):
 
 @BACKBONES.register("qwen3_vl")
 class Qwen3VL(Backbone):
-    """The whole picture is resized, so cells are a plain grid; kept tokens carry (t, h, w) ids."""
+    """The whole image is resized, so cells are a plain grid; kept tokens carry (t, h, w) ids."""
 
     model_class = "Qwen3VLForConditionalGeneration"
     image_processor_class = "Qwen2VLImageProcessorPil"
     image_options = Qwen3VLOptions
     options: Qwen3VLOptions
     axes = 3
-    packs_pictures = True
+    packs_images = True
     class_tokens = 0
     system = "You are a helpful assistant."
     paper_positions = "preserve"
@@ -63,7 +63,7 @@ class Qwen3VL(Backbone):
         return int(self.model.config.image_token_id)
 
     def _area(self) -> tuple[int, int]:
-        """Fewest and most pixels of the resized picture."""
+        """Fewest and most pixels of the resized image."""
         size = self.image_processor.size
         return self.options.min_pixels or size["shortest_edge"], self.options.max_pixels or size["longest_edge"]
 
@@ -71,7 +71,7 @@ class Qwen3VL(Backbone):
         low, high = self._area()
         return {"min_pixels": low, "max_pixels": high}
 
-    def edited(self, image: Image.Image) -> Image.Image:
+    def altered(self, image: Image.Image) -> Image.Image:
         if self.options.jpeg_quality is not None:
             image = reencode_jpeg(image, self.options.jpeg_quality)
         factor = self.options.first_resize_factor
@@ -93,8 +93,8 @@ class Qwen3VL(Backbone):
         resize = resizer((height, width), (rows * edge, columns * edge), processor.resample, device)
         normalise = self.normaliser(device)
 
-        def values(picture: Tensor) -> Tensor:
-            split = resize(picture).reshape(rows // merge, merge, edge, columns // merge, merge, edge, 3)
+        def values(image: Tensor) -> Tensor:
+            split = resize(image).reshape(rows // merge, merge, edge, columns // merge, merge, edge, 3)
             patches = normalise(split.permute(0, 3, 1, 4, 6, 2, 5)).view(rows * columns, 3, 1, edge * edge)
             return patches.expand(-1, -1, frames, -1).reshape(rows * columns, -1)
 
@@ -109,7 +109,7 @@ class Qwen3VL(Backbone):
         return int(self.model.config.vision_config.spatial_merge_size)
 
     def tower(self, grids: Sequence[Grid]) -> Tower:
-        """Positions are interpolated from the checkpoint's grid, once for these pictures."""
+        """Positions are interpolated from the checkpoint's grid, once for these images."""
         from transformers import vision_utils
 
         vision = self.model.model.visual
@@ -152,7 +152,7 @@ class Qwen3VL(Backbone):
         return grid_cells(*layout), (layout,)
 
     def captured(self, tower: Tower, states: Mapping[int, Tensor]) -> dict[str, Tensor]:
-        """Attention is recomputed from hidden states with the rotary tables of the picture."""
+        """Attention is recomputed from hidden states with the rotary tables of the image."""
         kept = super().captured(tower, states)
         if kept:
             kept["cos"], kept["sin"] = tower.arguments["position_embeddings"]
@@ -179,7 +179,7 @@ class Qwen3VL(Backbone):
         """Row and column of each anchor behind ``start``; text goes on behind the longer side of the grid.
 
         ``compact`` closes the gaps that pruning left: rows and columns are replaced by their rank among the kept
-        ones, as if the picture had been a smaller grid. Text ids stay equal on all three axes either way.
+        ones, as if the image had been a smaller grid. Text ids stay equal on all three axes either way.
         """
         ((rows, columns),) = encoded.layout
         within = anchors.clamp(0, rows * columns - 1)
@@ -199,7 +199,7 @@ def _ranks(values: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def reencode_jpeg(image: Image.Image, quality: int) -> Image.Image:
-    """What a picture looks like after travelling as a JPEG data URL."""
+    """What a image looks like after travelling as a JPEG data URL."""
     buffer = io.BytesIO()
     image.save(buffer, format="JPEG", quality=quality)
     return Image.open(io.BytesIO(buffer.getvalue())).convert("RGB")
@@ -212,5 +212,5 @@ def resized_size(height: int, width: int, factor: int, low: int, high: int) -> t
     try:
         resized: tuple[int, int] = smart_resize(height, width, factor=factor, min_pixels=low, max_pixels=high)
     except ValueError as error:
-        raise SightlineError(f"the picture cannot be resized for Qwen3-VL: {error}") from None
+        raise SightlineError(f"the image cannot be resized for Qwen3-VL: {error}") from None
     return resized

@@ -1,4 +1,4 @@
-"""Pillow's resize of 8-bit pictures as tensor code: equal to the byte, on any device, without waiting for it.
+"""Pillow's resize of 8-bit images as tensor code: equal to the byte, on any device, without waiting for it.
 
 A resize on a GPU has to give the bytes that the checkpoint's image processor gives, and that one calls Pillow. A resize
 is two passes, one over the columns and one over the rows, each skipped when its size stays. With n inputs and m outputs
@@ -33,7 +33,7 @@ Resize = Callable[[Tensor], Tensor]
 
 PILLOW_BITS = 22
 TABLES = 1024
-"""Tables kept; one has a few ten thousand bytes, and pictures of a data set share most of theirs."""
+"""Tables kept; one has a few ten thousand bytes, and images of a data set share most of theirs."""
 
 
 def _bilinear(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -64,12 +64,12 @@ class Taps:
     """(T, m) int32 weights, in units of 2^-bits"""
     bits: int
 
-    def along(self, picture: Tensor, axis: int) -> Tensor:
-        """The pass over one axis of an (H, W, C) uint8 picture. Sums stay below 2^31: weights sum to 2^bits <= 2^22."""
+    def along(self, image: Tensor, axis: int) -> Tensor:
+        """The pass over one axis of an (H, W, C) uint8 image. Sums stay below 2^31: weights sum to 2^bits <= 2^22."""
         shape = [1, 1, 1]
         shape[axis] = -1
         windows = zip(self.index, self.weight, strict=True)
-        products = (picture.index_select(axis, index) * weight.view(shape) for index, weight in windows)
+        products = (image.index_select(axis, index) * weight.view(shape) for index, weight in windows)
         total = next(products) + (1 << (self.bits - 1))
         for product in products:
             total += product
@@ -119,12 +119,12 @@ def rows_first(source: Size, target: Size, arithmetic: Arithmetic) -> bool:
 
 @lru_cache(maxsize=1)
 def _pillow_orders_passes() -> bool:
-    """Asks the installed Pillow: one picture whose bytes differ by the order of passes."""
+    """Asks the installed Pillow: one image whose bytes differ by the order of passes."""
     source, target, kind = (10, 10), (3, 9), Image.Resampling.BICUBIC
-    picture = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (*source, 3), dtype=np.uint8))
+    image = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (*source, 3), dtype=np.uint8))
     host = torch.device("cpu")
     rows, columns = (taps(old, new, kind, "pillow", host) for old, new in zip(source, target, strict=True))
-    return torch.equal(columns.along(rows.along(picture, 0), 1), on_host(target, kind, "pillow")(picture))
+    return torch.equal(columns.along(rows.along(image, 0), 1), on_host(target, kind, "pillow")(image))
 
 
 def by_tensors(source: Size, target: Size, kind: int, device: torch.device, arithmetic: Arithmetic) -> Resize:
@@ -135,10 +135,10 @@ def by_tensors(source: Size, target: Size, kind: int, device: torch.device, arit
         if source[axis] != target[axis]
     ]
 
-    def resized(picture: Tensor) -> Tensor:
+    def resized(image: Tensor) -> Tensor:
         for table, axis in passes:
-            picture = table.along(picture, axis)
-        return picture
+            image = table.along(image, axis)
+        return image
 
     return resized
 
@@ -147,12 +147,12 @@ def on_host(target: Size, kind: int, arithmetic: Arithmetic) -> Resize:
     """Pillow or torch itself, which are faster on a CPU than the sums above."""
     height, width = target
 
-    def by_pillow(picture: Tensor) -> Tensor:
-        resized = Image.fromarray(picture.numpy()).resize((width, height), Image.Resampling(kind))
+    def by_pillow(image: Tensor) -> Tensor:
+        resized = Image.fromarray(image.numpy()).resize((width, height), Image.Resampling(kind))
         return torch.from_numpy(np.array(resized))
 
-    def by_torch(picture: Tensor) -> Tensor:
-        planes = picture.permute(2, 0, 1)[None]
+    def by_torch(image: Tensor) -> Tensor:
+        planes = image.permute(2, 0, 1)[None]
         resized = torch.nn.functional.interpolate(planes, size=target, mode="bicubic", antialias=True)
         return resized[0].permute(1, 2, 0)
 
@@ -165,7 +165,7 @@ def resizer(source: Size, target: Size, kind: int, device: torch.device, arithme
     It holds its tables, so a graph captured from it stays valid for as long as it is kept.
     """
     if source == target:
-        return lambda picture: picture
+        return lambda image: image
     if device.type == "cpu":
         return on_host(target, kind, arithmetic)
     return by_tensors(source, target, kind, device, arithmetic)

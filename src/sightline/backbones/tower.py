@@ -25,7 +25,7 @@ def call_block(block: Any, hidden: Tensor, arguments: dict[str, Any]) -> Tensor:
 
 @dataclass(frozen=True)
 class Tower:
-    """The vision tower and projector for a batch of pictures whose sizes are known.
+    """The vision tower and projector for a batch of images whose sizes are known.
 
     Hidden state i is the input of block i; state ``len(blocks)`` is the last block's output.
     """
@@ -36,7 +36,7 @@ class Tower:
     reads: frozenset[int]
     """Hidden states that ``finish`` needs."""
     finish: Callable[[Mapping[int, Tensor]], list[Tensor]]
-    """Hidden states -> projected tokens (..., D), picture after picture, then DeepStack levels of the same shape."""
+    """Hidden states -> projected tokens (..., D), image after image, then DeepStack levels of the same shape."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """What every block is called with."""
 
@@ -59,7 +59,7 @@ class Bounds:
     """Sequence bounds that a block may difference and turn into a list of lengths while it is traced.
 
     A tensor's values are unknown to a compiler; these are plain numbers. Code that needs no more than ``sequences``
-    and ``alike`` serves pictures of any size without being compiled again.
+    and ``alike`` serves images of any size without being compiled again.
     """
 
     def __init__(self, lengths: list[int]) -> None:

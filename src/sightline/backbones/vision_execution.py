@@ -25,9 +25,9 @@ def use_vision_execution(
 ) -> None:
     """Switches a backbone's tower to the mode of an execution, which is billed for compiling; the last call counts.
 
-    Capturing needs pictures of one shape, so ``graph`` compiles here like ``compiled``; see ``CapturedVision``.
+    Capturing needs images of one shape, so ``graph`` compiles here like ``compiled``; see ``CapturedVision``.
     """
-    if backbone.packs_pictures:
+    if backbone.packs_images:
         pack(backbone.model.config.vision_config, execution.mode != "eager")
     if execution.mode == "eager":
         backbone.call_block, backbone.patch_products = call_block, False
@@ -55,7 +55,7 @@ class CompiledBlocks:
 
 
 class CapturedVision:
-    """Encodes single pictures of one shape: from the picture's bytes to projected tokens in one replay.
+    """Encodes single images of one shape: from the image's bytes to projected tokens in one replay.
 
     What depends on the shape alone (resize tables, positions) is computed once. Hidden states that signals read are
     kept in the same graph. On the CPU nothing is captured: the same buffers are filled and the tower is called.
@@ -68,7 +68,7 @@ class CapturedVision:
         device = backbone.language.device
         self._data = sample.data.to(device, copy=True)
         self.staging = torch.empty_like(sample.data, pin_memory=True) if device.type == "cuda" else None
-        """Memory for the next picture's bytes, free again when the tokens of the last one have been read."""
+        """Memory for the next image's bytes, free again when the tokens of the last one have been read."""
         self._prepare = backbone.preparing(self._data)
         self._replay: Callable[[], tuple[list[Tensor], dict[int, Tensor]]] = self._call
         if device.type == "cuda":

@@ -1,4 +1,4 @@
-"""Boxes beside an audit: detectors search pictures in processes of their own while earlier ones are scored."""
+"""Boxes beside an audit: detectors search images in processes of their own while earlier ones are scored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _StoppedError(Exception):
 class BoxesBeside:
     """The boxes of one source for the probes of an audit.
 
-    A source that searches starts at once and goes through the pictures in order; ``shown`` waits for those it is asked
+    A source that searches starts at once and goes through the images in order; ``shown`` waits for those it is asked
     about. Annotated and simulated boxes need no search. Leaving the context ends the search.
     """
 
@@ -47,7 +47,7 @@ class BoxesBeside:
         try:
             if self._found:
                 self._source.search(self._images, self._found, self._tell)
-        except Exception as error:  # whoever waits for a picture gets to hear it
+        except Exception as error:  # whoever waits for a image gets to hear it
             for future in self._found.values():
                 if not future.done():
                     future.set_exception(error)
@@ -58,7 +58,7 @@ class BoxesBeside:
         self._found[name].set_result(found)
 
     def wait(self) -> None:
-        """Until every picture has been searched."""
+        """Until every image has been searched."""
         if self._found:
             with Progress("finding boxes", len(self._found), "images") as progress:
                 for future in self._found.values():
@@ -66,6 +66,6 @@ class BoxesBeside:
                     progress.advance()
 
     def shown(self, probes: Sequence[Probe]) -> Shown:
-        """The probes with their boxes; waits for the search of their pictures, no others."""
+        """The probes with their boxes; waits for the search of their images, no others."""
         names = dict.fromkeys(probe.image for probe in probes) if self.detects else {}
         return self._source.show(probes, {name: self._found[name].result() for name in names})

@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from sightline.boxes.detectors import DETECTORS, Detector, Finding
+from sightline.boxes.detectors import DETECTORS, Detector, FoundText
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes.image_name import resolve_image
@@ -84,15 +84,15 @@ def detect_one(detector: Detector, root: Path, name: str) -> Detected:
     """Runs a detector on one image, in this process."""
     import numpy as np
 
-    picture = np.asarray(open_image(root, name))
+    image = np.asarray(open_image(root, name))
     started = time.perf_counter()
-    findings = detector.find(picture)
+    findings = detector.find(image)
     ms = (time.perf_counter() - started) * 1e3
-    boxes, outside = boxes_of(findings, picture.shape[1], picture.shape[0])
+    boxes, outside = boxes_of(findings, image.shape[1], image.shape[0])
     return Detected(boxes, ms, outside)
 
 
-def boxes_of(findings: Iterable[Finding], width: int, height: int) -> tuple[tuple[Box, ...], int]:
+def boxes_of(findings: Iterable[FoundText], width: int, height: int) -> tuple[tuple[Box, ...], int]:
     """Outlines in pixels -> upright boxes in fractions of the image, each once, and how many were no use."""
     boxes: list[Box] = []
     outside = 0
@@ -148,7 +148,7 @@ class _Worker:
         if not alone:
             environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sightline.boxes.worker", detector, str(root)],
+            [sys.executable, "-m", "sightline.boxes.detector_process", detector, str(root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Finding:
+class FoundText:
     """One piece of text: its outline in pixels, its reading (empty when nobody read it) and how sure the engine is."""
 
     outline: tuple[tuple[float, float], ...]
@@ -40,11 +40,11 @@ class Detector(Protocol):
         """The version in use; refuses with a line that says how to get what is missing."""
         ...
 
-    def find(self, image: np.ndarray) -> list[Finding]:
+    def find(self, image: np.ndarray) -> list[FoundText]:
         """(H, W, 3) uint8 RGB -> the findings that the rule admits."""
         ...
 
-    def read(self, image: np.ndarray) -> list[Finding]:
+    def read(self, image: np.ndarray) -> list[FoundText]:
         """All findings with their text, whatever their confidence."""
         ...
 
@@ -58,11 +58,11 @@ class FindsByReading(ABC):
 
     LEAST: ClassVar[float]
 
-    def find(self, image: np.ndarray) -> list[Finding]:
+    def find(self, image: np.ndarray) -> list[FoundText]:
         return [finding for finding in self.read(image) if finding.confidence >= self.LEAST]
 
     @abstractmethod
-    def read(self, image: np.ndarray) -> list[Finding]: ...
+    def read(self, image: np.ndarray) -> list[FoundText]: ...
 
 
 @DETECTORS.register("rapidocr")
@@ -97,11 +97,11 @@ class RapidOcr:
             }
         )
 
-    def find(self, image: np.ndarray) -> list[Finding]:
+    def find(self, image: np.ndarray) -> list[FoundText]:
         output = self._engine(image[:, :, ::-1], use_cls=False, use_rec=False, box_thresh=self.LEAST)
         return _findings(output.boxes, output.scores)
 
-    def read(self, image: np.ndarray) -> list[Finding]:
+    def read(self, image: np.ndarray) -> list[FoundText]:
         output = self._engine(image[:, :, ::-1], use_det=True, use_cls=False, use_rec=True, text_score=0.0)
         return _findings(output.boxes, output.scores, output.txts)
 
@@ -132,9 +132,9 @@ class EasyOcr(FindsByReading):
 
         self._reader = easyocr.Reader(["en"], gpu=True, download_enabled=False, verbose=False)
 
-    def read(self, image: np.ndarray) -> list[Finding]:
+    def read(self, image: np.ndarray) -> list[FoundText]:
         results = self._reader.readtext(image[:, :, ::-1], detail=1, paragraph=False)
-        return [Finding(_outline(outline), float(sure), str(text)) for outline, text, sure in results]
+        return [FoundText(_outline(outline), float(sure), str(text)) for outline, text, sure in results]
 
 
 @DETECTORS.register("tesseract")
@@ -155,17 +155,17 @@ class Tesseract(FindsByReading):
         shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
         return (shown.stdout or shown.stderr).split("\n")[0].removeprefix("tesseract ").strip()
 
-    def read(self, image: np.ndarray) -> list[Finding]:
+    def read(self, image: np.ndarray) -> list[FoundText]:
         import io
 
         from PIL import Image
 
-        picture = io.BytesIO()
-        Image.fromarray(image).save(picture, format="PNG")
+        stored = io.BytesIO()
+        Image.fromarray(image).save(stored, format="PNG")
         command = ["tesseract", "stdin", "stdout", "--psm", "11", "tsv"]
         done = subprocess.run(
             command,
-            input=picture.getvalue(),
+            input=stored.getvalue(),
             capture_output=True,
             check=False,
             env={**os.environ, "OMP_THREAD_LIMIT": "1"},
@@ -176,7 +176,7 @@ class Tesseract(FindsByReading):
         return words_of_tsv(done.stdout.decode(errors="replace"))
 
 
-def words_of_tsv(table: str) -> list[Finding]:
+def words_of_tsv(table: str) -> list[FoundText]:
     """Word rows (level 5) of tesseract's table; its confidence is a percentage, -1 where there is no word."""
     lines = [line.split("\t") for line in table.splitlines()]
     if not lines or "conf" not in lines[0]:
@@ -188,7 +188,7 @@ def words_of_tsv(table: str) -> list[Finding]:
             continue
         x, y, w, h = (float(cells[column[name]]) for name in ("left", "top", "width", "height"))
         corners = ((x, y), (x + w, y), (x + w, y + h), (x, y + h))
-        found.append(Finding(corners, float(cells[column["conf"]]) / 100.0, cells[column["text"]].strip()))
+        found.append(FoundText(corners, float(cells[column["conf"]]) / 100.0, cells[column["text"]].strip()))
     return found
 
 
@@ -208,9 +208,9 @@ def _outline(points: Any) -> tuple[tuple[float, float], ...]:
     return tuple((float(x), float(y)) for x, y in points)
 
 
-def _findings(outlines: Any, scores: Any, texts: Any = None) -> list[Finding]:
+def _findings(outlines: Any, scores: Any, texts: Any = None) -> list[FoundText]:
     if outlines is None or not len(outlines):
         return []
     read = texts if texts is not None else [""] * len(outlines)
     sure = scores if scores is not None else [1.0] * len(outlines)
-    return [Finding(_outline(o), float(s), str(t)) for o, s, t in zip(outlines, sure, read, strict=True)]
+    return [FoundText(_outline(o), float(s), str(t)) for o, s, t in zip(outlines, sure, read, strict=True)]

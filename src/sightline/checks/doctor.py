@@ -33,7 +33,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-2, torch.bfloat16: 5e-1}
 
 
 @dataclass(frozen=True)
-class Finding:
+class Check:
     passed: bool
     words: str
 
@@ -46,11 +46,11 @@ def examine(
     device: str = "auto",
     attention: str = "sdpa",
     image_options: Mapping[str, Any] | None = None,
-) -> list[Finding]:
+) -> list[Check]:
     """Every check, in words. A failed check says what differs and by how much."""
     backbone = load_backbone(model, dtype=dtype, device=device, attention=attention, options=image_options)
     opened = open_image(image.parent, image.name) if image else drawn_image()
-    page = Page(backbone, opened, backbone.encode([backbone.preprocess(opened)])[0])
+    page = AskedImage(backbone, opened, backbone.encode([backbone.preprocess(opened)])[0])
     return [
         cell_count(page),
         own_logits(page),
@@ -62,7 +62,7 @@ def examine(
 
 
 @dataclass(frozen=True)
-class Page:
+class AskedImage:
     """An encoded image and a question about it, on the path that every audit takes."""
 
     backbone: Backbone
@@ -94,11 +94,11 @@ def drawn_image() -> Image.Image:
     return image
 
 
-def cell_count(page: Page) -> Finding:
+def cell_count(page: AskedImage) -> Check:
     encoded = page.encoded
     blocks = sum(rows * columns for rows, columns in encoded.layout)
     passed = encoded.n == len(encoded.cells) == blocks and all(len(level) == encoded.n for level in encoded.deepstack)
-    return Finding(
+    return Check(
         passed,
         f"token-to-cell map: {encoded.n} visual tokens, {len(encoded.cells)} cells, layout {list(encoded.layout)}, "
         f"{len(encoded.deepstack)} DeepStack levels",
@@ -114,34 +114,34 @@ def prefix_logits(backbone: Backbone, prefix: Prefix) -> Tensor:
     return logits
 
 
-def own_logits(page: Page) -> Finding:
+def own_logits(page: AskedImage) -> Check:
     prompt, backbone = page.prompt, page.backbone
     reference = model_logits(backbone, page.image, page.encoded, (*prompt.head, *prompt.tail), len(prompt.head))
     ours = prefix_logits(backbone, page.prefix("full", "preserve"))
     difference = float((ours - reference).abs().max())
     allowed = TOLERANCE[backbone.language.dtype]
     verdict = "equals" if difference <= allowed else "differs from"
-    return Finding(
+    return Check(
         difference <= allowed,
         f"keep 1.0: the audited path {verdict} the model's own forward, largest logit difference {difference:.2e} "
         f"(allowed {allowed:.0e})",
     )
 
 
-def policies_agree_unpruned(page: Page) -> Finding:
+def policies_agree_unpruned(page: AskedImage) -> Check:
     passed = bool(torch.equal(page.prefix("full", "preserve").positions, page.prefix("full", "compact").positions))
-    return Finding(passed, f"position policies {'agree' if passed else 'disagree'} on an unpruned prefix")
+    return Check(passed, f"position policies {'agree' if passed else 'disagree'} on an unpruned prefix")
 
 
-def prefix_is_shorter(page: Page) -> Finding:
+def prefix_is_shorter(page: AskedImage) -> Check:
     prefix, k = page.prefix(PRUNED[0]), parse_arm(PRUNED[0]).budget.resolve(page.encoded.n)
     expected = page.prompt.full_length(k)
     length = prefix.embeds.shape[0]
     passed = length == expected and all(len(level) == k for level in prefix.deepstack)
-    return Finding(passed, f"pruning really shortens: {prefix.full_length} positions become {length} for K = {k}")
+    return Check(passed, f"pruning really shortens: {prefix.full_length} positions become {length} for K = {k}")
 
 
-def batch_invariance(page: Page) -> Finding:
+def batch_invariance(page: AskedImage) -> Check:
     """The same probe alone and padded into a batch of longer and shorter ones."""
     prefixes = [page.over(arm, YesNo()).prefix(0) for arm in ("full", *PRUNED)]
     language = page.backbone.language
@@ -152,17 +152,17 @@ def batch_invariance(page: Page) -> Finding:
         for mine, batched in zip(one, together, strict=True)
     ]
     allowed = TOLERANCE[language.dtype]
-    return Finding(
+    return Check(
         max(differences) <= allowed,
         f"batch invariance: losses alone and in a batch of {len(prefixes)} differ by at most {max(differences):.2e} "
         f"(allowed {allowed:.0e})",
     )
 
 
-def one_token_answers(page: Page) -> Finding:
+def one_token_answers(page: AskedImage) -> Check:
     yes, no = YesNo().prompt(page.backbone, PROBE).scored
     passed = len(yes) == len(no) > 0
-    return Finding(
+    return Check(
         passed,
         f"answers: ' yes' scores {len(yes)} tokens and ' no' {len(no)}"
         + ("" if passed else "; mean losses of different lengths are not comparable"),

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sightline.commands.cost import command_of
+from sightline.commands.benchmark_commands import command_of
 from sightline.cost.benchmarks.base import BENCHMARKS
 from sightline.cost.request import positive_numbers
 
 if TYPE_CHECKING:
-    from sightline.cost.timing.select import Timing
+    from sightline.cost.timing.time_selection import Timing
 
 
 class Benchmarks(TyperGroup):
@@ -64,7 +64,7 @@ def select(
     Only the choice is timed, not the signals it reads. Times on a machine that does other work are worthless. All
     methods at both sizes take a quarter of an hour on a CPU; name fewer with --methods.
     """
-    from sightline.cost.timing.select import devices, time_method, timed_methods
+    from sightline.cost.timing.time_selection import devices, time_method, timed_methods
 
     sizes, batches = positive_numbers(n, "--n"), positive_numbers(batch, "--batch")
     names = timed_methods(part.strip() for part in methods.split(",") if part.strip())
@@ -97,7 +97,7 @@ def _print_line(timing: Timing, header: bool) -> None:
 
 def _print_growth(timings: list[Timing]) -> None:
     """Fitted exponents, for methods measured at several sizes."""
-    from sightline.cost.timing.select import growth
+    from sightline.cost.timing.time_selection import growth
 
     groups: dict[tuple[str, str, int], list[Timing]] = {}
     for timing in timings:

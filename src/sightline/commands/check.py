@@ -16,7 +16,7 @@ DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.")]
 
 def doctor(
     model: ModelOption,
-    image: Annotated[Path | None, typer.Option(help="Picture to check with; a drawn one if left out.")] = None,
+    image: Annotated[Path | None, typer.Option(help="Image to check with; a drawn one if left out.")] = None,
     dtype: DtypeOption = "float32",
     device: DeviceOption = "auto",
     attention: Annotated[Literal["sdpa", "eager"], typer.Option()] = "sdpa",
@@ -43,9 +43,9 @@ def doctor(
 
 
 def ask(
-    question: Annotated[str, typer.Argument(help="Question about the picture.")],
+    question: Annotated[str, typer.Argument(help="Question about the image.")],
     model: ModelOption,
-    image: Annotated[Path, typer.Option(help="Picture.")],
+    image: Annotated[Path, typer.Option(help="Image.")],
     arm: Annotated[str, typer.Option(help="Selector and budget.")] = "full",
     target: Annotated[str, typer.Option(help="String whose tokens are the target span.")] = "",
     max_new_tokens: Annotated[int, typer.Option(min=1)] = 32,

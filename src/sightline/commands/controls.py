@@ -77,7 +77,7 @@ def occlusion(
     layout: LayoutOption = "sightline",
 ) -> None:
     """Each question about its image, with the evidence grayed, and with as large a box grayed elsewhere."""
-    from sightline.interventions.occlusion import SEED, occlusion_probes
+    from sightline.interventions.occluded_views import SEED, occlusion_probes
 
     found = _read(probes, image_prefix)
     control = occlusion_probes(found.probes, limit)

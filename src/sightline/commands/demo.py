@@ -23,7 +23,7 @@ def demo(
 
     Run it again after an interruption and it goes on where it stopped.
     """
-    from sightline.checks.demo import run_demo
+    from sightline.checks.shipped_demo import run_demo
 
     done = run_demo(out, limit=limit)
     print_table(done.summary)

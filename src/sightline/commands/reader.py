@@ -44,8 +44,8 @@ def export(
     """Turn a training state into an ordinary checkpoint folder."""
     import shutil
 
-    from sightline.reader.card import TRAINING
     from sightline.reader.export import export as write_checkpoint
+    from sightline.reader.model_card import TRAINING
 
     write_checkpoint(state, out)
     metrics = state / "metrics.json"
@@ -62,7 +62,7 @@ def card(
     controls: Annotated[Path, typer.Option(help="Run of full on the image-free control set.")],
 ) -> None:
     """Write the model card: data, losses, held-out figures, targets met and missed, limits."""
-    from sightline.reader.card import write_card
+    from sightline.reader.model_card import write_card
 
     for path in write_card(model, run, controls):
         typer.echo(f"wrote {path}")

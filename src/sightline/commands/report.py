@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 OutOption = Annotated[Path, typer.Option(help="Folder for report.html and tables/.")]
-CasesOption = Annotated[int, typer.Option(min=0, help="How many pictures to put into the page.")]
+CasesOption = Annotated[int, typer.Option(min=0, help="How many images to put into the page.")]
 DrawsOption = Annotated[int, typer.Option(min=100, help="Bootstrap draws.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of the draws.")]
 
@@ -44,7 +44,7 @@ def report(
     draws: DrawsOption = 10_000,
     seed: SeedOption = 17,
 ) -> None:
-    """Write a self-contained HTML report with pictures, and every table as CSV, Markdown and LaTeX."""
+    """Write a self-contained HTML report with images, and every table as CSV, Markdown and LaTeX."""
     from sightline.report.build import build_report
 
     with _steps() as progress:

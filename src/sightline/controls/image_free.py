@@ -30,7 +30,7 @@ def mismatch_view(seed: int) -> str:
 
 
 def pairs_by_image(probes: Iterable[Probe]) -> dict[str, tuple[Probe, Probe]]:
-    """Image id -> (yes probe, no probe). Anything else than exactly one of each on one picture is refused."""
+    """Image id -> (yes probe, no probe). Anything else than exactly one of each on one image is refused."""
     groups: dict[str, list[Probe]] = {}
     for probe in probes:
         groups.setdefault(probe.image_id, []).append(probe)

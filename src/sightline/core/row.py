@@ -96,7 +96,7 @@ IMAGE_COLUMNS = (
         "binary",
         "N x 4 little-endian float32: x1, y1, x2, y2 of each token's cell as fractions of the image.",
     ),
-    Column("preview", "binary", "Small JPEG of the picture that was encoded, for reports."),
+    Column("preview", "binary", "Small JPEG of the image that was encoded, for reports."),
 )
 
 

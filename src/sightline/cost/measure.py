@@ -25,7 +25,7 @@ def measure(request: Request) -> dict[str, Any]:
         source = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH", ""))))
         finished = subprocess.run(
-            [sys.executable, "-m", "sightline.cost.worker", str(asked), str(answer)],
+            [sys.executable, "-m", "sightline.cost.measuring_process", str(asked), str(answer)],
             env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,

@@ -1,6 +1,6 @@
 """The one-sample procedure: what a plain evaluation script does for every row, one continuation after the other.
 
-Per continuation the picture goes through image processor and vision tower again, the selector chooses again, and the
+Per continuation the image goes through image processor and vision tower again, the selector chooses again, and the
 language model reads one sequence, prompt and that answer, eagerly and alone, with the output head on every position.
 The loss is read before the next one begins. Processor, tower, language model and head are called as transformers has
 them; only methods that need hidden states or prune between layers go through our loops, as there is no other way to run
@@ -33,14 +33,14 @@ ANSWERS = (" yes", " no")
 
 @torch.inference_mode()
 def time_one_sample(request: SweepRequest, subject: Subject, arms: Sequence[Arm]) -> dict[str, list[float]]:
-    """Milliseconds per row from the picture in memory on, and what of them is preprocessing.
+    """Milliseconds per row from the image in memory on, and what of them is preprocessing.
 
     Arms take turns so that every arm weighs the same. Warm-up goes through all of them: libraries prepare kernels for
     every new shape, and that is no part of a row.
     """
     backbone = subject.backbone
-    picture = subject.picture(0)
-    pixels = backbone.preprocess(picture)
+    image = subject.image(0)
+    pixels = backbone.preprocess(image)
     samples: dict[str, list[float]] = {"one_sample": [], "one_sample_preprocess": []}
     for row in range(-_rounds(request.warm_up, arms), _rounds(request.one_sample_rows, arms)):
         arm, probe = arms[row % len(arms)], subject.probe(0, row % request.probes)
@@ -48,7 +48,7 @@ def time_one_sample(request: SweepRequest, subject: Subject, arms: Sequence[Arm]
         started, preprocessing = time.perf_counter(), 0.0
         for answer in ANSWERS:
             begun = time.perf_counter()
-            values = processor_inputs(backbone, picture)["pixel_values"]
+            values = processor_inputs(backbone, image)["pixel_values"]
             backbone.synchronise()
             preprocessing += time.perf_counter() - begun
             one_loss(subject, arm, probe, pixels, values, answer)
@@ -92,7 +92,7 @@ class OneAnswer(LikelihoodScorer):
 
 
 def models_own_features(backbone: Backbone, pixels: Pixels, values: Tensor) -> list[Encoded]:
-    """The picture through the model's own vision call."""
+    """The image through the model's own vision call."""
     extra: dict[str, Any] = {}
     if backbone.axes == 3:
         extra["image_grid_thw"] = torch.tensor([pixels.grid], device=values.device)
@@ -102,7 +102,7 @@ def models_own_features(backbone: Backbone, pixels: Pixels, values: Tensor) -> l
 
 
 def _rows(features: Tensor | Sequence[Tensor]) -> Tensor:
-    """(sum of N, D), whether transformers returns one tensor or, as later releases do, one per picture."""
+    """(sum of N, D), whether transformers returns one tensor or, as later releases do, one per image."""
     return features.flatten(0, -2) if isinstance(features, Tensor) else torch.cat([_rows(part) for part in features])
 
 

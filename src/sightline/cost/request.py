@@ -12,7 +12,7 @@ R = TypeVar("R", bound="Request")
 
 
 @dataclass(frozen=True)
-class Option:
+class BenchmarkOption:
     """How a field is asked for on the command line."""
 
     help: str
@@ -21,13 +21,15 @@ class Option:
     minimum: int | None = None
     read: Callable[[str], list[dict[str, Any]]] | None = None
     """For values that are written as text: the fields that the text stands for, once per request to be made."""
+    former: str = ""
+    """What its flag was called in the release before; it still answers, with a hint."""
     usual: str = ""
     """The text that stands for nothing given; without ``read`` the field's own default does."""
 
 
 def option(default: Any, help: str, **how: Any) -> Any:
-    """A field of a request that the command line asks for; ``how`` is the rest of ``Option``."""
-    return field(default=default, metadata={"option": Option(help, **how)})
+    """A field of a request that the command line asks for; ``how`` is the rest of ``BenchmarkOption``."""
+    return field(default=default, metadata={"option": BenchmarkOption(help, **how)})
 
 
 def with_default(name: str, default: Any) -> Any:
@@ -50,14 +52,14 @@ def positive_numbers(text: str, flag: str) -> list[int]:
     return numbers
 
 
-def image_size(text: str) -> list[dict[str, Any]]:
+def size_of_image(text: str) -> list[dict[str, Any]]:
     if not text:
-        return [{"picture": None}]
+        return [{"image_size": None}]
     try:
         width, height = (int(part) for part in text.lower().split("x"))
     except ValueError:
-        raise SightlineError(f"--picture {text}: write WIDTHxHEIGHT, for example 896x896") from None
-    return [{"picture": (width, height)}]
+        raise SightlineError(f"--image-size {text}: write WIDTHxHEIGHT, for example 896x896") from None
+    return [{"image_size": (width, height)}]
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,11 @@ class Request:
     attention: str = option("sdpa", "sdpa or eager.")
     positions: str = option("auto", "Position policy: auto, preserve, compact.")
     box_source: str = "annotation"
-    picture: tuple[int, int] | None = option(
-        None, "WIDTHxHEIGHT of the image; the config's usual size if not given.", read=image_size
+    image_size: tuple[int, int] | None = option(
+        None,
+        "WIDTHxHEIGHT of the image; the config's usual size if not given.",
+        read=size_of_image,
+        former="--picture",
     )
     text_tokens: int = option(45, "Text tokens of the prompt.", minimum=1)
     repeats: int = option(10, "Samples kept.", minimum=1)
@@ -112,10 +117,10 @@ class Request:
         return cls(**frozen)
 
 
-def options_of(request: type[Request]) -> Iterator[tuple[str, Option]]:
+def options_of(request: type[Request]) -> Iterator[tuple[str, BenchmarkOption]]:
     """The fields that the command line asks for, in the order declared."""
     return ((each.name, each.metadata["option"]) for each in fields(request) if "option" in each.metadata)
 
 
-def flag_of(name: str, asked: Option) -> str:
+def flag_of(name: str, asked: BenchmarkOption) -> str:
     return asked.flag or f"--{name.replace('_', '-')}"

@@ -8,20 +8,20 @@ from typing import Any
 import torch
 
 from sightline.backbones.base import BACKBONES, Backbone
-from sightline.cost.stand_in import StandInTokenizer
+from sightline.cost.stand_in_tokenizer import StandInTokenizer
 from sightline.errors import SightlineError
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """All that decides how much work a checkpoint is."""
 
     kind: str
     """``model_type``"""
     config: dict[str, Any]
     processor: dict[str, Any]
-    picture: tuple[int, int]
-    """(width, height) of the picture that costs are measured on unless another is asked for."""
+    image: tuple[int, int]
+    """(width, height) of the image that costs are measured on unless another is asked for."""
 
 
 def _qwen_text(
@@ -41,7 +41,7 @@ def _qwen_text(
     }
 
 
-def _qwen3_vl(text: dict[str, Any], sections: list[int], vision: dict[str, Any], picture: tuple[int, int]) -> Shape:
+def _qwen3_vl(text: dict[str, Any], sections: list[int], vision: dict[str, Any], image: tuple[int, int]) -> ModelShape:
     rope = {"rope_type": "default", "mrope_interleaved": True, "mrope_section": sections}
     config = {
         "text_config": {**text, "rope_scaling": rope},
@@ -66,10 +66,10 @@ def _qwen3_vl(text: dict[str, Any], sections: list[int], vision: dict[str, Any],
         "image_mean": [0.5] * 3,
         "image_std": [0.5] * 3,
     }
-    return Shape("qwen3_vl", config, processor, picture)
+    return ModelShape("qwen3_vl", config, processor, image)
 
 
-def _llava(text: dict[str, Any], vision: dict[str, Any]) -> Shape:
+def _llava(text: dict[str, Any], vision: dict[str, Any]) -> ModelShape:
     config = {
         "text_config": {"model_type": "llama", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, **text},
         "vision_config": {"model_type": "clip_vision_model", "projection_dim": 768, **vision},
@@ -78,12 +78,12 @@ def _llava(text: dict[str, Any], vision: dict[str, Any]) -> Shape:
         "vision_feature_select_strategy": "default",
     }
     edge = vision["image_size"]
-    return Shape(
+    return ModelShape(
         "llava", config, {"size": {"shortest_edge": edge}, "crop_size": {"height": edge, "width": edge}}, (640, 480)
     )
 
 
-def _internvl(text: dict[str, Any], vision: dict[str, Any], picture: tuple[int, int]) -> Shape:
+def _internvl(text: dict[str, Any], vision: dict[str, Any], image: tuple[int, int]) -> ModelShape:
     edge = vision["image_size"][0]
     config = {
         "text_config": {"model_type": "qwen3", **text},
@@ -100,10 +100,10 @@ def _internvl(text: dict[str, Any], vision: dict[str, Any], picture: tuple[int, 
         "tie_word_embeddings": False,
     }
     processor = {"size": {"height": edge, "width": edge}, "crop_to_patches": True, "min_patches": 1, "max_patches": 12}
-    return Shape("internvl", config, processor, picture)
+    return ModelShape("internvl", config, processor, image)
 
 
-SHAPES: dict[str, Shape] = {
+SHAPES: dict[str, ModelShape] = {
     "qwen3-vl-8b": _qwen3_vl(
         _qwen_text(4096, 36, 32, 8, 12288, 128, 151936),
         [24, 20, 20],
@@ -194,7 +194,7 @@ SHAPES: dict[str, Shape] = {
 """By the name that ``--config`` takes; the tiny ones exercise the same code on a CPU."""
 
 
-def shape_named(name: str) -> Shape:
+def shape_named(name: str) -> ModelShape:
     if name not in SHAPES:
         raise SightlineError(f"unknown config '{name}'; choose one of {', '.join(SHAPES)}")
     return SHAPES[name]

@@ -1,4 +1,4 @@
-"""What is measured: a backbone, made-up pictures, and questions of a fixed length about them."""
+"""What is measured: a backbone, made-up images, and questions of a fixed length about them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sightline.answering.answerer import Answerer
 from sightline.answering.arm_pass import ArmPass
 from sightline.answering.scorers import Scorer
 from sightline.answering.scorers.generation import Generation
-from sightline.answering.select import SelectStep
+from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import load_backbone
 from sightline.backbones.base import Backbone
@@ -22,17 +22,17 @@ from sightline.backbones.clip import ClipSpace
 from sightline.backbones.loading import DTYPES, choose_device
 from sightline.core.prefix import Encoded, PositionPolicy, Prompt
 from sightline.core.probe import Probe
-from sightline.cost.clip import ForgetfulClip, RandomClip
 from sightline.cost.request import Request
 from sightline.cost.shapes import random_backbone, shape_named
+from sightline.cost.stand_in_clip import ForgetfulClip, RandomClip
 from sightline.errors import SightlineError
 
-QUESTION = "Is the word exit visible in this picture? Answer with yes or no."
+QUESTION = "Is the word exit visible in this image? Answer with yes or no."
 TARGET = "exit"
-PICTURE = (896, 896)
+IMAGE_SIZE = (896, 896)
 BOXES = ((0.1, 0.2, 0.3, 0.27), (0.55, 0.6, 0.8, 0.7))
 DISTINCT = 4
-"""Different pictures in a batch; a larger batch repeats them."""
+"""Different images in a batch; a larger batch repeats them."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Subject:
     backbone: Backbone
     clip: ClipSpace | None
     policy: PositionPolicy
-    picture_size: tuple[int, int]
+    image_size: tuple[int, int]
     text_tokens: int
 
     @staticmethod
@@ -53,7 +53,7 @@ class Subject:
             if name not in DTYPES:
                 raise SightlineError(f"unknown dtype '{name}'; choose one of {', '.join(DTYPES)}")
             backbone = random_backbone(request.config, device=device, dtype=DTYPES[name], attention=request.attention)
-            usual = shape_named(request.config).picture
+            usual = shape_named(request.config).image
         else:
             backbone = load_backbone(
                 request.checkpoint,
@@ -61,7 +61,7 @@ class Subject:
                 device=str(device),
                 attention=request.attention,
             )
-            usual = PICTURE
+            usual = IMAGE_SIZE
         clip: ClipSpace | None = ForgetfulClip(request.clip, device) if request.clip else None
         if clip is None and request.config and any(needs_clip(parse_arm(text)) for text in request.arms):
             clip = RandomClip(int(backbone.model.config.vision_config.hidden_size), device)
@@ -70,7 +70,7 @@ class Subject:
             if request.positions not in ("preserve", "compact"):
                 raise SightlineError(f"unknown position policy '{request.positions}'; use auto, preserve or compact")
             policy = request.positions  # type: ignore[assignment]
-        return Subject(backbone, clip, policy, request.picture or usual, request.text_tokens)
+        return Subject(backbone, clip, policy, request.image_size or usual, request.text_tokens)
 
     @property
     def step(self) -> SelectStep:
@@ -86,9 +86,9 @@ class Subject:
         self.step.refuse_unserved([arm])
         return arm
 
-    def picture(self, index: int) -> Image.Image:
-        """A picture of smooth noise: never constant, so that no kernel meets zeros."""
-        width, height = self.picture_size
+    def image(self, index: int) -> Image.Image:
+        """A image of smooth noise: never constant, so that no kernel meets zeros."""
+        width, height = self.image_size
         coarse = np.random.default_rng(index).integers(0, 256, (max(2, height // 8), max(2, width // 8), 3))
         return Image.fromarray(coarse.astype(np.uint8)).resize((width, height), Image.Resampling.BILINEAR)
 

@@ -19,7 +19,7 @@ HOST_WORDS = ("not enough memory", "can't allocate memory")
 
 
 FEWER = ", or fewer images at a time (--shard-images)"
-"""What helps where the tokens of all pictures of a shard lie in memory beside the work."""
+"""What helps where the tokens of all images of a shard lie in memory beside the work."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from sightline.core.probe import Probe
 from sightline.interventions.base import INTERVENTIONS, Intervention
-from sightline.interventions.occlusion import RANDOM, occlusion_views
+from sightline.interventions.occluded_views import RANDOM, occlusion_views
 
 
 @INTERVENTIONS.register("occlude_random")

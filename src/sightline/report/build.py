@@ -10,10 +10,10 @@ from sightline import __version__
 from sightline.errors import SightlineError
 from sightline.report.cases import choose_cases, pack_cases
 from sightline.report.hero import Hero, make_hero
+from sightline.report.measured_cost import Card, card_facts, read_cards, realised_cost_section
 from sightline.report.overview import main_table, verdicts
 from sightline.report.page import Page, method_words, run_facts, write_page
 from sightline.report.probe_list import read_probe_list
-from sightline.report.realised_cost import Card, card_facts, read_cards, realised_cost_section
 from sightline.report.sections import Context, Section, make_sections
 from sightline.report.source import Source, read_source
 from sightline.report.summary import summarise

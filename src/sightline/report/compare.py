@@ -20,7 +20,7 @@ from sightline.report.sections import SECTIONS, Context, Section, make_section
 from sightline.report.sections.calibration import flip_columns, flip_counts
 from sightline.report.source import MASK_COLUMNS, Audited, Source, read_source
 from sightline.report.summary import ReportSummary, compared, summarise
-from sightline.report.table import Column, Table, format_value
+from sightline.report.table import Table, TableColumn, format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import paired_differences
@@ -141,16 +141,16 @@ def between_runs_table(source: Source, arms: list[str], draws: int, seed: int) -
     frame["label"] = frame["metric"].map(lambda name: METRICS[name].label)
     frame["words"] = typographic(frame["words"])
     columns = [
-        Column("arm", "Arm"),
-        Column("label", "Metric"),
-        Column("reference_value", "A", "score"),
-        Column("value", "B", "score"),
-        Column("diff", "B − A", "signed", interval=True),
-        Column("words", "B in words", "words"),
-        Column("win", "Better", "count", help="Images on which B is better."),
-        Column("loss", "Worse", "count", help="Images on which B is worse."),
-        Column("tie", "Equal", "count"),
-        Column("mcnemar_p", "McNemar p", "p"),
+        TableColumn("arm", "Arm"),
+        TableColumn("label", "Metric"),
+        TableColumn("reference_value", "A", "score"),
+        TableColumn("value", "B", "score"),
+        TableColumn("diff", "B − A", "signed", interval=True),
+        TableColumn("words", "B in words", "words"),
+        TableColumn("win", "Better", "count", help="Images on which B is better."),
+        TableColumn("loss", "Worse", "count", help="Images on which B is worse."),
+        TableColumn("tie", "Equal", "count"),
+        TableColumn("mcnemar_p", "McNemar p", "p"),
     ]
     caption = "Paired by probe, resampled by image. “Not distinguishable” bounds the change; it is not proof of none."
     return Table("between_runs", "Differences between the runs", caption, columns, frame, filter="label")
@@ -194,14 +194,14 @@ def sameness_table(source: Source, arms: list[str]) -> Table:
             }
         )
     columns = [
-        Column("arm", "Arm"),
-        Column("probes", "Probes", "count"),
-        Column("same_cells", "Same kept cells", "percent"),
-        Column("jaccard", "Overlap of kept cells", "score", help="Mean intersection over union of the two masks."),
-        Column("same_margin", "Same margin", "percent"),
-        Column("mean_change", "Mean |change|", "score"),
-        Column("max_change", "Largest |change|", "score"),
-        Column("same_answer", "Same answer", "percent"),
+        TableColumn("arm", "Arm"),
+        TableColumn("probes", "Probes", "count"),
+        TableColumn("same_cells", "Same kept cells", "percent"),
+        TableColumn("jaccard", "Overlap of kept cells", "score", help="Mean intersection over union of the two masks."),
+        TableColumn("same_margin", "Same margin", "percent"),
+        TableColumn("mean_change", "Mean |change|", "score"),
+        TableColumn("max_change", "Largest |change|", "score"),
+        TableColumn("same_answer", "Same answer", "percent"),
     ]
     caption = "Equal means equal to the last bit. Overlap is over probes whose number of visual tokens agrees."
     return Table("sameness", "How much is the same", caption, columns, pd.DataFrame(records))
@@ -224,7 +224,7 @@ def manifest_table(source: Source) -> Table:
     fields = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
     records = [{"field": key, "a": a.get(key, "–"), "b": b.get(key, "–")} for key in fields]
     records = records or [{"field": "none", "a": "", "b": ""}]
-    columns = [Column("field", "Field"), Column("a", "A"), Column("b", "B")]
+    columns = [TableColumn("field", "Field"), TableColumn("a", "A"), TableColumn("b", "B")]
     caption = "A comparison says something about a field only if it is the only one that differs."
     return Table("run_differences", "Fields in which the runs differ", caption, columns, pd.DataFrame(records))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.cost.card import CostCard
+from sightline.cost.cost_card import CostCard
 from sightline.cost.reading import CONDITIONS
-from sightline.report.table import Column, Table, format_value
+from sightline.report.table import Table, TableColumn, format_value
 
 LONG = 12
 """Lines above which the page shows one execution at a time."""
@@ -43,18 +43,18 @@ def cost_table(card: CostCard, name: str, frame: pd.DataFrame) -> Table:
     apart = [name for name in varying(frame) if name != "execution"]
     titles = {"box_source": "Boxes", "batching": "Batching"}
     first = [
-        Column("arm", "Arm"),
-        Column("execution", "Execution"),
-        *(Column(name, titles.get(name, name.capitalize())) for name in apart),
+        TableColumn("arm", "Arm"),
+        TableColumn("execution", "Execution"),
+        *(TableColumn(name, titles.get(name, name.capitalize())) for name in apart),
     ]
     shown = [
-        Column(quantity.key, quantity.title, quantity.unit, quantity.interval, quantity.help)
+        TableColumn(quantity.key, quantity.title, quantity.unit, quantity.interval, quantity.help)
         for quantity in benchmark.columns(card.results)
         if quantity.page
     ]
     columns = first + [
         column
-        for column in (*shown, Column("remark", "Remark"))
+        for column in (*shown, TableColumn("remark", "Remark"))
         if column.key in frame and (column.key == "ms" or frame[column.key].replace("", None).notna().any())
     ]
     return Table(

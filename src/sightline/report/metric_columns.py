@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.report.table import Column
+from sightline.report.table import TableColumn
 from sightline.statistics.metrics import METRICS, Metric, metrics_shown_in
 from sightline.statistics.metrics.base import DisplayGroup
 
 
-def metric_columns(group: DisplayGroup) -> list[Column]:
+def metric_columns(group: DisplayGroup) -> list[TableColumn]:
     """One column per metric of a table, with its definition and its interval."""
     return [_explained(metric) for metric in metrics_shown_in(group)]
 
 
-def _explained(metric: Metric) -> Column:
-    return Column(metric.name, metric.label, "score", interval=metric.with_interval, help=metric.help)
+def _explained(metric: Metric) -> TableColumn:
+    return TableColumn(metric.name, metric.label, "score", interval=metric.with_interval, help=metric.help)
 
 
-def metric_column(name: str, key: str = "") -> Column:
+def metric_column(name: str, key: str = "") -> TableColumn:
     """A metric among the columns of another table, under its one label; ``key`` where the frame calls it otherwise."""
-    return Column(key or name, METRICS[name].label, "score")
+    return TableColumn(key or name, METRICS[name].label, "score")
 
 
 def typographic(words: pd.Series[str]) -> pd.Series[str]:

@@ -11,7 +11,7 @@ import pandas as pd
 from sightline.report.metric_columns import metric_columns
 from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
-from sightline.report.table import Column, Table, format_range, format_value
+from sightline.report.table import Table, TableColumn, format_range, format_value
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Verdict:
 
 def main_table(summary: ReportSummary) -> Table:
     """Answer behaviour and provenance of every arm, with 95% image-cluster intervals."""
-    columns = [Column("arm", "Arm"), *metric_columns("main")]
+    columns = [TableColumn("arm", "Arm"), *metric_columns("main")]
     caption = (
         "Small print is the 95% interval when images are resampled. PosECR counts the cells of all merged sources, "
         "AnchorECR only those kept in place; NegSRC is coverage of the confusable word on negatives, no evidence of "

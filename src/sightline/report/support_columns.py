@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sightline.report.table import Column
+from sightline.report.table import TableColumn
 
 SUPPORT = (
     "Target support is the margin on positives and its negative on negatives: larger is always nearer to the right "
@@ -10,13 +10,17 @@ SUPPORT = (
 )
 
 
-def support_columns() -> list[Column]:
+def support_columns() -> list[TableColumn]:
     return [
-        Column("pos_support_diff", "Positives", "signed", interval=True, help="Difference in target support, yes."),
-        Column("neg_support_diff", "Negatives", "signed", interval=True, help="Difference in target support, no."),
-        Column("share_left_larger", "Left larger", "percent", help="Probes on which the left side has more support."),
-        Column("only_left_correct", "L right", "count", help="Probes that only the left side answers right."),
-        Column("only_right_correct", "R right", "count", help="Probes that only the right side answers right."),
-        Column("only_left_false_alarm", "L alarm", "count", help="Negatives that only the left calls yes."),
-        Column("only_right_false_alarm", "R alarm", "count", help="Negatives that only the right calls yes."),
+        TableColumn(
+            "pos_support_diff", "Positives", "signed", interval=True, help="Difference in target support, yes."
+        ),
+        TableColumn("neg_support_diff", "Negatives", "signed", interval=True, help="Difference in target support, no."),
+        TableColumn(
+            "share_left_larger", "Left larger", "percent", help="Probes on which the left side has more support."
+        ),
+        TableColumn("only_left_correct", "L right", "count", help="Probes that only the left side answers right."),
+        TableColumn("only_right_correct", "R right", "count", help="Probes that only the right side answers right."),
+        TableColumn("only_left_false_alarm", "L alarm", "count", help="Negatives that only the left calls yes."),
+        TableColumn("only_right_false_alarm", "R alarm", "count", help="Negatives that only the right calls yes."),
     ]

@@ -39,7 +39,7 @@ _LATEX = {
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One column: where its values are, what stands above them and how they are printed."""
 
     key: str
@@ -68,7 +68,7 @@ class Table:
     name: str
     title: str
     caption: str
-    columns: list[Column]
+    columns: list[TableColumn]
     frame: pd.DataFrame
     filter: str = ""
     """Key of a column that the page lets readers narrow a long table by."""
@@ -171,7 +171,7 @@ def latex_escape(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
 
 
-def _cell(column: Column, record: dict[str, Any]) -> Cell:
+def _cell(column: TableColumn, record: dict[str, Any]) -> Cell:
     value = record.get(column.key)
     text = format_value(value, column.kind)
     numeric = column.kind in NUMERIC

@@ -52,7 +52,7 @@ def finite_alone(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
         return frame
     finite = np.isfinite(frame["margin"].to_numpy(dtype=float, na_value=np.nan))
     if not finite.all():
-        notes.append(f"{int((~finite).sum())} edited rows have a non-finite margin and are left out")
+        notes.append(f"{int((~finite).sum())} rows under an intervention have a non-finite margin and are left out")
     found: pd.DataFrame = frame[finite]
     return found
 

@@ -10,7 +10,7 @@ from sightline.selectors.target import Target
 
 @SELECTORS.register("prompt")
 @dataclass(frozen=True)
-class Prompt(Target):
+class FullPrompt(Target):
     """Keeps the tokens most relevant to the whole prompt.
 
     Paper: Full-prompt. Target's rule with every prompt token except the image's, template and system text included.

@@ -14,11 +14,11 @@ from hashlib import sha256
 import numpy as np
 
 from sightline.errors import SightlineError
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval
 from sightline.statistics.metrics import Metric, finish, point, probe_sums, why_not
 from sightline.statistics.ranks import RankedMargins
-from sightline.statistics.rows import ArmRows
 
 DRAWS = 10_000
 SEED = 17

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from sightline.errors import SightlineError
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import DRAWS, SEED, replicate
 from sightline.statistics.intervals import LEVEL, percentile_interval, wilson
 from sightline.statistics.metrics import LOW_COVERAGE, METRICS, POPULATIONS, ZERO_COVERAGE, why_not
 from sightline.statistics.plain_rows import are_positives
-from sightline.statistics.rows import ArmRows
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Provenance:
+class CorrectPositives:
     positives: int
     """Positive probes with regions."""
     correct: int
@@ -44,7 +44,7 @@ class Provenance:
 
 def correct_positive_provenance(
     rows: ArmRows, *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL
-) -> Provenance:
+) -> CorrectPositives:
     """Conditions on correctly answered positives; the cluster intervals need at least two images.
 
     The cluster interval resamples images and takes the share of the correct within each draw, so the number of correct
@@ -70,7 +70,7 @@ def correct_positive_provenance(
         return float(rows.columns[name][correct].mean()) if total and name in rows.columns else np.nan
 
     count = int(positive.sum())
-    return Provenance(count, total, total / count, mean("ecr"), mean("anchor_ecr"), *shares)
+    return CorrectPositives(count, total, total / count, mean("ecr"), mean("anchor_ecr"), *shares)
 
 
 def unsupported_rows(frame: pd.DataFrame) -> pd.Series[bool]:

@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike
 from scipy.stats import norm
 
 from sightline.errors import SightlineError
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.bootstrap import ImageSums
 from sightline.statistics.intervals import LEVEL
 from sightline.statistics.metrics import Metric, why_not
-from sightline.statistics.rows import ArmRows
 
 POWER = 0.8
 

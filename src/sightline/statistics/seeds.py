@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sightline.errors import SightlineError
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks, replicate
 from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval
 from sightline.statistics.metrics import Metric, point, why_not
-from sightline.statistics.rows import ArmRows
 
 
 @dataclass(frozen=True)

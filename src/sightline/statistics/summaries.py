@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 
 from sightline.errors import SightlineError
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import BoolArray, FloatArray
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, replicate
 from sightline.statistics.intervals import LEVEL, percentile_interval
 from sightline.statistics.metrics import METRICS, POPULATIONS, Metric, metric_named, point, why_not
 from sightline.statistics.paired import mcnemar, win_loss_tie
 from sightline.statistics.plain_rows import are_positives
-from sightline.statistics.rows import ArmRows
 from sightline.statistics.wording import describe_difference, describe_noninferiority
 
 Threshold = float | Mapping[str, float] | None

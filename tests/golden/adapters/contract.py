@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sightline.backbones.positions import sequential_positions
+from sightline.backbones.sequential_positions import sequential_positions
 from sightline.core.selection import Budget
 from sightline.geometry.cells import tile_arrangement, tile_cells, tiled_canvas
 from sightline.selectors.focus_terms import focus_terms

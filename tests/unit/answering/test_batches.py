@@ -13,7 +13,7 @@ from sightline.answering.arm_pass import ArmPass, Trace
 from sightline.answering.batching import LaunchedBatches, batches, launch_batches
 from sightline.answering.encoding import encode_all
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.answering.select import SelectStep
+from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.backbones.base import Backbone
 from sightline.core.prefix import Prefix
@@ -100,11 +100,11 @@ def test_selecting_halves_when_memory_runs_out(
     subject: Subject, monkeypatch: pytest.MonkeyPatch, selector: str
 ) -> None:
     backbone, arm = subject.backbone, parse_arm(selector)
-    pictures = encode_all(backbone, [backbone.preprocess(subject.picture(0)) for _ in range(3)])
+    images = encode_all(backbone, [backbone.preprocess(subject.image(0)) for _ in range(3)])
     probes = [subject.probe(i) for i in range(3)]
     step = SelectStep(backbone)
-    expected = [item.selection.anchors for item in step.many(pictures, [subject.prompt] * 3, probes, arm)]
-    step.queues = True  # as on a GPU: alike pictures together
+    expected = [item.selection.anchors for item in step.many(images, [subject.prompt] * 3, probes, arm)]
+    step.queues = True  # as on a GPU: alike images together
     choose, sizes = step._select, []
 
     def scarce(views: list[Any], *rest: Any) -> Any:
@@ -114,7 +114,7 @@ def test_selecting_halves_when_memory_runs_out(
         return choose(views, *rest)
 
     monkeypatch.setattr(step, "_select", scarce)
-    selected = step.many(pictures, [subject.prompt] * 3, probes, arm)
+    selected = step.many(images, [subject.prompt] * 3, probes, arm)
     together = arm.selector.batches
     assert sizes == ([3, 1, 2, 1, 1] if together else [1, 1, 1])
     for item, anchors in zip(selected, expected, strict=True):
@@ -146,7 +146,7 @@ def test_other_errors_are_not_mistaken_for_memory(
 @pytest.mark.parametrize("batch_images", [1, 2, 8])
 def test_encoding_in_batches_keeps_order_and_values(subject: Subject, batch_images: int) -> None:
     backbone = subject.backbone
-    pixels = [backbone.preprocess(subject.picture(i)) for i in range(3)]
+    pixels = [backbone.preprocess(subject.image(i)) for i in range(3)]
     alone = [backbone.encode([item])[0] for item in pixels]
     for one, other in zip(alone, encode_all(backbone, pixels, (), batch_images), strict=True):
         assert torch.allclose(one.tokens, other.tokens, atol=1e-5)
@@ -156,7 +156,7 @@ def test_encoding_in_batches_keeps_order_and_values(subject: Subject, batch_imag
 
 def test_encoding_halves_when_memory_runs_out(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     backbone = subject.backbone
-    pixels = [backbone.preprocess(subject.picture(i)) for i in range(3)]
+    pixels = [backbone.preprocess(subject.image(i)) for i in range(3)]
     encode = backbone.encode
     sizes = []
 

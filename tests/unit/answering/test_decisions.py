@@ -1,4 +1,4 @@
-"""The engine decides, row by row, what the plain path decides: one picture, one probe, one eager float32 forward."""
+"""The engine decides, row by row, what the plain path decides: one image, one probe, one eager float32 forward."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from sightline.answering.select import all_needs
+from sightline.answering.select_step import all_needs
 from sightline.backbones.execution import use_execution
 from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.subject import Subject
-from sightline.cost.timing.sweep import Decision, run_engine
+from sightline.cost.timing.time_sweep import Decision, run_engine
 from tests.answers import score_arm
 
 ARMS = {
@@ -31,7 +31,7 @@ def test_every_row_decides_as_the_plain_path(data: Path, model: str, mode: str) 
         device="cpu",
         dtype="float32",
         arms=ARMS[model],
-        picture=(320, 256),
+        image_size=(320, 256),
         text_tokens=20,
         batch_images=2,
         batch_tokens=4096,
@@ -40,7 +40,7 @@ def test_every_row_decides_as_the_plain_path(data: Path, model: str, mode: str) 
     arms = [subject.arm(text, "eager") for text in request.arms]
     plain = {}
     for image in range(IMAGES):
-        (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.picture(image))], all_needs(arms))
+        (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(image))], all_needs(arms))
         for number in range(request.probes):
             probe = subject.probe(image, number)
             for arm in arms:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sightline.answering.before import KeptTokens
-from sightline.answering.select import SelectStep
+from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.language import Pending
 from sightline.core.prefix import Encoded
@@ -26,9 +26,9 @@ PROBES = 4
 
 
 @pytest.fixture
-def pictures(subject: Subject) -> list[Encoded]:
+def images(subject: Subject) -> list[Encoded]:
     subject.backbone.language.executor = None
-    pixels = [subject.backbone.preprocess(subject.picture(i)) for i in range(PROBES)]
+    pixels = [subject.backbone.preprocess(subject.image(i)) for i in range(PROBES)]
     return [subject.backbone.encode([item])[0] for item in pixels]
 
 
@@ -71,15 +71,15 @@ def facts(scored: Sequence[Scored]) -> list[Any]:
     [((1, 1, 2), "wrong chose a token twice"), ((-1, 1, 2), "wrong returned a token without a source but no mix")],
 )
 def test_a_wrong_selection_is_caught_when_it_is_read(
-    subject: Subject, queueing: SelectStep, pictures: list[Encoded], probes: list[Probe], anchors: Any, message: str
+    subject: Subject, queueing: SelectStep, images: list[Encoded], probes: list[Probe], anchors: Any, message: str
 ) -> None:
-    collect = launch_arm(queueing, wrong_arm(*anchors), probes, pictures, "preserve", 4096)
+    collect = launch_arm(queueing, wrong_arm(*anchors), probes, images, "preserve", 4096)
     with pytest.raises(SightlineError, match=message):
         collect()
     with pytest.raises(SightlineError, match=message):  # on a CPU at once
-        launch_arm(subject.step, wrong_arm(*anchors), probes, pictures, "preserve", 4096)
+        launch_arm(subject.step, wrong_arm(*anchors), probes, images, "preserve", 4096)
     with pytest.raises(SightlineError, match=message):  # whoever asks for one selection gets it checked
-        queueing(pictures[0], subject.prompt, probes[0], wrong_arm(*anchors))
+        queueing(images[0], subject.prompt, probes[0], wrong_arm(*anchors))
 
 
 def test_a_token_out_of_range_is_caught_when_it_is_read() -> None:
@@ -88,19 +88,19 @@ def test_a_token_out_of_range_is_caught_when_it_is_read() -> None:
         kept.read("wrong")
 
 
-def test_a_wrong_count_is_caught_at_once(queueing: SelectStep, pictures: list[Encoded], probes: list[Probe]) -> None:
+def test_a_wrong_count_is_caught_at_once(queueing: SelectStep, images: list[Encoded], probes: list[Probe]) -> None:
     with pytest.raises(SightlineError, match="wrong returned 2 tokens where the budget is 3"):
-        launch_arm(queueing, wrong_arm(0, 1), probes, pictures, "preserve", 4096)
+        launch_arm(queueing, wrong_arm(0, 1), probes, images, "preserve", 4096)
 
 
 def test_launching_reads_no_answer(
-    subject: Subject, pictures: list[Encoded], probes: list[Probe], monkeypatch: pytest.MonkeyPatch
+    subject: Subject, images: list[Encoded], probes: list[Probe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
     answers, arrive = Pending.read, Arriving.read
     monkeypatch.setattr(Pending, "read", lambda self: (read.append("answers"), answers(self))[1])
     monkeypatch.setattr(Arriving, "read", lambda self: (read.append("copy"), arrive(self))[1])
-    collect = launch_arm(subject.step, parse_arm("target:0.3"), probes, pictures, "preserve", 4096)
+    collect = launch_arm(subject.step, parse_arm("target:0.3"), probes, images, "preserve", 4096)
     assert read == []
     assert len(collect()) == PROBES
     assert "answers" in read
@@ -108,23 +108,23 @@ def test_launching_reads_no_answer(
 
 @pytest.mark.parametrize("text", ["full", "target:0.3", "grid:0.3", "random:0.3", "protected:0.4", "divprune:0.3"])
 def test_selecting_together_changes_no_row(
-    subject: Subject, queueing: SelectStep, pictures: list[Encoded], probes: list[Probe], text: str
+    subject: Subject, queueing: SelectStep, images: list[Encoded], probes: list[Probe], text: str
 ) -> None:
     arm = parse_arm(text)
-    alone = score_arm(subject.step, arm, probes, pictures, "compact", 4096)
-    together = score_arm(queueing, arm, probes, pictures, "compact", 4096)
+    alone = score_arm(subject.step, arm, probes, images, "compact", 4096)
+    together = score_arm(queueing, arm, probes, images, "compact", 4096)
     assert facts(together) == facts(alone)
     if arm.selector.batches:
         assert len({scored.select_ms for scored in together}) == 1, "equal shares of one call"
 
 
-def test_pictures_of_different_sizes_are_not_selected_together(
+def test_images_of_different_sizes_are_not_selected_together(
     subject: Subject, queueing: SelectStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone = subject.backbone
     sizes = [(128, 64), (128, 64), (64, 192)]
-    pixels = [backbone.preprocess(subject.picture(i).resize(size)) for i, size in enumerate(sizes)]
-    pictures = [backbone.encode([item])[0] for item in pixels]
+    pixels = [backbone.preprocess(subject.image(i).resize(size)) for i, size in enumerate(sizes)]
+    images = [backbone.encode([item])[0] for item in pixels]
     probes = [subject.probe(i) for i in range(3)]
     arm = parse_arm("divprune:0.5")
     counts: list[int] = []
@@ -135,10 +135,10 @@ def test_pictures_of_different_sizes_are_not_selected_together(
         return select_many(self, views, k)
 
     monkeypatch.setattr(type(arm.selector), "select_many", counted)
-    together = score_arm(queueing, arm, probes, pictures, "preserve", 4096)
-    alike = {picture.layout for picture in pictures}
+    together = score_arm(queueing, arm, probes, images, "preserve", 4096)
+    alike = {image.layout for image in images}
     assert sorted(counts) == ([3] if len(alike) == 1 else [1, 2])
-    assert [scored.k for scored in together] == [arm.budget.resolve(picture.n) for picture in pictures]
+    assert [scored.k for scored in together] == [arm.budget.resolve(image.n) for image in images]
 
 
 def test_merged_tokens_bring_their_lineage() -> None:
@@ -153,10 +153,10 @@ def test_merged_tokens_bring_their_lineage() -> None:
 
 
 def test_out_of_memory_while_launching_still_halves(
-    subject: Subject, pictures: list[Encoded], probes: list[Probe], monkeypatch: pytest.MonkeyPatch
+    subject: Subject, images: list[Encoded], probes: list[Probe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arm = parse_arm("target:0.3")
-    expected = score_arm(subject.step, arm, probes, pictures, "preserve", 100_000)
+    expected = score_arm(subject.step, arm, probes, images, "preserve", 100_000)
     launch = subject.backbone.language.launch
 
     def scarce(group: Sequence[Any], cutter: Any = None) -> Any:
@@ -165,7 +165,7 @@ def test_out_of_memory_while_launching_still_halves(
         return launch(group, cutter)
 
     monkeypatch.setattr(subject.backbone.language, "launch", scarce)
-    scored = launch_arm(subject.step, arm, probes, pictures, "preserve", 100_000)()
+    scored = launch_arm(subject.step, arm, probes, images, "preserve", 100_000)()
     for ours, plain in zip(scored, expected, strict=True):
         assert ours.answer.loss_yes == pytest.approx(plain.answer.loss_yes, abs=1e-5)
 

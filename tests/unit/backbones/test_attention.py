@@ -1,4 +1,4 @@
-"""Packed attention: every picture attends to itself alone, in one call or, where sizes differ, in several."""
+"""Packed attention: every image attends to itself alone, in one call or, where sizes differ, in several."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from sightline.answering.arm_pass import Trace
 from sightline.answering.ask import ask
 from sightline.answering.materialise import materialise
 from sightline.answering.scorers.generation import Generation
-from sightline.answering.select import SelectStep
+from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.unmodified import model_logits

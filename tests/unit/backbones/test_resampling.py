@@ -37,9 +37,9 @@ def noise(size: Size, seed: int, harsh: bool) -> Tensor:
 @example((100, 100), (50, 76), BICUBIC, 0, True)
 @example((64, 64), (64, 64), BILINEAR, 0, False)
 def test_bytes_are_pillows(source: Size, target: Size, kind: int, seed: int, harsh: bool) -> None:
-    picture = noise(source, seed, harsh)
-    ours = by_tensors(source, target, kind, HOST, "pillow")(picture)
-    expected = Image.fromarray(picture.numpy()).resize(target[::-1], Image.Resampling(kind))
+    image = noise(source, seed, harsh)
+    ours = by_tensors(source, target, kind, HOST, "pillow")(image)
+    expected = Image.fromarray(image.numpy()).resize(target[::-1], Image.Resampling(kind))
     assert ours.dtype == torch.uint8
     assert torch.equal(ours, torch.from_numpy(np.array(expected)))
 
@@ -47,16 +47,16 @@ def test_bytes_are_pillows(source: Size, target: Size, kind: int, seed: int, har
 @settings(max_examples=60, deadline=None)
 @given(SIZES, SIZES, st.integers(0, 99), st.booleans())
 def test_bytes_are_torchs_in_torchs_arithmetic(source: Size, target: Size, seed: int, harsh: bool) -> None:
-    picture = noise(source, seed, harsh)
-    ours = by_tensors(source, target, BICUBIC, HOST, "torch")(picture)
-    assert torch.equal(ours, on_host(target, BICUBIC, "torch")(picture))
+    image = noise(source, seed, harsh)
+    ours = by_tensors(source, target, BICUBIC, HOST, "torch")(image)
+    assert torch.equal(ours, on_host(target, BICUBIC, "torch")(image))
 
 
-def test_a_host_picture_is_resized_by_pillow_itself() -> None:
-    picture = noise((40, 70), 1, False)
+def test_a_host_image_is_resized_by_pillow_itself() -> None:
+    image = noise((40, 70), 1, False)
     assert torch.equal(
-        resizer((40, 70), (31, 20), int(Image.Resampling.LANCZOS), HOST)(picture),
-        torch.from_numpy(np.array(Image.fromarray(picture.numpy()).resize((20, 31), Image.Resampling.LANCZOS))),
+        resizer((40, 70), (31, 20), int(Image.Resampling.LANCZOS), HOST)(image),
+        torch.from_numpy(np.array(Image.fromarray(image.numpy()).resize((20, 31), Image.Resampling.LANCZOS))),
     )
 
 

@@ -14,10 +14,10 @@ from sightline.backbones.tower import call_block
 from sightline.backbones.vision_execution import CapturedVision, use_vision_execution
 from sightline.core.prefix import Encoded
 from sightline.cost.benchmarks.ttft import TtftRequest
-from sightline.cost.clip import RandomClip
+from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
+from sightline.cost.stand_in_clip import RandomClip
 from sightline.cost.subject import Subject
-from sightline.cost.worker import measure_here
 
 NEEDS = {
     "tiny-qwen3-vl": frozenset({"vision.key@-1", "vision.received@1"}),
@@ -49,7 +49,7 @@ def same(backbone: Backbone, ours: Encoded, expected: Encoded, needs: frozenset[
 @torch.inference_mode()
 def test_the_loop_over_blocks_gives_the_models_own_features(one: Subject) -> None:
     backbone = one.backbone
-    pixels = backbone.preprocess(one.picture(0))
+    pixels = backbone.preprocess(one.image(0))
     (ours,) = backbone.encode([pixels])
     model, inputs = backbone.model.model, backbone.tower_inputs([pixels])
     extra = {"image_grid_thw": torch.tensor([pixels.grid])} if backbone.axes == 3 else {}
@@ -63,7 +63,7 @@ def test_the_loop_over_blocks_gives_the_models_own_features(one: Subject) -> Non
 @torch.inference_mode()
 def test_compiled_blocks_give_the_same_tokens_and_signals(one: Subject, mode: Mode) -> None:
     backbone, needs = one.backbone, NEEDS[of(one)]
-    pixels = [backbone.preprocess(one.picture(i)) for i in range(2)]
+    pixels = [backbone.preprocess(one.image(i)) for i in range(2)]
     expected = [backbone.encode([item], needs)[0] for item in pixels]
     execution = Execution(mode)
     use_vision_execution(backbone, execution, backend="eager", dynamic=False)
@@ -78,7 +78,7 @@ def test_compiled_blocks_give_the_same_tokens_and_signals(one: Subject, mode: Mo
 
 @torch.inference_mode()
 def test_all_blocks_share_one_compiled_function_without_breaks(one: Subject) -> None:
-    backbone, pixels = one.backbone, one.backbone.preprocess(one.picture(0))
+    backbone, pixels = one.backbone, one.backbone.preprocess(one.image(0))
     counter = CompileCounter()
     torch._dynamo.reset()
     use_vision_execution(backbone, Execution("compiled"), dynamic=False)
@@ -89,11 +89,11 @@ def test_all_blocks_share_one_compiled_function_without_breaks(one: Subject) -> 
 
 @pytest.mark.parametrize("raw", [False, True], ids=["values", "bytes"])
 @torch.inference_mode()
-def test_a_captured_tower_replays_for_every_picture(one: Subject, raw: bool) -> None:
-    """``raw``: the picture's bytes reach the tower, as they do on a GPU."""
+def test_a_captured_tower_replays_for_every_image(one: Subject, raw: bool) -> None:
+    """``raw``: the image's bytes reach the tower, as they do on a GPU."""
     backbone, needs = one.backbone, NEEDS[of(one)]
-    ready = [backbone.preprocess(one.picture(i)) for i in range(2)]
-    pixels = [replace(p, data=backbone.picture_bytes(one.picture(i))) if raw else p for i, p in enumerate(ready)]
+    ready = [backbone.preprocess(one.image(i)) for i in range(2)]
+    pixels = [replace(p, data=backbone.image_bytes(one.image(i))) if raw else p for i, p in enumerate(ready)]
     see = CapturedVision(backbone, pixels[0], needs)
     for index in (0, 1, 0):
         (expected,) = backbone.encode([ready[index]], needs)

@@ -29,7 +29,7 @@ PROBES = [probe("first.png"), probe("second.png"), probe("third.png")]
 
 
 def searching(monkeypatch: pytest.MonkeyPatch, step: Callable[[str], object]) -> None:
-    """A detector that asks ``step`` before it tells of each picture."""
+    """A detector that asks ``step`` before it tells of each image."""
 
     def detect(_: str, __: Path, names: Iterable[str], *, tell: Callable[[str, Detected], Any]) -> None:
         for name in names:
@@ -39,7 +39,7 @@ def searching(monkeypatch: pytest.MonkeyPatch, step: Callable[[str], object]) ->
     monkeypatch.setattr(detected, "detect", detect)
 
 
-def test_a_picture_is_shown_while_later_ones_are_still_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_image_is_shown_while_later_ones_are_still_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
     searching(monkeypatch, lambda name: None if name == "first.png" else go_on.wait(10))
     with BoxesBeside("rapidocr", Path("."), PROBES) as boxes:

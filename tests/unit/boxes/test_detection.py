@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sightline.boxes import detection
 from sightline.boxes.detection import boxes_of, detect
-from sightline.boxes.detectors import DETECTORS, EasyOcr, Finding, RapidOcr, Tesseract, words_of_tsv
+from sightline.boxes.detectors import DETECTORS, EasyOcr, FoundText, RapidOcr, Tesseract, words_of_tsv
 from sightline.boxes.quality import iou
 from sightline.boxes.sources import check_source, noise_probes, show_boxes, source_names
 from sightline.core.probe import Probe
@@ -69,7 +69,7 @@ def test_results_are_remembered_by_content_and_a_broken_memory_is_forgotten(
 
 
 def test_a_page_that_cannot_be_read_is_named_and_finished_ones_are_kept(images: Path) -> None:
-    (images / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n not a picture")
+    (images / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n not a image")
     with pytest.raises(SightlineError, match=r"'broken.png'.*cannot be read"):
         detect("rapidocr", images, ["word.png", "broken.png"], workers=1)
     assert len(list((images / "cache").rglob("*.json"))) == 1
@@ -99,13 +99,13 @@ def corners(*box: float) -> tuple[tuple[float, float], ...]:
 
 def test_findings_outside_the_image_are_clipped_or_counted() -> None:
     findings = [
-        Finding(corners(-10, -10, 50, 20), 0.9),
-        Finding(corners(-30, 0, -10, 20), 0.9),
-        Finding(corners(10, 10, 10, 20), 0.9),
-        Finding(corners(math.nan, 0, 10, 10), 0.9),
-        Finding((), 0.9),
-        Finding(((20, 0), (60, 40), (20, 80), (0, 40)), 0.9),
-        Finding(corners(0, 0, 50, 20), 0.5),
+        FoundText(corners(-10, -10, 50, 20), 0.9),
+        FoundText(corners(-30, 0, -10, 20), 0.9),
+        FoundText(corners(10, 10, 10, 20), 0.9),
+        FoundText(corners(math.nan, 0, 10, 10), 0.9),
+        FoundText((), 0.9),
+        FoundText(((20, 0), (60, 40), (20, 80), (0, 40)), 0.9),
+        FoundText(corners(0, 0, 50, 20), 0.5),
     ]
     boxes, outside = boxes_of(findings, 100, 100)
     assert boxes == ((0.0, 0.0, 0.5, 0.2), (0.0, 0.0, 0.6, 0.8))

@@ -13,7 +13,7 @@ import pytest
 from sightline.boxes import detectors
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.detection import Detected
-from sightline.boxes.detectors import DETECTORS, Finding, FindsByReading
+from sightline.boxes.detectors import DETECTORS, FindsByReading, FoundText
 from sightline.boxes.noise import SEED, VARIANTS
 from sightline.boxes.sources import BOX_SOURCES, BoxSource, Shown, check_source, show_boxes, source_names
 from sightline.core.probe import Box, Probe
@@ -108,8 +108,8 @@ def test_a_detector_that_reads_finds_what_it_is_sure_enough_of() -> None:
     class Reader(FindsByReading):
         LEAST = 0.5
 
-        def read(self, image: np.ndarray) -> list[Finding]:
-            return [Finding((), sure) for sure in (0.49, 0.5, 0.9)]
+        def read(self, image: np.ndarray) -> list[FoundText]:
+            return [FoundText((), sure) for sure in (0.49, 0.5, 0.9)]
 
     found = Reader().find(np.zeros((1, 1, 3), np.uint8))
     assert [finding.confidence for finding in found] == [0.5, 0.9]

@@ -2,7 +2,7 @@
 
 import time
 
-from sightline.checks.demo import ARMS, run_demo
+from sightline.checks.shipped_demo import ARMS, run_demo
 from sightline.commands.demo import interval, print_table
 from sightline.statistics.metrics import metrics_shown_in
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from sightline.commands.bench import app
 from sightline.cost import measure as measuring
 from sightline.cost.benchmarks.prefill import batch_sizes
-from sightline.cost.card import CostCard
-from sightline.cost.worker import measure_here
+from sightline.cost.cost_card import CostCard
+from sightline.cost.measuring_process import measure_here
 from sightline.errors import SightlineError
 
 
@@ -38,7 +38,7 @@ def test_prefill_writes_a_card_and_prints_it(tmp_path: Path, monkeypatch: pytest
         ("prefill --config tiny-llava", "add --random-weights"),
         ("prefill --config tiny-llava --random-weights --batch 0", "--batch 0: give positive whole numbers"),
         ("prefill --config tiny-llava --random-weights --batch many", "give positive whole numbers"),
-        ("ttft --config tiny-llava --random-weights --picture large", "write WIDTHxHEIGHT"),
+        ("ttft --config tiny-llava --random-weights --image large", "write WIDTHxHEIGHT"),
         ("ttft --config tiny-llava --random-weights --decode x", "--decode x: give positive"),
         ("ttft --config tiny-llava --random-weights --arm fastv:0.5", "fastv prunes between layers"),
         ("sweep --config tiny-llava --random-weights --arm tarxet:0.5", "unknown selector 'tarxet'"),

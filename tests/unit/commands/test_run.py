@@ -26,7 +26,7 @@ def audited(monkeypatch: pytest.MonkeyPatch) -> list[AuditConfig]:
     """What would have been audited."""
     seen: list[AuditConfig] = []
     monkeypatch.setattr("sightline.auditing.audit.audit", seen.append)
-    monkeypatch.setattr("sightline.commands.tables.print_summary", lambda run: None)
+    monkeypatch.setattr("sightline.commands.run_summary.print_summary", lambda run: None)
     return seen
 
 

@@ -16,9 +16,9 @@ import typer
 
 from sightline.commands.bench import app
 from sightline.cost.benchmarks.base import BENCHMARKS
-from sightline.cost.card import CostCard
+from sightline.cost.cost_card import CostCard
+from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request, option, options_of
-from sightline.cost.worker import measure_here
 from sightline.errors import SightlineError
 from tests.conftest import REPOSITORY
 from tests.unit.cost.test_card import result

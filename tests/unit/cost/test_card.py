@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sightline.cost.benchmarks.prefill import PrefillRequest
-from sightline.cost.card import CostCard
+from sightline.cost.cost_card import CostCard
 from sightline.cost.measurement import Measurement
 from sightline.errors import SightlineError
 

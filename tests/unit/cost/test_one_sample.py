@@ -13,7 +13,7 @@ from sightline.backbones.unmodified import processor_inputs
 from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.one_sample import ANSWERS, OneAnswer, one_loss, time_one_sample
 from sightline.cost.subject import Subject
-from sightline.cost.timing.sweep import evenly
+from sightline.cost.timing.time_sweep import evenly
 from sightline.errors import SightlineError
 from tests.answers import score_arm
 
@@ -28,7 +28,7 @@ def subject(request: pytest.FixtureRequest) -> Subject:
 @pytest.mark.parametrize("text", ARMS)
 def test_one_continuation_has_the_loss_of_both_together(subject: Subject, text: str) -> None:
     arm, probe = parse_arm(text), subject.probe(0)
-    pixels = subject.backbone.preprocess(subject.picture(0))
+    pixels = subject.backbone.preprocess(subject.image(0))
     values = subject.backbone.tower_inputs([pixels])
     (encoded,) = subject.backbone.encode([pixels], arm.selector.needs)
     (together,) = score_arm(subject.step, arm, [probe], [encoded], subject.policy, 0)
@@ -39,7 +39,7 @@ def test_one_continuation_has_the_loss_of_both_together(subject: Subject, text: 
 
 def test_the_sequence_is_the_prompt_and_one_answer(subject: Subject) -> None:
     arm, prompt = parse_arm("target:0.3"), YesNo().prompt(subject.backbone, subject.probe(0))
-    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.picture(0))])
+    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
     prefix = subject.answering(OneAnswer(" no")).over(arm, [subject.probe(0)], [encoded]).prefix(0)
     k = arm.budget.resolve(encoded.n)
     assert prefix.embeds.shape[0] == len(prompt.head) + k + len(prompt.shared) + len(prompt.continuations[1]) - 1
@@ -84,9 +84,9 @@ def test_all_arms_are_warmed_up(subject: Subject, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_processors_values_are_those_of_the_audit(subject: Subject) -> None:
-    picture = subject.picture(0)
-    ours = subject.backbone.tower_inputs([subject.backbone.preprocess(picture)])
-    assert torch.equal(processor_inputs(subject.backbone, picture)["pixel_values"], ours)
+    image = subject.image(0)
+    ours = subject.backbone.tower_inputs([subject.backbone.preprocess(image)])
+    assert torch.equal(processor_inputs(subject.backbone, image)["pixel_values"], ours)
 
 
 def test_shards_are_few_and_even() -> None:

@@ -15,7 +15,7 @@ from sightline.cost.flops import language_flops, vision_flops
 from sightline.cost.request import Request
 from sightline.cost.shapes import SHAPES, shape_named
 from sightline.cost.subject import Subject
-from sightline.cost.timing.ttft import attention_sequences
+from sightline.cost.timing.time_ttft import attention_sequences
 from sightline.errors import SightlineError
 
 TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")
@@ -51,7 +51,7 @@ def test_a_prompt_has_the_wanted_text_tokens_and_two_branches(subject: Subject) 
 
 
 def test_random_weights_are_finite_and_not_constant(subject: Subject) -> None:
-    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.picture(0))])
+    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
     assert torch.isfinite(encoded.tokens).all()
     assert encoded.tokens.std() > 0
     prefix = subject.over(subject.arm("full", "eager"), [encoded]).prefix(0)
@@ -66,7 +66,7 @@ def test_estimated_operations_match_a_count_of_the_calls(subject: Subject) -> No
     name = next(name for name in TINY if SHAPES[name].kind == subject.backbone.model.config.model_type)
     subject = Subject.of(Request("prefill", config=name, device="cpu", dtype="float32", attention="eager"))
     backbone, language = subject.backbone, subject.backbone.language
-    pixels = backbone.preprocess(subject.picture(0))
+    pixels = backbone.preprocess(subject.image(0))
     with FlopCounterMode(display=False) as vision:
         (encoded,) = backbone.encode([pixels])
     prefix = subject.over(subject.arm("full", "eager"), [encoded]).prefix(0)

@@ -72,9 +72,9 @@ def test_out_of_memory_is_tried_again_with_nothing_pending() -> None:
     assert work.events == ["launch a", "launch b", "read a", "launch b", "launch c", "read b", "read c"]
 
 
-def test_a_single_picture_that_did_not_fit_is_tried_again_too() -> None:
+def test_a_single_image_that_did_not_fit_is_tried_again_too() -> None:
     work = Recorder()
-    error = SightlineError("out of memory on a single picture")
+    error = SightlineError("out of memory on a single image")
     error.__cause__ = out_of_memory()
     assert [name for name, _ in one_ahead([work.item("a"), work.item("b", error)])] == ["a", "b"]
 

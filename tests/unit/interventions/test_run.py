@@ -45,7 +45,7 @@ def settings(data: Path, out: Path, **changes: Any) -> AuditConfig:
 
 @pytest.fixture
 def encodings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One entry per picture that went through a vision tower."""
+    """One entry per image that went through a vision tower."""
     seen: list[int] = []
     original = Backbone.encode
 

@@ -3,8 +3,8 @@
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.reader.card import ARMS, aims, judge, write_card
 from sightline.reader.curves import curves_svg, smooth
+from sightline.reader.model_card import ARMS, aims, judge, write_card
 
 
 def table(**changes):

@@ -23,14 +23,14 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def picture():
+def image():
     return np.random.default_rng(0).integers(0, 256, (448, 448, 3), dtype=np.uint8)
 
 
-def stock_logits(model, folder, picture, ids, keep=None):
+def stock_logits(model, folder, image, ids, keep=None):
     """Logits after the shared part, from the stock forward; dropped visual tokens are masked for every later token."""
     save_processor(folder)
-    features = Qwen2VLImageProcessorPil.from_pretrained(folder)(images=Image.fromarray(picture), return_tensors="pt")
+    features = Qwen2VLImageProcessorPil.from_pretrained(folder)(images=Image.fromarray(image), return_tensors="pt")
     ids = torch.tensor([ids])
     attend = torch.ones_like(ids)
     if keep is not None:
@@ -50,19 +50,19 @@ def stock_logits(model, folder, picture, ids, keep=None):
     return output.logits[0, SHARED:]
 
 
-def packed_logits(model, picture, texts, keep):
+def packed_logits(model, image, texts, keep):
     forward = BatchedForward(model, "cpu")
     ids = torch.tensor([[token for text in texts for token in text]])
     segments = torch.tensor([[number for number, text in enumerate(texts) for _ in text]])
     positions = torch.tensor([[place for text in texts for place in range(len(text))]]) + QUESTION_START
     with torch.no_grad():
-        _, tokens, deep = forward.see(torch.from_numpy(picture).permute(2, 0, 1)[None].float())
+        _, tokens, deep = forward.see(torch.from_numpy(image).permute(2, 0, 1)[None].float())
         states = forward.read(tokens, deep, ids, positions, attention_mask(segments, keep[None]))
         return forward.logits(states)[0].split([len(text) for text in texts])
 
 
 @pytest.mark.parametrize("pruned", [False, True])
-def test_packed_questions_equal_stock_forward(model, picture, tmp_path, pruned):
+def test_packed_questions_equal_stock_forward(model, image, tmp_path, pruned):
     keep = torch.ones(TOKENS, dtype=torch.bool)
     if pruned:
         keep[torch.randperm(TOKENS, generator=torch.Generator().manual_seed(1))[59:]] = False
@@ -70,9 +70,9 @@ def test_packed_questions_equal_stock_forward(model, picture, tmp_path, pruned):
         [*vocabulary.question_ids(word), answer, vocabulary.IM_END]
         for word, answer in (("Total", vocabulary.YES), ("$12.50", vocabulary.NO))
     ]
-    found = packed_logits(model, picture, texts, keep)
+    found = packed_logits(model, image, texts, keep)
     for text, logits in zip(texts, found, strict=True):
         prompt = [*vocabulary.PREFIX, *[vocabulary.IMAGE] * TOKENS, vocabulary.VISION_END, *text]
-        expected = stock_logits(model, tmp_path, picture, prompt, keep if pruned else None)
+        expected = stock_logits(model, tmp_path, image, prompt, keep if pruned else None)
         torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
     assert (found[0][-3:] - found[1][-3:]).abs().max() > 1e-3

@@ -1,4 +1,4 @@
-"""Training samples: pictures equal Pillow's, supervision points at the right pixels, labels are true."""
+"""Training samples: images equal Pillow's, supervision points at the right pixels, labels are true."""
 
 import numpy as np
 import pytest

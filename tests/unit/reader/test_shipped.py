@@ -8,8 +8,8 @@ from transformers import AutoModelForImageTextToText
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.checks.demo import asset
-from sightline.reader.card import CARD, CURVES, TRAINING
+from sightline.checks.shipped_demo import asset
+from sightline.reader.model_card import CARD, CURVES, TRAINING
 
 IMAGES = 10
 

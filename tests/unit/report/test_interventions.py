@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from sightline.report.sections.text_edits import edit_region_table, text_replacement_table
 
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.report.by_run import signed
-from sightline.report.sections.text_edits import edit_region_table, text_replacement_table
 from sightline.report.source import Audited, Source
 from sightline.report.table import format_value
 from tests.unit.report.conftest import DRAWS
@@ -56,7 +56,7 @@ def test_every_intervention_has_its_section_and_tables(edited: Path) -> None:
                 assert (edited.parent / "tables" / f"{name}.{suffix}").stat().st_size > 0
     assert notes(edited) == ""
     assert "boxes" not in page.ids, "all rows saw the annotation"
-    assert "text-edits" not in page.ids
+    assert "text-replacement" not in page.ids
 
 
 def test_plain_runs_have_none_of_them(report: Path) -> None:
@@ -85,7 +85,7 @@ def test_margins_that_overflow_under_an_edit_stay_there(tmp_path: Path) -> None:
     whole = build_report([make_run(tmp_path / "a", images=6, arms=EDITED)], tmp_path / "whole", draws=DRAWS)
     run = make_run(tmp_path / "b", images=6, arms=EDITED, edit_row=overflow)
     broken = build_report([run], tmp_path / "broken", draws=DRAWS)
-    assert "4 edited rows have a non-finite margin" in notes(broken)
+    assert "4 rows under an intervention have a non-finite margin" in notes(broken)
     assert read(broken, "main") == read(whole, "main")
     assert {row["n"] for row in read(broken, "image_dependence")} == {"12", "10"}
 

@@ -13,7 +13,7 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.report.sections import SECTIONS, Context, Section, SectionMaker
-from sightline.report.table import Column, Table
+from sightline.report.table import Table, TableColumn
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import EDITED, make_run
 
@@ -61,7 +61,7 @@ def test_a_new_section_stands_in_its_place_with_its_table_on_disk(register: Any,
 
         def fill(self, section: Section, context: Context) -> None:
             kept = context.source.frame.groupby("arm", sort=False)["k_tokens"].mean().reset_index()
-            columns = [Column("arm", "Arm"), Column("k_tokens", "K", "number")]
+            columns = [TableColumn("arm", "Arm"), TableColumn("k_tokens", "K", "number")]
             section.add(lambda: Table("tokens", "Tokens", "", columns, pd.DataFrame(kept)))
 
     register(Tokens)

@@ -6,7 +6,7 @@ import io
 import pandas as pd
 import pytest
 
-from sightline.report.table import Column, Table, format_range, format_value
+from sightline.report.table import Table, TableColumn, format_range, format_value
 
 
 @pytest.fixture
@@ -21,9 +21,9 @@ def table() -> Table:
         }
     )
     columns = [
-        Column("arm", "Arm"),
-        Column("score", "Score & more", "score", interval=True),
-        Column("n", "n", "count"),
+        TableColumn("arm", "Arm"),
+        TableColumn("score", "Score & more", "score", interval=True),
+        TableColumn("n", "n", "count"),
     ]
     return Table("demo", "A 100% title", "Caption with $ and _.", columns, frame)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.checks.demo import asset
+from sightline.checks.shipped_demo import asset
 from sightline.errors import SightlineError
 from sightline.probes import build_hard_pairs, load_regions, read_probes, verify_lock
 from sightline.probes.hard_pairs import HardPairRules
@@ -66,12 +66,12 @@ def test_written_images_show_the_words(tmp_path):
     document = write_scenes("development", 2, tmp_path)
     assert json.loads((tmp_path / "annotations.json").read_text(encoding="utf-8")) == document
     for image_id, info in document["imgs"].items():
-        picture = np.asarray(Image.open(tmp_path / "images" / info["file_name"]).convert("L"), dtype=float)
-        assert picture.shape == (info["height"], info["width"])
+        image = np.asarray(Image.open(tmp_path / "images" / info["file_name"]).convert("L"), dtype=float)
+        assert image.shape == (info["height"], info["width"])
         contrast = []
         for name in document["imgToAnns"][image_id]:
             x, y, width, height = document["anns"][name]["bbox"]
-            contrast.append(np.ptp(picture[int(y) : int(y + height) + 1, int(x) : int(x + width) + 1]))
+            contrast.append(np.ptp(image[int(y) : int(y + height) + 1, int(x) : int(x + width) + 1]))
         assert np.median(contrast) > 80
 
 

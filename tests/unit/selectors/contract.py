@@ -14,7 +14,7 @@ from sightline.core.selection import Selection, TokenView
 ROWS, COLUMNS, WIDTH, FEATURES, HEADS, HEAD_WIDTH = 6, 7, 24, 16, 2, 8
 
 
-def picture(seed: int, rows: int = ROWS, columns: int = COLUMNS, texts: int = 3) -> TokenView:
+def scene(seed: int, rows: int = ROWS, columns: int = COLUMNS, texts: int = 3) -> TokenView:
     """A random view with every signal that a class-token vision tower offers."""
     n = rows * columns
     source = torch.Generator().manual_seed(seed)
@@ -42,9 +42,9 @@ def picture(seed: int, rows: int = ROWS, columns: int = COLUMNS, texts: int = 3)
     )
 
 
-def degenerate_pictures() -> dict[str, TokenView]:
+def degenerate_images() -> dict[str, TokenView]:
     """Inputs on which published code divides by zero, repeats a pick or raises."""
-    whole = picture(1)
+    whole = scene(1)
 
     def every(change: Any) -> TokenView:
         signals = {name: change(signal.clone()) for name, signal in whole.signals.items()}
@@ -81,13 +81,13 @@ def check_selection(selection: Selection, n: int, k: int, without_source: int = 
 
 def check_contract(selector: Any, extra_outputs: int = 0) -> None:
     """Every budget, degenerate inputs, and batches. ``extra_outputs`` have no anchor whenever K < N."""
-    whole = picture(0)
+    whole = scene(0)
     n = whole.tokens.shape[0]
     assert set(selector.needs) <= set(whole.signals)
-    for name, view in {"random": whole, **degenerate_pictures()}.items():
+    for name, view in {"random": whole, **degenerate_images()}.items():
         for k in range(1, n + 1) if name == "random" else (1, n // 3, n - 1, n):
             check_selection(selector.select(view, k), n, k, extra_outputs if k < n else 0, finite="NaN" not in name)
-    check_batch(selector, [picture(seed) for seed in range(5)], k=n // 3)
+    check_batch(selector, [scene(seed) for seed in range(5)], k=n // 3)
 
 
 def check_batch(selector: Any, views: Sequence[TokenView], k: int) -> None:

@@ -68,7 +68,7 @@ def test_scores_of_real_tokens(index: int, data: Path) -> None:
         table = next(weights.get_tensor(key) for key in weights.keys() if key.endswith("embed_tokens.weight"))  # noqa: SIM118
     query = table[[ids[position] for position in sample["target_positions"]]]
     torch.testing.assert_close(relevance(tokens, query), score, atol=2e-6, rtol=0)
-    # The artifact lays all tiles of InternVL side by side; Qwen's pictures of this set are 12 x 16 or 16 x 12 tokens.
+    # The artifact lays all tiles of InternVL side by side; Qwen's images of this set are 12 x 16 or 16 x 12 tokens.
     rows = {"llava": [24], "internvl": [8], "qwen3vl": [12, 16]}[model]
     differences = [float((uniqueness(tokens, ((r, len(tokens) // r),)) - unlike).abs().max()) for r in rows]
     assert min(differences) < 1e-6

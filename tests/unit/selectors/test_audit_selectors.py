@@ -27,7 +27,7 @@ from sightline.selectors.full import Full
 from sightline.selectors.grid import Grid, grid
 from sightline.selectors.hybrid import Hybrid, ProtectedRelHybrid, RelHybrid, SoftRelboost
 from sightline.selectors.masks import Masks, read_masks
-from sightline.selectors.prompt import Prompt
+from sightline.selectors.prompt import FullPrompt
 from sightline.selectors.protected import Protected
 from sightline.selectors.random import Random
 from sightline.selectors.rise import Rise
@@ -51,7 +51,7 @@ SELECTORS: list[Any] = [
     AntiEvidence(padding="raster"),
     Target(),
     Target(score="overlap"),
-    Prompt(),
+    FullPrompt(),
     Bottom(),
     Shuffled(),
     TargetGrid(),
@@ -195,7 +195,7 @@ class TestScores:
 class TestScoreSource:
     def test_query_follows_the_score(self) -> None:
         assert [Target(score=s).query for s in ("target", "prompt", "overlap")] == ["target", "prompt", "none"]
-        assert Prompt().query == "prompt"
+        assert FullPrompt().query == "prompt"
 
     def test_without_query_tokens_target_keeps_the_centre(self) -> None:
         view = make_view(query=0)

@@ -5,7 +5,7 @@ import torch
 
 from sightline.errors import SightlineError
 from sightline.selectors.fastervlm import CLASS_ATTENTION, FasterVLM
-from tests.unit.selectors.contract import check_contract, picture
+from tests.unit.selectors.contract import check_contract, scene
 from tests.unit.selectors.views import view
 
 
@@ -22,4 +22,4 @@ def test_heads_are_averaged_and_ties_go_to_the_lower_index() -> None:
 
 def test_views_of_different_size_cannot_be_batched() -> None:
     with pytest.raises(SightlineError, match="different shapes"):
-        FasterVLM().select_many([picture(0), picture(0, rows=3)], 2)
+        FasterVLM().select_many([scene(0), scene(0, rows=3)], 2)

@@ -5,7 +5,7 @@ import torch
 
 from sightline.errors import SightlineError
 from sightline.selectors.gprune import GPrune, flow_scores
-from tests.unit.selectors.contract import check_contract, picture
+from tests.unit.selectors.contract import check_contract, scene
 
 
 def test_contract() -> None:
@@ -13,7 +13,7 @@ def test_contract() -> None:
 
 
 def test_flow_equals_the_matrix_power() -> None:
-    tokens = picture(0).tokens + 1.0
+    tokens = scene(0).tokens + 1.0
     unit = tokens / tokens.norm(dim=1, keepdim=True)
     cosine = unit @ unit.T
     logits = torch.where(cosine < 0.5, -5000.0, cosine / 0.03)

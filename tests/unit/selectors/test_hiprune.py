@@ -8,7 +8,7 @@ import torch
 from sightline.core.selection import TokenView
 from sightline.errors import SightlineError
 from sightline.selectors.hiprune import HiPrune, cross_neighbours, hiprune_kept
-from tests.unit.selectors.contract import check_batch, check_contract, picture
+from tests.unit.selectors.contract import check_batch, check_contract, scene
 
 
 def test_contract() -> None:
@@ -38,7 +38,7 @@ def peaked(at: int, n: int = 42) -> torch.Tensor:
 
 
 def test_anchor_and_its_cross_come_first_then_the_deep_layer() -> None:
-    view: TokenView = picture(0)
+    view: TokenView = scene(0)
     signals = {**view.signals, "vision.received@8": peaked(9), "vision.received@-2": torch.arange(42.0) / 100}
     kept = HiPrune(alpha=0.5).select(replace(view, signals=signals), 8).anchors
     assert kept.tolist() == [2, 8, 9, 10, 16, 39, 40, 41]
@@ -55,7 +55,7 @@ def test_layers_are_parameters() -> None:
 
 
 def test_layouts_of_one_size_may_share_a_batch() -> None:
-    check_batch(HiPrune(alpha=1.0), [picture(0), picture(1, rows=7, columns=6), picture(2, rows=3, columns=14)], k=15)
+    check_batch(HiPrune(alpha=1.0), [scene(0), scene(1, rows=7, columns=6), scene(2, rows=3, columns=14)], k=15)
 
 
 def test_impossible_settings_are_refused() -> None:

@@ -8,7 +8,7 @@ import torch
 from sightline.errors import SightlineError
 from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.holov import HoloV, crop_sizes, holov_order
-from tests.unit.selectors.contract import check_contract, picture
+from tests.unit.selectors.contract import check_contract, scene
 
 
 def test_contract() -> None:
@@ -24,7 +24,7 @@ def test_first_crops_are_one_token_longer() -> None:
 
 
 def test_unfilled_quota_goes_to_the_most_attended_of_the_rest() -> None:
-    view = picture(0)
+    view = scene(0)
     attention = torch.full((42,), 0.001)
     attention[7:14] = 0.9  # the second of six crops earns far more than its seven tokens
     attention[[40, 20, 30]] = torch.tensor([0.004, 0.003, 0.002])

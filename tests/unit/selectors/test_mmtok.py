@@ -7,7 +7,7 @@ import torch
 
 from sightline.errors import SightlineError
 from sightline.selectors.mmtok import MMTok, cover_greedy, cover_lazily, coverage
-from tests.unit.selectors.contract import check_batch, check_contract, picture
+from tests.unit.selectors.contract import check_batch, check_contract, scene
 
 
 def test_contract() -> None:
@@ -15,7 +15,7 @@ def test_contract() -> None:
 
 
 def test_questions_of_different_length_share_a_batch() -> None:
-    check_batch(MMTok(), [picture(seed, texts=seed) for seed in range(4)], k=11)
+    check_batch(MMTok(), [scene(seed, texts=seed) for seed in range(4)], k=11)
 
 
 @pytest.mark.parametrize("levels", [3, 1000], ids=["many ties", "few ties"])
@@ -32,14 +32,14 @@ def test_lazy_and_exhaustive_loops_pick_alike(levels: int) -> None:
 
 
 def test_uncovered_items_that_pad_a_batch_change_no_pick() -> None:
-    view = picture(2)
+    view = scene(2)
     covers = coverage(view.tokens, view.signals["vision.hidden@-2"], view.query, 0.5, 0.02, 0.2)
     padded = torch.nn.functional.pad(covers, (0, 5))
     assert torch.equal(cover_greedy(covers[None], 20), cover_greedy(padded[None], 20))
 
 
 def test_every_item_is_covered_by_a_distribution_over_patches() -> None:
-    view = picture(2)
+    view = scene(2)
     covers = coverage(view.tokens, view.signals["vision.hidden@-2"], view.query, 0.5, 0.02, 0.2)
     assert covers.shape == (42, 3 + 42)
     torch.testing.assert_close(covers[:, :3].sum(dim=0), torch.full((3,), 1 / 3))
@@ -47,7 +47,7 @@ def test_every_item_is_covered_by_a_distribution_over_patches() -> None:
 
 
 def test_the_patch_that_the_question_names_is_picked_first() -> None:
-    view = picture(4)
+    view = scene(4)
     asked = replace(view, query=view.tokens[17:18] * 3.0)
     assert MMTok().select(asked, 1).anchors.tolist() == [17]
 

@@ -8,7 +8,7 @@ import torch
 
 from sightline.errors import SightlineError
 from sightline.selectors.nuwa import Nuwa, plane, regional_anchors, spatial_weights
-from tests.unit.selectors.contract import check_batch, check_contract, check_selection, picture
+from tests.unit.selectors.contract import check_batch, check_contract, check_selection, scene
 
 
 def test_contract() -> None:
@@ -41,7 +41,7 @@ def test_strong_anchors_stand_alone_and_weak_ones_absorb_within_reach() -> None:
 
 
 def test_tiles_absorb_nothing_from_one_another() -> None:
-    view = replace(picture(0, rows=4, columns=6), layout=((3, 4), (3, 4)))
+    view = replace(scene(0, rows=4, columns=6), layout=((3, 4), (3, 4)))
     selection = Nuwa(percentile=1.0, reach=math.inf).select(view, 8)
     check_selection(selection, 24, 8)
     assert selection.mix is not None
@@ -53,14 +53,14 @@ def test_tiles_absorb_nothing_from_one_another() -> None:
 def test_layers_are_parameters_and_the_merge_precedes_the_projector() -> None:
     selector = Nuwa(first_layer=-2, last_layer=-1)
     assert "vision.hidden_mean@-2:-1" in selector.needs
-    signals = {**picture(0).signals, "vision.hidden_mean@-2:-1": torch.randn(42, 4)}
-    view = replace(picture(0), signals=signals)
+    signals = {**scene(0).signals, "vision.hidden_mean@-2:-1": torch.randn(42, 4)}
+    view = replace(scene(0), signals=signals)
     assert selector.select(view, 9).merge_at == "vision"
     check_batch(selector, [view, view], k=9)
 
 
 def test_layouts_of_one_size_may_share_a_batch() -> None:
-    check_batch(Nuwa(), [picture(0), picture(1, rows=7, columns=6), picture(2, rows=3, columns=14)], k=15)
+    check_batch(Nuwa(), [scene(0), scene(1, rows=7, columns=6), scene(2, rows=3, columns=14)], k=15)
 
 
 def test_impossible_settings_are_refused() -> None:

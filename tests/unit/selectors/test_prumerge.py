@@ -16,7 +16,7 @@ from sightline.selectors.prumerge import (
     outlier_fraction,
     spatial_ladder,
 )
-from tests.unit.selectors.contract import check_contract, picture
+from tests.unit.selectors.contract import check_contract, scene
 
 
 def test_contract() -> None:
@@ -26,7 +26,7 @@ def test_contract() -> None:
 
 
 def test_k_outputs_are_the_fixed_ratio_form_with_k_minus_one_centres() -> None:
-    view = picture(0)
+    view = scene(0)
     keys = view.signals[KEYS].transpose(0, 1).flatten(1)
     cls_query, cls_key = (view.signals[f"vision.cls_{name}@-1"].flatten() for name in ("query", "key"))
     attention = class_attention(cls_query[None], cls_key[None], keys[None])

@@ -7,7 +7,7 @@ import torch
 
 from sightline.errors import SightlineError
 from sightline.selectors.tome import ToMe, match, mean_weights, merge_to
-from tests.unit.selectors.contract import check_contract, picture
+from tests.unit.selectors.contract import check_contract, scene
 
 
 def test_contract() -> None:
@@ -18,7 +18,7 @@ def test_contract() -> None:
 
 @pytest.mark.parametrize("most", [None, 1, 7])
 def test_lineage_is_a_partition_and_every_output_its_mean(most: int | None) -> None:
-    view = picture(5)
+    view = scene(5)
     selection = ToMe(most=most).select(view, 9)
     mix = selection.mix
     assert mix is not None
@@ -30,7 +30,7 @@ def test_lineage_is_a_partition_and_every_output_its_mean(most: int | None) -> N
 
 
 def test_steps_compose_like_their_matrices() -> None:
-    metric = picture(6).tokens[None]
+    metric = scene(6).tokens[None]
     first, kept = match(metric, 21)
     one, size = mean_weights(first, kept.shape[1], torch.ones(1, 42))
     second, left = match(one @ metric, 4)
@@ -58,7 +58,7 @@ def test_a_protected_first_token_never_merges() -> None:
 
 def test_tokens_as_metric_need_no_signal() -> None:
     assert ToMe(metric="tokens").needs == frozenset()
-    bare = replace(picture(0), signals={})
+    bare = replace(scene(0), signals={})
     assert len(ToMe(metric="tokens").select(bare, 5).anchors) == 5
 
 

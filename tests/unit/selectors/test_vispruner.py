@@ -5,7 +5,7 @@ import torch
 
 from sightline.errors import SightlineError
 from sightline.selectors.vispruner import VisPruner, thin, vispruner_kept
-from tests.unit.selectors.contract import check_contract, picture
+from tests.unit.selectors.contract import check_contract, scene
 
 
 def test_contract() -> None:
@@ -30,7 +30,7 @@ def test_a_duplicate_goes_before_anything_else() -> None:
 
 
 def test_important_tokens_are_never_thinned() -> None:
-    view = picture(3)
+    view = scene(3)
     attention = view.signals["vision.cls_attention@-2"].mean(dim=0)
     kept = set(VisPruner().select(view, 12).anchors.tolist())
     assert set(attention.topk(6).indices.tolist()) <= kept

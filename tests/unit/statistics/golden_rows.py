@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sightline.statistics.rows import ArmRows
+from sightline.statistics.arm_rows import ArmRows
 
 FULL_GEOMETRY = {"ecr": 1.0, "anchor_ecr": 1.0, "center": 1.0, "patch": 1.0}
 

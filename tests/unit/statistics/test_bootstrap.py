@@ -5,6 +5,7 @@ import pytest
 
 from sightline.analysis.comparison import clustered_mean
 from sightline.errors import SightlineError
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import (
     ImageSums,
     count_blocks,
@@ -14,7 +15,6 @@ from sightline.statistics.bootstrap import (
     replicate,
 )
 from sightline.statistics.metrics import METRICS, point
-from sightline.statistics.rows import ArmRows
 
 
 def uneven_rows(seed: int, images: int = 40) -> ArmRows:

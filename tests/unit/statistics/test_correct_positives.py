@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from sightline.errors import SightlineError
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.intervals import wilson
-from sightline.statistics.rows import ArmRows
 
 
 def test_only_correct_positives_with_regions_count() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
 from sightline.errors import SightlineError
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import ImageSums
 from sightline.statistics.metrics import (
     METRICS,
@@ -22,7 +23,6 @@ from sightline.statistics.metrics import (
     point,
     why_not,
 )
-from sightline.statistics.rows import ArmRows
 
 margins = st.lists(st.integers(-3, 3), min_size=2, max_size=30)
 

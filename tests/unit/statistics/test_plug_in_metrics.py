@@ -16,10 +16,10 @@ from sightline.report.metric_columns import metric_columns
 from sightline.report.overview import main_table
 from sightline.report.source import read_source
 from sightline.report.summary import summarise
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.metrics import METRICS, Metric, metric, metrics_shown_in
 from sightline.statistics.metrics.base import MetricRegistry
-from sightline.statistics.rows import ArmRows
 from sightline.statistics.summaries import arm_points, arm_rows, arm_summary
 from sightline.store.load import load_run
 from tests.unit.report.fake_run import make_run

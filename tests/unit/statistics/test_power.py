@@ -5,10 +5,10 @@ import pytest
 
 from sightline.analysis.comparison import clustered_mean
 from sightline.errors import SightlineError
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import difference_interval, replicate
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.power import POWER, image_differences, images_needed
-from sightline.statistics.rows import ArmRows
 
 
 def test_the_named_number_of_images_has_the_named_power_in_simulated_studies() -> None:

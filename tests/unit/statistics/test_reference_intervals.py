@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.bootstrap import ImageSums
 from sightline.statistics.correlation import (
@@ -27,7 +28,6 @@ from sightline.statistics.correlation import (
 )
 from sightline.statistics.intervals import percentile_interval
 from sightline.statistics.metrics import METRICS, point
-from sightline.statistics.rows import ArmRows
 from sightline.statistics.seeds import two_stage_difference
 from tests.unit.statistics.golden_rows import (
     counts,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from sightline.errors import SightlineError
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import difference_interval
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.rows import ArmRows
 from sightline.statistics.seeds import two_stage_difference
 
 

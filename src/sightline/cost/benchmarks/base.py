@@ -23,7 +23,7 @@ BENCHMARKS: Registry[type[Benchmark[Any]]] = Registry(
 
 R = TypeVar("R", bound=Request)
 Result = dict[str, Any]
-"""What one measuring process wrote; ``sightline.cost.worker`` says what is in it."""
+"""What one measuring process wrote; ``sightline.cost.measuring_process`` says what is in it."""
 
 
 class Benchmark(ABC, Generic[R]):

@@ -60,7 +60,7 @@ class Prefill(Benchmark[PrefillRequest]):
     chart = BatchCurves()
 
     def measure(self, request: PrefillRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.cost.timing.prefill import measure_prefill
+        from sightline.cost.timing.time_prefill import measure_prefill
 
         return measure_prefill(request, subject)
 

@@ -66,7 +66,7 @@ class Sweep(Benchmark[SweepRequest]):
     main = "engine"
 
     def measure(self, request: SweepRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.cost.timing.sweep import measure_sweep
+        from sightline.cost.timing.time_sweep import measure_sweep
 
         return measure_sweep(request, subject)
 
@@ -91,7 +91,7 @@ class Sweep(Benchmark[SweepRequest]):
             Quantity("rows_per_s", "Rows/s, engine", "number"),
             Quantity("one_sample_rows_per_s", "Rows/s, one sample", "number"),
             Quantity(
-                "throughput_ratio", "Ratio", "ratio", help="Engine over one sample at a time, both from the picture on."
+                "throughput_ratio", "Ratio", "ratio", help="Engine over one sample at a time, both from the image on."
             ),
             Quantity(
                 "ratio_to_model_alone",

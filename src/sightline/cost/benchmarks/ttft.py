@@ -43,8 +43,8 @@ class TtftRequest(Request):
 @BENCHMARKS.register("ttft")
 class Ttft(Benchmark[TtftRequest]):
     name = "ttft"
-    title = "picture to first token"
-    description = "One picture to the first token, everything included, stage by stage; then decoding."
+    title = "image to first token"
+    description = "One image to the first token, everything included, stage by stage; then decoding."
     caption = (
         "Median milliseconds with the 10th and 90th percentile of all samples; stages as medians of their own, so that "
         "they need not add up to the total, which also holds what lies between them. Speed-up is of the total, against "
@@ -54,27 +54,27 @@ class Ttft(Benchmark[TtftRequest]):
     executions = ("stock", "eager", "compiled", "graph")
     usual_executions = ("stock", "eager", "graph")
     inside: ClassVar[Mapping[str, str]] = {
-        "preprocess": "what the host does to the picture in memory (no file decoding): on a CPU resizing, normalising "
+        "preprocess": "what the host does to the image in memory (no file decoding): on a CPU resizing, normalising "
         "and cutting into patches, on a GPU copying its bytes to pinned memory; in stock execution the checkpoint's "
         "image processor and the upload",
-        "detector": "text detector on the picture; present when the arm reads boxes and the box source detects them",
+        "detector": "text detector on the image; present when the arm reads boxes and the box source detects them",
         "vision": "upload, on a GPU resizing, normalising and cutting into patches, vision tower, projector",
         "signals": "what the selector asked for beyond projected tokens",
         "select": "the selector, its scores included",
         "materialise": "the shortened prefix: gather or merge, positions; tokenised beforehand",
         "prefill": "all language layers",
         "first_token": "final norm, output head on the last position, arg-max, read back to the host",
-        "total": "wall clock from the picture in memory to the first token on the host: all of the above",
+        "total": "wall clock from the image in memory to the first token on the host: all of the above",
         "model": "stock execution: the model's own forward over the full prompt, its output head on the last position",
         "decode": "that many further tokens with a key-value cache, eager in every execution",
     }
     main = "total"
     counted = frozenset({"vision", "prefill"})
     before_selection = ("preprocess", "vision")
-    chart = StageBars("Stages from picture to first token", whole=("total", "decode"))
+    chart = StageBars("Stages from image to first token", whole=("total", "decode"))
 
     def measure(self, request: TtftRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.cost.timing.ttft import measure_ttft
+        from sightline.cost.timing.time_ttft import measure_ttft
 
         return measure_ttft(request, subject)
 

@@ -54,7 +54,7 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, scaling: float) 
 
     query (B, H, S, d), key and value (B, Hkv, S, d) whose last axis is contiguous.
     """
-    from sightline.device.kernels.programs import causal
+    from sightline.device.kernels.attention_programs import causal
 
     batch, heads, length, width = query.shape
     output = query.new_empty(batch, length, heads, width)
@@ -83,7 +83,7 @@ def masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sc
 
     query (B, H, T, d), key and value (B, Hkv, S, d), mask (B, 1, T, S), negative where a row must not look.
     """
-    from sightline.device.kernels.programs import masked
+    from sightline.device.kernels.attention_programs import masked
 
     batch, heads, rows, width = query.shape
     shared, length = key.shape[1:3]
@@ -114,7 +114,7 @@ def masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sc
 
 def _blocks(states: Tensor) -> Any:
     """Keys or values (B, Hkv, S, d) as the GPU's copy engine reads them: block by block, zeros behind the end."""
-    from sightline.device.kernels.programs import TensorDescriptor
+    from sightline.device.kernels.attention_programs import TensorDescriptor
 
     return TensorDescriptor(states, list(states.shape), list(states.stride()), [1, 1, BLOCK, states.shape[-1]])
 

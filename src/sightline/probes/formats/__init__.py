@@ -1,5 +1,5 @@
 """Annotation formats, one file each. A file registers itself; nothing else lists it."""
 
-from sightline.probes.formats.base import FORMATS, Format, Option
+from sightline.probes.formats.base import FORMATS, Format, FormatOption
 
-__all__ = ["FORMATS", "Format", "Option"]
+__all__ = ["FORMATS", "Format", "FormatOption"]

@@ -42,8 +42,8 @@ class Format(ABC):
 
 
 @dataclass(frozen=True)
-class Option:
-    """What a user is told about an option of a format: ``pairing: Annotated[Pairing, Option(...)] = "paired"``."""
+class FormatOption:
+    """What a user is told about an option: ``pairing: Annotated[Pairing, FormatOption(...)] = "paired"``."""
 
     help: str = ""
     """One line for the list of formats."""
@@ -51,13 +51,13 @@ class Option:
     """Its own option on the command line. Without one it is given as ``--format-option NAME=VALUE``."""
 
 
-def options_of(kind: type[Format]) -> dict[str, Option]:
+def options_of(kind: type[Format]) -> dict[str, FormatOption]:
     """The options of a format by name, each with what a user writes to set it."""
     hints = get_type_hints(kind, include_extras=True)
     found = {}
     for field in fields(kind):
         notes = getattr(hints[field.name], "__metadata__", ())
-        said = next((note for note in notes if isinstance(note, Option)), Option())
+        said = next((note for note in notes if isinstance(note, FormatOption)), FormatOption())
         found[field.name] = replace(said, flag=said.flag or f"--format-option {field.name}")
     return found
 

@@ -30,7 +30,7 @@ from sightline.probes.box_format import (
     to_fractions,
 )
 from sightline.probes.dialects import Dialect
-from sightline.probes.formats.base import FORMATS, Format, Option
+from sightline.probes.formats.base import FORMATS, Format, FormatOption
 from sightline.probes.image_name import check_image_name, resolve_image, strip_image_prefix
 from sightline.probes.json_lines import read_objects, write_text
 from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word, is_storable
@@ -52,8 +52,10 @@ class Regions(Format):
     name: ClassVar[str] = "regions"
     description: ClassVar[str] = "JSON lines, one image each, with declared boxes; also the artifact's region files"
 
-    order: Annotated[Order | None, Option("Order of the four numbers, where the file does not say.", "--boxes")] = None
-    units: Annotated[Units | None, Option("Unit of boxes, where the file does not say.", "--units")] = None
+    order: Annotated[
+        Order | None, FormatOption("Order of the four numbers, where the file does not say.", "--boxes")
+    ] = None
+    units: Annotated[Units | None, FormatOption("Unit of boxes, where the file does not say.", "--units")] = None
 
     @classmethod
     def recognises(cls, start: str) -> bool:

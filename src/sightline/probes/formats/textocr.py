@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes.box_format import clip_to_image, corners, four_numbers, leaves_image, to_fractions
-from sightline.probes.formats.base import FORMATS, Format, Option
+from sightline.probes.formats.base import FORMATS, Format, FormatOption
 from sightline.probes.image_name import check_image_name
 from sightline.probes.json_lines import open_text
 from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word, is_storable
@@ -37,14 +37,14 @@ class TextOcr(Format):
     description: ClassVar[str] = "one JSON document with imgs, anns and imgToAnns; boxes are xywh in pixels"
     artifact: ClassVar[Mapping[str, Any]] = {"pairing": "shifted", "small_boxes": "normalised"}
 
-    order: Annotated[Literal["xywh"], Option(_BY_DEFINITION, "--boxes")] = "xywh"
-    units: Annotated[Literal["pixels"], Option(_BY_DEFINITION, "--units")] = "pixels"
+    order: Annotated[Literal["xywh"], FormatOption(_BY_DEFINITION, "--boxes")] = "xywh"
+    units: Annotated[Literal["pixels"], FormatOption(_BY_DEFINITION, "--units")] = "pixels"
     pairing: Annotated[
-        Pairing, Option("Each text with its box, or the artifact's shift after an empty text.", "--pairing")
+        Pairing, FormatOption("Each text with its box, or the artifact's shift after an empty text.", "--pairing")
     ] = "paired"
-    small_boxes: Annotated[SmallBoxes, Option("What a box is whose coordinates are all at most 1.5.")] = "pixels"
+    small_boxes: Annotated[SmallBoxes, FormatOption("What a box is whose coordinates are all at most 1.5.")] = "pixels"
     min_annotation_area: Annotated[
-        float, Option("Drop annotations of fewer square pixels.", "--min-annotation-area")
+        float, FormatOption("Drop annotations of fewer square pixels.", "--min-annotation-area")
     ] = 1.0
 
     @classmethod

@@ -19,7 +19,7 @@ Colour = tuple[int, int, int]
 PixelBox = tuple[float, float, float, float]
 
 
-class Shape(NamedTuple):
+class DrawnShape(NamedTuple):
     """A filled rectangle, right and bottom exclusive. A rule is a thin one, a frame two nested ones."""
 
     x1: int
@@ -29,7 +29,7 @@ class Shape(NamedTuple):
     colour: Colour
 
 
-class Word(NamedTuple):
+class DrawnWord(NamedTuple):
     """One string, drawn with its origin at (x, y) before the scene is rotated."""
 
     text: str
@@ -48,8 +48,8 @@ class Scene:
     kind: str
     role: Split
     background: Colour
-    shapes: list[Shape] = field(default_factory=list)
-    words: list[Word] = field(default_factory=list)
+    shapes: list[DrawnShape] = field(default_factory=list)
+    words: list[DrawnWord] = field(default_factory=list)
     angle: float = 0.0
     """Degrees, counter-clockwise about the centre of the canvas."""
     light: tuple[float, float] = (0.0, 0.0)
@@ -59,10 +59,10 @@ class Scene:
     noise: float = 0.0
     """Standard deviation of the gray noise, in levels of 0..255."""
 
-    def face(self, word: Word) -> Face:
+    def face(self, word: DrawnWord) -> Face:
         return faces(self.role)[word.font][word.size]
 
-    def box(self, word: Word) -> PixelBox:
+    def box(self, word: DrawnWord) -> PixelBox:
         """Axis-aligned bounding box (x1, y1, x2, y2) of the rotated ink, in pixels."""
         left, top, right, bottom = self.face(word).ink_box(word.text)
         x1, y1, x2, y2 = word.x + left, word.y + top, word.x + right, word.y + bottom
@@ -111,7 +111,7 @@ class Pen:
         end = x + face.width(text)
         if end > limit or x < 1 or top < 0 or top + face.height > CANVAS or self.glyphs + len(text) > MAX_GLYPHS:
             return -1
-        self.scene.words.append(Word(text, font, size, x, top - face.top, colour))
+        self.scene.words.append(DrawnWord(text, font, size, x, top - face.top, colour))
         self.glyphs += len(text)
         return end
 
@@ -143,7 +143,7 @@ class Pen:
 
     def fill(self, x1: int, y1: int, x2: int, y2: int, colour: Colour) -> None:
         if len(self.scene.shapes) < MAX_SHAPES and x2 > x1 and y2 > y1:
-            self.scene.shapes.append(Shape(x1, y1, x2, y2, colour))
+            self.scene.shapes.append(DrawnShape(x1, y1, x2, y2, colour))
 
     def frame(self, x1: int, y1: int, x2: int, y2: int, line: Colour, inner: Colour, width: int = 1) -> None:
         self.fill(x1, y1, x2, y2, line)

@@ -27,7 +27,7 @@ from sightline.report.summary import ReportSummary
 from sightline.report.table import Table
 
 if TYPE_CHECKING:
-    from sightline.report.realised_cost import Card
+    from sightline.report.measured_cost import Card
 
 SECTIONS: Registry[type[SectionMaker]] = Registry(
     "section", group="sightline.sections", package="sightline.report.sections"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.analysis import box_sources as computed
+from sightline.analysis import box_source_table as computed
 from sightline.report.by_run import top
 from sightline.report.metric_columns import metric_column
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
-from sightline.report.table import Column, Table, format_value
+from sightline.report.table import Table, TableColumn, format_value
 
 
 @SECTIONS.register("boxes")
@@ -45,14 +45,14 @@ def box_source_table(source: Source) -> Table | None:
     frame = frame[several] if several.any() else frame
     frame = frame.sort_values("arm", key=lambda arms: arms.map(order), kind="stable", ignore_index=True)
     columns = [
-        Column("arm", "Arm"),
-        Column("box_source", "Boxes"),
-        Column("n", "Probes", "count"),
+        TableColumn("arm", "Arm"),
+        TableColumn("box_source", "Boxes"),
+        TableColumn("n", "Probes", "count"),
         *map(metric_column, ("accuracy", "hfpr", "pos_ecr", "neg_src")),
-        Column("missing_rate", "Missing", "percent", help="Regions that no shown box touches."),
-        Column("best_iou", "Best IoU", "score", help="Mean over regions of the IoU with the box that fits best."),
-        Column("boxes_per_probe", "Boxes a probe", "number"),
-        Column("boxes_ms", "Detector ms", "number", help="Per image, for arms that read detected boxes."),
+        TableColumn("missing_rate", "Missing", "percent", help="Regions that no shown box touches."),
+        TableColumn("best_iou", "Best IoU", "score", help="Mean over regions of the IoU with the box that fits best."),
+        TableColumn("boxes_per_probe", "Boxes a probe", "number"),
+        TableColumn("boxes_ms", "Detector ms", "number", help="Per image, for arms that read detected boxes."),
     ]
     caption = (
         "Coverage is that of the annotated regions, whatever boxes the selector saw; arms that read no boxes are the "

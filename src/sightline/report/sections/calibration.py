@@ -18,7 +18,7 @@ from sightline.report.metric_columns import metric_column, metric_columns
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
 from sightline.report.source import NO_MARGIN, Audited, Source
 from sightline.report.summary import ReportSummary
-from sightline.report.table import Column, Table
+from sightline.report.table import Table, TableColumn
 from sightline.statistics.paired import mcnemar
 
 MOST_DIAGRAMS = 24
@@ -64,7 +64,7 @@ def reliability_charts(source: Source) -> list[Markup]:
 
 
 def calibration_table(summary: ReportSummary) -> Table:
-    columns = [Column("arm", "Arm"), *metric_columns("calibration")]
+    columns = [TableColumn("arm", "Arm"), *metric_columns("calibration")]
     caption = (
         "p(yes) = sigmoid(margin); ECE over 15 equal bins of confidence, everything at t = 0. Resampling adds noise to "
         "every bin, so an ECE interval lies above its value when probes are few."
@@ -84,14 +84,14 @@ def thresholds_table(source: Source) -> Table:
     if not records:
         raise SightlineError("; ".join(problems))
     columns = [
-        Column("arm", "Arm"),
-        Column("rule", "Threshold"),
-        Column("threshold", "t", "signed"),
+        TableColumn("arm", "Arm"),
+        TableColumn("rule", "Threshold"),
+        TableColumn("threshold", "t", "signed"),
         *map(metric_column, ("accuracy", "hfpr", "positive_accuracy", "yes_rate")),
-        Column("no_to_yes", "no → yes", "count", help="Answers that the threshold turns from no to yes."),
-        Column("yes_to_no", "yes → no", "count", help="Answers that the threshold turns from yes to no."),
-        Column("dev", "Chosen on", "count"),
-        Column("test", "Judged on", "count"),
+        TableColumn("no_to_yes", "no → yes", "count", help="Answers that the threshold turns from no to yes."),
+        TableColumn("yes_to_no", "yes → no", "count", help="Answers that the threshold turns from yes to no."),
+        TableColumn("dev", "Chosen on", "count"),
+        TableColumn("test", "Judged on", "count"),
     ]
     apart = [one for one in source.runs if source.development_of(one) is not None]
     split = (
@@ -191,15 +191,15 @@ def flip_counts(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def flip_columns() -> list[Column]:
+def flip_columns() -> list[TableColumn]:
     return [
-        Column("arm", "Arm"),
-        Column("probes", "Probes", "count"),
-        Column("flips", "Flips", "count"),
-        Column("share", "Share", "percent"),
-        Column("no_to_yes", "no → yes", "count"),
-        Column("yes_to_no", "yes → no", "count"),
-        Column("gained", "wrong → right", "count"),
-        Column("lost", "right → wrong", "count"),
-        Column("p", "McNemar p", "p"),
+        TableColumn("arm", "Arm"),
+        TableColumn("probes", "Probes", "count"),
+        TableColumn("flips", "Flips", "count"),
+        TableColumn("share", "Share", "percent"),
+        TableColumn("no_to_yes", "no → yes", "count"),
+        TableColumn("yes_to_no", "yes → no", "count"),
+        TableColumn("gained", "wrong → right", "count"),
+        TableColumn("lost", "right → wrong", "count"),
+        TableColumn("p", "McNemar p", "p"),
     ]

@@ -9,7 +9,7 @@ import pandas as pd
 
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
-from sightline.report.table import Column, Table
+from sightline.report.table import Table, TableColumn
 from sightline.statistics.summaries import arm_points
 
 
@@ -51,21 +51,21 @@ def contract_table(source: Source) -> Table:
                 }
             )
     columns = [
-        Column("arm", "Arm"),
-        Column("model", "Model"),
-        Column("selector", "Selector"),
-        Column("arguments", "Arguments"),
-        Column("budget", "Budget", help="As asked for: a kept fraction, or a count such as 192t."),
-        Column("keep", "Keep", "score", help="Realised kept fraction, measured on the tensor that was run."),
-        Column("tokens", "N", help="Visual tokens of the full prefix."),
-        Column("kept", "K", help="Visual tokens of the pruned prefix."),
-        Column("positions", "Positions"),
-        Column("box_source", "Boxes", help="Where selector-visible boxes came from."),
-        Column("profile", "Profile"),
-        Column("device", "Device"),
-        Column("dtype", "Dtype"),
-        Column("attention", "Attention"),
-        Column("probes", "Probes", "count"),
+        TableColumn("arm", "Arm"),
+        TableColumn("model", "Model"),
+        TableColumn("selector", "Selector"),
+        TableColumn("arguments", "Arguments"),
+        TableColumn("budget", "Budget", help="As asked for: a kept fraction, or a count such as 192t."),
+        TableColumn("keep", "Keep", "score", help="Realised kept fraction, measured on the tensor that was run."),
+        TableColumn("tokens", "N", help="Visual tokens of the full prefix."),
+        TableColumn("kept", "K", help="Visual tokens of the pruned prefix."),
+        TableColumn("positions", "Positions"),
+        TableColumn("box_source", "Boxes", help="Where selector-visible boxes came from."),
+        TableColumn("profile", "Profile"),
+        TableColumn("device", "Device"),
+        TableColumn("dtype", "Dtype"),
+        TableColumn("attention", "Attention"),
+        TableColumn("probes", "Probes", "count"),
     ]
     caption = "Numbers are comparable only between rows that agree here, except in the part that is being compared."
     return Table("contract", "Reporting contract", caption, columns, pd.DataFrame(records))
@@ -90,14 +90,14 @@ def runs_table(source: Source) -> Table:
             }
         )
     columns = [
-        Column("run", "Run"),
-        Column("model", "Model"),
-        Column("weights", "Weights", help="First digits of the SHA-256 over the weight files."),
-        Column("probe_set", "Probe set", help="First digits of the digest of the probes' content."),
-        Column("device", "Device"),
-        Column("seed", "Seed"),
-        Column("versions", "Versions"),
-        Column("created", "Created"),
+        TableColumn("run", "Run"),
+        TableColumn("model", "Model"),
+        TableColumn("weights", "Weights", help="First digits of the SHA-256 over the weight files."),
+        TableColumn("probe_set", "Probe set", help="First digits of the digest of the probes' content."),
+        TableColumn("device", "Device"),
+        TableColumn("seed", "Seed"),
+        TableColumn("versions", "Versions"),
+        TableColumn("created", "Created"),
     ]
     caption = "Digests are of content, never of paths."
     return Table("runs", "Runs", caption, columns, pd.DataFrame(records))

@@ -6,14 +6,14 @@ import math
 
 import pandas as pd
 
-from sightline.analysis import deletion as computed
+from sightline.analysis import deletion_table as computed
 from sightline.report.by_run import collect, has_intervention, has_selectors, signed, top
 from sightline.report.metric_columns import metric_column
 from sightline.report.overview import share
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.support_columns import SUPPORT, support_columns
-from sightline.report.table import Column, Table
+from sightline.report.table import Table, TableColumn
 
 VARIANTS = {"selected": "as selected", "remove_evidence": "evidence removed"}
 
@@ -41,12 +41,12 @@ def deletion_table(source: Source, draws: int) -> Table | None:
     reading = _deletion_reading(frame)
     frame["variant"] = frame["variant"].map(_variant)
     columns = [
-        Column("arm", "Arm"),
-        Column("variant", "Mask"),
-        Column("n", "Probes", "count"),
+        TableColumn("arm", "Arm"),
+        TableColumn("variant", "Mask"),
+        TableColumn("n", "Probes", "count"),
         *map(metric_column, ("keep", "accuracy")),
-        Column("change", "Change from selected", "signed", interval=True),
-        Column("recovery", "Recovery", "percent", help="(accuracy − removed) / (selected − removed)"),
+        TableColumn("change", "Change from selected", "signed", interval=True),
+        TableColumn("recovery", "Recovery", "percent", help="(accuracy − removed) / (selected − removed)"),
         *map(metric_column, ("hfpr", "pos_ecr", "neg_src")),
     ]
     caption = (
@@ -98,10 +98,10 @@ def logit_drop_table(source: Source, draws: int) -> Table | None:
         f"{signed(line, 'pos_support_diff')} on positives and {signed(line, 'neg_support_diff')} on negatives."
     )
     columns = [
-        Column("left", "Left"),
-        Column("right", "Right"),
-        Column("budget", "Budget"),
-        Column("n", "Probes", "count"),
+        TableColumn("left", "Left"),
+        TableColumn("right", "Right"),
+        TableColumn("budget", "Budget"),
+        TableColumn("n", "Probes", "count"),
         *support_columns(),
     ]
     return Table("logit_drop", "Evidence kept and removed", SUPPORT + left_out, columns, frame, reading=reading)

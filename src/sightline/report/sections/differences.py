@@ -15,7 +15,7 @@ from sightline.report.metric_columns import typographic
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
-from sightline.report.table import Column, Table
+from sightline.report.table import Table, TableColumn
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.seeds import seed_summary, two_stage_difference
 from sightline.statistics.summaries import arm_rows
@@ -47,17 +47,17 @@ def differences_table(summary: ReportSummary) -> Table:
     frame["words"] = frame["words"].where(frame["reason"].isin(["", None]) | frame["diff_low"].notna(), frame["reason"])
     frame["words"] = typographic(frame["words"])
     columns = [
-        Column("arm", "Arm"),
-        Column("against", "Against"),
-        Column("label", "Metric"),
-        Column("value", "Arm", "score"),
-        Column("reference_value", "Reference", "score"),
-        Column("diff", "Difference", "signed", interval=True),
-        Column("words", "In words", "words"),
-        Column("win", "Better", "count", help="Images on which the arm is better."),
-        Column("loss", "Worse", "count", help="Images on which the arm is worse."),
-        Column("tie", "Equal", "count"),
-        Column("mcnemar_p", "McNemar p", "p", help="Exact, two-sided; takes probes as independent."),
+        TableColumn("arm", "Arm"),
+        TableColumn("against", "Against"),
+        TableColumn("label", "Metric"),
+        TableColumn("value", "Arm", "score"),
+        TableColumn("reference_value", "Reference", "score"),
+        TableColumn("diff", "Difference", "signed", interval=True),
+        TableColumn("words", "In words", "words"),
+        TableColumn("win", "Better", "count", help="Images on which the arm is better."),
+        TableColumn("loss", "Worse", "count", help="Images on which the arm is worse."),
+        TableColumn("tie", "Equal", "count"),
+        TableColumn("mcnemar_p", "McNemar p", "p", help="Exact, two-sided; takes probes as independent."),
     ]
     caption = (
         "Paired by probe, resampled by image. “Not distinguishable” bounds what may have been lost; it is not proof of "
@@ -80,10 +80,10 @@ def seeds_table(summary: ReportSummary, source: Source) -> Table | None:
         records.append(record)
     if not records:
         return None
-    columns = [Column("family", "Selector"), Column("seeds", "Seeds", "count")]
+    columns = [TableColumn("family", "Selector"), TableColumn("seeds", "Seeds", "count")]
     for metric in metrics:
-        columns.append(Column(metric.name, metric.label, "score", interval=True))
-        columns.append(Column(f"{metric.name}_sd", "SD", "score"))
+        columns.append(TableColumn(metric.name, metric.label, "score", interval=True))
+        columns.append(TableColumn(f"{metric.name}_sd", "SD", "score"))
     caption = "Mean over seeds; small print is the range; SD is over these seeds and not a sample estimate."
     return Table("seeds", "Random seeds", caption, columns, pd.DataFrame(records))
 
@@ -110,11 +110,11 @@ def seed_differences_table(source: Source, draws: int, seed: int) -> Table | Non
     frame = pd.DataFrame(records)
     frame["words"] = typographic(frame["words"])
     columns = [
-        Column("arm", "Arm"),
-        Column("against", "Against all seeds of"),
-        Column("label", "Metric"),
-        Column("diff", "Difference", "signed", interval=True),
-        Column("words", "In words", "words"),
+        TableColumn("arm", "Arm"),
+        TableColumn("against", "Against all seeds of"),
+        TableColumn("label", "Metric"),
+        TableColumn("diff", "Difference", "signed", interval=True),
+        TableColumn("words", "In words", "words"),
     ]
     caption = (
         "Arm minus the mean over seeds. Seeds and, crossed with them, images are resampled, so an interval covers "

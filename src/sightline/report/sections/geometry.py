@@ -12,7 +12,7 @@ from sightline.report.metric_columns import metric_column, metric_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
-from sightline.report.table import Column, Table
+from sightline.report.table import Table, TableColumn
 from sightline.statistics.summaries import arm_points
 
 STRATA = {
@@ -24,9 +24,9 @@ _TERTILES = ("smallest third", "middle third", "largest third")
 
 
 @SECTIONS.register("geometry")
-class Geometry(SectionMaker):
+class GeometrySection(SectionMaker):
     id = "geometry"
-    title = "Geometry"
+    title = "GeometrySection"
     order = 70
     lead = "Coverage is only as sharp as the cells: precision and scale say how far to trust it."
 
@@ -38,12 +38,12 @@ class Geometry(SectionMaker):
 def geometry_table(summary: ReportSummary) -> Table:
     if summary.arms["pos_ecr"].isna().all():
         raise SightlineError("no positive probe has a region: there is no geometry to validate")
-    columns = [Column("arm", "Arm"), *metric_columns("geometry")]
+    columns = [TableColumn("arm", "Arm"), *metric_columns("geometry")]
     caption = (
         "Coverage is recall: coarse cells inflate it. LPP is the share of touching kept cells that lies inside the "
         "regions; Geo-F1 is the mean harmonic mean of both."
     )
-    return Table("geometry", "Geometry", caption, columns, summary.arms)
+    return Table("geometry", "GeometrySection", caption, columns, summary.arms)
 
 
 def strata_table(source: Source) -> Table:
@@ -79,10 +79,10 @@ def strata_table(source: Source) -> Table:
     order = {arm: i for i, arm in enumerate(source.frame["arm"].unique())}
     frame = frame.sort_values(["arm", "by", "third"], key=lambda c: c.map(order) if c.name == "arm" else c)
     columns = [
-        Column("arm", "Arm"),
-        Column("by", "Split by"),
-        Column("stratum", "Third"),
-        Column("probes", "Positives", "count"),
+        TableColumn("arm", "Arm"),
+        TableColumn("by", "Split by"),
+        TableColumn("stratum", "Third"),
+        TableColumn("probes", "Positives", "count"),
         *map(metric_column, ("accuracy", "pos_ecr", "lpp")),
     ]
     caption = (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.analysis import image_dependence as computed
+from sightline.analysis import image_dependence_table as computed
 from sightline.analysis.outcomes import lexically_plausible
 from sightline.report.by_run import collect, first_choice, signed
 from sightline.report.metric_columns import metric_column
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
-from sightline.report.table import Column, Table, format_range, format_value
+from sightline.report.table import Table, TableColumn, format_range, format_value
 
 WRONG = "image_mismatch_seed"
 EVERY, PLAUSIBLE = "all", "plausible decoy"
@@ -59,16 +59,20 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
     frame["condition"] = frame["condition"].map(_condition)
     narrow = "stratum" if frame["stratum"].nunique() > 1 else ""
     columns = [
-        Column("arm", "Arm"),
-        Column("stratum", "Images"),
-        Column("condition", "Shown"),
-        Column("n", "Probes", "count"),
+        TableColumn("arm", "Arm"),
+        TableColumn("stratum", "Images"),
+        TableColumn("condition", "Shown"),
+        TableColumn("n", "Probes", "count"),
         metric_column("accuracy"),
-        Column("delta_accuracy", "Change", "signed", interval=True, help="Accuracy minus that on the matching image."),
+        TableColumn(
+            "delta_accuracy", "Change", "signed", interval=True, help="Accuracy minus that on the matching image."
+        ),
         *map(metric_column, ("positive_accuracy", "hfpr", "yes_rate")),
-        Column("auroc", "AUROC", "score", interval=True),
-        Column("margin_gap", "Margin gap", "signed", help="Mean margin of the yes probe minus that of the no probe."),
-        Column("margin_win_rate", "Gap > 0", "percent", help="Images whose yes probe has the larger margin."),
+        TableColumn("auroc", "AUROC", "score", interval=True),
+        TableColumn(
+            "margin_gap", "Margin gap", "signed", help="Mean margin of the yes probe minus that of the no probe."
+        ),
+        TableColumn("margin_win_rate", "Gap > 0", "percent", help="Images whose yes probe has the larger margin."),
     ]
     caption = (
         "Questions and labels stay, the image changes; all at t = 0. What stays right without the matching image was "

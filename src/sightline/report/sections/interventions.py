@@ -10,7 +10,7 @@ from sightline.report.by_run import FEWER_DRAWS
 from sightline.report.metric_columns import metric_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
-from sightline.report.table import Column, Table
+from sightline.report.table import Table, TableColumn
 from sightline.statistics.metrics import metrics_shown_in
 from sightline.statistics.plain_rows import UNCHANGED
 from sightline.statistics.summaries import arm_summary
@@ -19,9 +19,9 @@ from sightline.statistics.summaries import arm_summary
 @SECTIONS.register("interventions")
 class AllInterventions(SectionMaker):
     id = "interventions"
-    title = "All edits"
+    title = "All interventions"
     order = 170
-    lead = "Every edited arm and every other view of the image, beside the plain arm."
+    lead = "Every arm under an intervention and every other view of the image, beside the plain arm."
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: interventions_table(context.source, context.draws, context.seed))
@@ -54,12 +54,12 @@ def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
     if not lines:
         return None
     columns = [
-        Column("arm", "Arm"),
-        Column("intervention", "Intervention"),
-        Column("n_probes", "Probes", "count"),
+        TableColumn("arm", "Arm"),
+        TableColumn("intervention", "Intervention"),
+        TableColumn("n_probes", "Probes", "count"),
         *metric_columns("interventions"),
-        Column("margin_yes", "Δ margin, yes", "signed", help="On positives."),
-        Column("margin_no", "Δ margin, no", "signed", help="On negatives."),
+        TableColumn("margin_yes", "Δ margin, yes", "signed", help="On positives."),
+        TableColumn("margin_no", "Δ margin, no", "signed", help="On negatives."),
     ]
     caption = (
         "Δ margin is the mean margin under the intervention minus that of the plain arm on the same images. Intervals "

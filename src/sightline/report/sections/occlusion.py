@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.analysis import occlusion as computed
+from sightline.analysis import occlusion_table as computed
 from sightline.report.by_run import collect, first_choice, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.support_columns import SUPPORT, support_columns
-from sightline.report.table import Column, Table
+from sightline.report.table import Table, TableColumn
 
 
 @SECTIONS.register("occlusion")
@@ -40,9 +40,9 @@ def occlusion_table(source: Source, draws: int) -> Table | None:
         f"from {arm}; that is {signed(own.loc['other box grayed'], 'pos_support_diff')} more than graying another box."
     )
     columns = [
-        Column("arm", "Arm"),
-        Column("compared", "Left − right"),
-        Column("n", "Probes", "count"),
+        TableColumn("arm", "Arm"),
+        TableColumn("compared", "Left − right"),
+        TableColumn("n", "Probes", "count"),
         *support_columns(),
     ]
     frame["compared"] = frame["left"] + " − " + frame["right"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sightline.analysis.positions import position_policy_table
+from sightline.analysis.position_table import position_policy_table
 from sightline.report.by_run import collect, has_intervention, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source, with_masks
-from sightline.report.table import Column, Table
+from sightline.report.table import Table, TableColumn
 
 THRESHOLDS = {"raw": "0", "own thresholds": "own", "compact threshold": "compact's"}
 
@@ -44,20 +44,20 @@ def positions_table(source: Source) -> Table | None:
     if different:
         reading += f" {different} of the masks differ between the policies: their rows compare more than positions."
     columns = [
-        Column("arm", "Arm"),
-        Column("comparison", "At t"),
-        Column("n", "Probes", "count"),
-        Column("flips", "Flips", "count"),
-        Column("no_to_yes", "no → yes", "count", help="From compact to preserve."),
-        Column("yes_to_no", "yes → no", "count", help="From compact to preserve."),
-        Column("accuracy_compact", "Acc. comp.", "score", help="Accuracy with compact positions."),
-        Column("accuracy_preserve", "Acc. pres.", "score", help="Accuracy with preserved positions."),
-        Column("hfpr_compact", "hFPR comp.", "score"),
-        Column("hfpr_preserve", "hFPR pres.", "score"),
-        Column("auroc_compact", "AUROC comp.", "score"),
-        Column("auroc_preserve", "AUROC pres.", "score"),
-        Column("margin_change_abs", "|Δ margin|", "score", help="Mean over probes."),
-        Column("mask_mismatches", "Other masks", "count", help="Probes whose masks differ between the policies."),
+        TableColumn("arm", "Arm"),
+        TableColumn("comparison", "At t"),
+        TableColumn("n", "Probes", "count"),
+        TableColumn("flips", "Flips", "count"),
+        TableColumn("no_to_yes", "no → yes", "count", help="From compact to preserve."),
+        TableColumn("yes_to_no", "yes → no", "count", help="From compact to preserve."),
+        TableColumn("accuracy_compact", "Acc. comp.", "score", help="Accuracy with compact positions."),
+        TableColumn("accuracy_preserve", "Acc. pres.", "score", help="Accuracy with preserved positions."),
+        TableColumn("hfpr_compact", "hFPR comp.", "score"),
+        TableColumn("hfpr_preserve", "hFPR pres.", "score"),
+        TableColumn("auroc_compact", "AUROC comp.", "score"),
+        TableColumn("auroc_preserve", "AUROC pres.", "score"),
+        TableColumn("margin_change_abs", "|Δ margin|", "score", help="Mean over probes."),
+        TableColumn("mask_mismatches", "Other masks", "count", help="Probes whose masks differ between the policies."),
     ]
     caption = (
         "t = 0 is on all probes. Each policy's own t, and compact's t for both, are chosen on the development side of "

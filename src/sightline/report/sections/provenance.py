@@ -9,16 +9,16 @@ import pandas as pd
 from sightline.errors import SightlineError
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
-from sightline.report.table import Column, Table
+from sightline.report.table import Table, TableColumn
 from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_rows
 
 
 @SECTIONS.register("provenance")
-class Provenance(SectionMaker):
+class ProvenanceSection(SectionMaker):
     id = "provenance"
-    title = "Provenance"
+    title = "ProvenanceSection"
     order = 40
     lead = "When the answer is right, was anything left to read it from?"
 
@@ -51,17 +51,17 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
     if not records:
         raise SightlineError(problem)
     columns = [
-        Column("arm", "Arm"),
-        Column("positives", "Positives", "count"),
-        Column("correct", "Correct", "count"),
-        Column("mean_ecr", "PosECR of correct", "score"),
-        Column("mean_anchor_ecr", "AnchorECR of correct", "score"),
+        TableColumn("arm", "Arm"),
+        TableColumn("positives", "Positives", "count"),
+        TableColumn("correct", "Correct", "count"),
+        TableColumn("mean_ecr", "PosECR of correct", "score"),
+        TableColumn("mean_anchor_ecr", "AnchorECR of correct", "score"),
         *(
             column
             for metric in map(METRICS.get, ("weakly_supported", "unsupported"))
             for column in (
-                Column(f"{metric.name}_n", metric.label, "count", help=metric.help),
-                Column(metric.name, f"{metric.label}, share", "percent", interval=True),
+                TableColumn(f"{metric.name}_n", metric.label, "count", help=metric.help),
+                TableColumn(metric.name, f"{metric.label}, share", "percent", interval=True),
             )
         ),
     ]

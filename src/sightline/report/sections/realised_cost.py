@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sightline.report.realised_cost import realised_cost_section
+from sightline.report.measured_cost import realised_cost_section
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 
 

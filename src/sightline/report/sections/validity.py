@@ -11,7 +11,7 @@ from sightline.analysis.outcomes import OUTCOMES, samples
 from sightline.report.by_run import FEWER_DRAWS, collect, excludes_zero, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source, with_masks
-from sightline.report.table import Column, Table, format_value
+from sightline.report.table import Table, TableColumn, format_value
 from sightline.statistics.plain_rows import UNCHANGED
 
 OUTCOME_WORDS = {
@@ -43,35 +43,35 @@ class Validity(SectionMaker):
         section.add(lambda: drop_strata_table(context.source, context.draws))
 
 
-def _edited(rows: pd.DataFrame) -> bool:
+def _under_intervention(rows: pd.DataFrame) -> bool:
     return bool((rows["intervention"].isin(EDITS) | rows["view"].isin(EDITS)).any())
 
 
 def _samples(audited: Audited) -> pd.DataFrame:
-    """Positives of the arms that were edited; occlusion alone is measured on Full and holds for every pruning arm."""
+    """Positives of the arms under an intervention; occlusion alone is measured on Full and holds for every pruning arm."""
     rows = audited.rows
-    edited = set(audited.others.loc[audited.others["intervention"] != UNCHANGED, "arm_name"])
-    kept = rows[rows["arm"].isin(edited) | (rows["selector"] == "full")]
+    changed = set(audited.others.loc[audited.others["intervention"] != UNCHANGED, "arm_name"])
+    kept = rows[rows["arm"].isin(changed) | (rows["selector"] == "full")]
     return samples(kept, audited.scales)
 
 
 def construct_table(source: Source, draws: int) -> Table | None:
-    """Marginal and partial Spearman of coverage with every measured drop, positives of each edited arm."""
+    """Marginal and partial Spearman of coverage with every measured drop, positives of each arm under an intervention."""
     refits = min(draws, FEWER_DRAWS)
-    found = collect(source, _edited, lambda run: _wide(correlations(_samples(run), draws=refits)))
+    found = collect(source, _under_intervention, lambda run: _wide(correlations(_samples(run), draws=refits)))
     if found is None:
         return None
     frame, left_out = found
     reading = _construct_reading(frame)
     frame["outcome"], frame["predictor"] = frame["outcome"].map(OUTCOME_WORDS), frame["predictor"].map(COVERAGE)
     columns = [
-        Column("arm", "Arm"),
-        Column("outcome", "Margin drop or gain"),
-        Column("predictor", "Coverage"),
-        Column("n", "Positives", "count"),
-        Column("spearman", "Spearman", "signed", interval=True),
-        Column("partial_spearman", "Partial Spearman", "signed", interval=True),
-        Column("pearson", "Pearson", "signed"),
+        TableColumn("arm", "Arm"),
+        TableColumn("outcome", "Margin drop or gain"),
+        TableColumn("predictor", "Coverage"),
+        TableColumn("n", "Positives", "count"),
+        TableColumn("spearman", "Spearman", "signed", interval=True),
+        TableColumn("partial_spearman", "Partial Spearman", "signed", interval=True),
+        TableColumn("pearson", "Pearson", "signed"),
     ]
     caption = (
         "Positives only. The partial correlation holds log evidence area, log median cell area and Full's margin "
@@ -112,7 +112,7 @@ def _construct_reading(frame: pd.DataFrame) -> str:
 def drop_strata_table(source: Source, draws: int) -> Table | None:
     """Coverage and drops by thirds of evidence area, cell area and their ratio."""
     refits = min(draws, FEWER_DRAWS)
-    found = collect(source, _edited, lambda run: _wide_strata(strata(_samples(run), draws=refits)))
+    found = collect(source, _under_intervention, lambda run: _wide_strata(strata(_samples(run), draws=refits)))
     if found is None:
         return None
     frame, left_out = found
@@ -120,15 +120,15 @@ def drop_strata_table(source: Source, draws: int) -> Table | None:
     frame["scale"] = frame["scale"].map(SCALE_WORDS)
     measured = [outcome for outcome in OUTCOMES if outcome in frame]
     columns = [
-        Column("arm", "Arm"),
-        Column("scale", "Split by"),
-        Column("stratum", "Third"),
-        Column("n", "Positives", "count"),
-        *(Column(key, COVERAGE[key], "score", interval=True) for key in ("ecr", "lpp")),
-        *(Column(key, OUTCOME_WORDS[key].capitalize(), "signed", interval=True) for key in measured),
+        TableColumn("arm", "Arm"),
+        TableColumn("scale", "Split by"),
+        TableColumn("stratum", "Third"),
+        TableColumn("n", "Positives", "count"),
+        *(TableColumn(key, COVERAGE[key], "score", interval=True) for key in ("ecr", "lpp")),
+        *(TableColumn(key, OUTCOME_WORDS[key].capitalize(), "signed", interval=True) for key in measured),
     ]
     caption = (
-        "Positives of edited arms in thirds; coverage, then mean margin drops and gains. Coverage that grows with cell "
+        "Positives of arms under interventions in thirds; coverage, then mean margin drops and gains. Coverage that grows with cell "
         f"size while precision falls is coarse geometry, not evidence. Intervals from {refits} draws of images."
     )
     return Table("drop_strata", "Drops by scale", caption + left_out, columns, frame, filter="scale", reading=reading)
@@ -190,13 +190,13 @@ def association_table(source: Source, draws: int) -> Table | None:
         else f"At budget {line['budget']} coverage does not vary once image and arm are held fixed."
     )
     columns = [
-        Column("budget", "Budget"),
-        Column("scope", "Arms"),
-        Column("arms", "Number", "count"),
-        Column("specification", "Held fixed"),
-        Column("predictor", "Coverage"),
-        Column("images", "Images", "count"),
-        Column("r", "Spearman r", "signed", interval=True),
+        TableColumn("budget", "Budget"),
+        TableColumn("scope", "Arms"),
+        TableColumn("arms", "Number", "count"),
+        TableColumn("specification", "Held fixed"),
+        TableColumn("predictor", "Coverage"),
+        TableColumn("images", "Images", "count"),
+        TableColumn("r", "Spearman r", "signed", interval=True),
     ]
     caption = (
         "Positives of all arms at one budget together: rank correlation of coverage with the margin change from Full, "

@@ -28,7 +28,7 @@ def _together(programs: int) -> dict[str, Any]:
 
 def farthest(similarity: Tensor, weight: Tensor, seeds: Tensor, seed_count: Tensor, ceiling: float, k: int) -> Tensor:
     """See ``greedy.farthest_greedy``. ``ceiling`` is 1 or 2."""
-    from sightline.selectors.kernels import programs as kernel
+    from sightline.selectors.kernels import greedy_programs as kernel
 
     images, n, _ = similarity.shape
     picks = torch.empty(images, k, dtype=torch.int64, device=similarity.device)
@@ -61,7 +61,7 @@ def residual(
     smallest: int = SMALLEST_RESIDUAL,
 ) -> Tensor:
     """See ``greedy.residual_greedy``; start, noise and bias (B, N) are float64."""
-    from sightline.selectors.kernels import programs as kernel
+    from sightline.selectors.kernels import greedy_programs as kernel
 
     images, n, _ = products.shape
     device = products.device
@@ -95,7 +95,7 @@ def residual(
 
 def cover(covers: Tensor, weight: Tensor, bias: Tensor, k: int, smallest: int = SMALLEST_COVER) -> Tensor:
     """See ``greedy.cover_greedy``; weight and bias (B, N) are float64."""
-    from sightline.selectors.kernels import programs as kernel
+    from sightline.selectors.kernels import greedy_programs as kernel
 
     images, n, items = covers.shape
     device = covers.device

@@ -23,7 +23,7 @@ def alignment(tokens: Tensor, query: Tensor, top: int) -> Tensor:
 
     tokens (N, D), query (T, D) on one device.
     """
-    from sightline.selectors.kernels import programs as kernel
+    from sightline.selectors.kernels import greedy_programs as kernel
 
     n, depth = tokens.shape
     both = torch.empty(2, n, dtype=torch.float32, device=tokens.device)

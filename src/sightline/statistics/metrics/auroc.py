@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.metrics.base import metric
 from sightline.statistics.metrics.populations import margin
 from sightline.statistics.ranks import RankedMargins
-from sightline.statistics.rows import ArmRows
 
 
 @metric(

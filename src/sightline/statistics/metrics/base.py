@@ -18,8 +18,8 @@ from typing import Literal
 
 from sightline.core.registry import Registry
 from sightline.errors import SightlineError
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
-from sightline.statistics.rows import ArmRows
 
 Direction = Literal["higher", "lower", "neither"]
 Form = Literal["mean", "macro", "ece", "auroc"]

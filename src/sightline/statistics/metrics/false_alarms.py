@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.metrics.base import metric
 from sightline.statistics.metrics.populations import said_yes
-from sightline.statistics.rows import ArmRows
 
 
 @metric(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from sightline.errors import SightlineError
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import BoolArray, FloatArray
-from sightline.statistics.rows import ArmRows
 
 
 def said_yes(rows: ArmRows) -> BoolArray:

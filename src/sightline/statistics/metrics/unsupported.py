@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.metrics.base import metric
-from sightline.statistics.rows import ArmRows
 
 LOW_COVERAGE = 0.5
 """Coverage below this is little."""

@@ -12,7 +12,7 @@ import pytest
 
 from sightline.errors import SightlineError
 from sightline.probes.annotations import detect_format, load_regions
-from sightline.probes.formats import FORMATS, Format, Option
+from sightline.probes.formats import FORMATS, Format, FormatOption
 from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word
 
 BOX = (0.1, 0.1, 0.4, 0.3)
@@ -32,7 +32,7 @@ class Columns(Format):
     description: ClassVar[str] = "image and text, one word a line"
     artifact: ClassVar[dict[str, Any]] = {"separator": "|"}
 
-    separator: Annotated[str, Option("What stands between the two.")] = ";"
+    separator: Annotated[str, FormatOption("What stands between the two.")] = ";"
     first_line: int = 1
 
     @classmethod

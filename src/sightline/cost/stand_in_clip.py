@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.clip import ClipSpace
-from sightline.cost.stand_in import StandInTokenizer
+from sightline.cost.stand_in_tokenizer import StandInTokenizer
 from sightline.device.graphs import capture
 
 
@@ -36,7 +36,7 @@ class ForgetfulClip(ClipSpace):
 
 
 class RandomClip(ForgetfulClip):
-    """The text tower and projections of CLIP ViT-L/14-336. The picture is encoded by the backbone's own tower."""
+    """The text tower and projections of CLIP ViT-L/14-336. The image is encoded by the backbone's own tower."""
 
     def __init__(self, vision_width: int, device: torch.device) -> None:
         from transformers import CLIPConfig, CLIPModel

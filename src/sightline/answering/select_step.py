@@ -100,11 +100,11 @@ class SelectStep:
     ) -> list[Selected]:
         """One arm's selections for many probes, in the order given. On a GPU their values are not checked yet.
 
-        On a GPU a method that offers ``select_many`` gets probes of alike pictures in one call; it treats them
+        On a GPU a method that offers ``select_many`` gets probes of alike images in one call; it treats them
         independently, and each is billed an equal part of the time.
         """
         selected: dict[int, Selected] = {}
-        counts = [self.count(probe, arm, picture.n) for probe, picture in zip(probes, encoded, strict=True)]
+        counts = [self.count(probe, arm, image.n) for probe, image in zip(probes, encoded, strict=True)]
 
         def select(group: list[int]) -> list[Selected]:
             views, times = [], []
@@ -116,8 +116,8 @@ class SelectStep:
             return self._select(views, times, counts[group[0]], arm)
 
         def hopeless(index: int) -> str:
-            picture = f"a single picture of {encoded[index].n} tokens"
-            return f"{arm.selector.name} for {picture}; use a smaller image size{FEWER}"
+            image = f"a single image of {encoded[index].n} tokens"
+            return f"{arm.selector.name} for {image}; use a smaller image size{FEWER}"
 
         def pairs(group: list[int]) -> int:
             return sum(encoded[i].n ** 2 for i in group)
@@ -131,8 +131,8 @@ class SelectStep:
         if not (self.queues and arm.selector.batches):
             return [[i] for i in range(len(encoded))]
         alike: dict[tuple[Any, int], list[int]] = {}
-        for i, (picture, k) in enumerate(zip(encoded, counts, strict=True)):
-            alike.setdefault((picture.layout, k), []).append(i)
+        for i, (image, k) in enumerate(zip(encoded, counts, strict=True)):
+            alike.setdefault((image.layout, k), []).append(i)
         groups = []
         for members in alike.values():
             most = max(1, MOST_PAIRS // encoded[members[0]].n ** 2)
@@ -155,7 +155,7 @@ class SelectStep:
         )
 
     def _select(self, views: list[TokenView], times: list[tuple[Elapsed, ...]], k: int, arm: Arm) -> list[Selected]:
-        """One call of the selector for views of alike pictures."""
+        """One call of the selector for views of alike images."""
         selector: Any = arm.selector
         n, device = views[0].tokens.shape[0], views[0].tokens.device
         watch = Stopwatch(device, shared_by=len(views))

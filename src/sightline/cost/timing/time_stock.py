@@ -18,21 +18,21 @@ from sightline.errors import SightlineError
 
 
 def measure_stock(request: TtftRequest, subject: Subject) -> Iterator[Measurement]:
-    """From the picture in memory to the first token by transformers alone; it can only read the full prefix."""
+    """From the image in memory to the first token by transformers alone; it can only read the full prefix."""
     backbone = subject.backbone
     for text in request.arms:
         arm: Arm = subject.arm(text, "eager")
         if arm.selector.name != "full":
             raise SightlineError(f"--execution stock runs the model's own forward, which cannot prune: drop {arm.text}")
-        pictures = [subject.picture(i) for i in range(2)]
-        n = len(backbone.cells_of(backbone.preprocess(pictures[0]))[0])
+        images = [subject.image(i) for i in range(2)]
+        n = len(backbone.cells_of(backbone.preprocess(images[0]))[0])
         prompt = subject.prompt
         memory = PeakMemory(subject.device)
         samples: dict[str, list[float]] = {"preprocess": [], "model": [], "total": []}
         for repeat in range(request.warm_up + request.repeats):
             started = time.perf_counter()
             with torch.inference_mode():
-                inputs = model_inputs(backbone, pictures[repeat % 2], n, (*prompt.head, *prompt.tail), len(prompt.head))
+                inputs = model_inputs(backbone, images[repeat % 2], n, (*prompt.head, *prompt.tail), len(prompt.head))
                 prepared = time.perf_counter()
                 int(backbone.model(**inputs, logits_to_keep=1).logits[0, -1].argmax())
             ended = time.perf_counter()

@@ -1,4 +1,4 @@
-"""``python -m sightline.cost.worker REQUEST RESULT``: makes one measurement in this process and writes it as JSON."""
+"""``python -m sightline.cost.measuring_process REQUEST RESULT`` makes one measurement and writes it as JSON."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def measure_here(request: Request) -> dict[str, Any]:
         "positions": subject.policy,
         "box_source": request.box_source,
         "weights": "random" if request.config else "checkpoint",
-        "picture": list(subject.picture_size),
+        "picture": list(subject.image_size),
         "inside_timer": dict(benchmark.inside),
         "ceiling_tflops": max(before["tflops"], after["tflops"]),
         "ceiling": {"before": before, "after": after},

@@ -31,31 +31,31 @@ if TYPE_CHECKING:
 def preprocess(backbone: Backbone, image: Image.Image, into: Tensor | None = None) -> Pixels:
     """What the host does: all of it for a model on the CPU, else no more than the image's bytes."""
     started = time.perf_counter()
-    data = backbone.picture_bytes(image, into)
+    data = backbone.image_bytes(image, into)
     grid = backbone.patch_grid(*data.shape[:2])
     if backbone.language.device.type == "cpu":
         data = backbone.pixel_values(data)
     return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3)
 
 
-def picture_bytes(backbone: Backbone, image: Image.Image, into: Tensor | None = None) -> Tensor:
+def image_bytes(backbone: Backbone, image: Image.Image, into: Tensor | None = None) -> Tensor:
     """(H, W, 3) uint8, or (H, W, 4) with a byte to ignore in pinned memory if a GPU will fetch it.
 
     ``into`` is memory to be reused.
     """
-    edited = backbone.edited(image if image.mode == "RGB" else image.convert("RGB"))
+    altered = backbone.altered(image if image.mode == "RGB" else image.convert("RGB"))
     if backbone.language.device.type == "cpu":
-        return torch.from_numpy(np.array(edited))
+        return torch.from_numpy(np.array(altered))
     if into is None:
-        into = torch.empty(edited.height, edited.width, 4, dtype=torch.uint8, pin_memory=True)
-    stored = stored_pixels(edited)
+        into = torch.empty(altered.height, altered.width, 4, dtype=torch.uint8, pin_memory=True)
+    stored = stored_pixels(altered)
     into.numpy()[..., : stored.shape[-1]] = stored
     return into
 
 
-def pixel_values(backbone: Backbone, picture: Tensor) -> Tensor:
+def pixel_values(backbone: Backbone, image: Tensor) -> Tensor:
     """The image processor's pixel values (float32) of (H, W, 3 or 4) bytes, on the device the bytes are on."""
-    return backbone.preparing(picture)(picture)
+    return backbone.preparing(image)(image)
 
 
 def preparing(backbone: Backbone, data: Tensor) -> Callable[[Tensor], Tensor]:
@@ -64,7 +64,7 @@ def preparing(backbone: Backbone, data: Tensor) -> Callable[[Tensor], Tensor]:
         return lambda values: values
     height, width = data.shape[:2]
     values = backbone.pixel_pipeline(height, width, data.device)
-    return lambda picture: values(picture[..., :3])
+    return lambda image: values(image[..., :3])
 
 
 def normaliser(backbone: Backbone, device: torch.device) -> Normaliser:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from sightline.answering.select import all_needs
+from sightline.answering.select_step import all_needs
 from sightline.arms.arm import Arm
 from sightline.backbones.execution import Execution, use_execution
 from sightline.core.prefix import Encoded, Prefix
@@ -26,8 +26,8 @@ def measure_prefill(request: PrefillRequest, subject: Subject) -> Iterator[Measu
     execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=None)
     backbone = subject.backbone
     needs = all_needs(arms)
-    pictures = [backbone.preprocess(subject.picture(i)) for i in range(min(DISTINCT, request.batch))]
-    encoded = [backbone.encode([pixels], needs)[0] for pixels in pictures]
+    images = [backbone.preprocess(subject.image(i)) for i in range(min(DISTINCT, request.batch))]
+    encoded = [backbone.encode([pixels], needs)[0] for pixels in images]
     for arm in arms:
         batch = request.batch
         while True:

@@ -1,6 +1,6 @@
 """The audit sweep against the one-sample procedure: images x probes x arms, both timed in one process.
 
-Sightline encodes a picture once, scores both continuations in one forward and many probes in one batch, and queues the
+Sightline encodes a image once, scores both continuations in one forward and many probes in one batch, and queues the
 next arm before it reads the last one's answers. One sample at a time is ``sightline.cost.one_sample``.
 """
 
@@ -25,7 +25,7 @@ from sightline.cost.machine import PeakMemory
 from sightline.cost.measurement import Measurement
 from sightline.cost.one_sample import time_one_sample
 from sightline.cost.subject import Subject
-from sightline.cost.timing.ttft import attention_sequences
+from sightline.cost.timing.time_ttft import attention_sequences
 from sightline.device.kernels.causal import planless
 
 
@@ -150,7 +150,7 @@ def preparing(subject: Subject, count: int) -> Callable[[Shard], Prepared]:
 
     A few are drawn and reused.
     """
-    drawn = [subject.picture(i) for i in range(min(4, count))]
+    drawn = [subject.image(i) for i in range(min(4, count))]
 
     def prepare(shard: Shard) -> Prepared:
         images = (drawn[int(probe.image_id) % len(drawn)] for probe in shard.images)

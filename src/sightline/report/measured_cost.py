@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from sightline.cost.card import CostCard
+from sightline.cost.cost_card import CostCard
 from sightline.cost.presentation import BatchCurves, StageBars
 from sightline.report.charts import Curve
 from sightline.report.cost_charts import Bar, batch_curves, stage_bars

@@ -7,7 +7,7 @@ import pandas as pd
 from sightline.errors import SightlineError
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
-from sightline.report.table import Column, Table
+from sightline.report.table import Table, TableColumn
 from sightline.statistics.summaries import arm_points
 
 STAGES = {
@@ -54,17 +54,17 @@ def cost_table(source: Source) -> Table:
     if frame[list(STAGES)].isna().all(axis=None):
         raise SightlineError("the run recorded no stage times")
     columns = [
-        Column("arm", "Arm"),
-        Column("keep", "Keep", "score"),
-        Column("sequence_full", "Prompt, full", "number", help="Mean tokens of the unpruned prompt."),
-        Column("sequence_pruned", "Prompt, pruned", "number", help="Mean tokens of the prompt that was run."),
+        TableColumn("arm", "Arm"),
+        TableColumn("keep", "Keep", "score"),
+        TableColumn("sequence_full", "Prompt, full", "number", help="Mean tokens of the unpruned prompt."),
+        TableColumn("sequence_pruned", "Prompt, pruned", "number", help="Mean tokens of the prompt that was run."),
         *(
-            Column(key, title, "number", help=HELP.get(key, ""))
+            TableColumn(key, title, "number", help=HELP.get(key, ""))
             for key, title in STAGES.items()
             if key != "boxes_ms" or frame[key].notna().any()
         ),
-        Column("total", "Total", "number"),
-        Column("device", "Device"),
+        TableColumn("total", "Total", "number"),
+        TableColumn("device", "Device"),
     ]
     devices = ", ".join(sorted(set(frame["device"])))
     caption = (

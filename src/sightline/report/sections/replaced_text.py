@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from sightline.analysis import text_replacement as computed
+from sightline.analysis import text_replacement_table as computed
 from sightline.report.by_run import collect, has_kind, signed, top
 from sightline.report.metric_columns import metric_column
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
-from sightline.report.table import Column, Table, format_range, format_value
+from sightline.report.table import Table, TableColumn, format_range, format_value
 
 PAINTED = tuple(f"{version}_{asked}" for version in ("replacement", "sham", "erase") for asked in ("source", "target"))
 
 
-@SECTIONS.register("text-edits")
+@SECTIONS.register("text-replacement")
 class TextEdits(SectionMaker):
-    id = "text-edits"
-    title = "Text edits"
+    id = "text-replacement"
+    title = "Text replacement"
     order = 140
     lead = "Another word painted where the evidence stood: does the answer change with it?"
 
@@ -38,14 +38,14 @@ def text_replacement_table(source: Source) -> Table | None:
         f"switches with it on {format_value(line['semantic_switch'], 'percent')}."
     )
     columns = [
-        Column("arm", "Arm"),
-        Column("images", "Images", "count"),
-        Column("original", "Original", "percent", help="Word confirmed and decoy denied."),
-        Column("replacement", "Replacement", "percent", help="Decoy confirmed and word denied."),
-        Column("sham", "Sham", "percent", help="As on the original, after painting the same word again."),
-        Column("erase", "Erasure", "percent", help="Both denied."),
-        Column("semantic_switch", "Switch", "percent", help="Original and replacement both right."),
-        Column("all_controls", "All four", "percent", interval=True, help="Wilson's interval."),
+        TableColumn("arm", "Arm"),
+        TableColumn("images", "Images", "count"),
+        TableColumn("original", "Original", "percent", help="Word confirmed and decoy denied."),
+        TableColumn("replacement", "Replacement", "percent", help="Decoy confirmed and word denied."),
+        TableColumn("sham", "Sham", "percent", help="As on the original, after painting the same word again."),
+        TableColumn("erase", "Erasure", "percent", help="Both denied."),
+        TableColumn("semantic_switch", "Switch", "percent", help="Original and replacement both right."),
+        TableColumn("all_controls", "All four", "percent", interval=True, help="Wilson's interval."),
     ]
     caption = "Share of images on which both questions are answered right, at t = 0, for each version of the image."
     return Table("text_replacement", "Text replacement", caption + left_out, columns, frame, reading=reading)
@@ -74,13 +74,13 @@ def edit_region_table(source: Source, draws: int) -> Table | None:
             f"{signed(line, 'ecr_gain')} against {line['against']}."
         )
     columns = [
-        Column("arm", "Arm"),
-        Column("against", "Against"),
-        Column("n", "Probes", "count"),
+        TableColumn("arm", "Arm"),
+        TableColumn("against", "Against"),
+        TableColumn("n", "Probes", "count"),
         *map(metric_column, ("keep", "accuracy")),
-        Column("ecr", "Glyph ECR", "score"),
-        Column("center_recall", "Centre kept", "score"),
-        Column("ecr_gain", "ECR gain", "signed", interval=True),
+        TableColumn("ecr", "Glyph ECR", "score"),
+        TableColumn("center_recall", "Centre kept", "score"),
+        TableColumn("ecr_gain", "ECR gain", "signed", interval=True),
     ]
     caption = "The only region is the character that was substituted; selectors never see it."
     return Table("edit_region", "Edit regions", caption + left_out, columns, frame, reading=reading)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sightline.checks import demo
+from sightline.checks import shipped_demo
 from sightline.errors import SightlineError
 from sightline.reader.curves import curves_svg
 from sightline.store.folder import write_whole
@@ -20,7 +20,7 @@ TRAINING, CARD, CURVES = "training.json", "README.md", "curves.svg"
 MAIN = ("accuracy", "positive_accuracy", "hfpr", "pos_ecr", "unsupported")
 TITLES = ("Accuracy", "TPR", "hFPR", "PosECR", "Unsupported")
 ARMS = (
-    *demo.ARMS,
+    *shipped_demo.ARMS,
     "anti_evidence:0.3",
     "full+occlude_evidence",
     "full+occlude_random",
@@ -35,7 +35,7 @@ Lines = Mapping[str, Mapping[Any, Any]]
 
 
 @dataclass(frozen=True)
-class Target:
+class CardTarget:
     """One aim set before training, what was measured, and whether that meets it."""
 
     aim: str
@@ -74,7 +74,7 @@ def write_card(model: Path, run: Path, controls: Path) -> list[Path]:
     return [model / CARD, model / CURVES]
 
 
-def judge(table: Lines, image_free: dict[str, float]) -> list[Target]:
+def judge(table: Lines, image_free: dict[str, float]) -> list[CardTarget]:
     """The aims that the reader was trained for, against a table with one line per arm of ``ARMS``."""
 
     def of(arm: str, metric: str = "accuracy") -> float:
@@ -89,21 +89,23 @@ def judge(table: Lines, image_free: dict[str, float]) -> list[Target]:
         "full+remove_evidence": "evidence cells alone removed",
     }
     targets = [
-        Target("Full accuracy at least 0.95", f"{full:.3f}", full >= 0.95),
-        Target("Full hFPR at most 0.06", f"{of('full', 'hfpr'):.3f}", of("full", "hfpr") <= 0.06),
-        Target("Target's PosECR at 30 % at least 0.40 above Random's and Grid's", f"{lead:+.3f}", lead >= 0.40),
-        Target("Target's accuracy at 30 % within 0.05 of Full's", f"{target - full:+.3f}", abs(target - full) <= 0.05),
-        Target("Random's accuracy at 30 % in 0.65..0.88", f"{random:.3f}", 0.65 <= random <= 0.88),
+        CardTarget("Full accuracy at least 0.95", f"{full:.3f}", full >= 0.95),
+        CardTarget("Full hFPR at most 0.06", f"{of('full', 'hfpr'):.3f}", of("full", "hfpr") <= 0.06),
+        CardTarget("Target's PosECR at 30 % at least 0.40 above Random's and Grid's", f"{lead:+.3f}", lead >= 0.40),
+        CardTarget(
+            "Target's accuracy at 30 % within 0.05 of Full's", f"{target - full:+.3f}", abs(target - full) <= 0.05
+        ),
+        CardTarget("Random's accuracy at 30 % in 0.65..0.88", f"{random:.3f}", 0.65 <= random <= 0.88),
     ]
     for arm, words in costs.items():
         cost = recall - of(arm, "positive_accuracy")
-        targets.append(Target(f"{words}: costs at least 0.25 on positives", f"{cost:.3f}", cost >= 0.25))
+        targets.append(CardTarget(f"{words}: costs at least 0.25 on positives", f"{cost:.3f}", cost >= 0.25))
     blank = of("full+blank")
-    targets.append(Target("blank image: accuracy 0.50 +- 0.03", f"{blank:.3f}", abs(blank - 0.5) <= 0.03))
+    targets.append(CardTarget("blank image: accuracy 0.50 +- 0.03", f"{blank:.3f}", abs(blank - 0.5) <= 0.03))
     for view, accuracy in sorted(image_free.items()):
         seed = view.removeprefix("image_mismatch_seed")
         aim = f"wrong image (draw {seed}): accuracy 0.50 +- 0.03"
-        targets.append(Target(aim, f"{accuracy:.3f}", abs(accuracy - 0.5) <= 0.03))
+        targets.append(CardTarget(aim, f"{accuracy:.3f}", abs(accuracy - 0.5) <= 0.03))
     return targets
 
 
@@ -129,7 +131,7 @@ def figures(table: Lines, manifest: dict[str, Any], images: int) -> str:
     return "\n".join(lines)
 
 
-def aims(targets: Sequence[Target]) -> str:
+def aims(targets: Sequence[CardTarget]) -> str:
     missed = sum(not target.met for target in targets)
     lines = [
         "## What it was trained to be",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
@@ -23,6 +24,7 @@ def command_of(benchmark: Benchmark[Any]) -> Callable[..., None]:
     def command(**given: Any) -> None:
         share_process = bool(given.pop("share_process", benchmark.together))
         out: Path | None = given.pop("out")
+        _follow_former_flags(benchmark, given)
         _measure(list(requests_of(benchmark, given)), share_process, out)
 
     parameters = list(_parameters(benchmark))
@@ -43,9 +45,25 @@ def _parameters(benchmark: Benchmark[Any]) -> Iterator[inspect.Parameter]:
     yield _parameter("execution", str, ",".join(benchmark.usual_executions), executions)
     yield _parameter("random_weights", bool, False, "Needed with --config: weights do not affect speed.")
     yield from (_declared(benchmark, name) for name in common if name in declared)
+    yield from _former(benchmark)
     if not benchmark.together:
         yield _parameter("share_process", bool, False, "All arms in one process: quicker, less clean.")
     yield _parameter("out", Path | None, None, "Cost card: JSON here, Markdown beside it.")
+
+
+def _former(benchmark: Benchmark[Any]) -> Iterator[inspect.Parameter]:
+    """Flags of the release before, not shown."""
+    for name, option in options_of(benchmark.request):
+        if option.former:
+            hidden = Annotated[str, typer.Option(option.former, hidden=True)]
+            yield inspect.Parameter(f"former_{name}", inspect.Parameter.KEYWORD_ONLY, default="", annotation=hidden)
+
+
+def _follow_former_flags(benchmark: Benchmark[Any], given: dict[str, Any]) -> None:
+    for name, option in options_of(benchmark.request):
+        if option.former and (value := given.pop(f"former_{name}")):
+            print(f"{option.former} is called {flag_of(name, option)} now", file=sys.stderr)
+            given[name] = given[name] or value
 
 
 def _declared(benchmark: Benchmark[Any], name: str, panel: str | None = COMMON) -> inspect.Parameter:
@@ -95,7 +113,7 @@ def requests_of(benchmark: Benchmark[Any], given: dict[str, Any]) -> Iterator[Re
 
 def _measure(requests: list[Request], share_process: bool, out: Path | None) -> None:
     """One process after the other; the card is written after each, so that an interrupted run keeps what it has."""
-    from sightline.cost.card import CostCard
+    from sightline.cost.cost_card import CostCard
     from sightline.cost.measure import measure, separate
     from sightline.cost.subject import runnable_arm
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray, IntArray
 from sightline.statistics.metrics.base import metric
 from sightline.statistics.metrics.populations import margin
-from sightline.statistics.rows import ArmRows
 
 ECE_BINS = 15
 _LOG_FLOOR = -math.log(1e-12)

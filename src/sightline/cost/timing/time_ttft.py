@@ -1,4 +1,4 @@
-"""One picture to the first token of the answer, everything included, stage by stage; then decoding."""
+"""One image to the first token of the answer, everything included, stage by stage; then decoding."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sightline.boxes.detectors import DETECTORS
 from sightline.boxes.sources import check_source, reads_boxes
 from sightline.core.prefix import Encoded, Prefix
 from sightline.cost.benchmarks.ttft import TtftRequest
-from sightline.cost.clip import ForgetfulClip
 from sightline.cost.flops import language_flops, vision_flops
 from sightline.cost.machine import PeakMemory
 from sightline.cost.measurement import Measurement
 from sightline.cost.profile import profiled
+from sightline.cost.stand_in_clip import ForgetfulClip
 from sightline.cost.subject import Subject
-from sightline.cost.timing.stock import measure_stock
+from sightline.cost.timing.time_stock import measure_stock
 from sightline.device.stopwatch import Stopwatch
 
 HOST = torch.device("cpu")
@@ -47,8 +47,8 @@ def measure_ttft(request: TtftRequest, subject: Subject) -> Iterator[Measurement
 
 def _one_arm(request: TtftRequest, subject: Subject, execution: Execution, arm: Arm) -> Measurement:
     backbone = subject.backbone
-    pictures = [subject.picture(i) for i in range(2)]
-    sample = backbone.preprocess(pictures[0])
+    images = [subject.image(i) for i in range(2)]
+    sample = backbone.preprocess(images[0])
     setups = len(execution.setup_ms)
     memory = PeakMemory(subject.device)
     captured = CapturedVision(backbone, sample, arm.selector.needs) if request.execution == "graph" else None
@@ -60,7 +60,7 @@ def _one_arm(request: TtftRequest, subject: Subject, execution: Execution, arm: 
     path = Path(subject, arm, captured, detector)
     taken: list[dict[str, float]] = []
     for repeat in range(request.warm_up + request.repeats):
-        stages = path.first_token(pictures[repeat % len(pictures)])
+        stages = path.first_token(images[repeat % len(images)])
         if repeat >= request.warm_up:
             taken.append(stages)
         elif repeat == request.warm_up - 1 and request.execution != "graph":
@@ -85,19 +85,19 @@ def _one_arm(request: TtftRequest, subject: Subject, execution: Execution, arm: 
         },
         memory=used,
         setup_ms=execution.setup_ms[setups:],
-        extra={"profile": profiled(lambda: path.first_token(pictures[0]), subject.device)} if request.profile else {},
+        extra={"profile": profiled(lambda: path.first_token(images[0]), subject.device)} if request.profile else {},
     )
 
 
 def attention_sequences(subject: Subject, pixels: Pixels) -> list[int]:
-    """Patches that attend to each other in the vision tower: one sequence per picture, or per tile."""
+    """Patches that attend to each other in the vision tower: one sequence per image, or per tile."""
     tiles, rows, columns = pixels.grid
     return [rows * columns + subject.backbone.class_tokens] * tiles
 
 
 @dataclass
 class Path:
-    """The way of one picture through one arm."""
+    """The way of one image through one arm."""
 
     subject: Subject
     arm: Arm
@@ -109,18 +109,18 @@ class Path:
     kept: int = field(init=False)
 
     @torch.inference_mode()
-    def first_token(self, picture: Image.Image) -> dict[str, float]:
+    def first_token(self, image: Image.Image) -> dict[str, float]:
         """Milliseconds of every stage. Only methods that look at values, and the last read, wait for the device."""
         subject, backbone, device = self.subject, self.subject.backbone, self.subject.device
         probe = subject.probe(0)
         stages: dict[str, Stopwatch] = {}
         started = time.perf_counter()
         stages["preprocess"] = Stopwatch(HOST)
-        pixels = backbone.preprocess(picture, self.captured.staging if self.captured else None)
+        pixels = backbone.preprocess(image, self.captured.staging if self.captured else None)
         stages["preprocess"].stop()
         if self.detector is not None:
             stages["detector"] = Stopwatch(HOST)
-            boxes, _ = boxes_of(self.detector.find(np.asarray(picture)), *picture.size)
+            boxes, _ = boxes_of(self.detector.find(np.asarray(image)), *image.size)
             stages["detector"].stop()
             probe = replace(probe, boxes=boxes)
         stages["vision"] = Stopwatch(device)
