@@ -317,13 +317,13 @@ def test_the_scorer_writes_its_own_columns(place: Place, ranked: Path) -> None:
     probes = {probe.id: probe for probe in read_probes(place.probes).probes}
     own = ["rank", "candidates", "word_loss"]
     assert [name for name in frame.columns if name not in row_schema().names] == own
-    for row in frame.itertuples():
-        probe = probes[row.probe_id]
-        assert row.label == probe.source_text
-        assert row.candidates == (2 if probe.label == "yes" else 3)
-        assert row.predicted in (probe.source_text, probe.target_text, "nothing")
-        assert 1 <= row.rank <= row.candidates
-        assert row.correct == (row.rank == 1) == (row.predicted == row.label)
+    for row in frame.to_dict("records"):
+        probe = probes[row["probe_id"]]
+        assert row["label"] == probe.source_text
+        assert row["candidates"] == (2 if probe.label == "yes" else 3)
+        assert row["predicted"] in (probe.source_text, probe.target_text, "nothing")
+        assert 1 <= row["rank"] <= row["candidates"]
+        assert row["correct"] == (row["rank"] == 1) == (row["predicted"] == row["label"])
     assert frame["word_loss"].gt(0.0).all()
     assert frame["rank"].nunique() > 1, "a random model knows nothing, so ranks differ"
 

@@ -18,7 +18,7 @@ from sightline.probes.box_format import (
     leaves_image,
     to_fractions,
 )
-from sightline.probes.formats import Format, Option
+from sightline.probes.formats import Format, FormatOption
 from sightline.probes.image_name import check_image_name
 from sightline.probes.json_lines import open_text
 from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word
@@ -33,7 +33,7 @@ class BoxesCsv(Format):
     name: ClassVar[str] = "boxes_csv"
     description: ClassVar[str] = f"a table with the columns {','.join(COLUMNS)}; one word per line"
 
-    units: Annotated[Literal["pixels", "normalised"], Option("What x1 to y2 are in.", "--units")] = "pixels"
+    units: Annotated[Literal["pixels", "normalised"], FormatOption("What x1 to y2 are in.", "--units")] = "pixels"
 
     @classmethod
     def recognises(cls, start: str) -> bool:

@@ -21,5 +21,5 @@ class GrayLlava(Llava):
     image_options = GrayOptions
     options: GrayOptions
 
-    def edited(self, image: Image.Image) -> Image.Image:
+    def altered(self, image: Image.Image) -> Image.Image:
         return image.convert("L").convert("RGB") if self.options.gray else image

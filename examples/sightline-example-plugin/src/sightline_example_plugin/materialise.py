@@ -37,7 +37,7 @@ class Materialise(Benchmark[MaterialiseRequest]):
         from sightline.device.stopwatch import Stopwatch
 
         backbone = subject.backbone
-        pixels = [backbone.preprocess(subject.picture(i)) for i in range(request.batch)]
+        pixels = [backbone.preprocess(subject.image(i)) for i in range(request.batch)]
         for text in request.arms:
             arm = subject.arm(text, request.execution)
             encoded = [backbone.encode([each], arm.selector.needs)[0] for each in pixels]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from sightline.boxes.detectors import Finding, FindsByReading
+from sightline.boxes.detectors import FindsByReading, FoundText
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,7 @@ class Middle(FindsByReading):
     def require(cls) -> str:
         return "1"
 
-    def read(self, image: np.ndarray) -> list[Finding]:
+    def read(self, image: np.ndarray) -> list[FoundText]:
         height, width = image.shape[:2]
         left, right, top, bottom = width / 3, 2 * width / 3, height / 3, 2 * height / 3
-        return [Finding(((left, top), (right, top), (right, bottom), (left, bottom)), confidence=1.0)]
+        return [FoundText(((left, top), (right, top), (right, bottom), (left, bottom)), confidence=1.0)]

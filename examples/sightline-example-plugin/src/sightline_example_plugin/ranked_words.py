@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sightline.report.sections import Context, Section, SectionMaker
 from sightline.report.summary import ReportSummary
-from sightline.report.table import Column, Table
+from sightline.report.table import Table, TableColumn
 from sightline.statistics.metrics import METRICS
 
 SHOWN = ("reciprocal_rank", "accuracy")
@@ -26,9 +26,9 @@ def ranks_table(summary: ReportSummary) -> Table:
     ranked = summary.arms[summary.arms["reciprocal_rank"].notna()]
     metrics = [METRICS[name] for name in SHOWN]
     columns = [
-        Column("arm", "Arm"),
-        Column("n_probes", "Probes", "count"),
-        *(Column(each.name, each.label, "score", interval=True, help=each.help) for each in metrics),
+        TableColumn("arm", "Arm"),
+        TableColumn("n_probes", "Probes", "count"),
+        *(TableColumn(each.name, each.label, "score", interval=True, help=each.help) for each in metrics),
     ]
     caption = "MRR is the mean of 1 / rank of the word that stands in the image; accuracy is how often it is first."
     return Table("ranked_words", "Rank of the right word", caption, columns, ranked)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.metrics import metric
-from sightline.statistics.rows import ArmRows
 
 
 @metric(
