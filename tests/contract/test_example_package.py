@@ -132,38 +132,38 @@ def test_nothing_in_sightline_knows_of_it() -> None:
         assert not re.search(r"example_plugin|box_average|gray_llava|boxes_csv|reciprocal_rank|gray_frame", text), path
 
 
-def test_the_selector_is_listed_with_what_it_says_of_itself(place: Place) -> None:
-    said = place.sightline("selectors", "box_average").splitlines()
-    assert said[0] == "box_average  arguments: reach=0.1"
-    for line in ("merges tokens: yes", "reads boxes: yes", "role: method", "artifact profile, gray_llava: reach=0.25"):
-        assert line in said
-
-
-def test_the_backbone_is_listed_with_its_own_image_option(place: Place) -> None:
-    said = place.sightline("backbones", "gray_llava")
-    assert re.search(r"^ +gray +Take the colours out of every image", said, re.MULTILINE)
-    assert re.search(r"^ +crop_blind .* artifact: true", said, re.MULTILINE)
-
-
-HELP = """
+COMMANDS = """
 import sys
 from sightline.cli import main
 
-for words in (["--help"], ["bench", "--help"], ["probes", "build", "--help"], ["probes", "formats"]):
-    sys.argv = ["sightline", *words]
+for words in {commands!r}:
+    sys.argv = ["sightline", *words.split()]
     try:
         main()
     except SystemExit as end:
         assert not end.code, end.code
-assert "torch" not in sys.modules
+print("torch was imported:", "torch" in sys.modules)
 """
 
 
+def test_selector_and_backbone_are_listed_with_what_they_say_of_themselves(place: Place) -> None:
+    said = run_with(place.site, COMMANDS.format(commands=["selectors box_average", "backbones gray_llava"]))
+    lines = said.splitlines()
+    assert lines[0] == "box_average  arguments: reach=0.1"
+    for line in ("merges tokens: yes", "reads boxes: yes", "role: method", "artifact profile, gray_llava: reach=0.25"):
+        assert line in lines
+    assert "gray_llava  positions: compact" in lines
+    assert re.search(r"^ +gray +Take the colours out of every image", said, re.MULTILINE)
+    assert re.search(r"^ +crop_blind .* artifact: true", said, re.MULTILINE)
+
+
 def test_help_names_it_without_importing_torch(place: Place) -> None:
-    said = run_with(place.site, HELP)
+    asked = ["--help", "bench --help", "probes build --help", "probes formats"]
+    said = run_with(place.site, COMMANDS.format(commands=asked))
     assert re.search(r"materialise +Time to build a batch of prefixes", said)
     assert "boxes_csv|regions|textocr" in said
     assert re.search(r"^ +--units +What x1 to y2 are in. \['pixels'\]", said, re.MULTILINE)
+    assert said.endswith("torch was imported: False")
 
 
 PARTS = """
