@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from sightline.arms.arm import ARTIFACT_SEED
 from sightline.errors import SightlineError
 
 WHAT, HOW, SPEED, OUTPUT = "What is audited", "How", "Speed", "Output"
@@ -83,9 +82,10 @@ class AuditConfig(BaseModel):
         "paper",
         description="paper: as the paper defines it, done correctly; artifact: as its published numbers were made.",
     )
-    seed: int = Field(
-        default_factory=lambda options: ARTIFACT_SEED if options.get("profile") == "artifact" else 17,
-        description="Seed of every drawn selection unless an arm names its own: 17, or the artifact's 13.",
+    seed: int | None = Field(
+        None,
+        description="Seed of every drawn selection unless an arm names its own; without it 17, under the artifact "
+        "profile 13, and in an existing run folder the one it was begun with.",
     )
     positions: Literal["auto", "preserve", "compact"] = Field(
         "auto", description="Logical positions of kept tokens; auto is the paper's policy for the architecture."

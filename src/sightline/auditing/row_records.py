@@ -71,6 +71,7 @@ def _row(
         "arm": arm.text,
         "plain_arm": arm.plain,
         "selector": arm.selector.name,
+        "role": arm.selector.role,
         "arguments": arm.arguments,
         "budget": str(arm.budget),
         "keep_requested": None if arm.selector.name == "masks" else arm.budget.keep,

@@ -23,6 +23,7 @@ ROW_COLUMNS = (
     Column("arm", "string", "The arm of the run in canonical form: selector, budget, arguments, intervention."),
     Column("plain_arm", "string", "The same arm without its intervention: what an intervention is compared with."),
     Column("selector", "string", "Registered name of the selector."),
+    Column("role", "string", "What the selector claims to be: reference, method, control, oracle or replay."),
     Column("arguments", "string", "Every hyper-parameter of the selector as JSON, defaults included."),
     Column("budget", "string", "Requested budget: a kept fraction such as 0.3, or an absolute count such as 192t."),
     Column("keep_requested", "float64", "Requested kept fraction; null for an absolute budget or a replayed mask."),

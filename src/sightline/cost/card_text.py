@@ -59,7 +59,7 @@ def card_facts(benchmark: Benchmark[Any], results: Sequence[Result]) -> list[tup
         ("batch", benchmark.batch_words(results)),
         ("ceiling", f"{rates[0]:.3g}..{rates[-1]:.3g} TFLOP/s, a {side}-cubed matrix product in the same processes"),
         ("SM clock", f"{min(clocks):.0f}..{max(clocks):.0f} MHz after the samples" if clocks else "not available"),
-        ("picture", f"{first['picture'][0]} x {first['picture'][1]} pixels"),
+        ("image", f"{first['picture'][0]} x {first['picture'][1]} pixels"),
         ("text tokens", str(request["text_tokens"])),
         ("positions", first["positions"]),
         ("box source", first["box_source"]),

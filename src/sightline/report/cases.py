@@ -15,7 +15,6 @@ from PIL import Image
 
 from sightline.errors import SightlineError
 from sightline.report.source import Audited, Source, masks_of
-from sightline.selectors import SELECTORS
 from sightline.statistics.correct_positives import has_little_evidence, has_no_evidence, unsupported_rows
 from sightline.statistics.plain_rows import are_positives
 from sightline.store.load import unpack_cells, unpack_mask
@@ -56,7 +55,7 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
             telling = ranked[ranked["flip" if between_runs else "unsupported"]]
             if not telling.empty:
                 best = telling.iloc[0]
-                score = (bool(best["seen"]), claims_coverage(best["selector"]), float(best["strength"]))
+                score = (bool(best["seen"]), claims_coverage(best["role"], best["selector"]), float(best["strength"]))
                 if first is None or score > first[0]:
                     first = (score, Case(str(best["probe_id"]), index, str(arm)))
     order = chain([first[1]] if first else [], (c for turn in zip_longest(*queues) for c in turn if c is not None))
@@ -69,15 +68,16 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
     return list(chosen.values())
 
 
-def claims_coverage(selector: str) -> bool:
+def claims_coverage(role: str | None, selector: str) -> bool:
     """Whether a row's selector is meant to keep what matters: what happens to those is shown before controls.
 
-    One that is not installed here is taken for such a method.
+    Rows of the first release do not say their role. A selector that is not installed here is taken for a method.
     """
-    try:
-        return SELECTORS.get(selector).role == "method"
-    except SightlineError:
-        return True
+    if isinstance(role, str):
+        return role == "method"
+    from sightline.selectors import SELECTORS
+
+    return selector not in SELECTORS or SELECTORS.get(selector).role == "method"
 
 
 def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:

@@ -51,7 +51,7 @@ class Audited:
 
     @cached_property
     def rows(self) -> pd.DataFrame:
-        """Plain rows and those under interventions together under the run's own arm names: what intervention tables are made from."""
+        """Plain rows and those under interventions, by the run's own arm names: what tables of interventions need."""
         both = pd.concat([self.frame, self.others], ignore_index=True) if len(self.others) else self.frame
         return both.assign(arm=both["arm_name"])
 

@@ -1,6 +1,7 @@
 """Run folders of earlier releases, read as if they had been written today.
 
-Schema 1 (release 0.1): a row's ``arm`` was the plain arm whatever was done to it, and images that an intervention
+Schema 1 (release 0.1): a row's ``arm`` was the plain arm whatever was done to it, rows did not say their ``role``
+(which stays null), and images that an intervention
 changed were in files numbered from a million on.
 """
 
@@ -27,6 +28,8 @@ def migrated_rows(table: pa.Table, arm: str) -> pa.Table:
     plain = table.column("arm")
     table = table.set_column(0, "arm", pa.array([arm] * len(table), pa.string()))
     table = table.add_column(1, "plain_arm", plain)
+    unknown = pa.nulls(len(table), pa.string())
+    table = table.add_column(table.column_names.index("selector") + 1, "role", unknown)
     order = [name for name in table.column_names if name not in _SCORED_IN_SCHEMA_1]
     behind = order.index("correct") + 1
     return table.select([*order[:behind], *_SCORED_IN_SCHEMA_1, *order[behind:]])

@@ -85,7 +85,7 @@ def test_a_field_is_all_that_an_option_needs(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_help_shows_panels_defaults_and_what_is_required() -> None:
     page = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).output
-    for words in ("What is audited", "Speed", "Output", "[default: (17)]", "[default: (8; on a GPU 64)]"):
+    for words in ("What is audited", "Speed", "Output", "[default: (paper)]", "[default: (8; on a GPU 64)]"):
         assert words in page
     assert page.count("Required.") == 5
     assert "--max-pixels" not in page

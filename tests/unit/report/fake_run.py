@@ -21,6 +21,7 @@ from sightline.answering.scorers.yes_no import YesNo
 from sightline.core.probe import Box, Probe
 from sightline.core.selection import Budget
 from sightline.interventions import Intervention, split_arm
+from sightline.selectors import SELECTORS
 from sightline.store.folder import RunFolder
 from sightline.store.load import pack_mask
 
@@ -179,6 +180,7 @@ def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, m
         "arm": arm,
         "plain_arm": plain,
         "selector": selector,
+        "role": SELECTORS.get(selector).role if selector in SELECTORS else "method",
         "arguments": "{}",
         "budget": budget or "1.0",
         "keep_requested": keep_requested,

@@ -140,5 +140,7 @@ def test_runs_over_the_same_probes_share_their_cases(run: Path, tmp_path: Path) 
 
 def test_methods_lead_over_controls_and_an_unknown_selector_is_taken_for_a_method() -> None:
     shown_later = ("full", "random", "grid", "center", "shuffled", "bottom", "evidence_only", "anti_evidence", "masks")
-    assert not any(claims_coverage(name) for name in shown_later)
-    assert all(claims_coverage(name) for name in ("target", "visionzip", "somebody_elses_method"))
+    assert not any(claims_coverage(None, name) for name in shown_later), "rows of the first release have no role"
+    assert all(claims_coverage(None, name) for name in ("target", "visionzip", "somebody_elses_method"))
+    assert claims_coverage("method", "somebody_elses_method")
+    assert not any(claims_coverage(role, "target") for role in ("reference", "control", "oracle", "replay"))

@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from sightline.report.sections.text_edits import edit_region_table, text_replacement_table
 
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.report.by_run import signed
+from sightline.report.sections.replaced_text import edit_region_table, text_replacement_table
 from sightline.report.source import Audited, Source
 from sightline.report.table import format_value
 from tests.unit.report.conftest import DRAWS

@@ -48,7 +48,7 @@ def _under_intervention(rows: pd.DataFrame) -> bool:
 
 
 def _samples(audited: Audited) -> pd.DataFrame:
-    """Positives of the arms under an intervention; occlusion alone is measured on Full and holds for every pruning arm."""
+    """Positives of arms under an intervention; occlusion alone is measured on Full and holds for every pruning arm."""
     rows = audited.rows
     changed = set(audited.others.loc[audited.others["intervention"] != UNCHANGED, "arm_name"])
     kept = rows[rows["arm"].isin(changed) | (rows["selector"] == "full")]
@@ -56,7 +56,7 @@ def _samples(audited: Audited) -> pd.DataFrame:
 
 
 def construct_table(source: Source, draws: int) -> Table | None:
-    """Marginal and partial Spearman of coverage with every measured drop, positives of each arm under an intervention."""
+    """Marginal and partial Spearman of coverage with every measured drop, on the positives of every arm concerned."""
     refits = min(draws, FEWER_DRAWS)
     found = collect(source, _under_intervention, lambda run: _wide(correlations(_samples(run), draws=refits)))
     if found is None:
@@ -128,8 +128,9 @@ def drop_strata_table(source: Source, draws: int) -> Table | None:
         *(TableColumn(key, OUTCOME_WORDS[key].capitalize(), "signed", interval=True) for key in measured),
     ]
     caption = (
-        "Positives of arms under interventions in thirds; coverage, then mean margin drops and gains. Coverage that grows with cell "
-        f"size while precision falls is coarse geometry, not evidence. Intervals from {refits} draws of images."
+        "Positives of arms under interventions in thirds; coverage, then mean margin drops and gains. Coverage that "
+        "grows with cell size while precision falls is coarse geometry, not evidence. Intervals from "
+        f"{refits} draws of images."
     )
     return Table("drop_strata", "Drops by scale", caption + left_out, columns, frame, filter="scale", reading=reading)
 
