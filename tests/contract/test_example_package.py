@@ -126,6 +126,15 @@ def test_its_page_names_every_file() -> None:
     assert set(re.findall(r"\[`(\w+\.py)`\]", page)) == files
 
 
+def test_the_page_on_changes_points_at_files_that_exist() -> None:
+    page = REPOSITORY / "docs" / "architecture.md"
+    targets = re.findall(r"\]\((\.\./examples/[^)]+)\)", page.read_text(encoding="utf-8"))
+    named = {(page.parent / target).resolve() for target in targets}
+    files = (REPOSITORY / "examples" / EXAMPLE / "src" / "sightline_example_plugin").glob("*.py")
+    assert all(path.is_file() for path in named)
+    assert {path.resolve() for path in files if path.name != "__init__.py"} <= named, "each is the proof of something"
+
+
 def test_nothing_in_sightline_knows_of_it() -> None:
     for path in (REPOSITORY / "src" / "sightline").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
