@@ -101,3 +101,40 @@ except SightlineError as error:
     *_, listed, refused = run_with(tmp_path / "site", script).splitlines()
     assert listed == f"broken: {refused}"
     assert refused.startswith("selector 'longest' of package sightline-longest cannot be loaded (ImportError: compiled")
+
+
+def test_parts_that_cannot_be_imported_stop_no_other_part(tmp_path: Path, data: Path) -> None:
+    source = copy_of_example("sightline-example-plugin", tmp_path / "source")
+    for part in ("boxes_csv", "gray_llava", "materialise"):
+        file = source / "src" / "sightline_example_plugin" / f"{part}.py"
+        file.write_text("raise ImportError('compiled for another machine')\n")
+    install(source, tmp_path / "site")
+    script = f"""
+import sys
+from sightline.cli import main
+from sightline.errors import SightlineError
+from sightline.probes import load_regions
+
+for words in ("backbones", "probes formats", "bench --help"):
+    sys.argv = ["sightline", *words.split()]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+annotations = {str(data / "mini_textocr" / "TextOCR_mini_val.json")!r}
+print("images:", len(load_regions(annotations).records))
+try:
+    load_regions(annotations, units="pixels", nonsense=1)
+except SightlineError as error:
+    print(error)
+"""
+    said = run_with(tmp_path / "site", script)
+    broken = "of package sightline-example-plugin cannot be loaded (ImportError: compiled for another machine)"
+    assert f"broken: architecture 'gray_llava' {broken}" in said
+    assert f"broken: annotation format 'boxes_csv' {broken}" in said
+    assert "llava  positions: compact" in said
+    assert "one JSON document with imgs, anns and imgToAnns" in said
+    assert "Time and memory of the language layers over a batch of prefixes" in said
+    *_, counted, refused = said.splitlines()
+    assert counted == "images: 116"
+    assert refused.startswith("format textocr has no option 'nonsense'; known: order, units, pairing")
