@@ -1,7 +1,7 @@
 """Pages of the site that stand at the root of the repository, where people and forges look for them.
 
 mkdocs calls these functions while it builds (``hooks`` in mkdocs.yml). Links are written as they work in the repository
-and led to the page here.
+and led to the page here; a file that is no page, such as an example, keeps its name and loses its link.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from mkdocs.structure.pages import Page
 
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 """File at the root -> its page."""
+_NO_PAGE = re.compile(r"\[([^\]]+)\]\((?:\.\./)*examples/[^)]+\)")
 _LINK = re.compile(rf"\]\((?:\.\./)*({'|'.join(map(re.escape, PAGES))})")
 
 
@@ -29,4 +30,4 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     up = "../" * page.file.src_uri.count("/")
-    return _LINK.sub(lambda found: f"]({up}{PAGES[found[1]]}", markdown)
+    return _LINK.sub(lambda found: f"]({up}{PAGES[found[1]]}", _NO_PAGE.sub(r"\1", markdown))

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
-from tests.conftest import REPOSITORY
+from tests.contract.installed import copy_of_example, install, run_with
 
 SCRIPT = """
 import torch
@@ -28,39 +23,8 @@ print(arm.text)
 """
 
 
-def install(source: Path, target: Path) -> None:
-    """Without network: build with the setuptools that is here, and put the result in a folder of its own."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    done = subprocess.run(
-        [*command, "--disable-pip-version-check", "--target", str(target), str(source)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def run_with(target: Path, script: str) -> str:
-    path = os.pathsep.join(filter(None, [str(target), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd=target, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-@pytest.fixture
-def copy_of_example(tmp_path: Path) -> Path:
-    """Building writes beside the sources, which must stay as they are."""
-    import shutil
-
-    source = REPOSITORY / "examples" / "sightline-example-selector"
-    return Path(shutil.copytree(source, tmp_path / "source", ignore=shutil.ignore_patterns("*.egg-info", "build")))
-
-
-def test_the_example_package_is_found_and_runs(copy_of_example: Path, tmp_path: Path) -> None:
-    install(copy_of_example, tmp_path / "site")
+def test_the_example_package_is_found_and_runs(tmp_path: Path) -> None:
+    install(copy_of_example("sightline-example-selector", tmp_path / "source"), tmp_path / "site")
     arm = "local_contrast:0.25:sharpness=2.0"
     script = SCRIPT.format(name="local_contrast", arm=arm, module="sightline_example_selector")
     assert run_with(tmp_path / "site", script) == arm
@@ -137,3 +101,40 @@ except SightlineError as error:
     *_, listed, refused = run_with(tmp_path / "site", script).splitlines()
     assert listed == f"broken: {refused}"
     assert refused.startswith("selector 'longest' of package sightline-longest cannot be loaded (ImportError: compiled")
+
+
+def test_parts_that_cannot_be_imported_stop_no_other_part(tmp_path: Path, data: Path) -> None:
+    source = copy_of_example("sightline-example-plugin", tmp_path / "source")
+    for part in ("boxes_csv", "gray_llava", "materialise"):
+        file = source / "src" / "sightline_example_plugin" / f"{part}.py"
+        file.write_text("raise ImportError('compiled for another machine')\n")
+    install(source, tmp_path / "site")
+    script = f"""
+import sys
+from sightline.cli import main
+from sightline.errors import SightlineError
+from sightline.probes import load_regions
+
+for words in ("backbones", "probes formats", "bench --help"):
+    sys.argv = ["sightline", *words.split()]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+annotations = {str(data / "mini_textocr" / "TextOCR_mini_val.json")!r}
+print("images:", len(load_regions(annotations).records))
+try:
+    load_regions(annotations, units="pixels", nonsense=1)
+except SightlineError as error:
+    print(error)
+"""
+    said = run_with(tmp_path / "site", script)
+    broken = "of package sightline-example-plugin cannot be loaded (ImportError: compiled for another machine)"
+    assert f"broken: architecture 'gray_llava' {broken}" in said
+    assert f"broken: annotation format 'boxes_csv' {broken}" in said
+    assert "llava  positions: compact" in said
+    assert "one JSON document with imgs, anns and imgToAnns" in said
+    assert "Time and memory of the language layers over a batch of prefixes" in said
+    *_, counted, refused = said.splitlines()
+    assert counted == "images: 116"
+    assert refused.startswith("format textocr has no option 'nonsense'; known: order, units, pairing")

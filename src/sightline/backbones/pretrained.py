@@ -28,10 +28,17 @@ def load(
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
-    model = getattr(transformers, kind.model_class).from_pretrained(
-        source, dtype=dtype, attn_implementation=attention, use_safetensors=True
+    model_class = getattr(transformers, kind.model_class)
+    config_class = model_class.config_class
+    values, _ = config_class.get_config_dict(source)
+    # By the type transformers finds the tokenizer, and how weights of older files are called today. A checkpoint of
+    # another package's architecture has a type it does not know: weights that it misses would be left at random.
+    config = config_class.from_dict({**values, "model_type": config_class.model_type})
+    model = model_class.from_pretrained(
+        source, config=config, dtype=dtype, attn_implementation=attention, use_safetensors=True
     )
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source, config=model.config)
+    model.config.model_type = values["model_type"]  # rows say what the checkpoint calls itself
     if tokenizer.chat_template is None:
         tokenizer.chat_template = processor_template(source)
     processor = getattr(transformers, kind.image_processor_class).from_pretrained(source)

@@ -20,7 +20,7 @@ class Benchmarks(TyperGroup):
     """The commands below, and one per registered benchmark, made when somebody asks for it."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        for name in BENCHMARKS:
+        for name, _ in BENCHMARKS.items():
             self._add(name)
         return super().list_commands(ctx)
 

@@ -160,13 +160,14 @@ def formats() -> None:
     from sightline.probes.formats.base import FORMATS, options_of
 
     console = _console()
-    for name in FORMATS:
-        kind = FORMATS.get(name)
+    for name, kind in FORMATS.items():
         _say(console, name, kind.description)
         for option, said in options_of(kind).items():
             default = getattr(kind, option, None)
             usual = "" if default is None else f" [{default!r}]"
             _say(console, "", f"{said.flag:<30} {said.help}{usual}")
+    for reason in FORMATS.broken().values():
+        console.print(f"broken: {reason}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command(cls=ListsFormats)

@@ -104,8 +104,7 @@ def backbones(name: Annotated[str | None, typer.Argument(help="Show one architec
     from sightline.backbones import BACKBONES
 
     console = Console(highlight=False)
-    for known in BACKBONES if name is None else [name]:
-        kind = BACKBONES.get(known)
+    for known, kind in BACKBONES.items() if name is None else [(name, BACKBONES.get(name))]:
         about = inspect.getdoc(inspect.getmodule(kind)) or inspect.getdoc(kind) or ""
         console.print(f"[bold]{known}[/]  positions: {kind.paper_positions}")
         console.print(about.partition("\n")[0], markup=False)
@@ -114,6 +113,8 @@ def backbones(name: Annotated[str | None, typer.Argument(help="Show one architec
             published = kind.image_options.artifact.get(option)
             table.add_row(option, sentence, "" if published is None else f"artifact: {json.dumps(published)}")
         console.print(table)
+    for reason in BACKBONES.broken().values() if name is None else ():
+        console.print(f"broken: {reason}", markup=False, soft_wrap=True)
 
 
 def traits(kind: type[Method]) -> dict[str, str]:

@@ -20,7 +20,7 @@ def detect_format(path: str | Path) -> str:
     """The name of the one format that recognises the beginning of the file."""
     with open_text(path) as stream:
         start = stream.read(START)
-    found = [name for name in FORMATS if FORMATS.get(name).recognises(start)]
+    found = [name for name, kind in FORMATS.items() if kind.recognises(start)]
     if len(found) == 1:
         return found[0]
     if found:

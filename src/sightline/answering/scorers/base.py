@@ -51,4 +51,7 @@ class Scorer(ABC):
 
     @abstractmethod
     def judge(self, probe: Probe, result: Any, arm: str) -> dict[str, Any]:
-        """The row's ``predicted``, ``correct`` and ``columns`` from what ``launch`` read; ``arm`` is for messages."""
+        """The row's ``predicted``, ``correct`` and ``columns`` from what ``launch`` read; ``arm`` is for messages.
+
+        Its ``label`` too where what is right is not the probe's yes or no: such rows have no false alarms to count.
+        """

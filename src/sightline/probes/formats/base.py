@@ -87,7 +87,7 @@ def configured(kind: type[Format], options: Mapping[str, Any], profile: Profile 
 
 
 def _no_option(kind: type[Format], name: str) -> str:
-    owners = {other: options for other in FORMATS if name in (options := options_of(FORMATS.get(other)))}
+    owners = {other: options for other, each in FORMATS.items() if name in (options := options_of(each))}
     if owners:
         flag = next(iter(owners.values()))[name].flag
         return f"format {kind.name} has no option {flag}; formats that have it: {', '.join(owners)}"

@@ -1,0 +1,20 @@
+"""The last shard first: where work runs, and in which order, must change no row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from sightline.auditing.launchers.inline import Inline
+from sightline.auditing.shards import Task
+from sightline.boxes.beside import BoxesBeside
+from sightline.store import RunFolder
+
+
+class Backwards(Inline):
+    """In this process, from the last task to the first."""
+
+    name: ClassVar[str] = "backwards"
+
+    def run(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
+        super().run(folder, tasks[::-1], boxes)
