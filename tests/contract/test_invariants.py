@@ -1,4 +1,4 @@
-"""What running selectors must never do: leave hooks behind, change the model, encode a image twice."""
+"""What running selectors must never do: leave hooks behind, change the model, encode an image twice."""
 
 from __future__ import annotations
 

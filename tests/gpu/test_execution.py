@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from sightline.answering.materialise import materialise
+from sightline.answering.scorers.yes_no import YesNo
 from sightline.backbones.execution import Execution, use_execution
 from sightline.backbones.vision_execution import CapturedVision, use_vision_execution
 from sightline.core.prefix import Prefix
@@ -25,9 +26,8 @@ def subject(request: pytest.FixtureRequest) -> Subject:
 def prefixes(subject: Subject) -> list[Prefix]:
     (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
     chosen = [torch.arange(0, encoded.n, step, device="cuda") for step in (1, 2, 3, 5)]
-    return [
-        materialise(subject.backbone, encoded, subject.prompt, Selection(anchors), "preserve") for anchors in chosen
-    ]
+    prompt = YesNo().prompt(subject.backbone, subject.probe(0))
+    return [materialise(subject.backbone, encoded, prompt, Selection(anchors), "preserve") for anchors in chosen]
 
 
 @pytest.mark.parametrize("mode", ["compiled", "graph"])

@@ -16,7 +16,7 @@ def encode_all(
 ) -> list[Encoded]:
     """Every image once, in the order given.
 
-    One image per call (the default) makes a image's tokens independent of its neighbours to the last bit; batches
+    One image per call (the default) makes an image's tokens independent of its neighbours to the last bit; batches
     are faster on a GPU and differ by rounding. Only images of equal shape share a batch.
     """
     wanted = frozenset(needs)

@@ -75,11 +75,11 @@ class Backbone(Prompting, ABC):
 
     @abstractmethod
     def patch_grid(self, height: int, width: int) -> tuple[int, int, int]:
-        """Tiles of a image of this size, and rows and columns of patches in each."""
+        """Tiles of an image of this size, and rows and columns of patches in each."""
 
     @abstractmethod
     def pixel_pipeline(self, height: int, width: int, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """A function from the (H, W, 3) bytes of a image of this size to the image processor's pixel values.
+        """A function from the (H, W, 3) bytes of an image of this size to the image processor's pixel values.
 
         Values are float32 and equal to the processor's to the bit. Tables are made here; the function only runs
         tensor operations of fixed shapes on ``device``, never waits for it, and so can be captured as a graph.
@@ -91,7 +91,7 @@ class Backbone(Prompting, ABC):
 
     @abstractmethod
     def cells_of(self, pixels: Pixels) -> tuple[np.ndarray, tuple[tuple[int, int], ...]]:
-        """(N, 4) cells of a image's tokens, and the rows and columns of each grid of tokens."""
+        """(N, 4) cells of an image's tokens, and the rows and columns of each grid of tokens."""
 
     def captured(self, tower: Tower, states: Mapping[int, Tensor]) -> dict[str, Tensor]:
         """What signals are read from, one row per patch: kept hidden states, and tables if attention needs them."""
@@ -128,7 +128,7 @@ class Backbone(Prompting, ABC):
 
     @property
     def vision_depth(self) -> int:
-        """How many of the blocks a image's tokens depend on."""
+        """How many of the blocks an image's tokens depend on."""
         return len(self.vision_blocks)
 
     def serves(self, name: str) -> str | None:

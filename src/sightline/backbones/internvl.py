@@ -139,7 +139,7 @@ class InternVL(Backbone):
         return tile_cells(self._canvas(pixels.size), tiles, *self.tile_grid), (self.tile_grid,) * tiles
 
     def _canvas(self, size: tuple[int, int]) -> tuple[int, int]:
-        """(columns, rows) of tiles for a image of this (width, height)."""
+        """(columns, rows) of tiles for an image of this (width, height)."""
         high, wide = self._tile_size()
         return tiled_canvas(size, (wide, high), *self._tile_limits())
 

@@ -1,4 +1,4 @@
-"""Bytes of a image as normalised floats, looked up: a value depends on its channel and its byte alone.
+"""Bytes of an image as normalised floats, looked up: a value depends on its channel and its byte alone.
 
 The table holds what the image processor's own arithmetic gives for each of the 256 bytes, so a looked-up value equals
 the processor's to the bit, on any device.

@@ -9,12 +9,12 @@ from PIL import Image
 from torch import Tensor
 
 Grid = tuple[int, int, int]
-"""Tiles of a image, and rows and columns of patches in each."""
+"""Tiles of an image, and rows and columns of patches in each."""
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """A image on the host, as far as it is prepared there for the vision tower."""
+    """An image on the host, as far as it is prepared there for the vision tower."""
 
     data: Tensor
     """(H, W, 4) uint8, the image's bytes, if the model lives on a GPU, which does the rest; else pixel values."""
@@ -28,13 +28,13 @@ class Pixels:
 def stored_pixels(image: Image.Image) -> np.ndarray:
     """(H, W, 4) bytes of an RGB image where Pillow has them, the fourth unused; (H, W, 3) copied if it cannot share.
 
-    Copying drops every fourth byte, pixel by pixel, which takes longer than all else that the host does to a image.
+    Copying drops every fourth byte, pixel by pixel, which takes longer than all else that the host does to an image.
     """
     import pyarrow
 
     try:
         flat = pyarrow.array(image).values.to_numpy(zero_copy_only=True)
-    except (TypeError, ValueError, pyarrow.ArrowException):  # an older Pillow, or a image in several blocks of memory
+    except (TypeError, ValueError, pyarrow.ArrowException):  # an older Pillow, or an image in several blocks of memory
         return np.asarray(image)
     pixels: np.ndarray = flat.reshape(image.height, image.width, 4)
     return pixels

@@ -199,7 +199,7 @@ def _ranks(values: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def reencode_jpeg(image: Image.Image, quality: int) -> Image.Image:
-    """What a image looks like after travelling as a JPEG data URL."""
+    """What an image looks like after travelling as a JPEG data URL."""
     buffer = io.BytesIO()
     image.save(buffer, format="JPEG", quality=quality)
     return Image.open(io.BytesIO(buffer.getvalue())).convert("RGB")

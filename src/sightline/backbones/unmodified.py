@@ -29,7 +29,7 @@ def model_inputs(backbone: Backbone, image: Image.Image, n: int, ids: tuple[int,
 
 
 def processor_inputs(backbone: Backbone, image: Image.Image) -> dict[str, Tensor]:
-    """What the checkpoint's own image processor makes of a image, on the model's device."""
+    """What the checkpoint's own image processor makes of an image, on the model's device."""
     language = backbone.language
     features = backbone.image_processor(images=image, return_tensors="pt", **backbone.processor_arguments())
     inputs = {

@@ -47,7 +47,7 @@ class BoxesBeside:
         try:
             if self._found:
                 self._source.search(self._images, self._found, self._tell)
-        except Exception as error:  # whoever waits for a image gets to hear it
+        except Exception as error:  # whoever waits for an image gets to hear it
             for future in self._found.values():
                 if not future.done():
                     future.set_exception(error)

@@ -87,7 +87,7 @@ class Subject:
         return arm
 
     def image(self, index: int) -> Image.Image:
-        """A image of smooth noise: never constant, so that no kernel meets zeros."""
+        """An image of smooth noise: never constant, so that no kernel meets zeros."""
         width, height = self.image_size
         coarse = np.random.default_rng(index).integers(0, 256, (max(2, height // 8), max(2, width // 8), 3))
         return Image.fromarray(coarse.astype(np.uint8)).resize((width, height), Image.Resampling.BILINEAR)

@@ -69,7 +69,7 @@ def test_results_are_remembered_by_content_and_a_broken_memory_is_forgotten(
 
 
 def test_a_page_that_cannot_be_read_is_named_and_finished_ones_are_kept(images: Path) -> None:
-    (images / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n not a image")
+    (images / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n not an image")
     with pytest.raises(SightlineError, match=r"'broken.png'.*cannot be read"):
         detect("rapidocr", images, ["word.png", "broken.png"], workers=1)
     assert len(list((images / "cache").rglob("*.json"))) == 1

@@ -1,6 +1,6 @@
 """The audit sweep against the one-sample procedure: images x probes x arms, both timed in one process.
 
-Sightline encodes a image once, scores both continuations in one forward and many probes in one batch, and queues the
+Sightline encodes an image once, scores both continuations in one forward and many probes in one batch, and queues the
 next arm before it reads the last one's answers. One sample at a time is ``sightline.cost.one_sample``.
 """
 

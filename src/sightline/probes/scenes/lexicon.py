@@ -89,7 +89,7 @@ class Lexicon:
     def _plain(self, rng: random.Random) -> str:
         """A word; in training with a slip in ``SLIP_SHARE`` of draws.
 
-        Were near misses of everyday words never in a image, a reader would deny whatever looks like one, held-out
+        Were near misses of everyday words never in an image, a reader would deny whatever looks like one, held-out
         everyday words among them, without looking.
         """
         text = rng.choice(self.words) if rng.random() < 0.4 else _invented(rng)
