@@ -25,6 +25,8 @@ _COMMANDS = {
     "run": ("run", "rows", "selectors", "backbones"),
     "report": ("report", "compare", "gate"),
     "check": ("doctor", "ask"),
+    "agreement": ("agreement",),
+    "list_kinds": ("list_",),
     "new_selector": ("new_selector",),
 }
 """Single commands: module of ``sightline.commands`` -> its functions."""

@@ -63,7 +63,8 @@ class AuditConfig(BaseModel):
     )
     interventions: Annotated[list[str], Flag(WHAT)] = Field(
         default_factory=list,
-        description="Arms with an intervention, added to those named: deletion, occlusion, blank, positions.",
+        description="Arms with an intervention, added to those named: deletion, occlusion, blank, positions, or another"
+        " family of `sightline list interventions`.",
     )
     scorer: Annotated[str, Flag(WHAT)] = Field(
         "yes_no",

@@ -14,6 +14,7 @@ from sightline.backbones.spans import span_by_characters, target_span
 from sightline.core.prefix import Prompt
 from sightline.core.selection import QuerySpan
 from sightline.errors import SightlineError
+from sightline.selectors.focus_terms import focus_terms
 
 
 class Prompting(ABC):
@@ -94,7 +95,14 @@ class Prompting(ABC):
         everything = tuple(range(len(head) + len(tail)))
         wanted = without_image(target_span(self.tokenizer, ids, target))
         asked = without_image(sorted(span_by_characters(self.tokenizer, ids, question)))
-        return {"target": wanted or everything, "prompt": everything, "question": asked or everything, "none": ()}
+        words = {i for term in focus_terms(question) for i in without_image(target_span(self.tokenizer, ids, term))}
+        return {
+            "target": wanted or everything,
+            "prompt": everything,
+            "question": asked or everything,
+            "focus": tuple(sorted(words & set(asked))) or asked or everything,
+            "none": (),
+        }
 
     def query(self, prompt: Prompt, span: QuerySpan) -> Tensor:
         """(T, D) input embeddings of a query span."""

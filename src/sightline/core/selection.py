@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-QuerySpan = Literal["target", "prompt", "question", "none"]
+QuerySpan = Literal["target", "prompt", "question", "focus", "none"]
 Parity = Literal["exact-index", "official-algorithm", "paper-algorithm", "own"]
 Role = Literal["reference", "method", "control", "oracle", "replay"]
 """What an arm is there for. ``reference``: the unpruned model. ``method``: meant to keep what matters, so it needs

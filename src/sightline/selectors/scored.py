@@ -14,7 +14,7 @@ from sightline.core.selection import Parity, QuerySpan, Selection, Selector, Tok
 from sightline.device.transfer import on_device
 from sightline.selectors.scores import centre_prior, overlap_score, relevance
 
-ScoreSource = Literal["target", "prompt", "overlap"]
+ScoreSource = Literal["target", "prompt", "question", "focus", "overlap"]
 TARGET_SCORE_MS = 23.0
 """The part of ``official_ms`` that scoring takes, before any rule."""
 
@@ -30,9 +30,10 @@ class Scored(Selector):
 
     Parameters
     ----------
-    score: ``target`` and ``prompt`` compare tokens with the input embeddings of the queried string or of the whole
-        prompt; ``overlap`` is an oracle that looks at the selector-visible boxes. Without query tokens, or without any
-        overlap, the score is the centre prior.
+    score: which part of the prompt tokens are compared with, by input embeddings: ``target`` the queried string,
+        ``question``, ``focus`` the question's words that say what to look for, or the whole ``prompt``; ``overlap`` is
+        an oracle that looks at the selector-visible boxes. Without query tokens, or without any overlap, the score is
+        the centre prior.
     weight, top: blend of relevance and token norm, and how many query tokens are averaged (see ``scores.relevance``).
     """
 

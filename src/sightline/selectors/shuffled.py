@@ -33,7 +33,8 @@ class Shuffled(Scored):
     @property
     def salt(self) -> str:
         """The published masks were drawn under these names."""
-        return {"target": "target_embed_", "prompt": "embed_", "overlap": ""}[self.score] + "shuffled_topk"
+        published = {"target": "target_embed_", "prompt": "embed_", "overlap": ""}
+        return published.get(self.score, f"{self.score}_embed_") + "shuffled_topk"
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         dealt = list(range(scores.shape[0]))

@@ -47,3 +47,13 @@ def test_overlapping_occurrences_all_count() -> None:
 
 def test_an_empty_target_has_no_span(backbone: Backbone) -> None:
     assert target_span(backbone.tokenizer, [1, 2, 3], "  ") == ()
+
+
+def test_the_focus_of_a_question_is_its_telling_words(backbone: Backbone) -> None:
+    question = "What is the total of the invoice?"
+    prompt = backbone.prompt(question)
+    ids = [*prompt.head, *prompt.tail]
+    words = backbone.tokenizer.decode([ids[i] for i in prompt.spans["focus"]]).replace("▁", " ").split()
+    assert "".join(words) == "totalinvoice"
+    assert set(prompt.spans["focus"]) < set(prompt.spans["question"]) < set(prompt.spans["prompt"])
+    assert backbone.prompt("Is it?").spans["focus"] == backbone.prompt("Is it?").spans["question"]

@@ -1,0 +1,33 @@
+"""``sightline agreement``: two annotators' files, compared field by field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def agreement(
+    first: Annotated[Path, typer.Argument(help="One annotator's file: CSV or JSON lines with a probe_id per row.")],
+    second: Annotated[Path, typer.Argument(help="The other's.")],
+    field: Annotated[list[str] | None, typer.Option(help="Compare this field alone. Repeatable.")] = None,
+    draws: Annotated[int, typer.Option(min=100, help="Bootstrap draws of kappa's interval.")] = 10_000,
+    out: Annotated[Path | None, typer.Option(help="CSV to write as well.")] = None,
+) -> None:
+    """Compare two annotators: agreement and kappa of labels, overlap of boxes, with 95 % intervals."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from sightline.analysis.annotators import agreement_table
+    from sightline.store.folder import write_whole
+
+    found = agreement_table(first, second, fields=field or (), draws=draws)
+    table = Table(box=None, pad_edge=False)
+    for column in found.columns:
+        table.add_column(str(column).replace("_", "\n"), justify="left" if column == "field" else "right")
+    for line in found.itertuples(index=False):
+        table.add_row(str(line[0]), str(line[1]), *("-" if value != value else f"{value:.3f}" for value in line[2:]))
+    Console().print(table)
+    if out is not None:
+        write_whole(out, found.to_csv(index=False).encode())
