@@ -57,7 +57,8 @@ def rows() -> str:
 def scored(name: str, kind: type[Scorer]) -> list[str]:
     """What a scorer adds to every row."""
     idea = prose((inspect.getdoc(kind) or "").partition("\n")[0])
-    return ["", f"### With `--scorer {name}`", "", idea, "", columns(kind.columns)]
+    metrics = ", ".join(f"`{metric}`" for metric in kind.metrics)
+    return ["", f"### With `--scorer {name}`", "", idea, "", columns(kind.columns), "", f"Metrics: {metrics}."]
 
 
 def columns(declared: Sequence[Column]) -> str:

@@ -21,7 +21,7 @@ def encode_all(
     """
     wanted = frozenset(needs)
 
-    def hopeless(index: int) -> str:
+    def too_large(index: int) -> str:
         size = "x".join(str(edge) for edge in pixels[index].size)
         return f"a single image of {size} pixels; use a smaller image size or dtype{FEWER}"
 
@@ -32,7 +32,7 @@ def encode_all(
         return sum(math.prod(pixels[i].grid) for i in group)
 
     groups = _groups(pixels, max(1, batch_images))
-    done = in_halves(groups, encode, hopeless, patches, backbone.limits["patches"])
+    done = in_halves(groups, encode, too_large, patches, backbone.limits["patches"])
     encoded = {index: item for group, items in done for index, item in zip(group, items, strict=True)}
     return [encoded[i] for i in range(len(pixels))]
 

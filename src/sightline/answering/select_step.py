@@ -115,7 +115,7 @@ class SelectStep:
                 views.append(self._view(encoded[i], prompts[i], probes[i], arm, signals))
             return self._select(views, times, counts[group[0]], arm)
 
-        def hopeless(index: int) -> str:
+        def too_large(index: int) -> str:
             image = f"a single image of {encoded[index].n} tokens"
             return f"{arm.selector.name} for {image}; use a smaller image size{FEWER}"
 
@@ -123,7 +123,7 @@ class SelectStep:
             return sum(encoded[i].n ** 2 for i in group)
 
         groups, limit = self._groups(encoded, counts, arm), self.backbone.limits["pairs"]
-        for group, results in in_halves(groups, select, hopeless, pairs, limit):
+        for group, results in in_halves(groups, select, too_large, pairs, limit):
             selected.update(zip(group, results, strict=True))
         return [selected[i] for i in range(len(probes))]
 

@@ -18,6 +18,7 @@ from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import check_source
 from sightline.probes import ProbeSet, read_probes
 from sightline.probes.probe_file import probes_text
+from sightline.statistics.metrics import METRICS
 from sightline.store import Run, RunFolder, load_run
 
 
@@ -64,8 +65,9 @@ def planned_job(config: AuditConfig) -> Job:
         model_type=model_type(checkpoint_folder(config.model)) if config.profile == "artifact" else "",
     )
     check_source(config.box_source)
-    for registry, name in ((SCORERS, config.scorer), (LAUNCHERS, config.launcher)):
-        registry.get(name)
+    LAUNCHERS.get(config.launcher)
+    for metric in SCORERS.get(config.scorer).metrics:
+        METRICS.get(metric)
     probes = read_probes(config.probes, image_prefix=config.image_prefix or None)
     shards = make_shards(probes.probes, config.shard_images, config.limit)
     check_images(config.images, shards)

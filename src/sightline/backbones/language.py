@@ -2,7 +2,7 @@
 
 Running the layers ourselves is what makes three things one mechanism: a prefix of any length, a cut after any layer,
 and DeepStack features added at contiguous slots (an addition instead of boolean indexing, so a GPU can capture it).
-The weights, norms and rotary tables are the checkpoint's modules, untouched.
+The weights, norms and rotary tables are the checkpoint's own modules (a faster execution may join its projections).
 """
 
 from __future__ import annotations

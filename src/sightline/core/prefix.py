@@ -43,7 +43,7 @@ class Encoded:
 
     @property
     def vision_ms(self) -> float:
-        """Its share of the vision tower's time; waits until the device has got there."""
+        """Its share of the vision tower's time; waits for the device."""
         return 0.0 if self.vision_time is None else self.vision_time.ms
 
     @property

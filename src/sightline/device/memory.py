@@ -56,13 +56,13 @@ class Limit:
 def in_halves(
     groups: Sequence[list[int]],
     work: Callable[[list[int]], Result],
-    hopeless: Callable[[int], str],
+    too_large: Callable[[int], str],
     size: Callable[[list[int]], float] = len,
     limit: Limit | None = None,
 ) -> list[tuple[list[int], Result]]:
     """``work`` over every group, in order; a group for which memory runs out is halved, down to single items.
 
-    ``hopeless`` says what to tell the user when memory does not even suffice for that one item. A group whose ``size``
+    ``too_large`` says what to tell the user when memory does not even suffice for that one item. A group whose ``size``
     is beyond the ``limit`` learnt so far is halved untried.
     """
     limit = limit or Limit()
@@ -78,7 +78,7 @@ def in_halves(
                 if not is_out_of_memory(error):
                     raise
                 if len(group) == 1:
-                    raise SightlineError(f"out of memory on {hopeless(group[0])}") from error
+                    raise SightlineError(f"out of memory on {too_large(group[0])}") from error
             free_memory()
             limit.most = max(size(half) for half in halves)
         pending[:0] = halves

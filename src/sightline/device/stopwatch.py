@@ -73,7 +73,7 @@ class Stopwatch:
 
     @property
     def ms(self) -> float:
-        """Milliseconds between start and stop without set-up, per result; waits until the device has got there."""
+        """Milliseconds between start and stop without set-up, per result; waits for the device."""
         if self._stream is not None:
             self._last.synchronize()
             elapsed = float(self._first.elapsed_time(self._last))

@@ -92,11 +92,11 @@ class RegionGeometry:
         rows = len(lineages)
         if not len(self._regions):
             return [Geometry(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, 0)] * rows
-        kept = self._with_nobody(lineages)
+        kept = self._with_empty_cell(lineages)
         covered = self._plane.cells_of_atom.any(kept)
         inside = (covered * self._inside).sum(axis=1)
         ecr = self._coverage(kept, inside)
-        anchor_ecr = ecr if anchors is None else self._coverage(self._with_nobody(anchors))
+        anchor_ecr = ecr if anchors is None else self._coverage(self._with_empty_cell(anchors))
         lpp = _ratio(inside, (covered * self._plane.area).sum(axis=1))
         by_region = _ratio(self._plane.atoms_of_region.sum(covered * self._plane.area), self._whole)
         columns: Sequence[Any] = (
@@ -137,7 +137,7 @@ class RegionGeometry:
         mask[tokens[tokens >= 0]] = True
         return mask
 
-    def _with_nobody(self, masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _with_empty_cell(self, masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """A last column that is never kept, for atoms and centres that lie in no cell."""
         if masks.shape[1] != self._n:
             raise SightlineError(f"a mask of {masks.shape[1]} tokens does not fit the {self._n} cells of the image")
