@@ -8,7 +8,7 @@ MOST_TERMS = 8
 WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*")
 STOP_WORDS = frozenset(
     """a an and answer are associated at be been being called can could did displayed do document does for from given
-    had has have he her hers him his how image in is it may me mentioned might mine my of on or our ours photo image
+    had has have he her hers him his how image in is it may me mentioned might mine my of on or our ours photo picture
     please read reads say says she should shown single that the their theirs them these they this those to using was
     were what when where which who why with word words would written you your yours""".split()  # noqa: SIM905 - a paragraph of words reads better than ninety quoted strings
 )
