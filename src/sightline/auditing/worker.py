@@ -22,6 +22,7 @@ from sightline.backbones.vision_execution import use_vision_execution
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import reads_boxes
 from sightline.device.kernels.causal import planless
+from sightline.errors import SightlineError
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import image_digest, open_image
 from sightline.progress import Progress
@@ -82,14 +83,24 @@ class Worker:
         self._say_setup(folder)
 
     def _prepare(self, folder: RunFolder, shard: Shard, boxes: BoxesBeside) -> Prepared:
-        """Decodes every image once, for the tower and for the report, and waits for their boxes."""
-        known = folder.has_images(shard.index, shard.view)
+        """Decodes every image once, for the tower and for the report, and waits for their boxes.
+
+        An image whose file is not what it was when the run recorded it is refused: its rows would mix the two.
+        """
+        known, recorded = folder.has_images(shard.index, shard.view), folder.image_digests(shard.index)
         pixels, seen = [], []
         for probe in shard.images:
+            file = resolve_image(self.config.images, probe.image)
+            digest = image_digest(file)
+            if recorded.get(probe.image, digest) != digest:
+                raise SightlineError(
+                    f"image {file} has other content than the one that {folder.path} holds rows of; "
+                    "restore the file or choose another --out"
+                )
             image = open_image(self.config.images, probe.image, occlude=probe.occlude)
             pixels.append(self.answerer.backbone.preprocess(image))
             if not known:
-                seen.append(Seen(image_digest(resolve_image(self.config.images, probe.image)), preview(image)))
+                seen.append(Seen(digest, preview(image)))
         records = None if known else seen
         if not boxes.detects:
             return Prepared(shard, pixels, records)

@@ -140,6 +140,17 @@ class RunFolder:
     def has_images(self, shard: int, view: str) -> bool:
         return self.images_file(shard, view).is_file()
 
+    def image_digests(self, shard: int) -> dict[str, str]:
+        """What the files of a shard's images were when they were recorded, by name; empty for a new shard.
+
+        Every version of an image is made from the same file, so the records of one version speak for all.
+        """
+        digests: dict[str, str] = {}
+        for file in sorted((self.path / "images").glob(f"{shard:05d}.*")):
+            table = read_table(file, ["image", "digest"])
+            digests.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        return digests
+
     def has_rows(self, arm: str, shard: int) -> bool:
         return self.rows_file(arm, shard).is_file()
 
@@ -155,6 +166,14 @@ class RunFolder:
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_pylist(records, schema=schema), sink, compression="zstd")
         write_whole(path, sink.getvalue().to_pybytes())
+
+
+def read_table(file: Path, columns: list[str] | None = None) -> pa.Table:
+    """A file of rows or of image records, or only some of its columns."""
+    try:
+        return pq.read_table(file, columns=columns, partitioning=None)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SightlineError(f"{file} cannot be read ({error}); delete it and run the same command again") from None
 
 
 def _short(value: Any) -> str:
