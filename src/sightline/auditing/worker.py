@@ -17,7 +17,7 @@ from sightline.auditing.shards import Shard, Task, with_boxes
 from sightline.backbones import load_backbone, options_for, weight_digest
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import use_execution
-from sightline.backbones.loading import checkpoint_folder
+from sightline.backbones.loading import checkpoint_digests, checkpoint_folder, description_digests
 from sightline.backbones.vision_execution import use_vision_execution
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import reads_boxes
@@ -46,12 +46,16 @@ class Worker:
         use_vision_execution(backbone, self._execution, dynamic=True)
         clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
         self.contract = reporting_contract(config, backbone, weight_digest(source))
+        self._files = {"checkpoint_files": description_digests(source)}
+        if clip is not None:
+            self._files["clip_files"] = checkpoint_digests(clip.folder)
         scorer = SCORERS.get(config.scorer)()
         self.answerer = Answerer(backbone, scorer, clip=clip, positions=self.contract["positions"])
 
     def settings(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """What the run folder, whose manifest may be ``recorded`` already, has to agree with."""
-        return manifest_settings(self.config, self.contract, self.answerer.backbone.options, recorded)
+        settings = manifest_settings(self.config, self.contract, self.answerer.backbone.options, recorded)
+        return {**settings, **self._files}
 
     def refuse_unserved(self, arms: Sequence[Arm]) -> None:
         """A method that this architecture cannot serve is refused by name, before any work."""

@@ -26,6 +26,10 @@ FIXED = (
     "shard_images", "limit", "execution", "batch_images", "scorer",
 )  # fmt: skip
 """What may never change under one folder: rows with different values here do not belong in one table."""
+FIXED_ONCE_SAID = ("attention", "checkpoint_files", "clip_files")
+"""Likewise, but an earlier release did not say, nor does a command without CLIP: that agrees with anything."""
+CHECKPOINTS = {"checkpoint_files": "the checkpoint", "clip_files": "the CLIP checkpoint"}
+"""Fields that hold a digest per file, and whose files they are."""
 BEFORE = {"execution": "eager", "batch_images": 1, "scorer": "yes_no"}
 """What runs were made with before the manifest said so."""
 
@@ -85,12 +89,11 @@ class RunFolder:
         arms, manifest = list(arms), {**BEFORE, **manifest}
         if self.exists:
             old = {**BEFORE, **self.manifest()}
-            for field in FIXED:
+            said = [field for field in FIXED_ONCE_SAID if field in old and field in manifest]
+            for field in (*FIXED, *said):
                 if old.get(field) != manifest.get(field):
-                    raise SightlineError(
-                        f"{self.path} holds a run with {field} {_short(old.get(field))}, "
-                        f"this command has {_short(manifest.get(field))}; choose another --out"
-                    )
+                    difference = _difference(field, old.get(field), manifest.get(field))
+                    raise SightlineError(f"{self.path} holds a run {difference}; choose another --out")
             arms = list(dict.fromkeys([*old["arms"], *arms]))
             manifest = {**migrate_folder(self.path, old), **manifest, "seed": old.get("seed")}
         elif self.path.exists() and any(self.path.iterdir()):
@@ -174,6 +177,14 @@ def read_table(file: Path, columns: list[str] | None = None) -> pa.Table:
         return pq.read_table(file, columns=columns, partitioning=None)
     except (pa.ArrowInvalid, OSError) as error:
         raise SightlineError(f"{file} cannot be read ({error}); delete it and run the same command again") from None
+
+
+def _difference(field: str, old: Any, new: Any) -> str:
+    """How a recorded value and that of a command differ; of a checkpoint's files, which ones do."""
+    if field not in CHECKPOINTS:
+        return f"with {field} {_short(old)}, this command has {_short(new)}"
+    names = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+    return f"that was made with other content of {', '.join(names)} in {CHECKPOINTS[field]}"
 
 
 def _short(value: Any) -> str:
