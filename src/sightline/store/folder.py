@@ -20,6 +20,7 @@ from sightline.store.migrations import READABLE, migrate_folder
 
 MANIFEST = "run.json"
 PROBES = "probes.jsonl"
+SUBFOLDERS = ("images", "rows")
 
 FIXED = (
     "weight_digest", "probe_digest", "dtype", "profile", "positions", "box_source", "image_options",
@@ -96,15 +97,28 @@ class RunFolder:
                     raise SightlineError(f"{self.path} holds a run {difference}; choose another --out")
             arms = list(dict.fromkeys([*old["arms"], *arms]))
             manifest = {**migrate_folder(self.path, old), **manifest, "seed": old.get("seed")}
-        elif self.path.exists() and any(self.path.iterdir()):
+        elif not all(map(self._is_beginning, self.path.rglob("*"))):
             raise SightlineError(f"{self.path} exists, is not empty and is not a run folder; choose another --out")
-        for folder in (self.path, self.path / "images", self.path / "rows"):
+        for folder in (self.path, *(self.path / name for name in SUBFOLDERS)):
             folder.mkdir(parents=True, exist_ok=True)
         for leftover in self.path.rglob(".*.tmp"):
             leftover.unlink(missing_ok=True)
         write_whole(self.path / PROBES, probes)
         self._write_manifest({**manifest, "schema": SCHEMA_VERSION, "arms": arms})
         return arms
+
+    def _is_beginning(self, entry: Path) -> bool:
+        """Whether ``open`` leaves this when it is killed before there is a manifest: empty sub-folders, a half-written
+        file, the probes. A probe file without the sub-folders is somebody else's."""
+        if entry.is_symlink():
+            return False
+        if entry.is_dir():
+            return entry.relative_to(self.path).parts[0] in SUBFOLDERS
+        if entry.parent != self.path:
+            return False
+        if entry.name == PROBES:
+            return all((self.path / name).is_dir() for name in SUBFOLDERS)
+        return any(re.fullmatch(rf"\.{re.escape(name)}\.\d+\.tmp", entry.name) for name in (MANIFEST, PROBES))
 
     def settle_inputs(self, digests: Mapping[str, str]) -> None:
         """Records what files some arms read, by digest, after checking that their rows so far came from the same."""
