@@ -17,11 +17,12 @@ from sightline.auditing.shards import Shard, Task, with_boxes
 from sightline.backbones import load_backbone, options_for, weight_digest
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import use_execution
-from sightline.backbones.loading import checkpoint_folder
+from sightline.backbones.loading import checkpoint_digests, checkpoint_folder, description_digests
 from sightline.backbones.vision_execution import use_vision_execution
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import reads_boxes
 from sightline.device.kernels.causal import planless
+from sightline.errors import SightlineError
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import image_digest, open_image
 from sightline.progress import Progress
@@ -45,12 +46,16 @@ class Worker:
         use_vision_execution(backbone, self._execution, dynamic=True)
         clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
         self.contract = reporting_contract(config, backbone, weight_digest(source))
+        self._files = {"checkpoint_files": description_digests(source)}
+        if clip is not None:
+            self._files["clip_files"] = checkpoint_digests(clip.folder)
         scorer = SCORERS.get(config.scorer)()
         self.answerer = Answerer(backbone, scorer, clip=clip, positions=self.contract["positions"])
 
     def settings(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """What the run folder, whose manifest may be ``recorded`` already, has to agree with."""
-        return manifest_settings(self.config, self.contract, self.answerer.backbone.options, recorded)
+        settings = manifest_settings(self.config, self.contract, self.answerer.backbone.options, recorded)
+        return {**settings, **self._files}
 
     def refuse_unserved(self, arms: Sequence[Arm]) -> None:
         """A method that this architecture cannot serve is refused by name, before any work."""
@@ -82,14 +87,24 @@ class Worker:
         self._say_setup(folder)
 
     def _prepare(self, folder: RunFolder, shard: Shard, boxes: BoxesBeside) -> Prepared:
-        """Decodes every image once, for the tower and for the report, and waits for their boxes."""
-        known = folder.has_images(shard.index, shard.view)
+        """Decodes every image once, for the tower and for the report, and waits for their boxes.
+
+        An image whose file is not what it was when the run recorded it is refused: its rows would mix the two.
+        """
+        known, recorded = folder.has_images(shard.index, shard.view), folder.image_digests(shard.index)
         pixels, seen = [], []
         for probe in shard.images:
+            file = resolve_image(self.config.images, probe.image)
+            digest = image_digest(file)
+            if recorded.get(probe.image, digest) != digest:
+                raise SightlineError(
+                    f"image {file} has other content than the one that {folder.path} holds rows of; "
+                    "restore the file or choose another --out"
+                )
             image = open_image(self.config.images, probe.image, occlude=probe.occlude)
             pixels.append(self.answerer.backbone.preprocess(image))
             if not known:
-                seen.append(Seen(image_digest(resolve_image(self.config.images, probe.image)), preview(image)))
+                seen.append(Seen(digest, preview(image)))
         records = None if known else seen
         if not boxes.detects:
             return Prepared(shard, pixels, records)

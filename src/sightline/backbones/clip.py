@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.loading import checkpoint_folder
+from sightline.backbones.pretrained import whole_model
 from sightline.errors import SightlineError
 
 
@@ -21,10 +22,10 @@ class ClipSpace:
     def __init__(self, source: str, device: torch.device) -> None:
         from transformers import AutoTokenizer, CLIPModel
 
-        folder = checkpoint_folder(source)
+        self.folder = checkpoint_folder(source)
         try:
-            self.model = CLIPModel.from_pretrained(folder, dtype=torch.float32, use_safetensors=True).to(device).eval()
-            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+            self.model = whole_model(CLIPModel, self.folder, dtype=torch.float32).to(device).eval()
+            self.tokenizer = AutoTokenizer.from_pretrained(self.folder)
         except (OSError, ValueError) as error:
             raise SightlineError(f"cannot load CLIP from {Path(source).name}: {str(error).splitlines()[0]}") from error
         self._texts: dict[str, Tensor] = {}

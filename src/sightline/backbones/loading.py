@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,9 @@ from sightline.errors import SightlineError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ATTENTION = ("sdpa", "eager")
+WEIGHTS = "*.safetensors"
+DESCRIPTION = ("*.json", "*.jinja", "*.txt", "*.model")
+"""What a checkpoint has beside its weights: configuration, image processor, tokenizer, chat template."""
 
 
 def checkpoint_folder(source: str) -> Path:
@@ -29,9 +32,7 @@ def checkpoint_folder(source: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(
-            snapshot_download(source, allow_patterns=["*.json", "*.jinja", "*.txt", "*.model", "*.safetensors"])
-        )
+        return Path(snapshot_download(source, allow_patterns=[*DESCRIPTION, WEIGHTS]))
     except Exception as error:
         raise SightlineError(
             f"cannot fetch model {source}: {type(error).__name__}; give a local folder instead"
@@ -55,7 +56,7 @@ def model_type(folder: Path) -> str:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    files = sorted(folder.glob("*.safetensors"))
+    files = sorted(folder.glob(WEIGHTS))
     if not files:
         raise SightlineError(
             f"{folder} has no *.safetensors weights; convert the checkpoint (pickle files are not loaded)"
@@ -72,6 +73,24 @@ def weight_digest(folder: Path) -> str:
             digest.update(file.name.encode())
             digest.update(content)
     return f"sha256:{digest.hexdigest()}"
+
+
+def description_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 by name of all files of a checkpoint that are not weights.
+
+    Which of them are read depends on the tokenizer and on the version of transformers: all are taken, so that none is
+    missed.
+    """
+    return _digests(file for pattern in DESCRIPTION for file in folder.glob(pattern))
+
+
+def checkpoint_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 by name of all files of a checkpoint, its weights included."""
+    return {**description_digests(folder), **_digests(weight_files(folder))}
+
+
+def _digests(files: Iterable[Path]) -> dict[str, str]:
+    return {file.name: f"sha256:{_file_digest(file).hex()}" for file in sorted(files)}
 
 
 def _file_digest(file: Path) -> bytes:

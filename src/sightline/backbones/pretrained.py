@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ from sightline.errors import SightlineError
 if TYPE_CHECKING:
     from sightline.backbones.base import Backbone
     from sightline.backbones.options import ImageOptions
+
+NAMED = 3
+"""Missing tensors that a refusal names; it counts the others."""
 
 
 def load(
@@ -34,15 +38,40 @@ def load(
     # By the type transformers finds the tokenizer, and how weights of older files are called today. A checkpoint of
     # another package's architecture has a type it does not know: weights that it misses would be left at random.
     config = config_class.from_dict({**values, "model_type": config_class.model_type})
-    model = model_class.from_pretrained(
-        source, config=config, dtype=dtype, attn_implementation=attention, use_safetensors=True
-    )
+    model = whole_model(model_class, Path(source), config=config, dtype=dtype, attn_implementation=attention)
     tokenizer = transformers.AutoTokenizer.from_pretrained(source, config=model.config)
     model.config.model_type = values["model_type"]  # rows say what the checkpoint calls itself
     if tokenizer.chat_template is None:
         tokenizer.chat_template = processor_template(source)
     processor = getattr(transformers, kind.image_processor_class).from_pretrained(source)
     return kind(model.to(device), tokenizer, processor, options)
+
+
+def whole_model(model_class: Any, folder: Path, **settings: Any) -> Any:
+    """The model of a checkpoint folder, refused by name of a tensor that is not there or has another shape.
+
+    Transformers would leave such a tensor at random and say so in a warning. Tied tensors need to be there once.
+    """
+    model, found = model_class.from_pretrained(
+        folder, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True, **settings
+    )
+    for name, stored, wanted in sorted(found["mismatched_keys"]):
+        raise SightlineError(
+            f"{folder.name} does not fit together: {name} is {_sides(stored)}, its config.json asks for "
+            f"{_sides(wanted)}; fetch the checkpoint again"
+        )
+    missing = sorted(found["missing_keys"])
+    if missing:
+        named = ", ".join(missing[:NAMED]) + (", ..." if len(missing) > NAMED else "")
+        raise SightlineError(
+            f"{folder.name} lacks {len(missing)} tensor{'s' * (len(missing) > 1)} that its config.json asks for: "
+            f"{named}; fetch the checkpoint again"
+        )
+    return model
+
+
+def _sides(shape: Iterable[int]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def refuse_unsupported(config: Any, image_processor: Any, steps: tuple[str, ...]) -> None:

@@ -9,6 +9,7 @@ from PIL import Image, ImageDraw
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
+from sightline.probes.bit_depth import has_known_white, to_rgb
 from sightline.probes.image_name import check_image_name, resolve_image
 from sightline.probes.json_lines import file_digest
 from sightline.probes.region_records import ImageRegions
@@ -47,7 +48,7 @@ def open_image(
     path = resolve_image(root, name, strip_prefix=strip_prefix)
     with _opened(path, max_pixels) as stored:
         try:
-            image = stored.convert("RGB")
+            image = to_rgb(stored)
         except Exception as problem:  # decoders raise whatever they like on damaged files
             raise SightlineError(f"image {path} is damaged: {problem}") from None
     return occlude_boxes(image, occlude) if occlude else image
@@ -127,4 +128,10 @@ def _opened(path: Path, max_pixels: int) -> Image.Image:
     if width * height > max_pixels:
         stored.close()
         raise SightlineError(f"image {path} has {width} x {height} pixels; the limit is {max_pixels}")
+    if not has_known_white(stored):
+        stored.close()
+        raise SightlineError(
+            f"image {path} has pixel values of mode {stored.mode}, and does not say which is white; "
+            "save it with 8 or 16 bits"
+        )
     return stored

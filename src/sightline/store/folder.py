@@ -20,12 +20,17 @@ from sightline.store.migrations import READABLE, migrate_folder
 
 MANIFEST = "run.json"
 PROBES = "probes.jsonl"
+SUBFOLDERS = ("images", "rows")
 
 FIXED = (
     "weight_digest", "probe_digest", "dtype", "profile", "positions", "box_source", "image_options",
     "shard_images", "limit", "execution", "batch_images", "scorer",
 )  # fmt: skip
 """What may never change under one folder: rows with different values here do not belong in one table."""
+FIXED_ONCE_SAID = ("attention", "checkpoint_files", "clip_files")
+"""Likewise, but an earlier release did not say, nor does a command without CLIP: that agrees with anything."""
+CHECKPOINTS = {"checkpoint_files": "the checkpoint", "clip_files": "the CLIP checkpoint"}
+"""Fields that hold a digest per file, and whose files they are."""
 BEFORE = {"execution": "eager", "batch_images": 1, "scorer": "yes_no"}
 """What runs were made with before the manifest said so."""
 
@@ -85,23 +90,35 @@ class RunFolder:
         arms, manifest = list(arms), {**BEFORE, **manifest}
         if self.exists:
             old = {**BEFORE, **self.manifest()}
-            for field in FIXED:
+            said = [field for field in FIXED_ONCE_SAID if field in old and field in manifest]
+            for field in (*FIXED, *said):
                 if old.get(field) != manifest.get(field):
-                    raise SightlineError(
-                        f"{self.path} holds a run with {field} {_short(old.get(field))}, "
-                        f"this command has {_short(manifest.get(field))}; choose another --out"
-                    )
+                    difference = _difference(field, old.get(field), manifest.get(field))
+                    raise SightlineError(f"{self.path} holds a run {difference}; choose another --out")
             arms = list(dict.fromkeys([*old["arms"], *arms]))
             manifest = {**migrate_folder(self.path, old), **manifest, "seed": old.get("seed")}
-        elif self.path.exists() and any(self.path.iterdir()):
+        elif not all(map(self._is_beginning, self.path.rglob("*"))):
             raise SightlineError(f"{self.path} exists, is not empty and is not a run folder; choose another --out")
-        for folder in (self.path, self.path / "images", self.path / "rows"):
+        for folder in (self.path, *(self.path / name for name in SUBFOLDERS)):
             folder.mkdir(parents=True, exist_ok=True)
         for leftover in self.path.rglob(".*.tmp"):
             leftover.unlink(missing_ok=True)
         write_whole(self.path / PROBES, probes)
         self._write_manifest({**manifest, "schema": SCHEMA_VERSION, "arms": arms})
         return arms
+
+    def _is_beginning(self, entry: Path) -> bool:
+        """Whether ``open`` leaves this when it is killed before there is a manifest: empty sub-folders, a half-written
+        file, the probes. A probe file without the sub-folders is somebody else's."""
+        if entry.is_symlink():
+            return False
+        if entry.is_dir():
+            return entry.relative_to(self.path).parts[0] in SUBFOLDERS
+        if entry.parent != self.path:
+            return False
+        if entry.name == PROBES:
+            return all((self.path / name).is_dir() for name in SUBFOLDERS)
+        return any(re.fullmatch(rf"\.{re.escape(name)}\.\d+\.tmp", entry.name) for name in (MANIFEST, PROBES))
 
     def settle_inputs(self, digests: Mapping[str, str]) -> None:
         """Records what files some arms read, by digest, after checking that their rows so far came from the same."""
@@ -140,6 +157,17 @@ class RunFolder:
     def has_images(self, shard: int, view: str) -> bool:
         return self.images_file(shard, view).is_file()
 
+    def image_digests(self, shard: int) -> dict[str, str]:
+        """What the files of a shard's images were when they were recorded, by name; empty for a new shard.
+
+        Every version of an image is made from the same file, so the records of one version speak for all.
+        """
+        digests: dict[str, str] = {}
+        for file in sorted((self.path / "images").glob(f"{shard:05d}.*")):
+            table = read_table(file, ["image", "digest"])
+            digests.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        return digests
+
     def has_rows(self, arm: str, shard: int) -> bool:
         return self.rows_file(arm, shard).is_file()
 
@@ -155,6 +183,22 @@ class RunFolder:
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_pylist(records, schema=schema), sink, compression="zstd")
         write_whole(path, sink.getvalue().to_pybytes())
+
+
+def read_table(file: Path, columns: list[str] | None = None) -> pa.Table:
+    """A file of rows or of image records, or only some of its columns."""
+    try:
+        return pq.read_table(file, columns=columns, partitioning=None)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SightlineError(f"{file} cannot be read ({error}); delete it and run the same command again") from None
+
+
+def _difference(field: str, old: Any, new: Any) -> str:
+    """How a recorded value and that of a command differ; of a checkpoint's files, which ones do."""
+    if field not in CHECKPOINTS:
+        return f"with {field} {_short(old)}, this command has {_short(new)}"
+    names = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+    return f"that was made with other content of {', '.join(names)} in {CHECKPOINTS[field]}"
 
 
 def _short(value: Any) -> str:

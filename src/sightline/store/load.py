@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
-from sightline.store.folder import PROBES, RunFolder
+from sightline.store.folder import PROBES, RunFolder, read_table
 from sightline.store.migrations import migrated_rows
 
 
@@ -37,7 +36,7 @@ class Run:
         folder = RunFolder(self.path)
         return _concatenate(
             (
-                migrated_rows(_read(file), arm)
+                migrated_rows(read_table(file), arm)
                 for arm in self.arms
                 for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))
             ),
@@ -47,7 +46,7 @@ class Run:
     @cached_property
     def images(self) -> pa.Table:
         """One record per encoded image: cells, layout, preview."""
-        return _concatenate(map(_read, sorted((self.path / "images").glob("*.parquet"))), image_schema())
+        return _concatenate(map(read_table, sorted((self.path / "images").glob("*.parquet"))), image_schema())
 
     def frame(self) -> pd.DataFrame:
         frame: pd.DataFrame = self.rows.to_pandas()
@@ -87,13 +86,6 @@ def pack_mask(kept: np.ndarray) -> bytes:
 def unpack_cells(packed: bytes) -> np.ndarray:
     """(N, 4) float32 from an image record."""
     return np.frombuffer(packed, dtype="<f4").reshape(-1, 4)
-
-
-def _read(file: Path) -> pa.Table:
-    try:
-        return pq.read_table(file, partitioning=None)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise SightlineError(f"{file} cannot be read ({error}); delete it and run the same command again") from None
 
 
 def _concatenate(tables: Iterable[pa.Table], empty: pa.Schema) -> pa.Table:

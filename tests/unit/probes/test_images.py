@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from sightline.errors import SightlineError
 from sightline.probes import ImageRegions, Word
@@ -129,3 +129,65 @@ def test_annotated_sizes_must_agree(root: Path) -> None:
         check_image_sizes(root, [record(60, 41)])
     with pytest.raises(SightlineError, match="sides swapped"):
         check_image_sizes(root, [record(40, 60)])
+
+
+def drawn_page() -> Image.Image:
+    """A gray page with a word on it and every gray value below."""
+    page = Image.new("L", (256, 60), 240)
+    ImageDraw.Draw(page).text((20, 10), "INVOICE", fill=20)
+    page.paste(Image.fromarray(np.tile(np.arange(256, dtype=np.uint8), (20, 1))), (0, 40))
+    return page
+
+
+@pytest.mark.parametrize("name", ["page.png", "page.tif", "page.pgm"])
+def test_a_gray_image_of_16_bits_gives_the_pixels_of_its_twin_of_8_bits(tmp_path: Path, name: str) -> None:
+    page = drawn_page()
+    page.save(tmp_path / "twin.png")
+    Image.fromarray(np.asarray(page).astype(np.uint16) * 257).save(tmp_path / name)
+    with Image.open(tmp_path / name) as stored:
+        assert stored.mode in ("I;16", "I"), "more than 8 bits a pixel"
+    assert open_image(tmp_path, name).tobytes() == open_image(tmp_path, "twin.png").tobytes()
+
+
+def test_values_between_two_grays_go_to_the_nearer_one(tmp_path: Path) -> None:
+    values = np.array([[0, 128, 129, 257 * 7 - 128, 257 * 7 + 128, 257 * 7 + 129, 65535]], dtype=np.uint16)
+    Image.fromarray(values).save(tmp_path / "steps.png")
+    assert np.asarray(open_image(tmp_path, "steps.png"))[0, :, 0].tolist() == [0, 0, 1, 7, 7, 8, 255]
+
+
+def tiff(byte_order: str, *, width: int, bits: int, photometric: int, samples: bytes) -> bytes:
+    """A TIFF of one row of gray samples: header, one directory, the samples behind it."""
+    tags = {256: width, 257: 1, 258: bits, 259: 1, 262: photometric, 277: 1, 278: 1, 279: len(samples)}
+    start = 8 + 2 + 12 * (len(tags) + 1) + 4
+    mark, order = (b"II", "<") if byte_order == "little" else (b"MM", ">")
+    entries = b"".join(
+        struct.pack(f"{order}HHII", tag, 4, 1, value) for tag, value in sorted({**tags, 273: start}.items())
+    )
+    return mark + struct.pack(f"{order}HIH", 42, 8, len(tags) + 1) + entries + bytes(4) + samples
+
+
+@pytest.mark.parametrize(
+    ("content", "grays"),
+    [
+        (tiff("little", width=3, bits=16, photometric=1, samples=struct.pack("<3H", 0, 257 * 90, 65535)), [0, 90, 255]),
+        (tiff("big", width=3, bits=16, photometric=1, samples=struct.pack(">3H", 0, 257 * 90, 65535)), [0, 90, 255]),
+        (
+            tiff("little", width=3, bits=16, photometric=0, samples=struct.pack("<3H", 0, 257 * 90, 65535)),
+            [255, 165, 0],
+        ),
+        (tiff("little", width=2, bits=12, photometric=1, samples=bytes([0xFF, 0xF8, 0x00])), [255, 128]),
+    ],
+    ids=["little-endian", "big-endian", "white-is-zero", "12-bits"],
+)
+def test_deep_gray_tiffs_are_read_as_their_tags_say(tmp_path: Path, content: bytes, grays: list[int]) -> None:
+    (tmp_path / "row.tif").write_bytes(content)
+    assert np.asarray(open_image(tmp_path, "row.tif"))[0, :, 0].tolist() == grays
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_values_that_have_no_agreed_white_are_refused_before_decoding(tmp_path: Path, kind: type[np.generic]) -> None:
+    Image.fromarray(np.asarray(drawn_page()).astype(kind)).save(tmp_path / "page.tif")
+    for read in (lambda: image_size(tmp_path / "page.tif"), lambda: open_image(tmp_path, "page.tif")):
+        with pytest.raises(SightlineError, match=r"page\.tif .* 8 or 16 bits") as caught:
+            read()
+        assert "\n" not in str(caught.value)

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import errno
+import itertools
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +76,64 @@ def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
     folder.rows_file("full", 0).write_bytes(b"half a file")
     with pytest.raises(SightlineError, match=r"00000\.parquet"):
         _ = load_run(tmp_path / "run").rows
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing in between cleans up after it."""
+
+
+STEPS = (("pathlib.Path.mkdir", Path.mkdir), ("os.fsync", os.fsync), ("os.replace", os.replace))
+"""What opening a folder does to the disk, and where a kill or a full disk may strike."""
+
+
+def fails_at(monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException) -> None:
+    """The step of that number, counted from 0 over all that touch the disk, raises instead."""
+    calls = itertools.count()
+
+    def failing(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **settings: Any) -> Any:
+            if next(calls) == step:
+                raise error
+            return original(*args, **settings)
+
+        return call
+
+    for name, original in STEPS:
+        monkeypatch.setattr(name, failing(original))
+
+
+@pytest.mark.parametrize("step", range(7))
+@pytest.mark.parametrize(
+    "error", [Killed(), OSError(errno.ENOSPC, "No space left on device")], ids=["kill", "full-disk"]
+)
+def test_a_folder_that_was_never_finished_opening_counts_as_new(
+    tmp_path: Path, step: int, error: BaseException
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with pytest.MonkeyPatch.context() as patched:
+        fails_at(patched, step, error)
+        with pytest.raises((Killed, SightlineError, OSError)):
+            folder.open(MANIFEST, ["full"], b"{}\n")
+    assert not folder.exists
+    assert folder.open(MANIFEST, ["full"], b"{}\n") == ["full"]
+    assert sorted(file.name for file in folder.path.iterdir()) == ["images", "probes.jsonl", "rows", "run.json"]
+
+
+def test_every_step_of_opening_a_folder_was_failed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails_at(monkeypatch, 7, Killed())
+    RunFolder(tmp_path / "run").open(MANIFEST, ["full"], b"{}\n")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [["thesis.tex"], ["images/photo.jpg"], ["rows/full-a18b869b/00000.parquet"], [".notes.tmp"], ["probes.jsonl"]],
+    ids=lambda names: names[0],
+)
+def test_a_folder_with_files_of_somebody_else_is_left_alone(tmp_path: Path, content: list[str]) -> None:
+    """A probe file by itself is the user's: ours is written when the sub-folders are there."""
+    for name in content:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("precious")
+    with pytest.raises(SightlineError, match="is not a run folder; choose another --out"):
+        RunFolder(tmp_path).open(MANIFEST, ["full"], b"{}\n")
+    assert [(tmp_path / name).read_text() for name in content] == ["precious"]

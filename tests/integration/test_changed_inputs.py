@@ -1,0 +1,174 @@
+"""What a run was made from and is not in its folder: whatever changed between two commands is refused by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image, ImageOps
+from safetensors.torch import load_file, save_file
+
+from sightline.auditing.audit import audit
+from sightline.auditing.config import AuditConfig
+from sightline.errors import SightlineError
+from sightline.store import RunFolder
+
+
+@pytest.fixture
+def images(data: Path, tmp_path: Path) -> Path:
+    """A copy of the mini set's images that a test may change."""
+    return Path(shutil.copytree(data / "mini_textocr", tmp_path / "images"))
+
+
+@pytest.fixture
+def begun(config: Any, images: Path) -> AuditConfig:
+    """The settings of a run over two shards whose second one has lost its rows, as after a stop."""
+    settings: AuditConfig = config("llava", arms=["full"], limit=2, shard_images=1, images=images)
+    RunFolder(audit(settings).path).rows_file("full", 1).unlink()
+    return settings
+
+
+def invert(file: Path) -> None:
+    """Other content under the same name, of the same size."""
+    ImageOps.invert(Image.open(file).convert("RGB")).save(file)
+
+
+def image_of(settings: AuditConfig, shard: int) -> str:
+    """The name of the one image of a shard."""
+    (name,) = pq.read_table(settings.out / "images" / f"{shard:05d}.parquet").column("image").to_pylist()
+    return str(name)
+
+
+def rows_on_disk(settings: AuditConfig) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in settings.out.glob("rows/*/*.parquet")}
+
+
+def goes_on(settings: AuditConfig) -> None:
+    assert audit(settings).missing == 0
+
+
+def refused(settings: AuditConfig, *words: str) -> None:
+    """The audit is refused with these words, and no row is written."""
+    before = rows_on_disk(settings)
+    with pytest.raises(SightlineError) as caught:
+        audit(settings)
+    for word in words:
+        assert word in str(caught.value)
+    assert rows_on_disk(settings) == before
+
+
+def test_an_image_that_changed_before_the_run_was_resumed_is_refused_by_name(begun: AuditConfig) -> None:
+    changed = image_of(begun, 1)
+    invert(begun.images / changed)
+    refused(begun, changed, "--out")
+
+
+@pytest.mark.parametrize("arm", ["random:0.3", "full+blank", "full+occlude_evidence"])
+def test_an_image_that_changed_before_the_run_was_amended_is_refused_by_name(begun: AuditConfig, arm: str) -> None:
+    """Also where the amendment looks at a version of the image that the run has no record of yet."""
+    changed = image_of(begun, 0)
+    invert(begun.images / changed)
+    refused(begun.model_copy(update={"arms": [arm]}), changed, "--out")
+
+
+def test_an_image_folder_with_other_content_is_refused(begun: AuditConfig, tmp_path: Path) -> None:
+    elsewhere = Path(shutil.copytree(begun.images, tmp_path / "elsewhere"))
+    changed = image_of(begun, 1)
+    invert(elsewhere / changed)
+    refused(begun.model_copy(update={"images": elsewhere}), str(elsewhere / changed))
+
+
+def test_the_same_images_in_another_folder_are_the_same_run(begun: AuditConfig, tmp_path: Path) -> None:
+    elsewhere = Path(shutil.copytree(begun.images, tmp_path / "elsewhere"))
+    shutil.rmtree(begun.images)
+    goes_on(begun.model_copy(update={"images": elsewhere, "arms": ["full", "full+blank"]}))
+
+
+def test_an_image_that_no_row_was_made_from_may_change(begun: AuditConfig) -> None:
+    name = image_of(begun, 1)
+    (begun.out / "images" / "00001.parquet").unlink()
+    invert(begun.images / name)
+    goes_on(begun)
+
+
+@pytest.fixture
+def checkpoint(data: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny LLaVA that a test may change."""
+    return Path(shutil.copytree(data / "tiny" / "llava", tmp_path / "checkpoint"))
+
+
+@pytest.fixture
+def clip(data: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny CLIP that a test may change."""
+    return Path(shutil.copytree(data / "tiny" / "clip", tmp_path / "clip"))
+
+
+def touch_up(file: Path) -> None:
+    """A change that nobody would see: any other byte counts, for who could say which ones change no row?"""
+    file.write_text(file.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"],
+)
+def test_a_checkpoint_file_that_changed_is_refused_by_name(config: Any, checkpoint: Path, name: str) -> None:
+    settings = config("llava", model=str(checkpoint), arms=["full"], limit=1)
+    audit(settings)
+    touch_up(checkpoint / name)
+    refused(settings.model_copy(update={"arms": ["full", "random:0.3"]}), name, "the checkpoint", "--out")
+
+
+def test_a_checkpoint_file_that_came_or_went_is_refused_by_name(config: Any, checkpoint: Path) -> None:
+    settings = config("llava", model=str(checkpoint), arms=["full"], limit=1)
+    audit(settings)
+    shutil.copy(checkpoint / "tokenizer.json", checkpoint / "added_tokens.json")
+    refused(settings, "added_tokens.json")
+
+
+def test_the_same_checkpoint_in_another_folder_is_the_same_run(config: Any, checkpoint: Path, tmp_path: Path) -> None:
+    settings = config("llava", model=str(checkpoint), arms=["full"], limit=1)
+    audit(settings)
+    (checkpoint / "README.md").write_text("Notes determine no row.", encoding="utf-8")
+    moved = str(shutil.move(checkpoint, tmp_path / "moved"))
+    goes_on(settings.model_copy(update={"model": moved, "arms": ["random:0.3"]}))
+
+
+def test_another_clip_checkpoint_is_refused_by_the_file_that_differs(config: Any, clip: Path) -> None:
+    settings = config("llava", arms=["cdpruner:0.3"], clip=str(clip), limit=1)
+    audit(settings)
+    weights = load_file(clip / "model.safetensors")
+    save_file({name: 2 * tensor for name, tensor in weights.items()}, clip / "model.safetensors", {"format": "pt"})
+    refused(settings.model_copy(update={"arms": ["cdpruner:0.5"]}), "model.safetensors", "the CLIP checkpoint")
+
+
+def test_a_clip_checkpoint_is_settled_by_the_first_command_that_names_one(config: Any, clip: Path) -> None:
+    plain = config("llava", arms=["full"], limit=1)
+    clipped = plain.model_copy(update={"arms": ["cdpruner:0.3"], "clip": str(clip)})
+    for settings in (plain, clipped, plain):  # arms that need none do not ask for it
+        goes_on(settings)
+    touch_up(clip / "tokenizer_config.json")
+    refused(clipped, "tokenizer_config.json", "the CLIP checkpoint")
+
+
+def test_another_attention_kernel_is_refused(config: Any) -> None:
+    settings = config("llava", arms=["full"], limit=1)
+    audit(settings)
+    refused(settings.model_copy(update={"attention": "eager", "arms": ["random:0.3"]}), "attention", "eager", "sdpa")
+
+
+def test_a_run_that_recorded_no_such_files_goes_on_and_records_them(config: Any, checkpoint: Path, clip: Path) -> None:
+    """As those of the first release, which digested the weights alone."""
+    settings = config("llava", model=str(checkpoint), arms=["cdpruner:0.3"], clip=str(clip), limit=1)
+    manifest = audit(settings).path / "run.json"
+    recorded = json.loads(manifest.read_text(encoding="utf-8"))
+    for field in ("checkpoint_files", "clip_files", "attention"):
+        del recorded[field]
+    manifest.write_text(json.dumps(recorded), encoding="utf-8")
+    goes_on(settings.model_copy(update={"arms": ["cdpruner:0.3", "full"]}))
+    touch_up(checkpoint / "config.json")
+    refused(settings, "config.json")
