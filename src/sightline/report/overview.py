@@ -10,7 +10,7 @@ import pandas as pd
 
 from sightline.report.metric_columns import metric_columns
 from sightline.report.source import Source
-from sightline.report.summary import ReportSummary
+from sightline.report.summary import AT_CHANCE, ReportSummary
 from sightline.report.table import Table, TableColumn, format_range, format_value
 from sightline.statistics.intervals import FEWEST
 from sightline.statistics.metrics import metrics_shown_in
@@ -54,7 +54,14 @@ def wilson_words(arms: pd.DataFrame) -> str:
 def verdicts(source: Source, summary: ReportSummary) -> list[Verdict]:
     """One statement per arm, in the order of the run."""
     full = {audited.full for audited in source.runs}
-    return [_verdict(line, summary, line["arm"] in full) for _, line in summary.arms.iterrows()]
+    found = [_verdict(line, summary, line["arm"] in full) for _, line in summary.arms.iterrows()]
+    runs = summary.arms["run"]
+    # Where the model guesses, "identical to Full" says nothing.
+    guesses = f" {AT_CHANCE.capitalize()}."
+    return [
+        Verdict(verdict.arm, verdict.words + (guesses if run in summary.at_chance else ""))
+        for verdict, run in zip(found, runs, strict=True)
+    ]
 
 
 def _verdict(line: pd.Series[Any], summary: ReportSummary, is_full: bool) -> Verdict:
