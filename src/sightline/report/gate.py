@@ -27,7 +27,7 @@ from sightline.report.table import format_range, format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
 from sightline.statistics.metrics.base import renaming, spelling
-from sightline.statistics.power import image_differences, image_shares, images_needed
+from sightline.statistics.power import image_differences, image_shares, images_for_wilson, images_needed
 from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
 
 MOST_IMAGES = 1_000_000
@@ -255,6 +255,7 @@ def _decide(rule: Rule, frame: pd.DataFrame, least_n: int, draws: int, seed: int
         pair = frame[frame["arm"].isin([arm, rule.right.arm])]
         line = paired_differences(pair, rule.right.arm, metrics=[metric], draws=draws, seed=seed).iloc[0]
         value, low, high = float(line["diff"]), float(line["low"]), float(line["high"])
+    by_wilson = rule.right is None and metric == line["wilson"]
     reason = str(line["reason"] or "")
     n = min(_concerned(frame[frame["arm"] == term.arm], METRICS[metric]) for term in rule.terms)
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -272,22 +273,24 @@ def _decide(rule: Rule, frame: pd.DataFrame, least_n: int, draws: int, seed: int
     words = {
         "passed": f"{side} bound {edge} holds",
         "undecided": f"{side} bound {edge} does not hold, although part of the interval does: "
-        f"more images would decide{_how_many(rule, frame, value)}",
+        f"more images would decide{_how_many(rule, frame, value, by_wilson)}",
         "failed": f"the whole interval breaks the rule ({side} bound {edge})",
     }[verdict]
     return Outcome(rule, verdict, value, low, high, n, words)
 
 
-def _how_many(rule: Rule, frame: pd.DataFrame, value: float) -> str:
+def _how_many(rule: Rule, frame: pd.DataFrame, value: float, by_wilson: bool) -> str:
     """How many images would probably decide the rule if value and spread stay what they are; "" where none would."""
     metric = METRICS[rule.left.metric]
     left = arm_rows(frame[frame["arm"] == rule.left.arm])
     try:
-        if rule.right is None:
-            shares = image_shares(left, metric)
+        if by_wilson:  # shares that do not vary would say that any two images are enough
+            needed = images_for_wilson(left, metric, value, rule.bound)
+        elif rule.right is None:
+            needed = images_needed(image_shares(left, metric), value - rule.bound)
         else:
-            shares = image_differences(left, arm_rows(frame[frame["arm"] == rule.right.arm]), metric)
-        needed = images_needed(shares, value - rule.bound)
+            right = arm_rows(frame[frame["arm"] == rule.right.arm])
+            needed = images_needed(image_differences(left, right, metric), value - rule.bound)
     except SightlineError:
         return ""
     return f", about {needed} instead of {left.n_images}" if needed < MOST_IMAGES else ""

@@ -225,3 +225,13 @@ def test_a_file_of_rules_has_one_a_line_and_comments(tmp_path: Path) -> None:
         read_rules(file)
     with pytest.raises(SightlineError, match="No such file"):
         read_rules(tmp_path / "nowhere")
+
+
+def test_an_undecided_share_of_none_says_how_many_images_would_decide(run: Path) -> None:
+    (outcome,), _ = run_gate(run, ["unsupported(full) <= 0.1"], least_n=1, draws=DRAWS)
+    assert (outcome.value, outcome.verdict) == (0.0, "undecided")
+    needed = int(outcome.words.partition("about ")[2].partition(" instead of 20")[0])
+    # Of 20 images, n have a right yes answer; so have as many of those needed.
+    enough = needed * outcome.n / 20
+    assert wilson(0, round(enough))[1] <= 0.1
+    assert wilson(0, round(0.9 * enough))[1] > 0.1
