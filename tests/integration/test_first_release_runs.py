@@ -83,7 +83,7 @@ def test_it_is_reported(data: Path, tmp_path: Path) -> None:
 
 def test_it_is_gated(data: Path) -> None:
     rules = ["pos_ecr(full) >= 0.99", "accuracy(target:0.3) - accuracy(full) >= 1"]
-    (whole, gain), _ = run_gate(data / "run_v1", rules, draws=50)
+    (whole, gain), _ = run_gate(data / "run_v1", rules, least_n=1, draws=50)
     assert whole.value == 1.0
     assert (whole.passed, gain.passed) == (True, False)
 

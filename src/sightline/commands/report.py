@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from sightline.report.gate import GatedRun
 
 OutOption = Annotated[Path, typer.Option(help="Folder for report.html and tables/.")]
 CasesOption = Annotated[int, typer.Option(min=0, help="How many images to put into the page.")]
@@ -22,6 +27,16 @@ def _steps() -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status("starting") as status:
         yield lambda step: status.update(f"{step} ...")
+
+
+def _note_unfinished(runs: Sequence[Path]) -> None:
+    """One line on stderr for every run that is not finished, before anything is computed from it."""
+    from sightline.store import load_run
+
+    for path in runs:
+        unfinished = load_run(path).unfinished
+        if unfinished:
+            typer.echo(f"note: {path}: {unfinished}", err=True)
 
 
 def report(
@@ -47,6 +62,7 @@ def report(
     """Write a self-contained HTML report with images, and every table as CSV, Markdown and LaTeX."""
     from sightline.report.build import build_report
 
+    _note_unfinished(runs or ())
     with _steps() as progress:
         page = build_report(
             runs or (),
@@ -75,6 +91,7 @@ def compare(
     """Compare two runs over the same probes: two checkpoints, two library versions, two devices."""
     from sightline.report.compare import compare_runs
 
+    _note_unfinished([first, second])
     with _steps() as progress:
         page = compare_runs(first, second, out, cases=cases, draws=draws, seed=seed, progress=progress)
     typer.echo(f"comparison: {page}")
@@ -82,55 +99,88 @@ def compare(
 
 
 def gate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; a rule must hold in each.")],
     rule: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
-            help="For example 'posecr(target:0.3) >= 0.5' or 'accuracy(target:0.3) - accuracy(full) >= -0.02'."
+            help="For example 'posecr(target:0.3) >= 0.5' or 'accuracy(target:0.3) - accuracy(full) >= -0.02'. "
+            "Repeatable."
         ),
-    ],
+    ] = None,
+    rules: Annotated[Path | None, typer.Option(help="File with one rule per line; # begins a comment.")] = None,
+    least_n: Annotated[
+        int, typer.Option(min=1, help="Refuse a rule whose metric concerns fewer probes than this.")
+    ] = 50,
+    allow_partial: Annotated[
+        bool, typer.Option("--allow-partial", help="Decide on a run that is not finished instead of refusing it.")
+    ] = False,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Append a Markdown summary to this file.")] = None,
     draws: DrawsOption = 10_000,
     seed: SeedOption = 17,
 ) -> None:
-    """Decide rules on interval bounds, for continuous integration. Exit code 0: passed; 1: not; 2: bad input."""
+    """Decide rules on interval bounds, for continuous integration. Exit code 0: passed; 1: not; 2: error."""
+    with _errors_are_two():
+        from sightline.errors import SightlineError
+        from sightline.report import gate as gates
+
+        asked = [*(rule or ()), *(gates.read_rules(rules) if rules is not None else ())]
+        with _steps() as progress:
+            progress("resampling images")
+            gated = gates.gate_runs(runs, asked, least_n=least_n, allow_partial=allow_partial, draws=draws, seed=seed)
+        for run in gated:
+            _print_gated(run)
+            for note in run.notes:
+                typer.echo(f"note: {f'{run.name}: ' if len(gated) > 1 else ''}{note}", err=True)
+        try:
+            if junit is not None:
+                junit.write_bytes(gates.junit(gated))
+            if markdown is not None:
+                with open(markdown, "a", encoding="utf-8") as handle:
+                    handle.write(gates.markdown(gated))
+        except OSError as error:
+            raise SightlineError(f"cannot write {error.filename}: {error.strerror}") from None
+    if not all(run.passed for run in gated):
+        raise typer.Exit(1)
+
+
+def _print_gated(run: GatedRun) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from sightline.errors import SightlineError
-    from sightline.report import gate as gates
+    from sightline.report.gate import interval_words, value_words
 
-    with _steps() as progress:
-        progress("resampling images")
-        outcomes, notes = gates.run_gate(run, rule, draws=draws, seed=seed)
-    name = run.resolve().name
-    table = Table(title=f"Gate on {name}", title_justify="left")
+    table = Table(title=Text(f"Gate on {run.name}"), title_justify="left")
     table.add_column("")
     table.add_column("Rule", overflow="fold")
+    table.add_column("n", justify="right")
     table.add_column("Value", justify="right")
     table.add_column("95% interval", justify="right")
     table.add_column("Why", overflow="fold")
-    colours = {"passed": "green", "failed": "red", "undecided": "yellow"}
-    for outcome in outcomes:
+    colours = {"passed": "green", "failed": "red", "undecided": "yellow", "refused": "yellow"}
+    for outcome in run.outcomes:
         table.add_row(
             Text(outcome.verdict, style=colours[outcome.verdict]),
             Text(outcome.rule.text),
-            gates.value_words(outcome),
-            gates.interval_words(outcome),
+            str(outcome.n),
+            value_words(outcome),
+            interval_words(outcome),
             Text(outcome.words),
         )
     Console().print(table)
-    for note in notes:
-        typer.echo(f"note: {note}", err=True)
+
+
+@contextmanager
+def _errors_are_two() -> Iterator[None]:
+    """Whatever breaks inside exits with 2: a pipeline must not take a bug for a rule that is not passed."""
+    from sightline.errors import SightlineError
+
     try:
-        if junit is not None:
-            junit.write_bytes(gates.junit(outcomes, name))
-        if markdown is not None:
-            with open(markdown, "a", encoding="utf-8") as handle:
-                handle.write(gates.markdown(outcomes, name))
-    except OSError as error:
-        raise SightlineError(f"cannot write {error.filename}: {error.strerror}") from None
-    if not all(outcome.passed for outcome in outcomes):
-        raise typer.Exit(1)
+        yield
+    except Exception as error:
+        if isinstance(error, SightlineError | MemoryError) and "--debug" not in sys.argv:
+            raise  # one line and exit code 2 for every command
+        traceback.print_exc()
+        typer.echo("error: the gate could not decide", err=True)
+        raise typer.Exit(2) from None

@@ -44,7 +44,10 @@ def rows(
 
     from sightline.store import load_run
 
-    table = load_run(folder).rows
+    run = load_run(folder)
+    if run.unfinished:
+        typer.echo(f"note: {folder}: {run.unfinished}", err=True)
+    table = run.rows
     buffer = io.BytesIO()
     if format == "parquet":
         pq.write_table(table, buffer)

@@ -62,7 +62,7 @@ def build_report(
     page = Page(
         title=f"Visual-token pruning audit of {', '.join(models)}",
         facts=[run_facts(audited) for audited in source.runs],
-        notes=source.notes,
+        notes=[*summary.at_chance.values(), *source.notes],
         verdicts=verdicts(source, summary),
         overview=[main_table(summary)],
         sections=parts,

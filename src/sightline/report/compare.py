@@ -19,7 +19,7 @@ from sightline.report.page import Page, method_words, run_facts, write_page
 from sightline.report.sections import SECTIONS, Context, Section, make_section
 from sightline.report.sections.calibration import flip_columns, flip_counts
 from sightline.report.source import MASK_COLUMNS, Audited, Source, read_source
-from sightline.report.summary import ReportSummary, compared, summarise
+from sightline.report.summary import AT_CHANCE, ReportSummary, compared, summarise
 from sightline.report.table import Table, TableColumn, format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS
@@ -64,8 +64,8 @@ def compare_runs(
     page = Page(
         title="Comparison of two runs: A and B",
         facts=[run_facts(audited) for audited in source.runs],
-        notes=source.notes,
-        verdicts=_verdicts(arms, differences.frame, sameness.frame),
+        notes=[*summary.at_chance.values(), *source.notes],
+        verdicts=_verdicts(arms, differences.frame, sameness.frame, list(summary.at_chance)),
         overview=[main_table(_side_by_side(summary, source))],
         sections=parts,
         packed=packed,
@@ -250,8 +250,12 @@ def _side_by_side(summary: ReportSummary, source: Source) -> ReportSummary:
     return replace(summary, arms=summary.arms.iloc[order.argsort(kind="stable")].reset_index(drop=True))
 
 
-def _verdicts(arms: list[str], differences: pd.DataFrame, sameness: pd.DataFrame) -> list[Verdict]:
+def _verdicts(
+    arms: list[str], differences: pd.DataFrame, sameness: pd.DataFrame, at_chance: list[str]
+) -> list[Verdict]:
+    """One statement per arm; ``at_chance`` names the runs, A or B, whose model only guesses."""
     same = sameness.set_index("arm")
+    guesses = f" In {' and '.join(at_chance)} {AT_CHANCE}." if at_chance else ""
     found = []
     for arm in arms:
         line = differences[(differences["arm"] == arm) & (differences["metric"] == "accuracy")].iloc[0]
@@ -262,6 +266,6 @@ def _verdicts(arms: list[str], differences: pd.DataFrame, sameness: pd.DataFrame
         cells = share(same["same_cells"].astype(float)[arm])
         answers = share(1 - same["same_answer"].astype(float)[arm])
         found.append(
-            Verdict(arm, f"{words}; {answers} of answers flip, kept cells are identical in {cells} of probes.")
+            Verdict(arm, f"{words}; {answers} of answers flip, kept cells are identical in {cells} of probes.{guesses}")
         )
     return found

@@ -10,8 +10,10 @@ import pandas as pd
 
 from sightline.report.metric_columns import metric_columns
 from sightline.report.source import Source
-from sightline.report.summary import ReportSummary
+from sightline.report.summary import AT_CHANCE, ReportSummary
 from sightline.report.table import Table, TableColumn, format_range, format_value
+from sightline.statistics.intervals import FEWEST
+from sightline.statistics.metrics import metrics_shown_in
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,37 @@ def main_table(summary: ReportSummary) -> Table:
         "Small print is the 95% interval when images are resampled. PosECR counts the cells of all merged sources, "
         "AnchorECR only those kept in place; NegSRC is coverage of the confusable word on negatives, no evidence of "
         "absence. Rows are points on a frontier, not a ranking."
-    )
+    ) + wilson_words(summary.arms)
     return Table("main", "Main results", caption, columns, summary.arms)
+
+
+def wilson_words(arms: pd.DataFrame) -> str:
+    """A sentence for a caption: which of the printed shares have Wilson's interval; "" where none has."""
+    marked: dict[str, list[str]] = {}
+    for arm, names in zip(arms["arm"], arms["wilson"].str.split(", "), strict=True):
+        for metric in metrics_shown_in("main"):
+            if metric.name in names:
+                marked.setdefault(metric.label, []).append(str(arm))
+    shares = "; ".join(f"{label} of {', '.join(found)}" for label, found in marked.items())
+    if not shares:
+        return ""
+    return (
+        f" Where resampling cannot vary a share (none, all, the same in every image, or fewer than {FEWEST} probes or "
+        f"images) its interval is Wilson's over images: {shares}."
+    )
 
 
 def verdicts(source: Source, summary: ReportSummary) -> list[Verdict]:
     """One statement per arm, in the order of the run."""
     full = {audited.full for audited in source.runs}
-    return [_verdict(line, summary, line["arm"] in full) for _, line in summary.arms.iterrows()]
+    found = [_verdict(line, summary, line["arm"] in full) for _, line in summary.arms.iterrows()]
+    runs = summary.arms["run"]
+    # Where the model guesses, "identical to Full" says nothing.
+    guesses = f" {AT_CHANCE.capitalize()}."
+    return [
+        Verdict(verdict.arm, verdict.words + (guesses if run in summary.at_chance else ""))
+        for verdict, run in zip(found, runs, strict=True)
+    ]
 
 
 def _verdict(line: pd.Series[Any], summary: ReportSummary, is_full: bool) -> Verdict:

@@ -201,8 +201,8 @@ def _audit(run: Run, name: str, only: ProbeList | None) -> Audited:
     frame["arm_name"] = frame["plain_arm"]
     frame["arm"] = name + " · " + frame["plain_arm"].astype(str) if name else frame["plain_arm"]
     recast_controls(frame, run)
-    if run.missing:
-        notes.append(f"the run is not finished: {run.missing} of its shards are still to be computed")
+    if run.unfinished:
+        notes.append(run.unfinished)
     plain = is_plain(frame)
     # Apart: a margin that overflowed under an intervention takes nothing from the plain tables.
     main = finite_in_every_arm(frame[plain], notes).reset_index(drop=True)

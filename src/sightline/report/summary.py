@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from sightline.errors import SightlineError
 from sightline.report.source import Audited, Source
+from sightline.report.table import format_range, format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
-from sightline.statistics.metrics import metrics_shown_in
+from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.summaries import arm_summary, paired_differences
+
+AT_CHANCE = "the model answers at chance: nothing about pruning can be read from its answers"
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class ReportSummary:
     differences: pd.DataFrame
     """arm - reference of the same run, ``against`` Full or another named arm; empty when there is none."""
     notes: list[str]
+    at_chance: dict[str, str] = field(default_factory=dict)
+    """Name of a run whose Full arm answers at chance -> the sentence that says so, with the numbers."""
 
     def difference(self, arm: str, metric: str) -> pd.Series[Any] | None:
         if self.differences.empty:
@@ -42,7 +47,7 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
     for reference in references:
         if reference not in known:
             raise SightlineError(f"no run has an arm '{reference}' to compare with{_guess(reference, known)}")
-    arms, differences, notes = [], [], []
+    arms, differences, notes, at_chance = [], [], [], {}
     for audited in source.runs:
         # Statistics see the run's own arm names ("full" reads as Full in words); the report's names come back after.
         names = dict(zip(audited.frame["arm_name"], audited.frame["arm"], strict=True))
@@ -56,6 +61,9 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         else:
             wanted = []
             notes.append(_no_difference(audited))
+        chance = chance_words(audited, arms[-1])
+        if chance:
+            at_chance[audited.name] = f"{audited.name}: {chance}" if audited.name else chance
         for reference in dict.fromkeys([*wanted, *references]):
             if reference in names and len(names) > 1:
                 found = paired_differences(frame, reference, metrics=compared(), draws=draws, seed=seed)
@@ -65,7 +73,24 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         pd.concat(arms, ignore_index=True),
         pd.concat(differences, ignore_index=True) if differences else pd.DataFrame(),
         notes,
+        at_chance,
     )
+
+
+def chance_words(audited: Audited, arms: pd.DataFrame) -> str:
+    """Says that Full's answers cannot be told from guessing: its accuracy or AUROC interval holds 0.5; else "".
+
+    ``arms`` is ``arm_summary`` of the run. Only yes and no can be guessed with one half.
+    """
+    if audited.full is None or not set(audited.frame["label"].astype(str)) <= {"yes", "no"}:
+        return ""
+    line = arms[arms["arm"] == audited.full].iloc[0]
+    for name in ("accuracy", "auroc"):
+        low, high = line[f"{name}_low"], line[f"{name}_high"]
+        if low <= 0.5 <= high:
+            numbers = f"{format_value(line[name], 'score')} ({format_range(low, high, 'score')})"
+            return f"{AT_CHANCE}; {METRICS[name].label} of Full is {numbers}"
+    return ""
 
 
 def compared() -> list[str]:

@@ -16,8 +16,8 @@ import numpy as np
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
-from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval
-from sightline.statistics.metrics import Metric, finish, point, probe_sums, why_not
+from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval, share_interval
+from sightline.statistics.metrics import POPULATIONS, Metric, finish, point, probe_sums, why_not
 from sightline.statistics.ranks import RankedMargins
 
 DRAWS = 10_000
@@ -140,8 +140,21 @@ def metric_interval(
     if reason:
         raise SightlineError(f"{metric.name} cannot be computed: {reason}")
     values = replicate(rows, [metric], draws=draws, seed=seed)[:, 0]
-    low, high = percentile_interval(values, level)
-    return Estimate(point(metric, rows), low, high, int(np.isfinite(values).sum()))
+    return estimate(rows, metric, values, level)
+
+
+def estimate(rows: ArmRows, metric: Metric, draws: FloatArray, level: float = LEVEL) -> Estimate:
+    """A metric that has a value on these rows, with the interval that its (draws,) draws allow.
+
+    Every table takes the interval of an arm's metric from here, so that one share has one interval.
+    """
+    value, valid = point(metric, rows), int(np.isfinite(draws).sum())
+    if not metric.is_share:
+        return Estimate(value, *percentile_interval(draws, level), valid)
+    concerned = POPULATIONS[metric.over](rows)
+    probes, images = int(concerned.sum()), len(np.unique(rows.image_index[concerned]))
+    low, high, kind = share_interval(value, draws, probes, images, level)
+    return Estimate(value, low, high, valid, kind=kind)
 
 
 def difference_interval(

@@ -10,20 +10,25 @@ import pandas as pd
 
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.bootstrap import DRAWS, SEED, replicate
-from sightline.statistics.intervals import LEVEL, percentile_interval, wilson
+from sightline.statistics.bootstrap import DRAWS, SEED, estimate, replicate
+from sightline.statistics.intervals import LEVEL, IntervalKind, wilson
 from sightline.statistics.metrics import LOW_COVERAGE, METRICS, POPULATIONS, ZERO_COVERAGE, why_not
 from sightline.statistics.plain_rows import are_positives
 
 
 @dataclass(frozen=True)
 class Share:
-    """A count out of a total, its Wilson interval (probes independent) and its image-cluster interval."""
+    """A count out of a total, its Wilson interval (probes independent) and its image-cluster interval.
+
+    The latter is the one of every other table; where resampling cannot vary the share, ``kind`` says that Wilson's over
+    images stands in.
+    """
 
     count: int
     rate: float
     wilson: tuple[float, float]
     cluster: tuple[float, float]
+    kind: IntervalKind = "percentile"
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,12 @@ def correct_positive_provenance(
     shares = []
     for index, metric in enumerate((weakly, not_at_all)):
         count = int(metric.value(rows)[correct].sum())
-        cluster = (np.nan, np.nan) if values is None else percentile_interval(values[:, index], level)
-        shares.append(Share(count, count / total if total else np.nan, wilson(count, total, level), cluster))
+        bounds = wilson(count, total, level)
+        if values is None:
+            shares.append(Share(count, count / total if total else np.nan, bounds, (np.nan, np.nan)))
+            continue
+        found = estimate(rows, metric, values[:, index], level)
+        shares.append(Share(count, found.value, bounds, (found.low, found.high), found.kind))
 
     def mean(name: str) -> float:
         return float(rows.columns[name][correct].mean()) if total and name in rows.columns else np.nan

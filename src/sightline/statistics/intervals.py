@@ -1,9 +1,13 @@
-"""Two kinds of 95% interval: percentiles of bootstrap draws, and Wilson's for a plain proportion."""
+"""Two kinds of 95% interval: percentiles of bootstrap draws, and Wilson's for a plain proportion.
+
+Percentiles say nothing where resampling cannot vary a share, as at 0 of 40: there Wilson's takes over.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy.stats import norm
@@ -12,6 +16,9 @@ from sightline.errors import SightlineError
 from sightline.statistics.arrays import FloatArray
 
 LEVEL = 0.95
+FEWEST = 10
+"""With fewer probes or images than this, resamples are too much alike for their percentiles to bound a share."""
+IntervalKind = Literal["percentile", "wilson"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,7 @@ class Estimate:
     valid_draws: int = 0
     """Draws on which the statistic was defined; the percentiles are taken over these."""
     reason: str = ""
+    kind: IntervalKind = "percentile"
 
 
 def percentile_interval(draws: FloatArray, level: float = LEVEL) -> tuple[float, float]:
@@ -35,10 +43,26 @@ def percentile_interval(draws: FloatArray, level: float = LEVEL) -> tuple[float,
     return float(low), float(high)
 
 
-def wilson(successes: int, n: int, level: float = LEVEL) -> tuple[float, float]:
+def share_interval(
+    share: float, draws: FloatArray, probes: int, images: int, level: float = LEVEL
+) -> tuple[float, float, IntervalKind]:
+    """(low, high, kind) of a share of ``probes`` on ``images``: percentiles of its draws, or Wilson's where they fail.
+
+    They fail where all draws are equal (nobody or everybody, or the same share in every image) and on fewer than
+    ``FEWEST`` probes or images. Wilson's then takes images for its trials, not probes: probes of one image may all
+    stand or fall together.
+    """
+    finite = draws[np.isfinite(draws)]
+    if finite.size and min(probes, images) >= FEWEST and np.ptp(finite) > 1e-12:
+        return *percentile_interval(finite, level), "percentile"
+    return *wilson(share * images, images, level), "wilson"
+
+
+def wilson(successes: float, n: int, level: float = LEVEL) -> tuple[float, float]:
     """Wilson's score interval of a proportion.
 
-    (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n), with p = successes / n.
+    (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n), with p = successes / n. Successes need not be
+    whole: 3 of 4 probes on two images are 1.5 of 2.
     """
     if n == 0:
         return math.nan, math.nan

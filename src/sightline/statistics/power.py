@@ -17,7 +17,7 @@ from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.bootstrap import ImageSums
 from sightline.statistics.intervals import LEVEL
-from sightline.statistics.metrics import Metric, why_not
+from sightline.statistics.metrics import POPULATIONS, Metric, why_not
 
 POWER = 0.8
 
@@ -51,3 +51,17 @@ def images_needed(shares: ArrayLike, difference: float, *, power: float = POWER,
         raise SightlineError("no number of images detects a difference of 0; name the smallest difference that matters")
     reach = float(norm.ppf((1.0 + level) / 2.0) + norm.ppf(power))
     return max(2, math.ceil((reach * float(observed.std(ddof=1)) / difference) ** 2))
+
+
+def images_for_wilson(rows: ArmRows, metric: Metric, share: float, bound: float, *, level: float = LEVEL) -> int:
+    """How many images like these would move Wilson's interval of a share, which stays what it is, off ``bound``.
+
+    An end b of that interval solves (share - b)^2 = z^2 b (1 - b) / n. Here n counts images that the metric concerns,
+    and the others come along in the same proportion.
+    """
+    if share == bound:
+        raise SightlineError("no number of images tells a share from itself; name the smallest difference that matters")
+    z = float(norm.ppf((1.0 + level) / 2.0))
+    trials = z * z * bound * (1.0 - bound) / (share - bound) ** 2
+    concerned = len(np.unique(rows.image_index[POPULATIONS[metric.over](rows)]))
+    return max(2, math.ceil(trials * rows.n_images / concerned))

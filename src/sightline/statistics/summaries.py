@@ -18,7 +18,7 @@ import pandas as pd
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import BoolArray, FloatArray
-from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, replicate
+from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, estimate, replicate
 from sightline.statistics.intervals import LEVEL, percentile_interval
 from sightline.statistics.metrics import METRICS, POPULATIONS, Metric, metric_named, point, why_not
 from sightline.statistics.paired import mcnemar, win_loss_tie
@@ -149,7 +149,10 @@ def arm_summary(
     seed: int = SEED,
     level: float = LEVEL,
 ) -> pd.DataFrame:
-    """One line per arm: sizes, then ``name``, ``name_low``, ``name_high`` of every metric, then ``reason``."""
+    """One line per arm: sizes, then ``name``, ``name_low``, ``name_high`` of every metric, ``wilson``, ``reason``.
+
+    ``wilson`` names the shares whose interval is Wilson's because percentiles fail (``intervals.share_interval``).
+    """
     chosen, arms = _analyse_all(frame, metrics, threshold, draws, seed)
     lines: list[dict[str, Any]] = []
     for arm in arms.values():
@@ -161,12 +164,15 @@ def arm_summary(
             "n_positive": int(labels.sum()),
             "n_negative": int((~labels).sum()),
         }
+        by_wilson = []
         for index, metric in enumerate(chosen):
             low, high = (math.nan, math.nan)
-            if arm.draws is not None:
-                low, high = percentile_interval(arm.draws[:, index], level)
+            if arm.rows is not None and arm.draws is not None and not arm.reasons[index]:
+                found = estimate(arm.rows, metric, arm.draws[:, index], level)
+                low, high = found.low, found.high
+                by_wilson += [metric.name] if found.kind == "wilson" else []
             line |= {metric.name: arm.values[index], f"{metric.name}_low": low, f"{metric.name}_high": high}
-        lines.append(line | {"reason": _joined(chosen, arm.reasons)})
+        lines.append(line | {"wilson": ", ".join(by_wilson), "reason": _joined(chosen, arm.reasons)})
     table = pd.DataFrame(lines)
     table.attrs["problems"] = [f"arm '{line['arm']}': {line['reason']}" for line in lines if line["reason"]]
     return table

@@ -65,6 +65,12 @@ class Run:
         folder = RunFolder(self.path)
         return sum(not folder.has_rows(arm, s) for arm in self.arms for s in range(self.manifest["shards"]))
 
+    @property
+    def unfinished(self) -> str:
+        """What is still to be computed, in a sentence; "" for a finished run."""
+        missing = self.missing
+        return f"the run is not finished: {missing} of its shards are still to be computed" if missing else ""
+
 
 def load_run(path: Path | str) -> Run:
     """Opens a run folder. ``run.rows`` is an Arrow table, ``run.frame()`` a pandas frame."""

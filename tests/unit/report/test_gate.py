@@ -6,9 +6,25 @@ from xml.etree import ElementTree
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.report.gate import Term, find_metric, junit, markdown, parse_rule, run_gate
+from sightline.report.gate import (
+    GatedRun,
+    Term,
+    find_metric,
+    gate_runs,
+    junit,
+    markdown,
+    parse_rule,
+    read_rules,
+    run_gate,
+)
+from sightline.statistics.intervals import wilson
+from sightline.store.folder import RunFolder
+from sightline.store.load import load_run
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import make_run
+
+FEW = 10
+"""A least n that the 20 images of the fixture meet: one positive and one negative each."""
 
 
 def test_rules_are_read() -> None:
@@ -54,7 +70,7 @@ def test_metric_spellings() -> None:
 
 
 def test_the_bound_decides_not_the_point(run: Path) -> None:
-    (outcome,), notes = run_gate(run, ["accuracy(full) >= 0"], draws=DRAWS)
+    (outcome,), notes = run_gate(run, ["accuracy(full) >= 0"], least_n=FEW, draws=DRAWS)
     assert notes == []
     value, low, high = outcome.value, outcome.low, outcome.high
     assert low < value < high
@@ -66,20 +82,20 @@ def test_the_bound_decides_not_the_point(run: Path) -> None:
         f"accuracy(full) <= {(high + value) / 2}",
         f"accuracy(full) <= {low - 0.001}",
     ]
-    outcomes, _ = run_gate(run, rules, draws=DRAWS)
+    outcomes, _ = run_gate(run, rules, least_n=FEW, draws=DRAWS)
     assert [o.verdict for o in outcomes] == ["passed", "undecided", "failed"] * 2
 
 
 def test_paired_differences_are_narrower_than_the_arms(run: Path) -> None:
     rules = ["accuracy(target:0.5) - accuracy(full) >= -0.5", "accuracy(target:0.5) >= 0", "accuracy(full) >= 0"]
-    (difference, arm, full), _ = run_gate(run, rules, draws=2000)
+    (difference, arm, full), _ = run_gate(run, rules, least_n=FEW, draws=2000)
     assert difference.value == pytest.approx(arm.value - full.value)
     assert difference.high - difference.low < (arm.high - arm.low) + (full.high - full.low)
     assert difference.passed
 
 
 def test_equality_counts_for_or_equal_alone(run: Path) -> None:
-    (equal, strict), _ = run_gate(run, ["posecr(full) >= 1", "posecr(full) > 1"], draws=DRAWS)
+    (equal, strict), _ = run_gate(run, ["posecr(full) >= 1", "posecr(full) > 1"], least_n=FEW, draws=DRAWS)
     assert equal.passed
     assert strict.verdict == "failed"
 
@@ -95,19 +111,21 @@ def test_unknown_arms_are_guessed(run: Path) -> None:
 
 def test_what_cannot_be_decided_is_not_passed(tmp_path: Path) -> None:
     one = make_run(tmp_path / "one", images=1)
-    (outcome,), notes = run_gate(one, ["accuracy(full) >= 0"], draws=DRAWS)
+    (outcome,), notes = run_gate(one, ["accuracy(full) >= 0"], least_n=FEW, draws=DRAWS)
     assert outcome.verdict == "undecided"
     assert "at least two images" in outcome.words
     assert any("fewer than two images" in note for note in notes)
     bare = make_run(tmp_path / "bare", images=4, regions=False)
-    (outcome,), _ = run_gate(bare, ["posecr(full) >= 0"], draws=DRAWS)
+    (outcome,), _ = run_gate(bare, ["posecr(full) >= 0"], least_n=FEW, draws=DRAWS)
     assert outcome.verdict == "undecided"
     assert "there are no positives with regions" in outcome.words
 
 
 def test_machine_readable_summaries(run: Path) -> None:
-    outcomes, _ = run_gate(run, ["accuracy(full) >= 0.1", "accuracy(random:0.3) - accuracy(full) >= 0.5"], draws=DRAWS)
-    root = ElementTree.fromstring(junit(outcomes, "run"))
+    outcomes, _ = run_gate(
+        run, ["accuracy(full) >= 0.1", "accuracy(random:0.3) - accuracy(full) >= 0.5"], least_n=FEW, draws=DRAWS
+    )
+    root = ElementTree.fromstring(junit([GatedRun("run", outcomes)]))
     suite = root.find("testsuite")
     assert suite is not None
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
@@ -117,18 +135,103 @@ def test_machine_readable_summaries(run: Path) -> None:
     assert failure is not None
     assert failure.get("type") == "failed"
     assert cases[0].find("failure") is None
-    text = markdown(outcomes, "run")
+    text = markdown([GatedRun("run", outcomes)])
     assert "1 of 2 rules passed" in text
-    assert "| failed | `accuracy(random:0.3) - accuracy(full) >= 0.5` |" in text
+    assert "| failed | `accuracy(random:0.3) - accuracy(full) >= 0.5` | 40 |" in text
+    assert all("n = 40: " in str(part.text) for part in (failure, cases[0].find("system-out")) if part is not None)
 
 
 @pytest.mark.parametrize("term", ["accuracy(target:0.3)", "accuracy(target:0.3) - accuracy(full)"])
 def test_an_undecided_rule_says_how_many_images_would_decide(run: Path, term: str) -> None:
-    (known,), _ = run_gate(run, [f"{term} >= -1"], draws=DRAWS)
+    (known,), _ = run_gate(run, [f"{term} >= -1"], least_n=FEW, draws=DRAWS)
     bound = known.value - 0.5 * (known.value - known.low)
-    (outcome,), _ = run_gate(run, [f"{term} >= {bound:.6f}"], draws=DRAWS)
+    (outcome,), _ = run_gate(run, [f"{term} >= {bound:.6f}"], least_n=FEW, draws=DRAWS)
     assert outcome.verdict == "undecided"
     words = outcome.words.partition("more images would decide, about ")[2]
     needed, _, seen = words.partition(" instead of ")
     assert int(seen) == 20
     assert int(needed) > 2 * int(seen)
+
+
+def test_a_share_of_none_in_two_is_no_evidence(tmp_path: Path) -> None:
+    """Percentiles of 0 of 2 are 0.000 to 0.000; Wilson's upper bound of it is 0.658."""
+    run = make_run(tmp_path / "run", images=2, arms=("full", "evidence_only:0.3"))
+    (outcome,), _ = run_gate(run, ["unsupported(full) <= 0.01"], least_n=1, draws=DRAWS)
+    assert (outcome.value, outcome.low) == (0.0, 0.0)
+    assert outcome.high == pytest.approx(wilson(0, outcome.n)[1])
+    assert outcome.verdict == "undecided"
+
+
+def test_n_counts_the_probes_that_the_metric_concerns(run: Path) -> None:
+    rules = ["accuracy(full) >= 0", "hfpr(full) <= 1", "unsupported(full) <= 1", "unsupported(grid:0.3) <= 1"]
+    rules.append("unsupported(grid:0.3) - unsupported(full) <= 1")
+    (everything, negatives, full, grid, difference), _ = run_gate(run, rules, least_n=1, draws=DRAWS)
+    assert (everything.n, negatives.n) == (40, 20)
+    frame = load_run(run).frame()
+    right = frame[(frame["label"] == "yes") & frame["correct"]].groupby("arm").size()
+    assert (full.n, grid.n) == (right["full"], right["grid:0.3"])
+    assert difference.n == min(full.n, grid.n)
+
+
+def test_a_rule_over_too_few_probes_is_refused(run: Path) -> None:
+    (enough, few), _ = run_gate(run, ["accuracy(full) >= 0", "hfpr(full) <= 1"], least_n=21, draws=DRAWS)
+    assert enough.passed
+    assert few.verdict == "refused"
+    assert "20 probes (negatives), fewer than the least n of 21 (--least-n)" in few.words
+    (outcome,), _ = run_gate(run, ["accuracy(full) >= 0"], draws=DRAWS)
+    assert outcome.verdict == "refused", "without being asked, the gate wants 50"
+
+
+def test_an_unfinished_run_is_refused_unless_it_is_asked_for(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    RunFolder(run).rows_file("grid:0.3", 0).unlink()
+    (outcome,), _ = run_gate(run, ["accuracy(full) >= 0"], least_n=FEW, draws=DRAWS)
+    assert outcome.verdict == "refused"
+    (allowed,), _ = run_gate(run, ["accuracy(full) >= 0"], least_n=FEW, allow_partial=True, draws=DRAWS)
+    assert allowed.passed
+    for found in (outcome, allowed):
+        gated = [GatedRun("run", [found])]
+        assert "the run is not finished: 1 of its shards" in markdown(gated)
+        assert "the run is not finished: 1 of its shards" in junit(gated).decode()
+
+
+def test_a_rule_must_hold_in_each_run(run: Path, tmp_path: Path) -> None:
+    worse = make_run(tmp_path / "worse", shift=-3.0)
+    (known,), _ = run_gate(run, ["accuracy(full) >= 0"], least_n=FEW, draws=DRAWS)
+    gated = gate_runs([run, worse], [f"accuracy(full) >= {known.low - 0.01}"], least_n=FEW, draws=DRAWS)
+    assert [(one.name, one.passed) for one in gated] == [("run", True), ("worse", False)]
+    suites = ElementTree.fromstring(junit(gated)).findall("testsuite")
+    assert [suite.get("failures") for suite in suites] == ["0", "1"]
+    assert markdown(gated).count("### Sightline gate") == 2
+
+
+def test_runs_in_folders_of_one_name_are_called_by_their_paths(run: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / run.name, images=4)
+    gated = gate_runs([run, other], ["accuracy(full) >= 0"], least_n=1, draws=DRAWS)
+    assert [one.name for one in gated] == [str(run), str(other)]
+
+
+def test_a_file_of_rules_has_one_a_line_and_comments(tmp_path: Path) -> None:
+    file = tmp_path / "rules.txt"
+    file.write_text(
+        "# answers\n\naccuracy(full) >= 0.5  # a floor\n  hfpr(masks:0.3:file=a#b) <= 0.1\n", encoding="utf-8"
+    )
+    assert read_rules(file) == ["accuracy(full) >= 0.5", "hfpr(masks:0.3:file=a#b) <= 0.1"]
+    file.write_text("# nothing yet\n", encoding="utf-8")
+    with pytest.raises(SightlineError, match="has no rule"):
+        read_rules(file)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(SightlineError, match="UTF-8"):
+        read_rules(file)
+    with pytest.raises(SightlineError, match="No such file"):
+        read_rules(tmp_path / "nowhere")
+
+
+def test_an_undecided_share_of_none_says_how_many_images_would_decide(run: Path) -> None:
+    (outcome,), _ = run_gate(run, ["unsupported(full) <= 0.1"], least_n=1, draws=DRAWS)
+    assert (outcome.value, outcome.verdict) == (0.0, "undecided")
+    needed = int(outcome.words.partition("about ")[2].partition(" instead of 20")[0])
+    # Of 20 images, n have a right yes answer; so have as many of those needed.
+    enough = needed * outcome.n / 20
+    assert wilson(0, round(enough))[1] <= 0.1
+    assert wilson(0, round(0.9 * enough))[1] > 0.1

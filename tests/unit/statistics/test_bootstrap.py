@@ -14,6 +14,7 @@ from sightline.statistics.bootstrap import (
     metric_interval,
     replicate,
 )
+from sightline.statistics.intervals import wilson
 from sightline.statistics.metrics import METRICS, point
 
 
@@ -144,8 +145,36 @@ def test_auroc_interval_covers_the_truth() -> None:
 def test_draws_without_any_probe_concerned_are_left_out_and_counted() -> None:
     rows = ArmRows.of([False, True, True, True], [1.0, 1.0, -1.0, 1.0], ["a", "b", "c", "d"])
     found = metric_interval(rows, METRICS["hfpr"], draws=1000)
-    assert found.value == found.low == found.high == 1.0
+    assert found.value == found.high == 1.0
+    assert (found.low, found.kind) == (wilson(1, 1)[0], "wilson")  # one image concerned bounds next to nothing
     assert 500 < found.valid_draws < 1000  # about 1 - (3/4)^4 = 0.68 of the draws hold image a
+
+
+def test_a_share_that_resampling_cannot_vary_has_an_interval_all_the_same() -> None:
+    """Percentiles would say 0 to 0 for 0 of 2 as for 0 of 40, and 0.5 to 0.5 where every image is half right."""
+    none = ArmRows.of([False, False] * 2, [-1.0] * 4, ["a", "a", "b", "b"])
+    found = metric_interval(none, METRICS["hfpr"], draws=200)
+    assert (found.low, found.high, found.kind) == (*wilson(0, 2), "wilson")
+    assert found.high == pytest.approx(0.658, abs=5e-4)
+    half = ArmRows.of([True, False] * 40, [1.0] * 80, np.repeat(np.arange(40), 2))
+    found = metric_interval(half, METRICS["accuracy"], draws=200)
+    assert (found.low, found.high, found.kind) == (*wilson(20, 40), "wilson")
+
+
+@pytest.mark.parametrize(("images", "kind"), [(9, "wilson"), (10, "percentile")])
+def test_wilson_bounds_a_share_of_few_images_however_many_probes_they_have(images: int, kind: str) -> None:
+    right = np.arange(images * 20) < images * 13
+    rows = ArmRows.of(np.ones(images * 20), np.where(right, 1.0, -1.0), np.repeat(np.arange(images), 20))
+    found = metric_interval(rows, METRICS["accuracy"], draws=300)
+    assert found.kind == kind
+    if kind == "wilson":
+        assert (found.low, found.high) == pytest.approx(wilson(0.65 * images, images))
+
+
+def test_a_mean_that_is_no_share_keeps_its_percentiles() -> None:
+    rows = ArmRows.of(np.ones(4), np.ones(4), np.arange(4), ecr=np.ones(4))
+    found = metric_interval(rows, METRICS["pos_ecr"], draws=50)
+    assert (found.low, found.high, found.kind) == (1.0, 1.0, "percentile")
 
 
 def test_pseudo_values_of_a_balanced_mean_are_the_image_means() -> None:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.intervals import wilson
+from sightline.statistics.summaries import arm_rows, arm_summary
 
 
 def test_only_correct_positives_with_regions_count() -> None:
@@ -34,6 +36,23 @@ def test_cluster_interval_is_wider_when_probes_of_an_image_agree() -> None:
     together = ArmRows.of(np.ones(200), np.ones(200), np.repeat(np.arange(40), 5), ecr=covered)
     found = correct_positive_provenance(together, draws=2000).weakly_supported
     assert found.cluster[1] - found.cluster[0] > 1.6 * (found.wilson[1] - found.wilson[0])
+
+
+def test_a_share_has_the_interval_that_the_summary_of_its_arm_gives_it() -> None:
+    ecr = np.where(np.arange(30) < 6, 0.2, 1.0)
+    names = [f"{i:02}" for i in range(30)]
+    frame = pd.DataFrame(
+        {"arm": "a", "probe_id": names, "image_id": names, "label": "yes", "correct": True, "ecr": ecr}
+    )
+    found = correct_positive_provenance(arm_rows(frame), draws=300)
+    line = arm_summary(frame, draws=300).iloc[0]
+    for name, share in (("weakly_supported", found.weakly_supported), ("unsupported", found.unsupported)):
+        assert (line[f"{name}_low"], line[f"{name}_high"]) == share.cluster
+    assert (found.weakly_supported.kind, found.unsupported.kind) == ("percentile", "wilson")
+    assert found.unsupported.cluster == wilson(0, 30)
+    marked = line["wilson"].split(", ")
+    assert "unsupported" in marked
+    assert "weakly_supported" not in marked
 
 
 def test_no_correct_positive_is_nan_not_a_crash() -> None:

@@ -55,7 +55,7 @@ def test_a_new_metric_stands_in_the_main_table_the_terminal_the_csv_and_the_gate
     assert "prompt_length,prompt_length_low,prompt_length_high" in table.csv().splitlines()[0]
     lengths = load_run(run).frame().groupby("arm")["sequence_pruned"].mean()
     assert summary(load_run(run).frame()).set_index("arm")["Prompt"].to_dict() == pytest.approx(lengths.to_dict())
-    (outcome,), _ = run_gate(run, ["tokens(target:0.3) <= 1000"], draws=20)
+    (outcome,), _ = run_gate(run, ["tokens(target:0.3) <= 1000"], least_n=1, draws=20)
     assert outcome.passed
     assert outcome.value == pytest.approx(lengths["target:0.3"])
 

@@ -14,6 +14,8 @@ from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_rows
 
+SHARES = ("weakly_supported", "unsupported")
+
 
 @SECTIONS.register("provenance")
 class ProvenanceSection(SectionMaker):
@@ -45,8 +47,8 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
         }
         for name, share in (("weakly_supported", found.weakly_supported), ("unsupported", found.unsupported)):
             record |= {f"{name}_n": share.count, name: share.rate}
-            record |= {f"{name}_low": share.wilson[0], f"{name}_high": share.wilson[1]}
-            record |= {f"{name}_cluster_low": share.cluster[0], f"{name}_cluster_high": share.cluster[1]}
+            record |= {f"{name}_low": share.cluster[0], f"{name}_high": share.cluster[1]}
+            record |= {f"{name}_wilson_low": share.wilson[0], f"{name}_wilson_high": share.wilson[1]}
         records.append(record)
     if not records:
         raise SightlineError(problem)
@@ -58,7 +60,7 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
         TableColumn("mean_anchor_ecr", "AnchorECR of correct", "score"),
         *(
             column
-            for metric in map(METRICS.get, ("weakly_supported", "unsupported"))
+            for metric in map(METRICS.get, SHARES)
             for column in (
                 TableColumn(f"{metric.name}_n", metric.label, "count", help=metric.help),
                 TableColumn(metric.name, f"{metric.label}, share", "percent", interval=True),
@@ -66,10 +68,15 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
         ),
     ]
     caption = (
-        "Among positives answered yes: coverage of their evidence by lineage, with Wilson 95% intervals. Under an "
-        "unsupported answer no token from the evidence itself was read: it rests on what the vision tower mixed into "
-        "other tokens, on context, or on luck."
+        "Among positives answered yes: coverage of their evidence by lineage, with the main table's 95% intervals; the "
+        "CSV has Wilson's over probes too. Under an unsupported answer no token from the evidence itself was read: it "
+        "rests on what the vision tower mixed into other tokens, on context, or on luck."
     )
     return Table(
-        "correct_positive_provenance", "Correct answers and their evidence", caption, columns, pd.DataFrame(records)
+        "correct_positive_provenance",
+        "Correct answers and their evidence",
+        caption,
+        columns,
+        pd.DataFrame(records),
+        unprinted=tuple(f"{name}_wilson_{end}" for name in SHARES for end in ("low", "high")),
     )

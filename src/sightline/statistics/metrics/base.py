@@ -56,11 +56,18 @@ class Metric:
     """Other spellings that a gate's rule may use."""
     former_names: tuple[str, ...] = ()
     """Names of earlier releases, which still answer, with a hint."""
+    share: bool = False
+    """True when values are 0/1 on any population; ``binary`` ones are shares too."""
 
     def __post_init__(self) -> None:
         # A package may decorate its metric and name it in an entry point too: by these two the registry sees it is one.
         object.__setattr__(self, "__module__", self.value.__module__)
         object.__setattr__(self, "__qualname__", self.value.__qualname__)
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the metric counts probes, so that an interval of a proportion fits it."""
+        return self.form == "mean" and (self.binary or self.share)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -125,13 +132,14 @@ def metric(
     with_interval: bool = True,
     aliases: tuple[str, ...] = (),
     former_names: tuple[str, ...] = (),
+    share: bool = False,
 ) -> Callable[[Callable[[ArmRows], FloatArray]], Metric]:
     """Makes a metric of the function below it, which gives (n,) one value per probe, and registers it."""
 
     def decorate(value: Callable[[ArmRows], FloatArray]) -> Metric:
         made = Metric(
             name, label, definition, better, over, needs, value, form, binary, shown_in, place, with_interval, aliases,
-            former_names,
+            former_names, share,
         )  # fmt: skip
         METRICS.add(name, made)
         return made
