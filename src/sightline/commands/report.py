@@ -122,22 +122,24 @@ def gate(
     """Decide rules on interval bounds, for continuous integration. Exit code 0: passed; 1: not; 2: error."""
     with _errors_are_two():
         from sightline.errors import SightlineError
-        from sightline.report import gate as gates
+        from sightline.report import gate_output
+        from sightline.report.gate import gate_runs
+        from sightline.report.gate_rules import read_rules
 
-        asked = [*(rule or ()), *(gates.read_rules(rules) if rules is not None else ())]
+        asked = [*(rule or ()), *(read_rules(rules) if rules is not None else ())]
         with _steps() as progress:
             progress("resampling images")
-            gated = gates.gate_runs(runs, asked, least_n=least_n, allow_partial=allow_partial, draws=draws, seed=seed)
+            gated = gate_runs(runs, asked, least_n=least_n, allow_partial=allow_partial, draws=draws, seed=seed)
         for run in gated:
             _print_gated(run)
             for note in run.notes:
                 typer.echo(f"note: {f'{run.name}: ' if len(gated) > 1 else ''}{note}", err=True)
         try:
             if junit is not None:
-                junit.write_bytes(gates.junit(gated))
+                junit.write_bytes(gate_output.junit(gated))
             if markdown is not None:
                 with open(markdown, "a", encoding="utf-8") as handle:
-                    handle.write(gates.markdown(gated))
+                    handle.write(gate_output.markdown(gated))
         except OSError as error:
             raise SightlineError(f"cannot write {error.filename}: {error.strerror}") from None
     if not all(run.passed for run in gated):
@@ -149,7 +151,7 @@ def _print_gated(run: GatedRun) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from sightline.report.gate import interval_words, value_words
+    from sightline.report.gate_output import interval_words, value_words
 
     table = Table(title=Text(f"Gate on {run.name}"), title_justify="left")
     table.add_column("")

@@ -6,17 +6,9 @@ from xml.etree import ElementTree
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.report.gate import (
-    GatedRun,
-    Term,
-    find_metric,
-    gate_runs,
-    junit,
-    markdown,
-    parse_rule,
-    read_rules,
-    run_gate,
-)
+from sightline.report.gate import GatedRun, gate_runs, run_gate
+from sightline.report.gate_output import junit, markdown
+from sightline.report.gate_rules import Term, find_metric, parse_rule, read_rules
 from sightline.statistics.intervals import wilson
 from sightline.store.folder import RunFolder
 from sightline.store.load import load_run

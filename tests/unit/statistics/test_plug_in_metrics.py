@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from sightline.commands.run_summary import summary
-from sightline.report.gate import find_metric, run_gate
+from sightline.report.gate import run_gate
+from sightline.report.gate_rules import find_metric
 from sightline.report.metric_columns import metric_columns
 from sightline.report.overview import main_table
 from sightline.report.source import read_source

@@ -1,0 +1,113 @@
+"""The rules of a gate: ``metric(arm) [- metric(other)] >= bound``, from the command line or from a file."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sightline.errors import SightlineError
+from sightline.statistics.metrics import METRICS
+from sightline.statistics.metrics.base import renaming, spelling
+
+_COMPARISON = re.compile(r"^(?P<left>.*?)(?P<sign>>=|<=|≥|≤|>|<)\s*(?P<bound>[-+−]?[\d.]+(?:[eE][-+]?\d+)?)\s*$")
+EXAMPLE = 'write for example "accuracy(target:0.3) - accuracy(full) >= -0.02"'
+
+
+@dataclass(frozen=True)
+class Term:
+    metric: str
+    arm: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """metric(arm) [- metric(other)] >= or <= bound."""
+
+    text: str
+    left: Term
+    right: Term | None
+    at_least: bool
+    strict: bool
+    bound: float
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return (self.left,) if self.right is None else (self.left, self.right)
+
+
+def parse_rule(text: str) -> Rule:
+    """Reads one rule; a metric is checked here, an arm when the run is known."""
+    match = _COMPARISON.match(text.strip())
+    if match is None:
+        raise SightlineError(f"cannot read the rule '{text}': it needs >= or <= and a number; {EXAMPLE}")
+    try:
+        bound = float(match["bound"].replace("−", "-"))
+    except ValueError:
+        raise SightlineError(f"cannot read the rule '{text}': '{match['bound']}' is not a number") from None
+    left, rest = _term(match["left"], text)
+    right = None
+    if rest:
+        if rest[0] not in "-−":
+            raise SightlineError(
+                f"cannot read the rule '{text}': after the first term comes - or a comparison; {EXAMPLE}"
+            )
+        right, rest = _term(rest[1:], text)
+        if rest:
+            raise SightlineError(f"cannot read the rule '{text}': '{rest}' is too much; {EXAMPLE}")
+        if right.metric != left.metric:
+            raise SightlineError(
+                f"the rule '{text}' subtracts {right.metric} from {left.metric}: a difference needs one metric"
+            )
+        if right.arm == left.arm:
+            raise SightlineError(f"the rule '{text}' compares arm '{left.arm}' with itself")
+    sign = match["sign"]
+    return Rule(text.strip(), left, right, sign in (">=", "≥", ">"), sign in ("<", ">"), bound)
+
+
+def _term(text: str, rule: str) -> tuple[Term, str]:
+    """One ``metric(arm)`` and what follows it; the arm may hold balanced parentheses of its own."""
+    text = text.strip()
+    name, opening, rest = text.partition("(")
+    depth, end = 1, -1
+    for i, character in enumerate(rest):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            end = i
+            break
+    if not opening or end < 0:
+        raise SightlineError(f"cannot read the rule '{rule}': '{text or rule}' is not metric(arm); {EXAMPLE}")
+    return Term(find_metric(name.strip()), rest[:end].strip()), rest[end + 1 :].strip()
+
+
+def find_metric(name: str) -> str:
+    """The metric that a rule means, whatever the spelling of case and underscores, or an error with a guess."""
+    known = METRICS.spellings()
+    if spelling(name) in known:
+        return known[spelling(name)].name
+    close = difflib.get_close_matches(spelling(name), known, n=1)
+    hint = f"did you mean '{known[close[0]].name}'?" if close else f"known: {', '.join(sorted(METRICS))}"
+    raise SightlineError(f"unknown metric '{name}'; {hint}")
+
+
+def renamings(rules: Iterable[str]) -> list[str]:
+    """One hint for each former name of a metric that the rules use."""
+    former = {spelling(name): metric for metric in METRICS.values() for name in metric.former_names}
+    used = dict.fromkeys(name for rule in rules for name in re.findall(r"([\w-]+)\s*\(", rule))
+    return [renaming(name, former[spelling(name)]) for name in used if spelling(name) in former]
+
+
+def read_rules(path: Path) -> list[str]:
+    """The rules of a file: one a line; a ``#`` at its start or after a space begins a comment."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise SightlineError(f"cannot read the rules in {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SightlineError(f"cannot read the rules in {path}: not a text file in UTF-8") from None
+    rules = [rule for line in lines if (rule := re.sub(r"(^|\s)#.*", "", line).strip())]
+    if not rules:
+        raise SightlineError(f"{path} has no rule; {EXAMPLE}")
+    return rules
