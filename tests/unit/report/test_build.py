@@ -281,3 +281,11 @@ def test_arms_that_differ_in_their_seed_are_described_together(tmp_path: Path) -
     assert row["family"] == "random:0.3"
     assert row["seeds"] == "3"
     assert float(row["accuracy_low"]) <= float(row["accuracy"]) <= float(row["accuracy_high"])
+
+
+def test_headings_are_words_that_a_reader_knows(run: Path, tmp_path: Path) -> None:
+    page = build_report([run], tmp_path / "out", draws=DRAWS).read_text(encoding="utf-8")
+    headings = re.findall(r"<h2[^>]*>\s*(.*?)\s*</h2>", page)
+    assert headings[:8] == [
+        "In words", "Contract", "Frontier", "Differences", "Provenance", "Pictures", "Calibration", "Geometry",
+    ]  # fmt: skip

@@ -26,7 +26,7 @@ _TERTILES = ("smallest third", "middle third", "largest third")
 @SECTIONS.register("geometry")
 class GeometrySection(SectionMaker):
     id = "geometry"
-    title = "GeometrySection"
+    title = "Geometry"
     order = 70
     lead = "Coverage is only as sharp as the cells: precision and scale say how far to trust it."
 
@@ -43,7 +43,7 @@ def geometry_table(summary: ReportSummary) -> Table:
         "Coverage is recall: coarse cells inflate it. LPP is the share of touching kept cells that lies inside the "
         "regions; Geo-F1 is the mean harmonic mean of both."
     )
-    return Table("geometry", "GeometrySection", caption, columns, summary.arms)
+    return Table("geometry", "Geometry", caption, columns, summary.arms)
 
 
 def strata_table(source: Source) -> Table:

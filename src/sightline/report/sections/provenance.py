@@ -20,7 +20,7 @@ SHARES = ("weakly_supported", "unsupported")
 @SECTIONS.register("provenance")
 class ProvenanceSection(SectionMaker):
     id = "provenance"
-    title = "ProvenanceSection"
+    title = "Provenance"
     order = 40
     lead = "When the answer is right, was anything left to read it from?"
 
