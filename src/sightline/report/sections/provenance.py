@@ -56,14 +56,14 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
         TableColumn("arm", "Arm"),
         TableColumn("positives", "Positives", "count"),
         TableColumn("correct", "Correct", "count"),
-        TableColumn("mean_ecr", "PosECR of correct", "score"),
-        TableColumn("mean_anchor_ecr", "AnchorECR of correct", "score"),
+        TableColumn("mean_ecr", "PosECR", "score", help="Of the positives answered yes."),
+        TableColumn("mean_anchor_ecr", "AnchorECR", "score", help="Of the positives answered yes."),
         *(
             column
             for metric in map(METRICS.get, SHARES)
             for column in (
-                TableColumn(f"{metric.name}_n", metric.label, "count", help=metric.help),
-                TableColumn(metric.name, f"{metric.label}, share", "percent", interval=True),
+                TableColumn(f"{metric.name}_n", "n", "count", help=metric.help),
+                TableColumn(metric.name, metric.label, "percent", interval=True, help=metric.help),
             )
         ),
     ]
