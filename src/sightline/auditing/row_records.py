@@ -74,7 +74,7 @@ def _row(
         "role": arm.selector.role,
         "arguments": arm.arguments,
         "budget": str(arm.budget),
-        "keep_requested": None if arm.selector.name == "masks" else arm.budget.keep,
+        "keep_requested": None if arm.selector.role == "replay" else arm.budget.keep,
         "keep": trace.k / image.n,
         "n_tokens": image.n,
         "k_tokens": trace.k,

@@ -24,6 +24,7 @@ from sightline.controls.rendering import (
     lettered,
     outer_pixels,
 )
+from sightline.core.probe import ORIGINAL as AS_IT_IS
 from sightline.core.probe import Box, Label, Probe
 from sightline.errors import SightlineError
 from sightline.probes.images import open_image
@@ -173,7 +174,7 @@ def version_probes(made: Replaced, original_suffix: str) -> list[Probe]:
                     source_text=made.negative.target_text if version == REPLACEMENT else made.positive.target_text,
                     regions=made.positive.regions,
                     kind=f"{version}_{asked}",
-                    view="orig" if version == ORIGINAL else version,
+                    view=AS_IT_IS if version == ORIGINAL else version,
                     extra=facts,
                 )
             )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sightline.boxes.noise import twister
 from sightline.boxes.quality import iou
-from sightline.core.probe import Box, Probe
+from sightline.core.probe import ORIGINAL, Box, Probe
 from sightline.errors import SightlineError
 
 SEED = 29
@@ -59,14 +59,14 @@ def with_occlusion(probes: Iterable[Probe], seed: int = SEED) -> list[Probe]:
     found: list[Probe] = []
     for probe in probes:
         found.append(probe)
-        if probe.view == "orig":
+        if probe.view == ORIGINAL:
             found += occlusion_views(probe, seed)
     return found
 
 
 def occlusion_probes(probes: Iterable[Probe], limit: int | None = None, seed: int = SEED) -> list[Probe]:
     """A control set: the first ``limit`` probes with regions, three views each."""
-    usable = [probe for probe in probes if probe.regions and probe.view == "orig"][:limit]
+    usable = [probe for probe in probes if probe.regions and probe.view == ORIGINAL][:limit]
     if not usable:
         raise SightlineError("no probe has regions to occlude")
     marked = [replace(p, extra={**p.extra, "probe_count": 3, "occlusion_kind": "original"}) for p in usable]

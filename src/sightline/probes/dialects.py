@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from sightline.core.probe import Box, Probe
+from sightline.core.probe import ORIGINAL, Box, Probe
 from sightline.errors import SightlineError
 from sightline.probes.box_format import four_numbers
 from sightline.probes.image_name import check_image_name, strip_image_prefix
@@ -58,7 +58,7 @@ def own_row(probe: Probe) -> dict[str, Any]:
         row["boxes"] = [list(box) for box in probe.boxes]
     if probe.kind:
         row["kind"] = probe.kind
-    if probe.view != "orig":
+    if probe.view != ORIGINAL:
         row["view"] = probe.view
     if probe.occlude:
         row["occlude"] = [list(box) for box in probe.occlude]
@@ -82,7 +82,7 @@ def probe_from_own(row: Mapping[str, Any]) -> Probe:
         regions=_boxes(row, "regions"),
         boxes=_boxes(row, "boxes") if row.get("boxes") is not None else None,
         kind=_text(row, "kind", empty=True),
-        view=_text(row, "view") if "view" in row else "orig",
+        view=_text(row, "view") if "view" in row else ORIGINAL,
         occlude=_boxes(row, "occlude") if "occlude" in row else (),
         extra=_extra(row.get("extra", {})),
     )
@@ -148,7 +148,7 @@ def probe_from_artifact(row: Mapping[str, Any], image_prefix: str | None = None)
         regions=_boxes(row, "oracle_evidence_regions") if simulated else shown,
         boxes=shown if simulated else None,
         kind=_text(row, "hard_type", empty=True),
-        view=_text(row, "probe") if "probe" in row else "orig",
+        view=_text(row, "probe") if "probe" in row else ORIGINAL,
         occlude=(_WHOLE_IMAGE,) if blank else _occluded(row, shown),
     )
     # Keep only what cannot be derived again, so that both dialects of one set have the same content and digest.
@@ -159,7 +159,7 @@ def probe_from_artifact(row: Mapping[str, Any], image_prefix: str | None = None)
 
 def _occluded(row: Mapping[str, Any], evidence: tuple[Box, ...]) -> tuple[Box, ...]:
     view = row.get("rice_view", "original")
-    if view in ("original", "orig"):
+    if view in ("original", ORIGINAL):
         return ()
     if view == "evidence_masked":
         return evidence

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sightline.core.probe import Probe
+from sightline.core.probe import ORIGINAL, Probe
 from sightline.errors import SightlineError
 from sightline.probes.dialects import Dialect, artifact_row, own_row, probe_from_artifact, probe_from_own
 from sightline.probes.image_name import check_image_name, strip_image_prefix
@@ -64,7 +64,7 @@ def probes_digest(probes: Iterable[Probe]) -> str:
 
 def probe_key(probe: Probe) -> str:
     """What must be unique within a set: the id, together with the view where that is not the original image."""
-    return probe.id if probe.view == "orig" else f"{probe.id}@{probe.view}"
+    return probe.id if probe.view == ORIGINAL else f"{probe.id}@{probe.view}"
 
 
 def write_probes(

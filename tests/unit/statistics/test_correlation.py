@@ -152,6 +152,8 @@ def test_refitting_and_fixed_forms_agree_when_there_are_many_images(with_control
         conditional_spearman(x, y, image, method, controls, refit=refit, draws=1000) for refit in (False, True)
     )
     assert fixed.value == refitted.value > 0.2
+    # Ranking anew in every draw may move an end by less than the standard error of a rank correlation of 900 rows,
+    # 1 / sqrt(900) = 0.033; both intervals see the same draws.
     assert (fixed.low, fixed.high) == pytest.approx((refitted.low, refitted.high), abs=0.03)
     left, right = conditional_residuals(x, y, image, method, controls)
     assert fixed.value == pytest.approx(pearson(left, right), abs=1e-12)
