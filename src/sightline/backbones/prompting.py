@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -84,7 +85,7 @@ class Prompting(ABC):
 
     def _spans(
         self, head: tuple[int, ...], tail: tuple[int, ...], question: str, target: str
-    ) -> dict[QuerySpan, tuple[int, ...]]:
+    ) -> Mapping[QuerySpan, tuple[int, ...]]:
         """Query spans as indices into head + tail. An unfindable target falls back to the whole prompt."""
         ids = [*head, self.image_token_id, *tail]
         at = len(head)
@@ -95,14 +96,14 @@ class Prompting(ABC):
         everything = tuple(range(len(head) + len(tail)))
         wanted = without_image(target_span(self.tokenizer, ids, target))
         asked = without_image(sorted(span_by_characters(self.tokenizer, ids, question)))
-        words = {i for term in focus_terms(question) for i in without_image(target_span(self.tokenizer, ids, term))}
-        return {
-            "target": wanted or everything,
-            "prompt": everything,
-            "question": asked or everything,
-            "focus": tuple(sorted(words & set(asked))) or asked or everything,
-            "none": (),
-        }
+
+        def focus() -> tuple[int, ...]:
+            spans = (without_image(target_span(self.tokenizer, ids, term)) for term in focus_terms(question))
+            return tuple(sorted(set(chain(*spans)) & set(asked))) or asked or everything
+
+        known: dict[QuerySpan, tuple[int, ...]] = {"target": wanted or everything, "prompt": everything, "none": ()}
+        known["question"] = asked or everything
+        return _Spans(known, focus)
 
     def query(self, prompt: Prompt, span: QuerySpan) -> Tensor:
         """(T, D) input embeddings of a query span."""
@@ -118,6 +119,20 @@ class Prompting(ABC):
     @cached_property
     def _prompts(self) -> dict[tuple[str, str, tuple[str, ...]], Prompt]:
         return {}
+
+
+class _Spans(dict[QuerySpan, tuple[int, ...]]):
+    """Spans by name; the focus is looked for when a method first asks for it, as few do and it costs most."""
+
+    def __init__(self, known: Mapping[QuerySpan, tuple[int, ...]], focus: Callable[[], tuple[int, ...]]) -> None:
+        super().__init__(known)
+        self._focus = focus
+
+    def __missing__(self, span: QuerySpan) -> tuple[int, ...]:
+        if span != "focus":
+            raise KeyError(span)
+        self[span] = self._focus()
+        return self[span]
 
 
 def common_length(sequences: Sequence[tuple[int, ...]]) -> int:
