@@ -1,0 +1,82 @@
+"""Where the margin is cut: t = 0, or a threshold chosen on development rows and judged on others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from sightline.analysis.thresholds import accuracy_optimal
+from sightline.errors import SightlineError
+from sightline.paper.models import INTERNVL
+from sightline.paper.probe_sets import DEVELOPMENT
+from sightline.probes.split import hash_side
+from sightline.statistics.plain_rows import plain_rows
+
+if TYPE_CHECKING:
+    from sightline.paper.study import Study
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A rule for the threshold, and the rows that are judged at it.
+
+    InternVL has no second probe set: half of its images, by a hash of their ids, choose the threshold and the other
+    half are judged (464 and 536 probes of 1,000). Qwen and LLaVA choose on the development set.
+    """
+
+    rule: str = ""
+    """``full``: Full's most accurate threshold for every arm; ``own``: each arm's own; an arm: that arm's for all;
+    nothing: t = 0, the likelihood's own decision."""
+    probes: str = DEVELOPMENT
+    """Where Qwen and LLaVA choose."""
+
+    def needs(self, model: str) -> tuple[str, ...]:
+        """Arms whose development rows the rule looks at, beside those that are judged."""
+        return {"": (), "own": (), "full": ("full",)}.get(self.rule, (self.rule,))
+
+
+AT_ZERO, SHARED, OWN = Cut(), Cut("full"), Cut("own")
+RISK = Cut("target:0.5")
+"""What the paper calls risk-constrained: the one threshold of its InternVL controls equals Target's own at 50 %."""
+
+
+def judged(study: Study, model: str, probes: str, cut: Cut, box_source: str = "annotation") -> pd.DataFrame:
+    """Rows of a run with ``margin`` measured from the threshold and answers to match.
+
+    InternVL's rows are those of the held-out images, whatever the rule: its tables are about them.
+    """
+    rows = study.rows(model, probes, box_source)
+    split = model == INTERNVL
+    chosen_on = rows if split else study.rows(model, cut.probes) if cut.rule else rows
+    if split:
+        side = rows["image_id"].astype(str).map(hash_side)
+        chosen_on, rows = rows[side == "dev"], rows[side == "test"]
+        if rows.empty or (cut.rule and chosen_on.empty):
+            raise SightlineError(f"the hash split of {probes} leaves a side without images; take more of them")
+    return rows if not cut.rule else _at(rows, _thresholds(study, model, rows, chosen_on, cut.rule))
+
+
+def _thresholds(study: Study, model: str, rows: pd.DataFrame, chosen_on: pd.DataFrame, rule: str) -> dict[str, float]:
+    """Plain arm -> threshold."""
+    development = plain_rows(chosen_on)
+    arms = [str(arm) for arm in rows["plain_arm"].unique()]
+    if rule == "own":
+        return {arm: _best(development, arm) for arm in arms}
+    name = study.arm(model, rule)
+    return dict.fromkeys(arms, _best(development, name))
+
+
+def _best(rows: pd.DataFrame, arm: str) -> float:
+    own = rows[rows["arm"] == arm]
+    if own.empty:
+        raise SightlineError(f"no development rows of {arm} to choose a threshold on")
+    return accuracy_optimal(own["label"] == "yes", own["margin"]).threshold
+
+
+def _at(rows: pd.DataFrame, thresholds: dict[str, float]) -> pd.DataFrame:
+    cut = rows["plain_arm"].astype(str).map(thresholds)
+    margin = rows["margin"].astype(float) - cut
+    answers = (margin >= 0).map({True: "yes", False: "no"})
+    return rows.assign(margin=margin, predicted=answers, correct=answers == rows["label"])
