@@ -26,13 +26,14 @@ def list_(out: FolderOption = None) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from sightline.paper.preset import in_order
     from sightline.paper.state import state_in
     from sightline.paper.table import PAPER_TABLES
 
     shown = Table(box=None, pad_edge=False)
     for head in ("table", "shows", "models", "needs", "state"):
         shown.add_column(head, overflow="fold")
-    for number in ordered(PAPER_TABLES):
+    for number in in_order(PAPER_TABLES):
         table = PAPER_TABLES.get(number)
         extras = ", ".join(dict.fromkeys(block.requires for block in table.blocks if block.requires))
         runs = {need.folder for need in table.needs()}
@@ -93,7 +94,7 @@ def run(
 ) -> None:
     """Measure a table. Kill it at any moment and run it again; tables of one folder share runs and amend them."""
     from sightline.paper.page import write_paper_page
-    from sightline.paper.preset import measured_tables, run_table
+    from sightline.paper.preset import run_table, with_earlier
     from sightline.paper.study import Study, StudyOptions
 
     further: dict[str, Any] = {"device": device, "dtype": dtype, "execution": execution}
@@ -108,10 +109,11 @@ def run(
         run={name: value for name, value in further.items() if value is not None},
     )
     study = Study(out, _models(models or [], demo, out), textocr, options)
-    wanted = chosen(table)
-    for each in wanted:
-        _print(run_table(study, each))
-    page = write_paper_page(study, measured_tables(study, wanted))
+    fresh = []
+    for each in chosen(table):
+        fresh.append(run_table(study, each))
+        _print(fresh[-1])
+    page = write_paper_page(study, with_earlier(study, fresh))
     typer.echo(f"page: {page}")
     typer.echo(f"tables: {page.parent / 'tables'}")
 
@@ -127,20 +129,16 @@ def _models(given: list[str], demo: bool, out: Path) -> dict[str, str]:
     return {**demo_models(out / "models", leave_out=found), **found}
 
 
-def ordered(numbers: Any) -> list[str]:
-    """Main tables first, then the supplement's, each by number."""
-    return sorted(numbers, key=lambda number: (number[0] == "S", int(number.lstrip("S"))))
-
-
 def chosen(text: str) -> list[type[PaperTable]]:
     """The tables that an argument names."""
+    from sightline.paper.preset import in_order
     from sightline.paper.table import PAPER_TABLES
 
     if text.lower() == "all":
-        return [PAPER_TABLES.get(number) for number in ordered(PAPER_TABLES)]
+        return [PAPER_TABLES.get(number) for number in in_order(PAPER_TABLES)]
     number = text.upper().removeprefix("TABLE").strip()
     if number not in PAPER_TABLES:
-        raise SightlineError(f"no table '{text}' among the presets; choose one of {', '.join(ordered(PAPER_TABLES))}")
+        raise SightlineError(f"no table '{text}' among the presets; choose one of {', '.join(in_order(PAPER_TABLES))}")
     return [PAPER_TABLES.get(number)]
 
 

@@ -11,7 +11,7 @@ from sightline.analysis.thresholds import accuracy_optimal
 from sightline.errors import SightlineError
 from sightline.paper.models import INTERNVL
 from sightline.paper.probe_sets import DEVELOPMENT
-from sightline.probes.split import hash_side
+from sightline.probes.split import Side, hash_side
 from sightline.statistics.plain_rows import plain_rows
 
 if TYPE_CHECKING:
@@ -45,17 +45,30 @@ RISK = Cut("target:0.5")
 def judged(study: Study, model: str, probes: str, cut: Cut, box_source: str = "annotation") -> pd.DataFrame:
     """Rows of a run with ``margin`` measured from the threshold and answers to match.
 
-    InternVL's rows are those of the held-out images, whatever the rule: its tables are about them.
+    InternVL's rows on development images are those of the held-out ones, whatever the rule: its tables are about them.
     """
+    found: pd.DataFrame = study.remembered(
+        ("judged", model, probes, cut, box_source), lambda: _judged(study, model, probes, cut, box_source)
+    )
+    return found
+
+
+def _judged(study: Study, model: str, probes: str, cut: Cut, box_source: str) -> pd.DataFrame:
     rows = study.rows(model, probes, box_source)
-    split = model == INTERNVL
-    chosen_on = rows if split else study.rows(model, cut.probes) if cut.rule else rows
-    if split:
-        side = rows["image_id"].astype(str).map(hash_side)
-        chosen_on, rows = rows[side == "dev"], rows[side == "test"]
-        if rows.empty or (cut.rule and chosen_on.empty):
-            raise SightlineError(f"the hash split of {probes} leaves a side without images; take more of them")
-    return rows if not cut.rule else _at(rows, _thresholds(study, model, rows, chosen_on, cut.rule))
+    if model == INTERNVL and probes.startswith(DEVELOPMENT):
+        rows = on_side(rows, "test")
+    if not cut.rule:
+        return rows
+    development = on_side(study.rows(model, DEVELOPMENT), "dev") if model == INTERNVL else study.rows(model, cut.probes)
+    return _at(rows, _thresholds(study, model, rows, plain_rows(development), cut.rule))
+
+
+def on_side(rows: pd.DataFrame, side: Side) -> pd.DataFrame:
+    """The rows whose image falls on one side of the grouped hash split."""
+    found: pd.DataFrame = rows[rows["image_id"].astype(str).map(hash_side) == side]
+    if found.empty:
+        raise SightlineError(f"the hash split leaves its {side} side without images; take more of them")
+    return found
 
 
 def _thresholds(study: Study, model: str, rows: pd.DataFrame, chosen_on: pd.DataFrame, rule: str) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sightline.paper.printed import PrintedTable, measured
 from sightline.paper.study import Study
@@ -20,9 +20,15 @@ def run_table(study: Study, table: type[PaperTable]) -> PrintedTable:
     return measured(study, table)
 
 
-def measured_tables(study: Study, wanted: Sequence[type[PaperTable]]) -> list[PrintedTable]:
-    """The tables that were run in this folder, those just run among them, in the order of the paper."""
-    numbers = {*study.recorded().get("tables", []), *(table.number for table in wanted)}
-    known = [PAPER_TABLES.get(number) for number in numbers if number in PAPER_TABLES]
-    known.sort(key=lambda table: (table.number.startswith("S"), int(table.number.lstrip("S"))))
-    return [measured(study, table) for table in known]
+def with_earlier(study: Study, fresh: Sequence[PrintedTable]) -> list[PrintedTable]:
+    """The tables just measured among those that were run in this folder before, in the order of the paper."""
+    found = {printed.table.number: printed for printed in fresh}
+    for number in study.recorded().get("tables", []):
+        if number not in found and number in PAPER_TABLES:
+            found[number] = measured(study, PAPER_TABLES.get(number))
+    return [found[number] for number in in_order(found)]
+
+
+def in_order(numbers: Iterable[str]) -> list[str]:
+    """Main tables first, then the supplement's, each by number."""
+    return sorted(numbers, key=lambda number: (number[0] == "S", int(number.lstrip("S"))))

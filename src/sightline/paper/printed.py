@@ -111,12 +111,10 @@ class PrintedTable:
                 for words, cells in found:
                     rows.append((" · ".join(filter(None, words)), [cell.measured for cell in cells]))
                     rows.append(("  paper", [cell.published for cell in cells]))
-            first = max(len(name) for name, cells in rows if cells)
-            widths = [max(len(cells[i]) for _, cells in rows if cells) for i in range(len(block.columns))]
-            for name, cells in rows:
-                yield f"{name:<{first}}  " + "  ".join(
-                    cell.rjust(width) for cell, width in zip(cells, widths if cells else (), strict=True)
-                )
+            first = max(len(name) for name, texts in rows if texts)
+            widths = [max(len(texts[i]) for _, texts in rows if texts) for i in range(len(block.columns))]
+            for name, texts in rows:
+                yield "  ".join([f"{name:<{first}}", *map(str.rjust, texts, widths)]).rstrip()
 
     def markdown(self) -> str:
         parts = [f"### {self.heading}", *([f"**{self.warning}**"] if self.demo else []), self.table.about]

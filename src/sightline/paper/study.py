@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from sightline.arms.arm import parse_arm
+from sightline.boxes.sources import check_source
 from sightline.errors import SightlineError
 from sightline.paper.models import MODELS
 from sightline.paper.needs import Need, merged
@@ -24,6 +26,10 @@ from sightline.store.folder import write_whole
 
 RECORD = "study.json"
 DEMO_IMAGES = 12
+DETECTOR = "easyocr"
+"""The text detector of the paper."""
+STAND_INS = ("rapidocr", "tesseract")
+"""Detectors that stand in for it where it is not installed, and are said to."""
 FIXED = ("demo", "profile", "limit")
 """What may not change within one folder: rows would no longer belong together."""
 
@@ -57,7 +63,7 @@ class Study:
     textocr: Path | None = None
     options: StudyOptions = field(default_factory=StudyOptions)
     notes: list[str] = field(default_factory=list)
-    _summaries: dict[Any, pd.DataFrame] = field(default_factory=dict, repr=False)
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.out = Path(self.out)
@@ -113,22 +119,49 @@ class Study:
     def servable(self, needs: Iterable[Need]) -> list[Need]:
         """The needs that the given checkpoints can meet, one per run; what cannot run is noted in words."""
         found = []
-        for need in merged(needs):
-            if need.model not in self.models:
-                continue
-            arms = tuple(arm for arm in need.arms if not self._lacks(need.model, arm))
+        here = (self._with_detector(need) for need in merged(needs) if need.model in self.models)
+        for need in filter(None, here):
+            # Two spellings of one arm, such as a default that is written out, are one column.
+            arms = {self.arm(need.model, arm): arm for arm in need.arms if not self._lacks(need.model, arm)}
             if arms:
-                found.append(Need(need.model, need.probes, arms, need.box_source))
+                found.append(Need(need.model, need.probes, tuple(arms.values()), need.box_source))
         return found
 
     def _lacks(self, model: str, arm: str) -> bool:
         """Whether an arm needs CLIP and none was given."""
         if self.options.clip or not any(name.startswith("clip.") for name in parse_arm(arm).selector.needs):
             return False
-        note = f"{arm} on {MODELS[model].title} is left out: it compares with CLIP embeddings, give --clip"
-        if note not in self.notes:
-            self.notes.append(note)
+        self.note(f"{arm} on {MODELS[model].title} is left out: it compares with CLIP embeddings, give --clip")
         return True
+
+    def _with_detector(self, need: Need) -> Need | None:
+        """The need with a text detector that is installed here; None, and a note, where there is none."""
+        if need.box_source != DETECTOR:
+            return need
+        found = self.detector
+        if found != DETECTOR:
+            stands_in = f"{found} stands in for it" if found else "its lines are left out; pip install easyocr"
+            self.note(f"EasyOCR is not installed: {stands_in}")
+        return replace(need, box_source=found) if found else None
+
+    @cached_property
+    def detector(self) -> str | None:
+        """EasyOCR, or the first of its stand-ins that is installed."""
+        for name in (DETECTOR, *STAND_INS):
+            with suppress(SightlineError):
+                check_source(name)
+                return name
+        return None
+
+    def note(self, words: str) -> None:
+        if words not in self.notes:
+            self.notes.append(words)
+
+    def remembered(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What ``make`` returns, made once until rows change."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def compute(self, needs: Iterable[Need]) -> None:
         """Audits what is missing, run by run; each amends what other tables left there."""
@@ -139,7 +172,7 @@ class Study:
             if not self.missing(need):
                 continue
             audit(self.configuration(need))
-        self._summaries.clear()
+        self._made.clear()
 
     def configuration(self, need: Need) -> Any:
         """The options of ``sightline run`` that a need stands for."""
@@ -190,22 +223,29 @@ class Study:
 
     def rows(self, model: str, probes: str, box_source: str = "annotation") -> pd.DataFrame:
         """All rows of a run; refused in words where there are none."""
-        run = self.run(model, probes, box_source)
-        return run.frame()
+        found: pd.DataFrame = self.remembered(
+            ("rows", model, probes, box_source), lambda: self.run(model, probes, box_source).frame()
+        )
+        return found
 
     def run(self, model: str, probes: str, box_source: str = "annotation") -> Run:
-        need = Need(model, probes, (), box_source)
         if model not in self.models:
             raise SightlineError(f"no checkpoint of {MODELS[model].title} was given")
+        need = self._with_detector(Need(model, probes, (), box_source))
+        if need is None:
+            raise SightlineError("no text detector is installed")
         found = self.run_of(need)
         if found is None:
             raise SightlineError(f"{self.folder(need)} has no rows yet")
         return found
 
-    def summary(self, frame: pd.DataFrame, metrics: Sequence[str], key: Any) -> pd.DataFrame:
-        """``arm_summary`` by arm, computed once per ``key`` and set of metrics."""
-        cached = (key, tuple(metrics))
-        if cached not in self._summaries:
-            table = arm_summary(frame, metrics=list(metrics), draws=self.options.draws)
-            self._summaries[cached] = table.set_index("arm")
-        return self._summaries[cached]
+    def summary(self, rows: pd.DataFrame, arm: str, metrics: Sequence[str], key: Any) -> Any:
+        """One arm's line of ``arm_summary``, computed once per ``key``, arm and set of metrics."""
+
+        def make() -> Any:
+            own = rows[rows["arm"] == arm]
+            if own.empty:
+                raise SightlineError(f"{arm} has not been measured")
+            return arm_summary(own, metrics=list(metrics), draws=self.options.draws).iloc[0]
+
+        return self.remembered((key, arm, tuple(metrics)), make)

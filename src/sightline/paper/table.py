@@ -21,6 +21,7 @@ from sightline.errors import SightlineError
 from sightline.paper.cut import AT_ZERO, Cut, judged
 from sightline.paper.models import INTERNVL, MODELS
 from sightline.paper.needs import Need
+from sightline.paper.probe_sets import DEVELOPMENT
 from sightline.report.table import TableColumn
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.plain_rows import plain_rows
@@ -95,12 +96,11 @@ def usual_needs(line: Line) -> list[Need]:
     if not line.model:
         return []
     found = [Need(line.model, line.probes, (line.arm,), line.box_source)]
-    chosen = line.cut.needs(line.model)
-    if line.cut.rule and line.model == INTERNVL:
-        found.append(Need(line.model, line.probes, chosen, line.box_source))
-    elif line.cut.rule:
-        found.append(Need(line.model, line.cut.probes, chosen or (line.arm,)))
-    return [need for need in found if need.arms]
+    if line.cut.rule:
+        plain = line.arm.partition("+")[0]
+        where = DEVELOPMENT if line.model == INTERNVL else line.cut.probes
+        found.append(Need(line.model, where, line.cut.needs(line.model) or (plain,)))
+    return found
 
 
 Outcome = Literal["holds", "fails", "open", "not measured"]

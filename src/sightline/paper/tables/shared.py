@@ -8,7 +8,7 @@ from sightline.errors import SightlineError
 from sightline.paper.cut import judged
 from sightline.paper.table import Line, Measure, Measured
 from sightline.report.table import TableColumn
-from sightline.statistics.plain_rows import plain_rows
+from sightline.statistics.summaries import paired_differences
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
@@ -36,13 +36,26 @@ def counted_metrics(*names: str) -> Measure:
 
 
 def arm_line(study: Study, line: Line, names: tuple[str, ...]) -> Any:
-    """One arm of ``arm_summary`` at the line's threshold; refused where it has not been measured."""
-    rows = plain_rows(judged(study, line.model, line.probes, line.cut, line.box_source))
-    table = study.summary(rows, names, (line.model, line.probes, line.box_source, line.cut))
-    arm = study.arm(line.model, line.arm)
-    if arm not in table.index:
-        raise SightlineError(f"{line.arm} has not been measured")
-    return table.loc[arm]
+    """The line's arm in ``arm_summary`` at its threshold; refused where it has not been measured."""
+    rows = judged(study, line.model, line.probes, line.cut, line.box_source)
+    key = (line.model, line.probes, line.box_source, line.cut)
+    return study.summary(rows, study.arm(line.model, line.arm), names, key)
+
+
+def paired(study: Study, line: Line, minus: str, metric: str) -> Measured:
+    """The line's arm minus another in one metric, with its paired image-cluster interval."""
+    rows = judged(study, line.model, line.probes, line.cut, line.box_source)
+    left, right = study.arm(line.model, line.arm), study.arm(line.model, minus)
+    both = rows[rows["arm"].isin((left, right))]
+    if both["arm"].nunique() < 2:
+        raise SightlineError(f"{line.arm} and {minus} have not both been measured")
+    found = paired_differences(both, right, metrics=[metric], draws=study.options.draws).iloc[0]
+    return Measured(float(found["diff"]), float(found["low"]), float(found["high"]))
+
+
+def image_count(study: Study, line: Line) -> int:
+    rows = judged(study, line.model, line.probes, line.cut, line.box_source)
+    return int(rows["image_id"].nunique())
 
 
 def cells(found: Any, names: tuple[str, ...]) -> list[Measured]:
