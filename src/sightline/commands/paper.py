@@ -10,8 +10,8 @@ import typer
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
+    from sightline.paper.paper_table import PaperTable
     from sightline.paper.printed import PrintedTable
-    from sightline.paper.table import PaperTable
 
 app = typer.Typer(help="The paper's tables by number: what each needs, and what comes out here.", no_args_is_help=True)
 
@@ -26,9 +26,9 @@ def list_(out: FolderOption = None) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from sightline.paper.paper_table import PAPER_TABLES
     from sightline.paper.preset import in_order
-    from sightline.paper.state import state_in
-    from sightline.paper.table import PAPER_TABLES
+    from sightline.paper.table_state import state_in
 
     shown = Table(box=None, pad_edge=False)
     for head in ("table", "shows", "models", "needs", "state"):
@@ -93,9 +93,9 @@ def run(
     execution: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
 ) -> None:
     """Measure a table. Kill it at any moment and run it again; tables of one folder share runs and amend them."""
-    from sightline.paper.page import write_paper_page
     from sightline.paper.preset import run_table, with_earlier
     from sightline.paper.study import Study, StudyOptions
+    from sightline.paper.study_page import write_paper_page
 
     further: dict[str, Any] = {"device": device, "dtype": dtype, "execution": execution}
     options = StudyOptions(
@@ -131,8 +131,8 @@ def _models(given: list[str], demo: bool, out: Path) -> dict[str, str]:
 
 def chosen(text: str) -> list[type[PaperTable]]:
     """The tables that an argument names."""
+    from sightline.paper.paper_table import PAPER_TABLES
     from sightline.paper.preset import in_order
-    from sightline.paper.table import PAPER_TABLES
 
     if text.lower() == "all":
         return [PAPER_TABLES.get(number) for number in in_order(PAPER_TABLES)]

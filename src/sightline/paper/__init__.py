@@ -6,7 +6,7 @@ once for all of them, and a table prints the published value beside the measured
 
 from sightline.paper.models import MODELS, PaperModel
 from sightline.paper.needs import Need
+from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Line, PaperTable
 from sightline.paper.study import Study
-from sightline.paper.table import PAPER_TABLES, Block, Claim, Line, PaperTable
 
 __all__ = ["MODELS", "PAPER_TABLES", "Block", "Claim", "Line", "Need", "PaperModel", "PaperTable", "Study"]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from sightline.paper.models import MODELS
 from sightline.paper.needs import Need, merged
+from sightline.paper.paper_table import Block, PaperTable
 from sightline.paper.probe_sets import PROBE_SETS
-from sightline.paper.table import Block, PaperTable
 from sightline.report.table import MISSING, format_value
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from sightline.paper.paper_table import PAPER_TABLES, PaperTable
 from sightline.paper.printed import PrintedTable, measured
 from sightline.paper.study import Study
-from sightline.paper.table import PAPER_TABLES, PaperTable
 
 
 def run_table(study: Study, table: type[PaperTable]) -> PrintedTable:

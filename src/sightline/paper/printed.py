@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sightline.errors import SightlineError
+from sightline.paper.paper_table import NOTHING, Block, Claim, Judgement, Line, Measured, PaperTable
 from sightline.paper.study import Study
-from sightline.paper.table import NOTHING, Block, Claim, Judgement, Line, Measured, PaperTable
 from sightline.report.table import MISSING, TableColumn, format_range, format_value, latex_escape
 from sightline.store.folder import write_whole
 

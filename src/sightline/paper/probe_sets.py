@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sightline.controls.text_replacement import Replaced, Skipped, edit_region_probe, version_probes
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import HardPairRules, build_hard_pairs, lock_probes, read_probes, verify_lock, write_probes
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sightline.paper.study import Study
 
 DEVELOPMENT, CONFIRMATION = "development", "confirmation"
+REPLACEMENT, EDIT_REGION = "replacement", "edit-region"
 DEVELOPMENT_SEED, CONFIRMATION_SEED = 17, 20_260_720
 IMAGES = 500
 OCCLUDED = {"qwen": "development-first-100", "llava": "development-first-50", "internvl": "development-first-50"}
@@ -150,3 +152,48 @@ def confirmation_image_free(study: Study) -> Built:
 )
 def development_image_free(study: Study) -> Built:
     return _image_free(study, DEVELOPMENT)
+
+
+def _replaced(study: Study) -> tuple[list[Replaced], Path]:
+    """Confirmation images with their word repainted, screened by an OCR engine and, where given, by people."""
+    from sightline.controls.screening import Screen, reviewed_images
+    from sightline.controls.text_replacement import replacements, save_versions
+
+    _, found, root = built_set(study, CONFIRMATION)
+    probes: Sequence[Probe] = found.probes
+    if study.options.decisions is not None:
+        valid = reviewed_images(study.options.decisions)
+        probes = [probe for probe in probes if probe.image_id in valid]
+    elif not study.options.demo:
+        study.note("replaced words were screened by an OCR engine alone: give --decisions with people's review")
+    engine = study.detector
+    # A page that was drawn for a demonstration is small: what an engine makes of its words is no test of them.
+    screen = Screen(engine) if engine and not study.options.demo else None
+    made = replacements(
+        probes, root, limit=None, equal_length=True, skipped=Skipped(), accept=screen or (lambda replaced: True)
+    )
+    images = study.out / "probes" / f"{REPLACEMENT}-images"
+    save_versions(made, root, images)
+    return made, images
+
+
+@probe_set(
+    REPLACEMENT,
+    "confirmation images with the word repainted as its near miss, as itself, and erased",
+    "sightline controls build text-replacement probes/confirmation.jsonl --equal-length --limit 0",
+)
+def replacement(study: Study) -> Built:
+    made, images = study.remembered("replaced words", lambda: _replaced(study))
+    probes = [probe for one in made for probe in version_probes(one, Path(one.positive.image).suffix)]
+    return Built(probes, {"control": "text_replacement"}, images)
+
+
+@probe_set(
+    EDIT_REGION,
+    "the repainted near miss, with the one substituted character as its region",
+    "sightline controls build text-replacement probes/confirmation.jsonl --equal-length --limit 0",
+)
+def edit_region(study: Study) -> Built:
+    made, images = study.remembered("replaced words", lambda: _replaced(study))
+    probes = [probe for one in made if (probe := edit_region_probe(one)) is not None]
+    return Built(probes, {"control": "edit_region"}, images)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sightline.errors import SightlineError
 from sightline.paper.cut import judged
-from sightline.paper.table import Line, Measure, Measured
+from sightline.paper.paper_table import Line, Measure, Measured
 from sightline.report.table import TableColumn
 from sightline.statistics.summaries import paired_differences
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sightline.paper.cut import AT_ZERO, OWN
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
+from sightline.paper.paper_table import PAPER_TABLES, Block, Line, PaperTable, difference, metric_heads
 from sightline.paper.probe_sets import DEVELOPMENT
-from sightline.paper.table import PAPER_TABLES, Block, Line, PaperTable, difference, metric_heads
 from sightline.paper.tables.shared import COUNT, counted_metrics
 
 METRICS = ("keep", "accuracy", "hfpr", "pn_average")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from sightline.paper.cut import AT_ZERO, OWN
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
+from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable, difference, metric_heads
 from sightline.paper.probe_sets import DEVELOPMENT
-from sightline.paper.table import PAPER_TABLES, Block, Line, Measured, PaperTable, difference, metric_heads
 from sightline.paper.tables.shared import COUNT, arm_line, cells, paired
 from sightline.report.table import TableColumn
 

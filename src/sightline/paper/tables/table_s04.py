@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from sightline.paper.cut import AT_ZERO, OWN
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
+from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Line, Measured, PaperTable, difference, usual_needs
 from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT
-from sightline.paper.table import PAPER_TABLES, Block, Claim, Line, Measured, PaperTable, difference, usual_needs
 from sightline.paper.tables.shared import image_count, paired
 from sightline.report.table import TableColumn
 

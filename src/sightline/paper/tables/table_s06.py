@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable
 from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT, built_set
-from sightline.paper.table import PAPER_TABLES, Block, Line, Measured, PaperTable
 from sightline.probes import audit_negatives
 from sightline.probes.lexical_audit import LexicalAudit
 from sightline.report.table import TableColumn

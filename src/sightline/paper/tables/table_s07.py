@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from sightline.errors import SightlineError
 from sightline.paper.models import LLAVA, MODELS, QWEN
+from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable, metric_heads
 from sightline.paper.probe_sets import CONFIRMATION
-from sightline.paper.table import PAPER_TABLES, Block, Line, Measured, PaperTable, metric_heads
 from sightline.paper.tables.shared import cells
 
 if TYPE_CHECKING:

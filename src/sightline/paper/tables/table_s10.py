@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from sightline.paper.cut import OWN, SHARED
 from sightline.paper.models import INTERNVL
 from sightline.paper.needs import Need
+from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable, usual_needs
 from sightline.paper.probe_sets import DEVELOPMENT
-from sightline.paper.table import PAPER_TABLES, Block, Line, Measured, PaperTable, usual_needs
 from sightline.paper.tables.shared import arm_line, cells
 from sightline.report.table import TableColumn
 

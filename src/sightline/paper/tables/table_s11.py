@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from sightline.paper.cut import AT_ZERO, SHARED
 from sightline.paper.models import LLAVA, MODELS, QWEN
+from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable
 from sightline.paper.probe_sets import CONFIRMATION
-from sightline.paper.table import PAPER_TABLES, Block, Line, Measured, PaperTable
 from sightline.paper.tables.shared import arm_line, cells
 from sightline.report.table import TableColumn
 

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 from sightline.paper.cut import AT_ZERO, RISK, SHARED, Cut
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
+from sightline.paper.paper_table import (
+    PAPER_TABLES,
+    Block,
+    Line,
+    Measured,
+    PaperTable,
+    difference,
+    metric_heads,
+    usual_needs,
+)
 from sightline.paper.probe_sets import DEVELOPMENT
-from sightline.paper.table import PAPER_TABLES, Block, Line, Measured, PaperTable, difference, metric_heads, usual_needs
 from sightline.paper.tables.shared import COUNT, arm_line, cells
 from sightline.report.table import TableColumn
 

@@ -10,8 +10,8 @@ from sightline.errors import SightlineError
 from sightline.paper.cut import judged
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
+from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable
 from sightline.paper.probe_sets import DEVELOPMENT, OCCLUDED
-from sightline.paper.table import PAPER_TABLES, Block, Line, Measured, PaperTable
 from sightline.paper.tables.shared import COUNT
 from sightline.report.table import TableColumn
 

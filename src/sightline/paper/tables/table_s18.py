@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sightline.paper.cut import AT_ZERO, RISK
 from sightline.paper.models import INTERNVL, LLAVA, MODELS
+from sightline.paper.paper_table import PAPER_TABLES, Block, Line, PaperTable, metric_heads
 from sightline.paper.probe_sets import DEVELOPMENT
 from sightline.paper.study import DETECTOR
-from sightline.paper.table import PAPER_TABLES, Block, Line, PaperTable, metric_heads
 from sightline.paper.tables.shared import metrics_of
 
 METRICS = ("accuracy", "hfpr", "keep", "pos_ecr", "neg_src")

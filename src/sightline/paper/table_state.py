@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from sightline.paper.needs import merged
+from sightline.paper.paper_table import PaperTable
 from sightline.paper.study import Study, StudyOptions
-from sightline.paper.table import PaperTable
 
 
 def opened(out: Path) -> Study:

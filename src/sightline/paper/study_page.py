@@ -15,7 +15,7 @@ from sightline.paper.study import Study
 from sightline.report import page as report_page
 from sightline.store.folder import write_whole
 
-TEMPLATE = Path(__file__).with_name("page.html")
+TEMPLATE = Path(__file__).with_name("study_page.html")
 HTML = "paper.html"
 
 

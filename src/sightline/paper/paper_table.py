@@ -24,7 +24,6 @@ from sightline.paper.needs import Need
 from sightline.paper.probe_sets import DEVELOPMENT
 from sightline.report.table import TableColumn
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.plain_rows import plain_rows
 from sightline.statistics.summaries import paired_differences
 
 if TYPE_CHECKING:
@@ -177,7 +176,7 @@ def difference(
     """A claim about a paired difference: its interval lies above zero, below it, or holds it."""
 
     def decide(study: Study) -> Judgement:
-        rows = plain_rows(judged(study, model, probes, cut))
+        rows = judged(study, model, probes, cut)
         left, right = study.arm(model, arm), study.arm(model, minus)
         both = rows[rows["arm"].isin((left, right))]
         if both["arm"].nunique() < 2:
