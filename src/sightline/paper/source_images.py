@@ -13,7 +13,7 @@ from sightline.errors import SightlineError
 from sightline.probes.annotations import load_regions
 from sightline.probes.region_records import Ingest
 
-ANNOTATIONS = "TextOCR_0.1_val.json"
+ANNOTATIONS = "TextOCR_*val.json"
 PLACES = (".", "images", "train_val_images", "train_images")
 """Folders below the given one that images are looked for in, as TextOCR's archives unpack."""
 
@@ -36,18 +36,20 @@ class SourceImages:
 
 def textocr(folder: Path, profile: str) -> SourceImages:
     """TextOCR's validation part in a folder; what is missing is said before anything is computed."""
-    annotations = folder / ANNOTATIONS
-    if not annotations.is_file():
+    found = sorted(folder.glob(ANNOTATIONS))
+    if len(found) != 1:
+        many = f"{len(found)} files" if found else "no file"
         raise SightlineError(
-            f"{folder} has no {ANNOTATIONS}; --textocr is the folder with TextOCR's validation annotations and images"
+            f"{folder} has {many} {ANNOTATIONS}; --textocr is the folder with TextOCR's validation annotations "
+            "(TextOCR_0.1_val.json) and images"
         )
-    source = SourceImages(annotations, folder, profile=profile)
+    source = SourceImages(found[0], folder, profile=profile)
     name = source.ingest.records[0].image
     for place in PLACES:
         if (folder / place / name).is_file():
-            return SourceImages(annotations, folder / place, profile=profile)
+            return SourceImages(found[0], folder / place, profile=profile)
     raise SightlineError(
-        f"{folder} has {ANNOTATIONS} but not its images: {name} was looked for in {', '.join(PLACES)} below it"
+        f"{folder} has {found[0].name} but not its images: {name} was looked for in {', '.join(PLACES)} below it"
     )
 
 
