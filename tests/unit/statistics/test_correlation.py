@@ -220,7 +220,9 @@ def test_many_pairs_at_once_are_the_pairs_one_by_one() -> None:
         assert list(together) == [("a", "u"), ("a", "v"), ("b", "u"), ("b", "v")]
         for (x, y), found in together.items():
             alone = spearman_interval(predictors[x], outcomes[y], controls, images, draws=300)
-            assert (found.value, found.low, found.high) == pytest.approx((alone.value, alone.low, alone.high), abs=1e-12)
+            assert (found.value, found.low, found.high) == pytest.approx(
+                (alone.value, alone.low, alone.high), abs=1e-12
+            )
             by_hand = by_least_squares(predictors[x], outcomes[y], controls)
             assert found.value == pytest.approx(by_hand, abs=1e-12)
     with pytest.raises(SightlineError, match="different names"):

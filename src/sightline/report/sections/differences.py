@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from sightline.errors import SightlineError
-from sightline.report.by_run import FEWER_DRAWS
 from sightline.report.metric_columns import typographic
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import Table, TableColumn
 from sightline.statistics.metrics import METRICS, metrics_shown_in
-from sightline.statistics.seeds import seed_summary, two_stage_difference
+from sightline.statistics.seeds import seed_summary, two_stage_differences
 from sightline.statistics.summaries import arm_rows
 from sightline.statistics.wording import describe_difference
 
@@ -91,20 +89,23 @@ def seeds_table(summary: ReportSummary, source: Source) -> Table | None:
 def seed_differences_table(source: Source, draws: int, seed: int) -> Table | None:
     """Every other arm of the same budget minus the mean over the seeds of a random one."""
     records: list[dict[str, Any]] = []
-    fewer = min(draws, FEWER_DRAWS)
+    metrics = metrics_shown_in("seeds")
     for family in seed_families(source):
         rows = {str(arm): part for arm, part in family.audited.frame.groupby("arm", sort=False)}
         seeded = [arm_rows(rows[arm]) for arm in family.arms]
-        for arm, part in rows.items():
-            if arm in family.arms or part["budget"].iloc[0] != family.budget:
-                continue
-            for metric in metrics_shown_in("seeds"):
-                # An arm that has no value of one metric is compared by the others.
-                with suppress(SightlineError):
-                    found = two_stage_difference(arm_rows(part), seeded, metric, draws=fewer, seed=seed)
-                    line = {"arm": arm, "against": family.name, "label": metric.label, "diff": found.value}
-                    words = describe_difference(found.value, found.low, found.high, f"{family.name} over seeds")
-                    records.append({**line, "diff_low": found.low, "diff_high": found.high, "words": words})
+        peers = {
+            arm: arm_rows(part)
+            for arm, part in rows.items()
+            if arm not in family.arms and part["budget"].iloc[0] == family.budget
+        }
+        for (arm, name), found in two_stage_differences(peers, seeded, metrics, draws=draws, seed=seed).items():
+            if found.reason:
+                continue  # An arm that has no value of one metric is compared by the others.
+            line = {"arm": arm, "against": family.name, "label": METRICS[name].label, "diff": found.value}
+            words = describe_difference(found.value, found.low, found.high, f"{family.name} over seeds")
+            records.append(
+                {**line, "seeds": len(seeded), "diff_low": found.low, "diff_high": found.high, "words": words}
+            )
     if not records:
         return None
     frame = pd.DataFrame(records)
@@ -112,13 +113,14 @@ def seed_differences_table(source: Source, draws: int, seed: int) -> Table | Non
     columns = [
         TableColumn("arm", "Arm"),
         TableColumn("against", "Against all seeds of"),
+        TableColumn("seeds", "Seeds", "count"),
         TableColumn("label", "Metric"),
         TableColumn("diff", "Difference", "signed", interval=True),
         TableColumn("words", "In words", "words"),
     ]
     caption = (
         "Arm minus the mean over seeds. Seeds and, crossed with them, images are resampled, so an interval covers "
-        f"another choice of masks as well as another choice of images: {fewer} draws."
+        f"another choice of masks as well as another choice of images: {draws:,} draws."
     )
     return Table("seed_differences", "Against a random control", caption, columns, frame, filter="label")
 
