@@ -317,7 +317,7 @@ def test_conditional_audit(data: Path) -> None:
     rows = pd.concat(frame(data, f"{base}{run}", arm=arm, precision=True) for arm, run in runs.items())
     rows.loc[rows["selector"] == "visionzip", "lineage_mask"] = "merged"
     found = tables.conditional_table(
-        rows, scales(data, f"{base}target_0p30"), coverage="anchor_ecr", draws=DRAWS
+        rows, scales(data, f"{base}target_0p30"), coverage="anchor", draws=DRAWS
     ).set_index(["scope", "predictor", "specification"])
     specification = {
         "measured_controls_method_fe": "measured controls, arm effects", "image_and_method_fe": "image and arm effects",
