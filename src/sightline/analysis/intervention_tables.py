@@ -11,6 +11,7 @@ from sightline.analysis.edit_region_table import edit_region_table
 from sightline.analysis.image_dependence_table import image_dependence_table
 from sightline.analysis.occlusion_table import occlusion_table
 from sightline.analysis.position_table import position_policy_table
+from sightline.analysis.shuffled_table import shuffled_table
 from sightline.analysis.text_replacement_table import text_replacement_models_table, text_replacement_table
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "occlusion_table",
     "position_policy_table",
     "scale_strata_table",
+    "shuffled_table",
     "text_replacement_models_table",
     "text_replacement_table",
 ]

@@ -26,7 +26,8 @@ def text_replacement_table(frame: pd.DataFrame, *, threshold: Thresholds = 0.0) 
     for model, arm, passed in _passed(frame, threshold):
         every = passed.all(axis=1)
         low, high = wilson(int(every.sum()), len(every))
-        record = {"model": model, "arm": arm, "images": len(passed), **passed.mean().to_dict()}
+        record: Record = {"model": model, "arm": arm, "images": len(passed)}
+        record |= {version: float(passed[version].mean()) for version in VERSIONS}
         record["semantic_switch"] = float((passed["original"] & passed["replacement"]).mean())
         record |= {"all_controls": float(every.mean()), "all_controls_low": low, "all_controls_high": high}
         records.append(record)

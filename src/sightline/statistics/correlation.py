@@ -254,7 +254,7 @@ def fixed_residual_draws(left: FloatArray, right: FloatArray, images: ArrayLike,
         weights = np.ascontiguousarray(counts[cancelled].T[image])
         columns = np.broadcast_to(np.stack([left, right])[:, :, None], (2, *weights.shape))
         found[cancelled] = _correlation(columns, weights)
-    return np.clip(found, -1.0, 1.0)
+    return np.asarray(np.clip(found, -1.0, 1.0))
 
 
 def conditional_spearman(

@@ -8,8 +8,12 @@ from typing import Any
 
 import pandas as pd
 
+from sightline.analysis.shuffled_table import CONTROL
+from sightline.analysis.shuffled_table import shuffled_table as computed
+from sightline.analysis.sweep import RANGED, one_factor_sweeps, sweep_range
 from sightline.errors import SightlineError
-from sightline.report.metric_columns import typographic
+from sightline.report.by_run import collect, has_selectors, signed, top
+from sightline.report.metric_columns import metric_column, typographic
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
@@ -18,6 +22,8 @@ from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.seeds import seed_summary, two_stage_differences
 from sightline.statistics.summaries import arm_rows
 from sightline.statistics.wording import describe_difference
+
+DELTAS = ("accuracy", "hfpr", "pn_average")
 
 
 @SECTIONS.register("differences")
@@ -33,6 +39,8 @@ class Differences(SectionMaker):
         section.notes += [note for note in summary.notes if note not in section.notes]
         section.add(lambda: seeds_table(summary, context.source))
         section.add(lambda: seed_differences_table(context.source, context.draws, context.seed))
+        section.add(lambda: shuffled_table(context.source, context.draws))
+        section.add(lambda: sweeps_table(summary, context.source))
 
 
 def differences_table(summary: ReportSummary) -> Table:
@@ -62,6 +70,57 @@ def differences_table(summary: ReportSummary) -> Table:
         "equality."
     )
     return Table("paired_differences", "Paired differences", caption, columns, frame, filter="label")
+
+
+def shuffled_table(source: Source, draws: int) -> Table | None:
+    """Every method beside the shuffled control of its budget."""
+    found = collect(
+        source, has_selectors(CONTROL), lambda run: computed(run.rows, draws=draws), arms=("arm", "control")
+    )
+    if found is None:
+        return None
+    frame, left_out = found
+    line = top(frame, frame["delta_pn_average"].abs().fillna(-1.0))
+    reading = (
+        f"Shuffling the scores changes coverage most under {line['arm']}: P/N average "
+        f"{signed(line, 'delta_pn_average')}, accuracy {signed(line, 'delta_accuracy')}."
+    )
+    columns = [
+        TableColumn("arm", "Arm"),
+        TableColumn("control", "Control"),
+        TableColumn("n", "Probes", "count"),
+        *map(metric_column, ("keep", "accuracy", "hfpr", "pn_average")),
+        *(TableColumn(f"control_{name}", f"{METRICS[name].label}, shuffled", "score") for name in DELTAS),
+        *(TableColumn(f"delta_{name}", f"Δ {METRICS[name].label}", "signed", interval=True) for name in DELTAS),
+    ]
+    caption = (
+        "The same scores given to other tokens, at the same budget: what an arm owes to the place of its scores. Δ is "
+        "shuffled minus arm, paired by probe and resampled by image."
+    )
+    return Table("shuffled", "Against shuffled scores", caption + left_out, columns, frame, reading=reading)
+
+
+def sweeps_table(summary: ReportSummary, source: Source) -> Table | None:
+    """Arms that differ in one argument alone: how far the metrics move over its values."""
+    records = [
+        {"family": sweep.family, "factor": sweep.factor, **sweep_range(summary.arms, sweep.arms, frozen=sweep.frozen)}
+        for audited in source.runs
+        for sweep in one_factor_sweeps(audited.frame)
+    ]
+    if not records:
+        return None
+    columns = [
+        TableColumn("family", "Selector"),
+        TableColumn("factor", "Setting"),
+        TableColumn("settings", "Values"),
+        TableColumn("frozen", "In use", help="The value of the arm that names none."),
+        *(TableColumn(name, METRICS[name].label, "score", interval=True) for name in RANGED),
+    ]
+    caption = (
+        "Arms that differ in one argument alone. The value is that of the setting in use, small print is the smallest "
+        "and largest over all settings: a range, not an interval."
+    )
+    return Table("sweeps", "Sensitivity to settings", caption, columns, pd.DataFrame(records))
 
 
 def seeds_table(summary: ReportSummary, source: Source) -> Table | None:
