@@ -26,6 +26,7 @@ _COMMANDS = {
     "report": ("report", "compare", "gate"),
     "check": ("doctor", "ask"),
     "agreement": ("agreement",),
+    "convert": ("convert",),
     "list_kinds": ("list_",),
     "new_selector": ("new_selector",),
 }

@@ -1,5 +1,6 @@
 """Run folders of earlier releases, read as if they had been written today.
 
+Columns that were added since then are derived where a row can tell their value, and null elsewhere.
 Schema 1 (release 0.1): a row's ``arm`` was the plain arm whatever was done to it, rows did not say their ``role``
 (which stays null), and images that an intervention
 changed were in files numbered from a million on.
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sightline.core.row import SCHEMA_VERSION
 
@@ -23,6 +25,21 @@ _SCORED_IN_SCHEMA_1 = ("loss_yes", "loss_no", "margin", "greedy_yes", "greedy_no
 
 def migrated_rows(table: pa.Table, arm: str) -> pa.Table:
     """The rows of one file of the run's ``arm``, with the columns of today."""
+    return _with_anchor_precision(_of_schema_2(table, arm))
+
+
+def _with_anchor_precision(table: pa.Table) -> pa.Table:
+    """Where nothing was merged, anchors are the lineage and so is their precision."""
+    merged = pc.is_valid(table.column("lineage_mask"))
+    place = table.column_names.index("geo_f1") + 1
+    for own, of_lineage in (("anchor_geo_f1", "geo_f1"), ("anchor_lpp", "lpp")):
+        if own not in table.column_names:
+            known = pc.if_else(merged, pa.scalar(None, pa.float64()), table.column(of_lineage))
+            table = table.add_column(place, own, known)
+    return table
+
+
+def _of_schema_2(table: pa.Table, arm: str) -> pa.Table:
     if "plain_arm" in table.column_names:
         return table
     plain = table.column("arm")
