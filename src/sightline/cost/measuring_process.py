@@ -1,4 +1,7 @@
-"""``python -m sightline.cost.measuring_process REQUEST RESULT`` makes one measurement and writes it as JSON."""
+"""``python -m sightline.cost.measuring_process REQUEST RESULT`` makes one measurement and writes it as JSON.
+
+Its standard input is watched: when that ends, so does the process. ``sightline.cost.measure`` holds the other end.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any
 import torch
 
 from sightline.cost.benchmarks.base import BENCHMARKS
+from sightline.cost.end_with_parent import end_with_parent
 from sightline.cost.machine import ceiling, clocks, kernels, machine_facts
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
@@ -72,5 +76,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    end_with_parent(sys.stdin.fileno())
     torch.set_grad_enabled(False)
     sys.exit(main(sys.argv[1:]))
