@@ -41,6 +41,8 @@ def measure_here(request: Request) -> dict[str, Any]:
     language = subject.backbone.language
     with planless() if benchmark.planless else nullcontext():  # as the measurement itself
         used = kernels(language, request.attention, request.execution)
+    if benchmark.models_own:
+        used.pop("own_causal", None)
     return {
         "request": request.as_dict(),
         "machine": machine_facts(device),
@@ -51,6 +53,7 @@ def measure_here(request: Request) -> dict[str, Any]:
         "box_source": request.box_source,
         "weights": "random" if request.config else "checkpoint",
         "picture": list(subject.image_size),
+        "probes": subject.real.facts() if subject.real else None,
         "inside_timer": dict(benchmark.inside),
         "ceiling_tflops": max(before["tflops"], after["tflops"]),
         "ceiling": {"before": before, "after": after},

@@ -123,6 +123,31 @@ class Request:
         return cls(**frozen)
 
 
+@dataclass(frozen=True)
+class ProbedRequest(Request):
+    """A measurement that can be made on real probes: their images, questions and boxes."""
+
+    probe_file: str = option("", "Probe file: its images and questions instead of made-up ones.", flag="--probes")
+    image_folder: str = option("", "Folder of the probes' images.", flag="--images")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.probe_file) != bool(self.image_folder):
+            raise SightlineError("real probes are a file and its images: give --probes FILE and --images DIR")
+        if self.probe_file and self.image_size:
+            raise SightlineError("--image-size is of a made-up image; the images of --probes keep their own")
+
+    @property
+    def most_probes(self) -> int:
+        """So many of the file's first probes are measured."""
+        return self.repeats
+
+    @property
+    def least_probes(self) -> int:
+        """With fewer than that there is nothing to measure; where the file has fewer than the most, they recur."""
+        return 1
+
+
 def options_of(request: type[Request]) -> Iterator[tuple[str, BenchmarkOption]]:
     """The fields that the command line asks for, in the order declared."""
     return ((each.name, each.metadata["option"]) for each in fields(request) if "option" in each.metadata)

@@ -60,11 +60,8 @@ def test_bad_options_are_one_clear_line_before_any_process_starts(
 
 def test_the_former_word_for_a_shape_still_answers_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "measure", measure_here)
-    done = CliRunner().invoke(
-        app,
-        "prefill --config tiny-llava --random-weights --device cpu --arm full --batch 1 --execution eager "
-        "--repeats 1 --warm-up 0".split(),
-    )
+    asked = "--config tiny-llava --random-weights --device cpu --arm full --batch 1 --repeats 1 --warm-up 0"
+    done = CliRunner().invoke(app, ["prefill", *asked.split(), "--execution", "eager"])
     assert done.exit_code == 0, done.output
     assert done.stderr == "--config is called --shape now\n"
     assert "- model: tiny-llava (random weights)" in done.stdout

@@ -16,10 +16,7 @@ from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.errors import SightlineError
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-ENDLESS = (
-    "bench prefill --shape tiny-llava --random-weights --device cpu --arm full --batch 1 --execution eager "
-    "--repeats 100000000"
-).split()
+ENDLESS = "--shape tiny-llava --random-weights --device cpu --arm full --batch 1 --execution eager --repeats 100000000"
 PATIENCE = 60.0
 
 
@@ -44,7 +41,7 @@ def measures(process: int) -> bool:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=lambda how: how.name)
 def test_a_measuring_process_ends_with_whoever_asked_for_it(how: signal.Signals) -> None:
     asking = subprocess.Popen(
-        [sys.executable, "-m", "sightline", *ENDLESS],
+        [sys.executable, "-m", "sightline", "bench", "prefill", *ENDLESS.split()],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
