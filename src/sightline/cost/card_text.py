@@ -26,8 +26,9 @@ def card_markdown(benchmark: Benchmark[Any], results: Sequence[Result]) -> str:
         for line, point in points
         if point["samples_ms"]
     ]
-    lines += [f"Stages: {benchmark.summary.heading}", ""]
-    lines += [*_table(stages, _all_columns(stages)), ""]
+    timed = {stage for _, point in points for stage in point["samples_ms"]}
+    if not timed <= {quantity.key for quantity in shown}:  # else the table above has them all
+        lines += [f"Stages: {benchmark.summary.heading}", "", *_table(stages, _all_columns(stages)), ""]
     profiles = [
         {**line, **_shares(point["extra"]["profile"]["kinds"])}
         for line, point in points

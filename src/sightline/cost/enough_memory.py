@@ -29,7 +29,7 @@ def refuse_too_large(name: str, weights: int, device: torch.device) -> None:
 def available_memory(device: torch.device) -> int | None:
     """Bytes that could be allocated now; None where nothing says how many."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        return int(torch.cuda.mem_get_info(device.index)[0])
     return host_memory()
 
 

@@ -44,7 +44,7 @@ def measure_here(request: Request) -> dict[str, Any]:
     if benchmark.models_own:
         used.pop("own_causal", None)
     return {
-        "request": request.as_dict(),
+        "request": request.record(),
         "machine": machine_facts(device),
         "dtype": str(dtype).removeprefix("torch."),
         "kernels": used,

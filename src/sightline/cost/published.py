@@ -15,7 +15,7 @@ Arm = tuple[str, float]
 
 
 @dataclass(frozen=True)
-class Repeated:
+class PublishedTiming:
     """A row of Table S17: milliseconds of a teacher-forced pass, and against Full."""
 
     total_ms: float
@@ -23,7 +23,7 @@ class Repeated:
 
 
 @dataclass(frozen=True)
-class Efficiency:
+class PublishedEfficiency:
     """A row of the GPU part of Table 2, against Full."""
 
     single: float
@@ -31,22 +31,22 @@ class Efficiency:
     memory_saved: float
 
 
-REPEATED: dict[tuple[str, Arm], Repeated] = {
-    ("llava-1.5-7b", ("full", 1.0)): Repeated(75.4, 1.00),
-    ("llava-1.5-7b", ("protected", 0.4)): Repeated(55.3, 1.36),
-    ("llava-1.5-7b", ("target", 0.4)): Repeated(53.9, 1.40),
-    ("llava-1.5-7b", ("anchorprune", 0.4)): Repeated(62.0, 1.22),
-    ("llava-1.5-7b", ("scope", 0.4)): Repeated(90.7, 0.83),
-    ("llava-1.5-7b", ("coin", 0.4)): Repeated(133.0, 0.57),
+REPEATED: dict[tuple[str, Arm], PublishedTiming] = {
+    ("llava-1.5-7b", ("full", 1.0)): PublishedTiming(75.4, 1.00),
+    ("llava-1.5-7b", ("protected", 0.4)): PublishedTiming(55.3, 1.36),
+    ("llava-1.5-7b", ("target", 0.4)): PublishedTiming(53.9, 1.40),
+    ("llava-1.5-7b", ("anchorprune", 0.4)): PublishedTiming(62.0, 1.22),
+    ("llava-1.5-7b", ("scope", 0.4)): PublishedTiming(90.7, 0.83),
+    ("llava-1.5-7b", ("coin", 0.4)): PublishedTiming(133.0, 0.57),
 }
 """AnchorPrune's selection is there the mean of one that was computed and one that was read from a cache."""
 
-EFFICIENCY: dict[tuple[str, Arm], Efficiency] = {
-    ("qwen3-vl-8b", ("target", 0.2)): Efficiency(1.45, 4.32, 0.764),
-    ("qwen3-vl-8b", ("target", 0.3)): Efficiency(1.37, 3.12, 0.668),
-    ("llava-1.5-7b", ("protected", 0.4)): Efficiency(1.24, 2.34, 0.564),
-    ("internvl3.5-8b", ("target", 0.5)): Efficiency(1.57, 2.25, 0.498),
-    ("internvl3.5-8b", ("soft_evidence", 0.5)): Efficiency(1.54, 2.24, 0.498),
+EFFICIENCY: dict[tuple[str, Arm], PublishedEfficiency] = {
+    ("qwen3-vl-8b", ("target", 0.2)): PublishedEfficiency(1.45, 4.32, 0.764),
+    ("qwen3-vl-8b", ("target", 0.3)): PublishedEfficiency(1.37, 3.12, 0.668),
+    ("llava-1.5-7b", ("protected", 0.4)): PublishedEfficiency(1.24, 2.34, 0.564),
+    ("internvl3.5-8b", ("target", 0.5)): PublishedEfficiency(1.57, 2.25, 0.498),
+    ("internvl3.5-8b", ("soft_evidence", 0.5)): PublishedEfficiency(1.54, 2.24, 0.498),
 }
 
 TOTAL: dict[tuple[str, Arm], dict[int, float]] = {("qwen3-vl-8b", ("target", 0.2)): {32: 1.065, 128: 1.018}}

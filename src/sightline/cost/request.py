@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sightline.errors import SightlineError
@@ -112,6 +113,10 @@ class Request:
         """As JSON would give it back."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
+    def record(self) -> dict[str, Any]:
+        """What a card keeps of it."""
+        return self.as_dict()
+
     @classmethod
     def from_dict(cls: type[R], values: dict[str, Any]) -> R:
         unknown = sorted(set(values) - {each.name for each in fields(cls)})
@@ -136,6 +141,11 @@ class ProbedRequest(Request):
             raise SightlineError("real probes are a file and its images: give --probes FILE and --images DIR")
         if self.probe_file and self.image_size:
             raise SightlineError("--image-size is of a made-up image; the images of --probes keep their own")
+
+    def record(self) -> dict[str, Any]:
+        """Names without their folders, which mean nothing on another machine."""
+        places = {"probe_file": self.probe_file, "image_folder": self.image_folder}
+        return {**super().record(), **{name: Path(place).name for name, place in places.items()}}
 
     @property
     def most_probes(self) -> int:

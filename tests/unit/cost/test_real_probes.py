@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -67,6 +69,7 @@ def test_the_card_says_which_probes_and_no_ratio_crosses_them(probes: dict[str, 
     request = PrefillRequest("prefill", arms=("full", "target:0.5"), repeats=1, batch=3, **HERE, **probes)
     result = measure_here(request)
     facts = dict(CostCard([result]).facts())
+    assert str(Path(probes["image_folder"]).parent) not in json.dumps(result)  # names, never folders
     assert facts["image"].startswith("those of 3 probes of probes.jsonl (sha256:")
     assert facts["image"].endswith("), 256 x 320 to 448 x 256 pixels")
     assert facts["text tokens"] == "those of the questions"

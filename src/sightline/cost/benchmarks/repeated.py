@@ -33,6 +33,8 @@ def repetitions(text: str) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class RepeatedRequest(ProbedRequest):
+    probe_file: str = option("", "Needed: probe file, whose first probes are timed.", flag="--probes")
+    image_folder: str = option("", "Needed: folder of the probes' images.", flag="--images")
     repetition: int = option(
         0, "Fresh processes; each times all arms, begun with another.", flag="--processes", read=repetitions, usual="3"
     )
