@@ -391,7 +391,7 @@ def test_a_gate_decides_by_its_metric(place: Place, ranked: Path, tmp_path: Path
 
 def test_its_benchmark_times_prefixes_full_and_pruned(place: Place, tmp_path: Path) -> None:
     said = place.sightline(
-        "bench", "materialise", "--config", "tiny-llava", "--random-weights", "--device", "cpu", "--batch", "2",
+        "bench", "materialise", "--shape", "tiny-llava", "--random-weights", "--device", "cpu", "--batch", "2",
         "--repeats", "3", "--warm-up", "1", "--arm", "full", "--arm", "box_average:0.25", "--share-process",
         "--out", tmp_path / "card.json",
     )  # fmt: skip
