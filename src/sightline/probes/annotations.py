@@ -18,7 +18,7 @@ from sightline.probes.region_records import Ingest
 def detect_format(path: str | Path) -> str:
     """The name of the one format that recognises the beginning of the file, or of a folder's first file.
 
-    A format that yields (a plain table) counts only where no other recognises the file.
+    A format that yields, because it is told by little (a table, any object with words), counts only alone.
     """
     if Path(path).is_dir():
         return _detect_in_folder(Path(path))

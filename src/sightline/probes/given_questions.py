@@ -21,18 +21,16 @@ class GivenQuestions(NamedTuple):
 
 
 def take_questions(probes: Sequence[Probe], rules: HardPairRules, exclude: Collection[str] = ()) -> GivenQuestions:
-    """The questions of the first so many images that are not excluded, image by image, in file order or shuffled."""
-    by_image: dict[str, list[Probe]] = {}
-    for probe in probes:
-        by_image.setdefault(probe.image_id, []).append(probe)
-    images = list(by_image)
+    """The questions of the first so many images that are not excluded: in file order, or shuffled image by image."""
+    images = list(dict.fromkeys(probe.image_id for probe in probes))
     if rules.shuffle_images:
         random.Random(rules.seed).shuffle(images)
     wanted = [image for image in images if image not in exclude]
-    taken = wanted[: rules.limit_images]
-    if not rules.shuffle_images and len(taken) == len(images):
-        return GivenQuestions(tuple(probes), 0)
-    return GivenQuestions(tuple(probe for image in taken for probe in by_image[image]), len(images) - len(wanted))
+    rank = {image: position for position, image in enumerate(wanted[: rules.limit_images])}
+    taken = [probe for probe in probes if probe.image_id in rank]
+    if rules.shuffle_images:
+        taken.sort(key=lambda probe: rank[probe.image_id])
+    return GivenQuestions(tuple(taken), len(images) - len(wanted))
 
 
 def refuse_word_rules(rules: HardPairRules, file_format: str) -> None:

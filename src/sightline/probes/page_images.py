@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from sightline.errors import SightlineError
 from sightline.probes.image_name import check_image_name
 
+_ADDRESS = re.compile(r"[A-Za-z]+:")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".gif")
 
 
@@ -80,9 +81,9 @@ def _endings(stem: str) -> list[str]:
 
 
 def _safe(stated: str) -> str:
-    """As stated, if that stays below the root; else its last part."""
+    """As stated, if that is a name below the root; of a path of another machine or an address its last part."""
     try:
-        return check_image_name(stated)
+        return check_image_name(stated if _ADDRESS.match(stated) is None else _parts(stated)[-1])
     except SightlineError:
         return check_image_name(_parts(stated)[-1])
 

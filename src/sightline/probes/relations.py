@@ -49,6 +49,8 @@ PHRASES: dict[str, tuple[str, Family]] = {
 }
 """Phrase in a caption -> phrase in the question, and its family."""
 
+_SIDES = {"left", "right", "top", "bottom"}
+"""A bench "on the left" is a bench and a side, not two things."""
 _PREFIX = re.compile(r"^(?:an?|the)\s+(?:photo|picture|image)\s+of\s+", re.IGNORECASE)
 _ARTICLE = re.compile(r"^(?:an?|the|some)\s+", re.IGNORECASE)
 # Longest first, so that "on top of" is not taken for "on".
@@ -79,7 +81,7 @@ def parse_relation(caption: str) -> Relation | None:
     if found is None:
         return None
     subject, thing = _thing(text[: found.start()]), _thing(text[found.end() :])
-    if not subject or not thing:
+    if not subject or not thing or thing in _SIDES:
         return None
     phrase, family = PHRASES[found[1].lower()]
     return Relation(subject, phrase, thing, family)

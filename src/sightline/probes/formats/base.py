@@ -37,7 +37,7 @@ class Format(ABC):
     suffixes: ClassVar[tuple[str, ...]] = ()
     """Endings of the files that are read when a folder is given; a format without any reads single files only."""
     yields: ClassVar[bool] = False
-    """Whether a file that another format recognises too is that other format's."""
+    """Whether a file that another format recognises too is that other's, since this one is told by little."""
 
     @classmethod
     @abstractmethod

@@ -62,9 +62,12 @@ class Gsr(Format):
                 records[image_id] = _record(image_id, scene, path, beside)
             relations = [parse_relation(caption) for caption in captions]
             counts.captions_without_relation += relations.count(None)
+            correct = relations[0]
+            if correct is None:  # what is wrong about the others is then not known either
+                continue
             for position, relation in enumerate(relations):
                 if relation is not None:
-                    probe = _probe(number, position, relation, relations[0], records[image_id], scene, categories)
+                    probe = _probe(number, position, relation, correct, records[image_id], scene, categories)
                     counts.questions_without_both_boxes += len(probe.regions) < 2
                     probes.append(probe)
         if not probes:
@@ -103,7 +106,7 @@ def _probe(
     number: int,
     position: int,
     relation: Relation,
-    correct: Relation | None,
+    correct: Relation,
     record: ImageRegions,
     scene: CocoImage | None,
     categories: tuple[str, ...],
@@ -125,7 +128,7 @@ def _probe(
         question=relation.question,
         label="yes" if right else "no",
         target_text=str(relation),
-        source_text="" if correct is None else str(correct),
+        source_text=str(correct),
         regions=tuple(boxes.values()),
         kind=relation.family,
         extra=extra,
