@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.errors import SightlineError
-from sightline.probes.formats.base import FORMATS, START, Format, Profile, configured, options_of
+from sightline.probes.formats.base import FORMATS, START, Profile, configured, options_of
 from sightline.probes.json_lines import file_digest
 from sightline.probes.raw_text import start_of
 from sightline.probes.region_records import Ingest
@@ -85,8 +85,9 @@ def read_annotations(
     if lines and "level" in options_of(kind):
         options = {"level": "lines", **options}
     reader = configured(kind, options, profile)
+    files = reader.files(path)
     ingest = reader.read(path, None if images is None else Path(images))
-    source: dict[str, Any] = {"annotations": path.name, "digest": _digest(reader, path), "format": name}
+    source: dict[str, Any] = {"annotations": path.name, "digest": _digest(files, path), "format": name}
     for option, value in asdict(reader).items():
         source |= dict(_noted(option, value))
     return replace(ingest, source=source | {"images": ingest.counts.images, "boxes": ingest.counts.boxes})
@@ -101,9 +102,9 @@ def _noted(option: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield option, value
 
 
-def _digest(reader: Format, path: Path) -> str:
+def _digest(files: list[Path], path: Path) -> str:
     """Of the file's bytes; of a folder, over one line per file with its digest and name."""
     if not path.is_dir():
         return file_digest(path)
-    lines = (f"{file_digest(file)}  {file.relative_to(path).as_posix()}\n" for file in reader.files(path))
+    lines = (f"{file_digest(file)}  {file.relative_to(path).as_posix()}\n" for file in files)
     return f"sha256:{hashlib.sha256(''.join(lines).encode()).hexdigest()}"

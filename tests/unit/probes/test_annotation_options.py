@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sightline.probes import read_probes
+from tests.unit.probes.formats.pages import paint
 from tests.unit.probes.test_command import output, refusal
 
 WORDS = [{"text": "Total", "box": [10, 20, 30, 10]}, {"text": "Sum", "box": [10, 60, 30, 10]}]
@@ -79,3 +80,37 @@ def test_a_file_whose_images_are_all_excluded_says_just_that(path: Path, tmp_pat
         "--units", "pixels", "--exclude", tmp_path / "ids.txt",
     )  # fmt: skip
     assert said.endswith("gave a probe (0 without a candidate word, 1 excluded)")
+
+
+def test_lines_are_read_as_lines_and_built_strictly(tmp_path: Path) -> None:
+    form = {
+        "form": [
+            {
+                "text": "BILL TO :",
+                "box": [100, 100, 190, 114],
+                "words": [{"text": "BILL", "box": [100, 100, 140, 114]}, {"text": "TO", "box": [150, 100, 170, 114]}],
+            }
+        ]
+    }
+    (tmp_path / "f.json").write_text(json.dumps(form))
+    paint(tmp_path / "f.png")
+    arguments = ["build", "--annotations", tmp_path / "f.json", "--out", tmp_path / "p.jsonl", "--max-area", 0.01]
+    text = output(*arguments)
+    assert f"images       {tmp_path}\n" in text
+    words = read_probes(tmp_path / "p.jsonl")
+    assert (words.probes[0].target_text, words.construction["version"]) == ("BILL", "confirmation-v2")
+    output(*arguments, "--lines")
+    lines = read_probes(tmp_path / "p.jsonl")
+    assert (lines.probes[0].target_text, lines.construction["version"]) == ("BILL TO", "strict-v3")
+    assert (lines.construction["lines"], lines.source["level"]) == (True, "lines")
+    output(*arguments, "--lines", "--version", "confirmation-v2")
+    assert read_probes(tmp_path / "p.jsonl").probes[0].target_text == "BILL TO "
+    output("regions", "--annotations", tmp_path / "f.json", "--lines", "--out", tmp_path / "r.jsonl")
+    assert '"BILL TO :"' in (tmp_path / "r.jsonl").read_text()
+
+
+def test_a_folder_is_read_only_by_formats_of_pages(tmp_path: Path) -> None:
+    arguments = ["regions", "--annotations", tmp_path, "--out", tmp_path / "r.jsonl"]
+    assert "no file in this folder is in a format of which folders are read (alto, funsd," in refusal(*arguments)
+    assert refusal(*arguments, "--format", "textocr").endswith("is a folder; format textocr reads single files")
+    assert refusal(*arguments, "--format", "alto").endswith("holds no alto file (*.xml, *.alto)")
