@@ -111,7 +111,10 @@ def build(
         raise SightlineError(
             "give the image folder with --images, or --no-check-images to build without looking at images"
         )
+    written_as = layout or reading.usual_layout
     if ingest.probes:
+        if written_as == "artifact":
+            raise SightlineError("the artifact's layout is that of hard pairs; leave out --layout and --profile")
         probes, construction, said = _given(ingest, rules, excluded, annotations)
     else:
         probes, construction, said = _hard_pairs(ingest, rules, excluded, annotations)
@@ -126,7 +129,7 @@ def build(
         probes,
         construction=construction,
         source=ingest.source,
-        layout=layout or reading.usual_layout,
+        layout=written_as,
         image_prefix=image_prefix,
     )
     if reading.images is None and images is not None:

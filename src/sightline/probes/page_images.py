@@ -6,7 +6,7 @@ import re
 from pathlib import Path, PurePosixPath
 
 from sightline.errors import SightlineError
-from sightline.probes.image_name import check_image_name
+from sightline.probes.image_name import check_image_name, resolve_image
 
 _ADDRESS = re.compile(r"[A-Za-z]+:")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".gif")
@@ -50,7 +50,6 @@ class PageImages:
 
     def size(self, name: str) -> tuple[int, int] | None:
         """(width, height) in pixels from the image's header; None where the image was not found."""
-        from sightline.probes.image_name import resolve_image
         from sightline.probes.images import image_size
 
         if self.root is None or not (self.root / name).is_file():

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from sightline.probes.formats.base import FORMATS, Format, FormatOption
-from sightline.probes.formats.textocr import load_document, regions_of
+from sightline.probes.formats.textocr import COCO_TEXT, load_document, regions_of
 from sightline.probes.region_records import Ingest
 
 _OBJECTS = re.compile(r'\s*\{.*?"(?:imgs|anns|imgToAnns)"\s*:', re.DOTALL)
-_OWN = re.compile(r'"legibility"\s*:|"COCO_(?:train|val)2014_')
 
 
 @FORMATS.register("coco_text")
@@ -32,7 +31,7 @@ class CocoText(Format):
 
     @classmethod
     def recognises(cls, start: str) -> bool:
-        return _OBJECTS.match(start) is not None and _OWN.search(start) is not None
+        return _OBJECTS.match(start) is not None and COCO_TEXT.search(start) is not None
 
     def read(self, path: Path, images: Path | None) -> Ingest:
         document = load_document(path)

@@ -25,7 +25,7 @@ ARTIFACT_NORMALISED_LIMIT = 1.5
 
 
 _BY_DEFINITION = "TextOCR boxes are xywh in pixels by definition."
-_LEGIBILITY = re.compile(r'"legibility"\s*:|"COCO_(?:train|val)2014_')
+COCO_TEXT = re.compile(r'"legibility"\s*:|"COCO_(?:train|val)2014_')
 """COCO-Text has the same three objects; it says how legible each word is, and has COCO's images."""
 _START = re.compile(r'\s*\{\s*"(?:imgs|anns|imgToAnns|info"\s*:.*"(?:imgs|anns|imgToAnns))"\s*:', re.DOTALL)
 
@@ -51,7 +51,7 @@ class TextOcr(Format):
 
     @classmethod
     def recognises(cls, start: str) -> bool:
-        return _START.match(start) is not None and _LEGIBILITY.search(start) is None
+        return _START.match(start) is not None and COCO_TEXT.search(start) is None
 
     def read(self, path: Path, images: Path | None) -> Ingest:
         return read_textocr(

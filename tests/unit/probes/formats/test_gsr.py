@@ -135,6 +135,12 @@ def test_options_about_words_are_refused(files: tuple[Path, Path], tmp_path: Pat
     assert said == f"format gsr brings its own questions; {named} is about words"
 
 
+@pytest.mark.parametrize("option", [("--layout", "artifact"), ("--profile", "artifact")])
+def test_the_artifacts_layout_is_not_for_relations(files: tuple[Path, Path], tmp_path: Path, option: Any) -> None:
+    said = refusal("build", "--annotations", files[0], "--no-check-images", "--out", tmp_path / "p.jsonl", *option)
+    assert "layout is that of hard pairs" in said
+
+
 def test_objects_can_be_converted_to_regions(files: tuple[Path, Path], tmp_path: Path) -> None:
     given = ["--format-option", f"instances={files[1]}", "--out", tmp_path / "r.jsonl"]
     output("regions", "--annotations", files[0], *given)
