@@ -54,18 +54,19 @@ def read_instances(path: Path, wanted: Iterable[str]) -> tuple[dict[str, CocoIma
     with open_text(path) as stream:
         try:
             document = json.load(stream)
-            categories = {entry["id"]: str(entry["name"]) for entry in document["categories"]}
-            ids = frozenset(wanted)
-            images = {str(entry["id"]): entry for entry in document["images"] if str(entry["id"]) in ids}
-            annotations: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-            for entry in document["annotations"]:
-                if str(entry["image_id"]) in images and not entry.get("iscrowd"):
-                    annotations[str(entry["image_id"])].append(entry)
-            found = {key: _image(entry, annotations[key], categories) for key, entry in images.items()}
         except (ValueError, RecursionError) as problem:
             raise SightlineError(f"{path}: not a JSON document: {problem}") from None
-        except (KeyError, TypeError) as problem:
-            raise SightlineError(f"{path}: not a COCO instances file: missing or odd {problem}") from None
+    try:
+        categories = {entry["id"]: str(entry["name"]) for entry in document["categories"]}
+        ids = frozenset(wanted)
+        images = {str(entry["id"]): entry for entry in document["images"] if str(entry["id"]) in ids}
+        annotations: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        for entry in document["annotations"]:
+            if str(entry["image_id"]) in images and not entry.get("iscrowd"):
+                annotations[str(entry["image_id"])].append(entry)
+        found = {key: _image(entry, annotations[key], categories) for key, entry in images.items()}
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+        raise SightlineError(f"{path}: not a COCO instances file: missing or odd {problem}") from None
     return found, tuple(categories.values())
 
 

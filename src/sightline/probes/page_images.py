@@ -38,7 +38,7 @@ class PageImages:
         names = self._names(stated, file)
         for root in [self.root] if self.root is not None else self._places():
             for name in names:
-                if (root / name).is_file():
+                if _is_there(root / name):
                     self.root = root
                     return name
         if stated or file is None:
@@ -52,7 +52,7 @@ class PageImages:
         """(width, height) in pixels from the image's header; None where the image was not found."""
         from sightline.probes.images import image_size
 
-        if self.root is None or not (self.root / name).is_file():
+        if self.root is None or not _is_there(self.root / name):
             return None
         return image_size(resolve_image(self.root, name))
 
@@ -73,6 +73,14 @@ class PageImages:
             if file.is_relative_to(self._folder):
                 folders.insert(0, PurePosixPath(file.relative_to(self._folder).parent.as_posix()))
         return list(dict.fromkeys(str(folder / name) for name in plain for folder in folders))
+
+
+def _is_there(path: Path) -> bool:
+    """Whether this is a file; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _endings(stem: str) -> list[str]:

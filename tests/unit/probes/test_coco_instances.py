@@ -76,3 +76,11 @@ def test_another_file_is_refused_by_name(tmp_path: Path, content: str, says: str
     (tmp_path / "i.json").write_text(content)
     with pytest.raises(SightlineError, match=rf"i\.json: .*{says}"):
         read_instances(tmp_path / "i.json", ["139"])
+
+
+@pytest.mark.parametrize("width", [0, 1e400, 10**400, "wide", None])
+def test_an_image_without_a_size_is_refused(tmp_path: Path, width: Any) -> None:
+    images = [{"id": 139, "file_name": "000000000139.jpg", "width": width, "height": 200}]
+    (tmp_path / "i.json").write_text(json.dumps(instances(images=images)))
+    with pytest.raises(SightlineError, match=r"i\.json: not a COCO instances file"):
+        read_instances(tmp_path / "i.json", ["139"])

@@ -60,6 +60,10 @@ def test_a_name_without_its_ending_and_capital_endings_are_found(tmp_path: Path)
     assert PageImages(tmp_path, None).find("", tmp_path / "p1.xml.gz") == "p1.PNG"
 
 
+def test_a_name_that_no_file_can_have_is_not_there(tmp_path: Path) -> None:
+    assert PageImages(tmp_path, None).find("x" * 5000 + ".png") == "x" * 5000 + ".png"
+
+
 def test_an_empty_name_is_refused_where_no_file_stands_for_it(tmp_path: Path) -> None:
     with pytest.raises(SightlineError, match="image name '' is empty"):
         PageImages(tmp_path, None).find("")

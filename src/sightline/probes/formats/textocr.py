@@ -190,14 +190,14 @@ def _image_regions(
 def _area(stated: Any, values: tuple[float, float, float, float]) -> float | None:
     try:
         return values[2] * values[3] if stated is None else float(stated)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
 def _size(info: Mapping[str, Any]) -> tuple[float, float] | None:
     try:
         width, height = float(info["width"]), float(info["height"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise SightlineError("has no numeric width and height") from None
     return (width, height) if width > 0 and height > 0 else None
 
