@@ -11,7 +11,7 @@ from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes.hard_pairs import HardPairRules
 
-_SHARED = {"seed", "limit_images", "shuffle_images", "lines"}
+_SHARED = {"seed", "limit_images", "shuffle_images"}
 """Rules of hard pairs that say which images are visited, not which words are asked for."""
 
 
@@ -36,7 +36,7 @@ def take_questions(probes: Sequence[Probe], rules: HardPairRules, exclude: Colle
 def refuse_word_rules(rules: HardPairRules, file_format: str) -> None:
     """A rule about words would do nothing here; one that was changed is refused by its option."""
     usual = HardPairRules()
-    for rule in fields(rules):
+    for rule in reversed(fields(rules)):  # --lines before the version that it brings along
         if rule.name not in _SHARED and getattr(rules, rule.name) != getattr(usual, rule.name):
             option = rule.name.replace("_", "-")
             if getattr(rules, rule.name) is False:

@@ -44,9 +44,10 @@ class Gsr(Format):
 
     def read(self, path: Path, images: Path | None) -> Ingest:
         rows = _load(path)[: self.rows or None]
-        scenes, categories = (
-            ({}, ()) if self.instances is None else read_instances(self.instances, (r[0] for r in rows))
-        )
+        scenes: dict[str, CocoImage] = {}
+        categories: tuple[str, ...] = ()
+        if self.instances is not None:
+            scenes, categories = read_instances(self.instances, (row[0] for row in rows))
         beside = PageImages(path, images)
         counts = IngestCounts()
         records: dict[str, ImageRegions] = {}

@@ -14,7 +14,7 @@ from sightline.errors import SightlineError
 from sightline.probes.formats.base import Format, FormatOption
 from sightline.probes.page_images import PageImages
 from sightline.probes.placing import hull, place
-from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word
+from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts
 
 Level = Literal["words", "lines"]
 
@@ -73,7 +73,9 @@ class PageFiles(Format):
                 raise SightlineError(f"{file}: holds {len(pages)} pages, not all of which name their image; split it")
             for page in pages:
                 other_level += len(page.lines if self.level == "words" else page.words)
-                record = self._record(page, file, beside, counts)
+                # A file of several pages is called like none of their images.
+                image = beside.find(page.image, file if len(pages) == 1 else None)
+                record = self._record(page, image, file, beside, counts)
                 if record.image_id in records:
                     raise SightlineError(f"{file}: image {record.image!r} was already described by another page")
                 records[record.image_id] = record
@@ -85,8 +87,9 @@ class PageFiles(Format):
         counts.images, counts.images_without_boxes = len(described), len(records) - len(described)
         return Ingest(described, counts, images=beside.root)
 
-    def _record(self, page: ScannedPage, file: Path, beside: PageImages, counts: IngestCounts) -> ImageRegions:
-        image = beside.find(page.image, file)
+    def _record(
+        self, page: ScannedPage, image: str, file: Path, beside: PageImages, counts: IngestCounts
+    ) -> ImageRegions:
         width, height = page.width, page.height
         if width is None or height is None:
             size = beside.size(image)
@@ -98,9 +101,7 @@ class PageFiles(Format):
             width, height = size
         texts = page.words if self.level == "words" else page.lines
         try:
-            words: tuple[Word, ...] = place(
-                ((self.text_of(found), found.box) for found in texts), width, height, counts
-            )
+            words = place(((self.text_of(found), found.box) for found in texts), width, height, counts)
         except SightlineError as problem:
             raise SightlineError(f"{file}: {problem}") from None
         return ImageRegions(

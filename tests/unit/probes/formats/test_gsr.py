@@ -128,7 +128,12 @@ def test_build_writes_the_questions_as_they_are(files: tuple[Path, Path], tmp_pa
 
 @pytest.mark.parametrize(
     ("option", "named"),
-    [(("--max-area", 1), "--max-area"), (("--no-unique",), "--no-unique"), (("--version", "strict-v3"), "--version")],
+    [
+        (("--max-area", 1), "--max-area"),
+        (("--no-unique",), "--no-unique"),
+        (("--version", "strict-v3"), "--version"),
+        (("--lines",), "--lines"),
+    ],
 )
 def test_options_about_words_are_refused(files: tuple[Path, Path], tmp_path: Path, option: Any, named: str) -> None:
     said = refusal("build", "--annotations", files[0], "--no-check-images", "--out", tmp_path / "p.jsonl", *option)

@@ -97,6 +97,7 @@ def test_a_folder_is_read_file_by_file_and_others_are_counted(tmp_path: Path) ->
 
 
 def test_several_pages_in_a_file_need_a_name_each(tmp_path: Path) -> None:
+    paint(tmp_path / "page.png")
     path = write(tmp_path, PAGE + PAGE.replace("page.png", "second.png"))
     assert [record.image for record in load_regions(path).records] == ["page.png", "second.png"]
     refused(write(tmp_path, PAGE + PAGE.replace('image "/home/me/scans/page.png"; ', "")), "2 pages, not all of which")
