@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -180,9 +180,7 @@ def _values(chosen: pd.DataFrame) -> str:
     return f"t = {shown(low)}" if low == high else f"t from {shown(low)} to {shown(high)}"
 
 
-def at_words(tables: Sequence[pd.DataFrame]) -> str:
-    """The few words of a caption: ``at t = 0``, ``at t = 2.043``, or that arms differ in it."""
-    thresholds = {float(value) for table in tables for value in table["threshold"]}
-    if len(thresholds) > 1:
-        return "each arm at its threshold"
-    return f"at t = {shown(thresholds.pop() if thresholds else 0.0)}"
+def at_words(thresholds: Iterable[float]) -> str:
+    """The few words of a caption: ``at t = 0``, ``at t = 2.043``, or ``at each arm's threshold``."""
+    different = set(thresholds)
+    return f"at t = {shown(different.pop())}" if len(different) == 1 else "at each arm's threshold"

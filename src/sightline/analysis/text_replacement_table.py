@@ -15,23 +15,27 @@ from sightline.analysis.comparison import (
     interval_columns,
     rates,
     table_of,
+    threshold_of,
 )
 from sightline.statistics.bootstrap import DRAWS
 from sightline.statistics.intervals import wilson
 from sightline.statistics.plain_rows import plain_rows
 
 
-def text_replacement_table(frame: pd.DataFrame, *, threshold: float | Mapping[str, float] = 0.0) -> pd.DataFrame:
+def text_replacement_table(
+    frame: pd.DataFrame, *, threshold: float | Mapping[str, float] | None = None
+) -> pd.DataFrame:
     """The four-control test: both questions answered right on the original, the replacement, the sham, the erasure.
 
-    A semantic switch is original and replacement; ``all_controls`` all four, with Wilson's interval.
+    A semantic switch is original and replacement; ``all_controls`` all four, with Wilson's interval. Answers are those
+    that the rows hold, or at a ``threshold`` for all models or per model.
     """
     versions = ("original", "replacement", "sham", "erase")
     kinds = [f"{version}_{asked}" for version in versions for asked in ("source", "target")]
     asked = frame[frame["kind"].isin(kinds)]
     records: list[Record] = []
     for model, rows in by_model(asked):
-        cut = threshold.get(model, 0.0) if isinstance(threshold, Mapping) else threshold
+        cut = threshold_of(model, threshold)
         for arm, own in rows.groupby("plain_arm", sort=False):
             right = own.assign(right=answered_right(own, cut)).pivot_table(
                 index="image_id", columns="kind", values="right"

@@ -172,9 +172,9 @@ def test_an_answer_without_a_finite_margin_stays_as_it_was_recorded() -> None:
 
 def test_captions_name_one_threshold_or_say_that_arms_differ() -> None:
     rows = pd.concat([pairs(1.0, range(20)), pairs(2.0, range(20), arm="grid:0.3")])
-    assert at_words([]) == "at t = 0"
-    assert at_words([apply_thresholds(rows, None, "full-dev").chosen]) == "at t = 1"
-    assert at_words([apply_thresholds(rows, None, "own-dev").chosen]) == "each arm at its threshold"
+    assert at_words([0.0]) == "at t = 0"
+    assert at_words(apply_thresholds(rows, None, "full-dev").chosen["threshold"]) == "at t = 1"
+    assert at_words(apply_thresholds(rows, None, "own-dev").chosen["threshold"]) == "at each arm's threshold"
 
 
 def test_reference_decomposition_of_the_recorded_runs(data: Path) -> None:

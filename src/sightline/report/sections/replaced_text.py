@@ -47,7 +47,7 @@ def text_replacement_table(source: Source) -> Table | None:
         TableColumn("semantic_switch", "Switch", "percent", help="Original and replacement both right."),
         TableColumn("all_controls", "All four", "percent", interval=True, help="Wilson's interval."),
     ]
-    caption = "Share of images on which both questions are answered right, at t = 0, for each version of the image."
+    caption = f"Share of images on which both questions are answered right, {source.at}, for each version of the image."
     return Table("text_replacement", "Text replacement", caption + left_out, columns, frame, reading=reading)
 
 
@@ -82,5 +82,5 @@ def edit_region_table(source: Source, draws: int) -> Table | None:
         TableColumn("center_recall", "Centre kept", "score"),
         TableColumn("ecr_gain", "ECR gain", "signed", interval=True),
     ]
-    caption = "The only region is the character that was substituted; selectors never see it."
+    caption = "The only region is the character that was substituted; selectors never see it." + source.answers_at
     return Table("edit_region", "Edit regions", caption + left_out, columns, frame, reading=reading)
