@@ -1,8 +1,8 @@
 """Where to cut the margin: predict yes iff margin >= t.
 
-t = 0 is the likelihood's own decision. Everything else is searched on labelled rows: the most accurate threshold, or the
-most accurate one whose hard-negative false-positive rate stays within a bound. Which rows, and for which arms, a rule
-says (``threshold_rules``).
+t = 0 is the likelihood's own decision. Everything else is searched on labelled rows: the most accurate threshold, or
+the most accurate one whose hard-negative false-positive rate stays within a bound. On which rows, and for which arms,
+is said by a rule (``threshold_rules``).
 """
 
 from __future__ import annotations

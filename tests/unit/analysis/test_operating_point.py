@@ -8,10 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sightline.analysis import intervention_tables as tables
 from sightline.analysis.operating_point import HASH_SPLIT, apply_thresholds, at_words, on_development_side
 from sightline.analysis.thresholds import accuracy_optimal
 from sightline.errors import SightlineError
 from sightline.statistics.summaries import arm_summary
+from tests.unit.analysis.golden_frame import analysis, frame
+from tests.unit.analysis.test_intervention_tables import MATCHED, image_free, replacement_rows
 from tests.unit.statistics.golden_rows import run_frame, table
 
 INTERNVL = "internvl_textocr_hard/internvl35_8b_textocr_hard_full1000"
@@ -280,3 +283,62 @@ def published_margins(row: dict[str, str]) -> tuple[list[float], list[float]]:
             found += [cut] * (more - fewer)
         assert len(found) == half
     return margins
+
+
+@pytest.mark.parametrize("model", MATCHED)
+def test_reference_image_dependence_at_an_applied_threshold(data: Path, model: str) -> None:
+    published = [row for row in analysis(data, "image_free", "image_free_summary.csv") if row["model_key"] == model]
+    applied = apply_thresholds(image_free(data, model), None, {model: float(published[0]["threshold"])}).rows
+    found = tables.image_dependence_table(applied, draws=100).set_index("condition")
+    for row in published:
+        ours = found.loc["matching image" if row["condition"] == "matched_image_full" else row["condition"]]
+        assert ours["threshold"] == float(row["threshold"])
+        for name in ("accuracy", "hfpr", "yes_rate", "auroc"):
+            assert ours[name] == pytest.approx(float(row[name]), abs=1e-12), (row["condition"], name)
+        gap = float(row["mean_positive_minus_negative_margin"])
+        assert ours["margin_gap"] == pytest.approx(gap, abs=1e-12), "of margins as recorded"
+
+
+@pytest.mark.parametrize(("model", "run"), [("llava", "llava_protected40"), ("internvl", "internvl_soft50")])
+def test_reference_positions_at_the_plain_arms_own_threshold(data: Path, model: str, run: str) -> None:
+    """The policy that was swapped in has the threshold of the arm as it is: what the reference calls compact's."""
+    rows = pd.concat(
+        frame(data, f"position_id/{run}_{policy}", arm="protected:0.4", positions=policy, view="orig",
+              intervention="none" if policy == "compact" else "swap_positions")
+        for policy in ("compact", "preserve")
+    )  # fmt: skip
+    file = data / "golden_e2e" / "analysis" / f"position_{model}" / "position_id_policy_audit.json"
+    expected = json.loads(file.read_text())
+    applied = apply_thresholds(rows, None, "own-dev").rows
+    found = tables.position_policy_table(applied).set_index("comparison")
+    assert found.index.tolist() == ["raw"], "nothing is left to choose on"
+    apart = tables.position_policy_table(applied, development=rows[on_development_side(rows)]).set_index("comparison")
+    for name, block, flips in (
+        ("raw", "compact_shared_threshold_test", "paired_test_compact_shared_threshold"),
+        ("compact threshold", "compact_shared_threshold_test", "paired_test_compact_shared_threshold"),
+        ("own thresholds", "own_threshold_test", "paired_test_own_threshold"),
+    ):
+        line = apart.loc[name]
+        assert line["flips"] == expected[flips]["prediction_flips"]
+        for policy in ("compact", "preserve"):
+            assert line[f"accuracy_{policy}"] == pytest.approx(expected[block][policy]["acc"], abs=1e-12)
+            assert line[f"hfpr_{policy}"] == pytest.approx(expected[block][policy]["hFPR"], abs=1e-12)
+    pd.testing.assert_frame_equal(found, apart.loc[["raw"]])
+
+
+def test_text_replacement_and_edit_regions_are_at_the_applied_threshold() -> None:
+    every = dict.fromkeys(("original", "replacement", "sham", "erase"), True)
+    images = [every, {**every, "sham": False}, {**every, "replacement": False}]
+    asked = pd.DataFrame([row for i, passed in enumerate(images) for row in replacement_rows(passed, f"i{i}")])
+    asked = asked.assign(
+        selector="full", probe_id=asked["image_id"] + asked["kind"], view="orig", intervention="none",
+        keep=1.0, ecr=1.0, center_recall=1.0, patch_recall=1.0, predicted="yes", correct=False,
+    )  # fmt: skip
+    recorded = apply_thresholds(asked, None, 0.0).rows
+    moved = apply_thresholds(asked.assign(margin=asked["margin"] + 5.0), None, 5.0).rows
+    assert recorded["correct"].any()
+    pd.testing.assert_frame_equal(tables.text_replacement_table(recorded), tables.text_replacement_table(moved))
+    glyphs = [rows.assign(kind="edit_region")[rows["kind"] == "replacement_target"] for rows in (recorded, moved)]
+    first, second = (tables.edit_region_table(rows, draws=100) for rows in glyphs)
+    assert 0 < first["accuracy"].iloc[0] < 1
+    pd.testing.assert_frame_equal(first, second)
