@@ -170,7 +170,7 @@ class WithinRisk(ThresholdRule):
 
     @property
     def words(self) -> str:
-        return f"each arm's most accurate one whose hFPR there is at most {self.max_hfpr:g}"
+        return f"each arm's most accurate one whose development hFPR is at most {self.max_hfpr:g}"
 
 
 NAMED: Mapping[str, ThresholdRule] = {

@@ -297,7 +297,7 @@ def _answered(audited: Audited, source: Source) -> Audited:
         chosen = choose(audited.rows, development, audited.rule)
     except SightlineError as error:
         raise SightlineError(f"{audited.name}: {error}" if audited.name else str(error)) from None
-    named = ", ".join(one.run.path.resolve().name for one in source.developments_of(audited))
+    named = ", ".join(dict.fromkeys(one.run.path.resolve().name for one in source.developments_of(audited)))
     where = f"all of the development run {named}" if named else HASH_SPLIT
     return replace(
         audited,

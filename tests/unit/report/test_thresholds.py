@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,7 @@ def test_captions_and_notes_name_the_threshold_and_where_it_comes_from(named: Pa
     assert "plain: The threshold is the one that was given, t = 2." in notes(named)
     assert "Answers at t = 2 compared with Full" in page
     assert "the image changes; all at t = 2" in page
+    assert re.search(r"says (yes|no) \((right|wrong), margin [+−][\d.]+ at t = 2\)", page), "beneath the first picture"
     assert "With the same mask, at t = 2, the position policy" in page
     for name in ("main", "paired_differences", "correct_positive_provenance", "deletion", "box_sources"):
         assert "Answers are at t = 2." in (named.parent / "tables" / f"{name}.md").read_text(), name
@@ -223,6 +225,24 @@ def test_a_rule_is_chosen_on_the_development_run_and_applied_to_all_images(tmp_p
     assert in_force is not None
     assert in_force.frame["dev_probes"].tolist() == [60, 60, 60]
     assert (in_force.frame["dev_hfpr"] <= 0.1).all()
+
+
+def test_several_development_runs_of_the_same_weights_are_one(tmp_path: Path) -> None:
+    def elsewhere(prefix: str) -> Edit:
+        def edit(row: dict[str, Any]) -> None:
+            row["image_id"], row["probe_id"] = prefix + row["image_id"], prefix + row["probe_id"]
+
+        return moved(MOVED, edit)
+
+    here = make_run(tmp_path / "here", images=6, arms=ARMS)
+    parts = [
+        make_run(tmp_path / name, images=15, arms=ARMS, seed=seed, edit_row=elsewhere(name))
+        for name, seed in (("first", 8), ("second", 9))
+    ]
+    full = pd.concat([load_run(part).frame() for part in parts]).query("arm == 'full'")
+    (found,) = read_source([here], developments=[*parts, parts[0]], threshold="full-dev").runs
+    assert set(found.frame["threshold"]) == {accuracy_optimal(full["label"] == "yes", full["margin"]).threshold}
+    assert "chosen on 30 images, all of the development run first, second, and judged" in found.notes[0]
 
 
 def test_without_a_bound_the_operating_points_say_why_there_is_no_risk(high: list[Path]) -> None:

@@ -82,16 +82,19 @@ def thresholds_in_force_table(source: Source) -> Table | None:
         TableColumn("arm", "Arm"),
         TableColumn("rule", "Threshold"),
         TableColumn("threshold", "t", "signed"),
-        TableColumn("dev_probes", "Chosen on", "count", help="Development probes of the arm."),
-        TableColumn("dev_accuracy", "Accuracy there", "score"),
-        TableColumn("dev_hfpr", "hFPR there", "score"),
     ]
     caption = (
         "Every table and picture of this page reads answers at these thresholds; an arm under an intervention has its "
-        "plain arm's. The last columns are what each does on development probes; margins, AUROC, reliability, ECE, "
-        "Brier and NLL are those of the recorded likelihoods."
+        "plain arm's. Margins, AUROC, reliability, ECE, Brier and NLL are those of the recorded likelihoods."
     )
-    return Table("thresholds_in_force", "Thresholds of this page", caption, columns, pd.concat(parts))
+    frame = pd.concat(parts, ignore_index=True)
+    if frame["dev_probes"].notna().any():
+        columns += [
+            TableColumn("dev_probes", "Chosen on", "count", help="Development probes of the arm."),
+            TableColumn("dev_accuracy", "Accuracy there", "score"),
+            TableColumn("dev_hfpr", "hFPR there", "score"),
+        ]
+    return Table("thresholds_in_force", "Thresholds of this page", caption, columns, frame)
 
 
 def thresholds_table(source: Source) -> Table:
