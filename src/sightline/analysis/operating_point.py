@@ -29,6 +29,7 @@ from sightline.probes.split import hash_side
 from sightline.statistics.plain_rows import is_plain
 
 NO_MARGIN = "the rows have no margin: their scorer gives answers alone"
+NONE_LEFT = "every image is on the development side and none is left to be judged; add images"
 HASH_SPLIT = "the development side of the split by image (SHA-1 of the image id)"
 
 CHOSEN = ("model", "arm", "rule", "threshold", "dev_probes", "dev_accuracy", "dev_hfpr")
@@ -120,7 +121,7 @@ def _check(rows: pd.DataFrame, development: pd.DataFrame | None) -> None:
         if "margin" not in side or (len(side) and side["margin"].isna().all()):
             raise SightlineError(f"{NO_MARGIN}, and there is no threshold to set")
     if rows.empty:
-        raise SightlineError("every image is on the development side and none is left to be judged; add images")
+        raise SightlineError(NONE_LEFT)
     if development is not None and not {"yes", "no"} <= set(development["label"]):
         raise SightlineError("thresholds need both labels on the development images; add images")
 

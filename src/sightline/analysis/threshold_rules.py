@@ -50,6 +50,8 @@ class ThresholdRule(ABC):
     """Names the threshold of every arm of a model. ``str`` of a rule is what a user writes."""
 
     needs_development: ClassVar[bool] = True
+    needs_full: ClassVar[bool] = False
+    """Whether development rows of Full are needed whatever arm is asked for."""
 
     @abstractmethod
     def threshold(self, arm: str, development: Development) -> float:
@@ -91,6 +93,8 @@ class Given(ThresholdRule):
 @dataclass(frozen=True)
 class FullOnDevelopment(ThresholdRule):
     """Full's accuracy-optimal threshold, for every arm."""
+
+    needs_full: ClassVar[bool] = True
 
     def threshold(self, arm: str, development: Development) -> float:
         if development.full is None:

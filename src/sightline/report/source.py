@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from sightline.analysis.operating_point import (
     HASH_SPLIT,
+    NONE_LEFT,
     at_thresholds,
     at_words,
     choose,
@@ -279,6 +280,8 @@ def _set_apart(audited: Audited, source: Source, rules: Rules) -> Audited:
         return replace(audited, rule=rule)
     frame, others = audited.frame, audited.others
     plain, other = on_development_side(frame), on_development_side(others)
+    if len(frame) and plain.all():
+        raise SightlineError(f"{audited.name}: {NONE_LEFT}" if audited.name else NONE_LEFT)
     return replace(
         audited,
         rule=rule,
@@ -309,21 +312,24 @@ def _answered(audited: Audited, source: Source) -> Audited:
 
 
 def _to_choose_on(audited: Audited, source: Source) -> pd.DataFrame:
-    """The development rows of a run; one that lacks Full, or all plain rows, borrows them from a run like it."""
+    """The development rows of a run; Full, where the rule needs it, and all plain rows, where it has none, may come
+    from another run of the same weights and settings."""
     own = source.development_rows(audited)
     if own is None:
         return audited.rows.iloc[:0]
-    if _full_rows(own).any():
-        return own
-    for one in source.runs:
-        rows = source.development_rows(one)
-        if one.setting == audited.setting and rows is not None and _full_rows(rows).any():
-            return rows if audited.frame.empty else pd.concat([own, rows[_full_rows(rows)]], ignore_index=True)
+    alike = (source.development_rows(one) for one in source.runs if one.setting == audited.setting)
+    others = [rows for rows in alike if rows is not None]
+    if not is_plain(own).any():
+        return others[0] if others else own
+    if audited.rule is not None and audited.rule.needs_full and _full_rows(own).empty:
+        full = next((found for found in map(_full_rows, others) if len(found)), own.iloc[:0])
+        return pd.concat([own, full], ignore_index=True)
     return own
 
 
-def _full_rows(rows: pd.DataFrame) -> pd.Series[bool]:
-    return is_plain(rows) & (rows["selector"] == "full")
+def _full_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    found: pd.DataFrame = rows[is_plain(rows) & (rows["selector"] == "full")]
+    return found
 
 
 def _with_reference(audited: Audited) -> Audited:

@@ -17,6 +17,7 @@ from sightline.analysis.operating_point import on_development_side
 from sightline.analysis.thresholds import accuracy_optimal, evaluate, risk_constrained
 from sightline.commands.report import compare, gate, report
 from sightline.errors import SightlineError
+from sightline.probes.split import hash_side
 from sightline.report.build import build_report
 from sightline.report.cases import mark_rows
 from sightline.report.compare import compare_runs
@@ -201,6 +202,21 @@ def test_a_run_without_full_borrows_it_from_a_run_like_it(tmp_path: Path) -> Non
     assert len({value for table in thresholds if table is not None for value in table["threshold"]}) == 1
     with pytest.raises(SightlineError, match=r"arm 'target:0.3': no development row of a full arm"):
         read_source([without], threshold="full-dev")
+    shared = [read_source(runs, threshold="shared").runs[-1].thresholds for runs in ([without], [with_full, without])]
+    alone, beside = (None if table is None else table["threshold"].tolist() for table in shared)
+    assert alone is not None
+    assert alone == beside, "a rule that does not need Full is chosen on the run's own rows"
+
+
+def test_a_run_whose_images_are_all_on_the_development_side_is_refused(tmp_path: Path) -> None:
+    dev = next(name for name in map(str, range(100)) if hash_side(name) == "dev")
+
+    def elsewhere(row: dict[str, Any]) -> None:
+        row["image_id"] = dev
+
+    run = make_run(tmp_path / "run", images=2, arms=ARMS, edit_row=elsewhere)
+    with pytest.raises(SightlineError, match="none is left to be judged; add images"):
+        read_source([run], threshold="own-dev")
 
 
 def test_a_rule_is_chosen_on_the_development_run_and_applied_to_all_images(tmp_path: Path) -> None:
