@@ -83,7 +83,8 @@ def claims_coverage(role: str | None, selector: str) -> bool:
 def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:
     """Plain rows with ``unsupported`` (a metric's name), ``low`` coverage, ``flip`` (unlike its reference).
 
-    ``rank`` orders rows within an arm by how much they tell, ``strength`` breaks ties by the size of the margin.
+    ``rank`` orders rows within an arm by how much they tell, ``strength`` breaks ties by how far the
+    margin lies from the threshold.
     """
     rows = audited.frame.copy()
     rows["unsupported"] = unsupported_rows(rows)
@@ -91,12 +92,13 @@ def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:
     known = rows["reference_predicted"].notna()
     rows["flip"] = known & (rows["predicted"] != rows["reference_predicted"])
     margin = rows["margin"] if "margin" in rows else pd.Series(np.nan, index=rows.index)
-    change = (margin - rows["reference_margin"]).abs().fillna(margin.abs())
+    beyond = margin - rows["threshold"] if "threshold" in rows else margin
+    change = (margin - rows["reference_margin"]).abs().fillna(beyond.abs())
     # Evidence that a crop took away before any pruning is no fault of the selector: it waits behind flips.
     rows["seen"] = ~has_no_evidence(rows["full_ecr"])
     telling = [rows["unsupported"] & rows["seen"], rows["flip"], rows["unsupported"], rows["low"] & rows["correct"]]
     rows["rank"] = np.select(telling, [1, 0, 2, 3] if flips_first else [0, 1, 2, 3], 4)
-    rows["strength"] = np.where(rows["unsupported"], margin.abs(), change)
+    rows["strength"] = np.where(rows["unsupported"], beyond.abs(), change)
     return rows
 
 
@@ -176,6 +178,7 @@ class _Packer:
             "kept": base64.b64encode(kept).decode(),
             "lineage": None if lineage is None else base64.b64encode(lineage).decode(),
             "margin": _number(row.get("margin")),
+            "threshold": _number(row.get("threshold")) or 0.0,
             "reference_margin": _number(row["reference_margin"]),
             "predicted": str(row["predicted"]),
             "correct": bool(row["correct"]),

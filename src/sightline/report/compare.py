@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
+from sightline.analysis.threshold_rules import ThresholdLike
 from sightline.errors import SightlineError
 from sightline.report.build import CASES, Progress, pack_pictures
 from sightline.report.metric_columns import typographic
@@ -36,14 +38,19 @@ def compare_runs(
     second: Path | str,
     out: Path | str,
     *,
+    developments: Sequence[Path | str] = (),
+    threshold: ThresholdLike | None = None,
     cases: int = CASES,
     draws: int = DRAWS,
     seed: int = SEED,
     progress: Progress = lambda step: None,
 ) -> Path:
-    """Writes the comparison of run A and run B into ``out`` and returns the path of its HTML file."""
+    """Writes the comparison of run A and run B into ``out`` and returns the path of its HTML file.
+
+    ``threshold`` is the one at which all answers are read, or the rule that names it, chosen on ``developments``.
+    """
     progress("reading rows")
-    source, arms = aligned(first, second)
+    source, arms = aligned(first, second, developments, threshold)
     progress("resampling images")
     differences = between_runs_table(source, arms, draws, seed)
     summary = summarise(source, draws, seed)
@@ -81,9 +88,14 @@ def _made(name: str, context: Context) -> Section:
     return make_section(maker, context) or Section(maker.id, maker.title, maker.lead)
 
 
-def aligned(first: Path | str, second: Path | str) -> tuple[Source, list[str]]:
+def aligned(
+    first: Path | str,
+    second: Path | str,
+    developments: Sequence[Path | str] = (),
+    threshold: ThresholdLike | None = None,
+) -> tuple[Source, list[str]]:
     """Both runs on their common arms and probes, after checking that they audited the same probe set."""
-    source = read_source([first, second], names=["A", "B"], pairs=True)
+    source = read_source([first, second], names=["A", "B"], pairs=True, developments=developments, threshold=threshold)
     a, b = source.runs
     if not source.same_probes:
         ours, theirs = set(a.probes), set(b.probes)
@@ -115,7 +127,7 @@ def aligned(first: Path | str, second: Path | str) -> tuple[Source, list[str]]:
     if "margin" in before:
         kept[1].frame["reference_margin"] = before["margin"].reindex(keys).to_numpy()
     kept[1].frame["reference_predicted"] = before["predicted"].reindex(keys).to_numpy()
-    return Source(kept, notes), arms
+    return replace(source, runs=kept, notes=notes), arms
 
 
 def _restrict(audited: Audited, arms: list[str], probes: set[str]) -> Audited:
@@ -153,6 +165,7 @@ def between_runs_table(source: Source, arms: list[str], draws: int, seed: int) -
         TableColumn("mcnemar_p", "McNemar p", "p"),
     ]
     caption = "Paired by probe, resampled by image. “Not distinguishable” bounds the change; it is not proof of none."
+    caption += source.answers_at
     return Table("between_runs", "Differences between the runs", caption, columns, frame, filter="label")
 
 
@@ -161,7 +174,7 @@ def flips_between_runs_table(source: Source, arms: list[str]) -> Table:
     for arm in arms:
         a, b = _pair(source, arm)
         records.append({"arm": arm, "probes": len(a), **flip_counts(a, b)})
-    caption = "Answers at t = 0, from A to B on the same probe; exact McNemar p on right answers gained and lost."
+    caption = f"Answers {source.at}, from A to B on the same probe; exact McNemar p on right answers gained and lost."
     return Table("flips_between_runs", "Flips from A to B", caption, flip_columns(), pd.DataFrame(records))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from sightline.analysis.threshold_rules import shown
 from sightline.report.overlay import DROPPED, MERGED, OUTSIDE, cell_path
 from sightline.report.svg import tag
 from sightline.report.table import format_value
@@ -115,6 +116,8 @@ def _alternative(case: dict[str, Any], panel: dict[str, Any]) -> str:
 def _sentences(case: dict[str, Any], panel: dict[str, Any], arm: str) -> tuple[str, str]:
     verdict = "right" if panel["correct"] else "wrong"
     margin = "" if panel["margin"] is None else f", margin {format_value(panel['margin'], 'signed')}"
+    if panel["threshold"]:
+        margin += f" at t = {shown(panel['threshold'])}"
     asked = case["target"] or case["question"]
     kept = f"with {panel['evidence_kept']} of {panel['evidence_cells']} evidence cells kept"
     if panel["evidence_cells"] == 0:

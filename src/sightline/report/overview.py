@@ -30,7 +30,7 @@ def main_table(summary: ReportSummary) -> Table:
     caption = (
         "Small print is the 95% interval when images are resampled. PosECR counts the cells of all merged sources, "
         "AnchorECR only those kept in place; NegSRC is coverage of the confusable word on negatives, no evidence of "
-        "absence. Rows are points on a frontier, not a ranking."
+        f"absence. Rows are points on a frontier, not a ranking.{summary.answers_at}"
     ) + wilson_words(summary.arms)
     return Table("main", "Main results", caption, columns, summary.arms)
 

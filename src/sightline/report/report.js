@@ -141,7 +141,7 @@
     const line = html("p", { className: "facts" });
     line.append(
       html("span", { className: panel.correct ? "right" : "wrong" }, `${panel.predicted}, ${panel.correct ? "right" : "wrong"}`),
-      panel.margin === null ? "" : ` · margin ${signed(panel.margin)}`);
+      panel.margin === null ? "" : ` · margin ${signed(panel.margin)}${panel.threshold ? ` at t = ${signed(panel.threshold)}` : ""}`);
     if (panel.reference_margin !== null && !(data.reference === "Full" && data.arms[panel.arm].full)) {
       line.append(` (${data.reference} ${signed(panel.reference_margin)})`);
     };
@@ -172,7 +172,7 @@
   const orders = {
     chosen: () => 0,
     ecr: (p) => (p.ecr === null ? 2 : p.ecr),
-    margin: (p) => -Math.abs(p.margin),
+    margin: (p) => -Math.abs(p.margin - p.threshold),
     change: (p) => (p.reference_margin === null ? 0 : -Math.abs(p.margin - p.reference_margin)),
   };
   // The panel a card shows: the chosen arm's, or the one the case was picked for if it passes, else the first that does.

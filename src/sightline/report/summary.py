@@ -29,6 +29,8 @@ class ReportSummary:
     notes: list[str]
     at_chance: dict[str, str] = field(default_factory=dict)
     """Name of a run whose Full arm answers at chance -> the sentence that says so, with the numbers."""
+    answers_at: str = ""
+    """The threshold of the answers as a sentence behind a caption; "" where they are as recorded."""
 
     def difference(self, arm: str, metric: str) -> pd.Series[Any] | None:
         if self.differences.empty:
@@ -74,6 +76,7 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         pd.concat(differences, ignore_index=True) if differences else pd.DataFrame(),
         notes,
         at_chance,
+        source.answers_at,
     )
 
 

@@ -300,7 +300,8 @@ def test_two_models_over_the_same_replaced_words_are_told_apart_exactly(tmp_path
             number = int(row["image_id"].removeprefix("img"))
             image, kind = number // 8, kinds[number % 8]
             right = not (image < failing and kind.startswith("replacement"))
-            row |= {"kind": kind, "image_id": f"i{image}", "margin": 1.0 if right else -1.0}
+            answer = {"margin": 1.0 if right else -1.0, "predicted": "yes" if right else "no", "correct": right}
+            row |= {"kind": kind, "image_id": f"i{image}", **answer}
 
         return edit
 

@@ -57,7 +57,7 @@ def box_source_table(source: Source) -> Table | None:
     caption = (
         "Coverage is that of the annotated regions, whatever boxes the selector saw; arms that read no boxes are the "
         "same under every source; arms that saw a single source are left out where others saw more."
-    )
+    ) + source.answers_at
     return Table("box_sources", "Box sources", caption, columns, frame, reading=_box_reading(frame))
 
 

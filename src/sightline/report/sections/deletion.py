@@ -53,7 +53,7 @@ def deletion_table(source: Source, draws: int) -> Table | None:
         "Every kept token that touches the evidence is dropped, then a share of them comes back, or as many others. "
         "Recovery is a dash where removal left accuracy as it was; where removal helped, 100% is the lower accuracy. "
         "On negatives the evidence is the confusable word."
-    )
+    ) + source.answers_at
     return Table("deletion", "Deletion and restoration", caption + left_out, columns, frame, reading=reading)
 
 

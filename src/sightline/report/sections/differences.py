@@ -68,7 +68,7 @@ def differences_table(summary: ReportSummary) -> Table:
     caption = (
         "Paired by probe, resampled by image. “Not distinguishable” bounds what may have been lost; it is not proof of "
         "equality."
-    )
+    ) + summary.answers_at
     return Table("paired_differences", "Paired differences", caption, columns, frame, filter="label")
 
 

@@ -75,8 +75,8 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
         TableColumn("margin_win_rate", "Gap > 0", "percent", help="Images whose yes probe has the larger margin."),
     ]
     caption = (
-        "Questions and labels stay, the image changes; all at t = 0. What stays right without the matching image was "
-        "never read off it. Wrong images show none of the words asked for; their mean is over seeds. A decoy "
+        f"Questions and labels stay, the image changes; all {source.at}. What stays right without the matching image "
+        "was never read off it. Wrong images show none of the words asked for; their mean is over seeds. A decoy "
         "is plausible when it is a word of some other image."
     )
     return Table(

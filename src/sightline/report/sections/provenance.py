@@ -71,7 +71,7 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
         "Among positives answered yes: coverage of their evidence by lineage, with the main table's 95% intervals; the "
         "CSV has Wilson's over probes too. Under an unsupported answer no token from the evidence itself was read: it "
         "rests on what the vision tower mixed into other tokens, on context, or on luck."
-    )
+    ) + source.answers_at
     return Table(
         "correct_positive_provenance",
         "Correct answers and their evidence",
