@@ -24,11 +24,14 @@ from sightline.device.stopwatch import Stopwatch
 def measure_prefill(request: PrefillRequest, subject: Subject) -> Iterator[Measurement]:
     arms = [subject.arm(text, request.execution) for text in request.arms]
     execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=None)
-    backbone = subject.backbone
-    needs = all_needs(arms)
-    images = [backbone.preprocess(subject.image(i)) for i in range(min(DISTINCT, request.batch))]
-    encoded = [backbone.encode([pixels], needs)[0] for pixels in images]
+    backbone, needs = subject.backbone, all_needs(arms)
+    drawn = [subject.image(i) for i in range(min(DISTINCT, request.batch))]
+    images = {
+        budget: [backbone.encode([backbone.preprocess(image, budget=budget)], needs)[0] for image in drawn]
+        for budget in {arm.image_budget for arm in arms}
+    }
     for arm in arms:
+        encoded = images[arm.image_budget]
         batch = request.batch
         while True:
             point: Measurement | None = None
@@ -101,4 +104,4 @@ def one_batch(
 
 def _sizes(arm: Arm, encoded: Encoded, prefix: Prefix) -> tuple[int, int, int]:
     """Visual tokens, how many of them are kept, positions of the prefix."""
-    return encoded.n, arm.budget.resolve(encoded.n) if arm.inside else prefix.k, prefix.embeds.shape[0]
+    return encoded.full_n, arm.budget.resolve(encoded.n) if arm.inside else prefix.k, prefix.embeds.shape[0]

@@ -48,7 +48,7 @@ def measure_ttft(request: TtftRequest, subject: Subject) -> Iterator[Measurement
 def _one_arm(request: TtftRequest, subject: Subject, execution: Execution, arm: Arm) -> Measurement:
     backbone = subject.backbone
     images = [subject.image(i) for i in range(2)]
-    sample = backbone.preprocess(images[0])
+    sample = backbone.preprocess(images[0], budget=arm.image_budget)
     setups = len(execution.setup_ms)
     memory = PeakMemory(subject.device)
     captured = CapturedVision(backbone, sample, arm.selector.needs) if request.execution == "graph" else None
@@ -75,7 +75,7 @@ def _one_arm(request: TtftRequest, subject: Subject, execution: Execution, arm: 
     return Measurement(
         arm=arm.text,
         batch=1,
-        visual_tokens=encoded.n,
+        visual_tokens=encoded.full_n,
         kept_tokens=path.kept,
         length=length,
         samples_ms=samples,
@@ -116,7 +116,8 @@ class Path:
         stages: dict[str, Stopwatch] = {}
         started = time.perf_counter()
         stages["preprocess"] = Stopwatch(HOST)
-        pixels = backbone.preprocess(image, self.captured.staging if self.captured else None)
+        staging = self.captured.staging if self.captured else None
+        pixels = backbone.preprocess(image, staging, budget=self.arm.image_budget)
         stages["preprocess"].stop()
         if self.detector is not None:
             stages["detector"] = Stopwatch(HOST)
