@@ -56,9 +56,11 @@ ROW_COLUMNS = (
     Column("geo_f1", "float64", "Harmonic mean of ecr and lpp."),
     Column("worst_region", "float64", "Smallest single-region coverage."),
     Column("all_half", "bool", "Whether every region is at least half covered."),
-    Column("kept_mask", "binary", "N bits, most significant first: the anchors' cells."),
+    Column("kept_mask", "binary", "A bit per cell of the image's record, most significant first: the anchors' cells."),
     Column(
-        "lineage_mask", "binary", "N bits: every source of a merged output; null for deletion (equal to kept_mask)."
+        "lineage_mask",
+        "binary",
+        "As kept_mask: every source of a merged output; null for deletion (equal to kept_mask).",
     ),
     Column("sequence_full", "int32", "Length of the unpruned prompt."),
     Column("sequence_pruned", "int32", "Length of the pruned prompt that was run."),
