@@ -41,7 +41,7 @@ ROW_COLUMNS = (
     Column("intervention", "string", "What was done to the mask or the image on purpose; none for a plain arm."),
     Column("probe_id", "string", "Probe identifier, unique within the probe set."),
     Column("image_id", "string", "Image identifier: the unit that bootstraps resample."),
-    Column("image_key", "string", "Key into the images table (file and view)."),
+    Column("image_key", "string", "Key into the images table (file, view, and size if it was shown smaller)."),
     Column("view", "string", "Image variant: orig, or the name of an occlusion or control."),
     Column("label", "string", "True answer, yes or no."),
     Column("kind", "string", "How the probe was made."),
@@ -87,7 +87,7 @@ ROW_COLUMNS = (
 """What every row has, whatever the scorer; a scorer names its own columns, which stand behind ``correct``."""
 
 IMAGE_COLUMNS = (
-    Column("image_key", "string", "File and view; rows point here."),
+    Column("image_key", "string", "File, view, and size if it was shown smaller; rows point here."),
     Column("image", "string", "File name relative to the image root."),
     Column("image_id", "string", "Image identifier."),
     Column("digest", "string", "SHA-256 of the file."),

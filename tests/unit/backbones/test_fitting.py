@@ -1,4 +1,4 @@
-"""An image shown smaller: as many tokens as a budget allows, by the arithmetic and resampling of the processor itself."""
+"""An image shown smaller: as many tokens as a budget allows, counted and resampled as the processor itself does it."""
 
 from __future__ import annotations
 
@@ -178,6 +178,18 @@ def test_what_the_tower_is_shown_is_what_it_was_asked_for(qwen: Backbone, intern
     tile = math.prod(internvl.tile_grid)  # type: ignore[attr-defined]
     one = internvl.under(internvl.fit((640, 448), Budget.tokens(tile)).options)
     assert one.shown_size((640, 448)) == (side, side)
+
+
+@pytest.mark.parametrize("model", ["qwen3vl", "internvl"])
+def test_bytes_that_a_device_makes_smaller_become_the_hosts_pixels(data: Path, model: str) -> None:
+    """On a GPU the host hands over bytes; what of them the device makes depends on the image's own options."""
+    backbone, image = backbone_of(data, model), drawn((900, 600))
+    prepared = backbone.preprocess(image, budget=Budget.ratio(0.5))
+    handed_over = replace(prepared, data=backbone.under(prepared.options).image_bytes(image))
+    assert handed_over.data.dtype == torch.uint8
+    assert torch.equal(backbone.tower_inputs([handed_over]), backbone.tower_inputs([prepared]))
+    captured = CapturedVision(backbone, handed_over, frozenset())
+    assert torch.equal(captured(handed_over).tokens, backbone.encode([prepared])[0].tokens)
 
 
 def test_a_captured_tower_encodes_smaller_images_of_one_shape(qwen: Backbone) -> None:
