@@ -40,10 +40,10 @@ def ask(
     space = ClipSpace(clip, backbone.language.device) if clip else None
     answerer = Answerer(backbone, Generation(max_new_tokens), clip=space)
     answerer.step.refuse_unserved([parsed])
-    encoded = backbone.encode([backbone.preprocess(opened)], parsed.selector.needs)
+    encoded = backbone.encode([backbone.preprocess(opened, budget=parsed.image_budget)], parsed.selector.needs)
     probe = Probe(
         id="ask", image=image.name, image_id=image.name, question=question, label="yes", target_text=target,
         source_text=target, regions=(),
     )  # fmt: skip
     (answered,) = answerer.answer(parsed, [probe], encoded)
-    return Reply(answered.values["answer"], answered.trace.k, encoded[0].n)
+    return Reply(answered.values["answer"], answered.trace.k, encoded[0].full_n)

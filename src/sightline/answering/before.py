@@ -76,7 +76,7 @@ class BeforePass(ArmPass):
                     merges=merges,
                     k=k,
                     k_layers=None,
-                    sequence_full=self.prompts[i].full_length(self.encoded[i].n),
+                    sequence_full=self.prompts[i].full_length(self.encoded[i].full_n),
                     sequence_pruned=self.prompts[i].prompt_length(k),
                     signal_ms=self.selected[i].signal_ms,
                     select_ms=self.selected[i].select_ms,

@@ -62,6 +62,7 @@ class SelectStep:
     def refuse_unserved(self, arms: Iterable[Arm]) -> None:
         """A method that this architecture cannot serve is refused by name, before any work."""
         for arm in arms:
+            arm.refuse_architecture(type(self.backbone))
             for name in sorted(arm.selector.needs):
                 problem = misnamed(name, arm.inside)
                 if problem is not None:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from types import UnionType
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from sightline.core.prefix import PositionPolicy
 from sightline.core.probe import ORIGINAL
@@ -17,6 +17,9 @@ from sightline.core.selection import Budget, LayerSelector, Selector
 from sightline.errors import SightlineError
 from sightline.interventions import Intervention, split_arm
 from sightline.selectors import SELECTORS
+
+if TYPE_CHECKING:
+    from sightline.backbones.base import Backbone
 
 SEED, ARTIFACT_SEED = 17, 13
 """Of the artifact's own configurations; its confirmation scripts passed 17."""
@@ -50,6 +53,11 @@ class Arm:
         if intervention.on_mask and (self.inside or self.selector.merges):
             how = "prunes between layers, so there is no one" if self.inside else "merges tokens, so its outputs are no"
             raise SightlineError(f"arm '{self.text}+{intervention}': {self.selector.name} {how} mask to change")
+        if intervention.on_mask and self.selector.resizes:
+            raise SightlineError(
+                f"arm '{self.text}+{intervention}': {self.selector.name} keeps every token of a smaller image, so it "
+                "has no mask to change; occlusion and blank, which change the image, go with it"
+            )
         return replace(self, text=f"{self.text}+{intervention}", intervention=intervention)
 
     @property
@@ -61,9 +69,19 @@ class Arm:
         """Whether the method prunes between language layers instead of before them."""
         return self.selector.inside
 
+    @property
+    def image_budget(self) -> Budget | None:
+        """What the image itself is made small enough for; None: it is looked at in its usual size."""
+        return self.budget if self.selector.resizes else None
+
     def input_digest(self) -> str | None:
         """Of the file that the selector reads, if it reads one."""
         return self.selector.digest()
+
+    def refuse_architecture(self, kind: type[Backbone]) -> None:
+        """A method that shows the image smaller is refused by name where that makes no fewer tokens."""
+        if self.selector.resizes and kind.fixed_tokens is not None:
+            raise SightlineError(f"{self.selector.name} cannot run on {kind.__name__}: {kind.fixed_tokens}")
 
     def refuse_execution(self, execution: str, way_out: str) -> None:
         """A method that prunes between layers is refused by name where the layers run as one."""

@@ -13,6 +13,7 @@ from sightline.arms.plan import ArmPlan, plan_arms, refuse_unusable
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.launchers import LAUNCHERS, Launcher
 from sightline.auditing.shards import Shard, check_images, make_shards, tasks_left, with_boxes
+from sightline.backbones.base import BACKBONES
 from sightline.backbones.loading import checkpoint_folder, model_type
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import check_source, refuse_other_rule, source_under
@@ -49,6 +50,8 @@ class Job:
     plan: ArmPlan
     probes: ProbeSet
     shards: list[Shard]
+    sizes: Mapping[str, tuple[int, int]]
+    """(width, height) of every image by name."""
 
 
 def planned_job(config: AuditConfig) -> Job:
@@ -72,11 +75,15 @@ def planned_job(config: AuditConfig) -> Job:
         METRICS.get(metric)
     probes = read_probes(config.probes, image_prefix=config.image_prefix or None)
     shards = make_shards(probes.probes, config.shard_images, config.limit)
-    check_images(config.images, shards)
+    sizes = check_images(config.images, shards)
     refuse_unusable(plan.arms, (probe for shard in shards for probe in shard.probes))
     for arm in plan.arms:
         arm.refuse_execution(config.execution, "leave it out or use --execution eager")
-    return Job(config, folder, recorded, plan, probes, shards)
+    if any(arm.image_budget is not None for arm in plan.arms):
+        architecture = BACKBONES.get(model_type(checkpoint_folder(config.model)))
+        for arm in plan.arms:
+            arm.refuse_architecture(architecture)
+    return Job(config, folder, recorded, plan, probes, shards, sizes)
 
 
 def chosen_seed(config: AuditConfig, recorded: Mapping[str, Any]) -> int:
@@ -91,7 +98,7 @@ def run_job(job: Job, launcher: Launcher, boxes: BoxesBeside, box_facts: Mapping
     plan, folder, recorded = job.plan, job.folder, job.recorded
     digests = input_digests(plan.arms)
     with launcher:
-        launcher.refuse_unserved(plan.arms)
+        launcher.refuse_unserved(plan.arms, job.sizes)
         names = folder.open(
             {
                 **launcher.settings(recorded),

@@ -78,15 +78,15 @@ def _row(
         "arguments": arm.arguments,
         "budget": str(arm.budget),
         "keep_requested": None if arm.selector.role == "replay" else arm.budget.keep,
-        "keep": trace.k / image.n,
-        "n_tokens": image.n,
+        "keep": trace.k / image.full_n,
+        "n_tokens": image.full_n,
         "k_tokens": trace.k,
         "k_layers": layers,
-        "keep_layer_mean": float(np.mean(layers)) / image.n if layers else trace.k / image.n,
+        "keep_layer_mean": float(np.mean(layers)) / image.full_n if layers else trace.k / image.full_n,
         "intervention": _intervention(arm, probe),
         "probe_id": probe.id,
         "image_id": probe.image_id,
-        "image_key": image_key(probe),
+        "image_key": image_key(probe, arm.image_budget),
         "view": probe.view,
         "label": probe.label,
         "kind": probe.kind,
@@ -124,7 +124,7 @@ def image_records(work: ShardWork) -> list[dict[str, Any]]:
         encoded = work.images[image_key(probe)]
         records.append(
             {
-                "image_key": image_key(probe),
+                "image_key": image_key(probe, prepared.shard.image_budget),
                 "image": probe.image,
                 "image_id": probe.image_id,
                 "digest": seen.digest,
@@ -138,9 +138,13 @@ def image_records(work: ShardWork) -> list[dict[str, Any]]:
     return records
 
 
-def preview(image: Image.Image) -> bytes:
-    """A JPEG small enough to inline in a report and large enough to read a word in. The image is shrunk in place."""
-    image.thumbnail((PREVIEW_SIDE, PREVIEW_SIDE))
+def preview(image: Image.Image, shown: tuple[int, int] | None = None) -> bytes:
+    """A JPEG small enough to inline in a report and large enough to read a word in. The image is shrunk in place.
+
+    ``shown`` is the (width, height) that the model is shown of an image made smaller for it: this shows no more.
+    """
+    longest = PREVIEW_SIDE if shown is None else min(PREVIEW_SIDE, max(shown))
+    image.thumbnail((longest, longest))
     buffer = io.BytesIO()
     image.save(buffer, format="JPEG", quality=PREVIEW_QUALITY, optimize=True)
     return buffer.getvalue()

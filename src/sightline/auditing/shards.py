@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +13,7 @@ from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import Shown
 from sightline.core.prefix import Encoded
 from sightline.core.probe import ORIGINAL, Box, Probe
+from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import Intervention
@@ -33,6 +34,15 @@ class Shard:
     """One probe per distinct image, to say which file to open and what to occlude."""
     view: str = ORIGINAL
     """Which version of the images this is; every version of a shard has the same index."""
+    image_budget: Budget | None = None
+    """What the images are made small enough for; None: they have their usual size."""
+
+    @property
+    def version(self) -> str:
+        """What records of these images are filed under: what they show, and how small they were made to show it."""
+        if self.image_budget is None:
+            return self.view
+        return f"{'' if self.view == ORIGINAL else f'{self.view}-'}fit-{self.image_budget}"
 
     def mapped(self, change: Callable[[Probe], Probe], view: str = ORIGINAL) -> Shard:
         """The shard with every probe changed, and the images that the changed probes are about."""
@@ -47,6 +57,10 @@ class Shard:
             return self
         return self.mapped(intervention.seen, intervention.view)
 
+    def seen_by(self, arm: Arm) -> Shard:
+        """The shard's questions about the images that the arm looks at, in the size it looks at them."""
+        return replace(self.under(arm.intervention), image_budget=arm.image_budget)
+
 
 @dataclass(frozen=True)
 class Task:
@@ -60,11 +74,10 @@ class Task:
         return len(self.shard.probes) * len(self.arms)
 
 
-def image_key(probe: Probe) -> str:
-    """What distinguishes one encoded image from another: the file and the boxes painted over."""
-    if not probe.occlude:
-        return probe.image
-    return f"{probe.image}#{sha256(repr(probe.occlude).encode()).hexdigest()[:12]}"
+def image_key(probe: Probe, image_budget: Budget | None = None) -> str:
+    """What distinguishes one encoded image from another: the file, the boxes painted over, what it was made to fit."""
+    painted = f"#{sha256(repr(probe.occlude).encode()).hexdigest()[:12]}" if probe.occlude else ""
+    return f"{probe.image}{painted}" if image_budget is None else f"{probe.image}{painted}#fit={image_budget}"
 
 
 def make_shards(probes: Sequence[Probe], images_per_shard: int, limit: int | None = None) -> list[Shard]:
@@ -105,10 +118,16 @@ def tasks_left(folder: RunFolder, shards: Sequence[Shard], arms: Sequence[Arm]) 
     tasks = []
     for shard in shards:
         missing = [arm for arm in arms if not folder.has_rows(arm.text, shard.index)]
-        for view in dict.fromkeys(arm.view for arm in missing):
-            alike = tuple(arm for arm in missing if arm.view == view)
-            tasks.append(Task(shard.under(alike[0].intervention), alike))
+        tasks += [Task(shard.seen_by(alike[0]), alike) for alike in by_image(missing)]
     return tasks
+
+
+def by_image(arms: Iterable[Arm]) -> list[tuple[Arm, ...]]:
+    """Arms that look at the same version of an image, in the same size, together."""
+    alike: dict[tuple[str, Budget | None], list[Arm]] = {}
+    for arm in arms:
+        alike.setdefault((arm.view, arm.image_budget), []).append(arm)
+    return [tuple(group) for group in alike.values()]
 
 
 def with_boxes(shards: Sequence[Shard], boxes: BoxesBeside) -> tuple[list[Shard], Shown]:
@@ -118,9 +137,9 @@ def with_boxes(shards: Sequence[Shard], boxes: BoxesBeside) -> tuple[list[Shard]
     return [shard.mapped(lambda probe: boxed[probe.id, probe.view], shard.view) for shard in shards], shown
 
 
-def check_images(root: Path, shards: Sequence[Shard]) -> None:
-    """Every image exists, can be opened and is not a bomb, before a model is loaded."""
+def check_images(root: Path, shards: Sequence[Shard]) -> dict[str, tuple[int, int]]:
+    """Every image exists, can be opened and is not a bomb, before a model is loaded: (width, height) by name."""
     if not root.is_dir():
         raise SightlineError(f"image folder {root} does not exist")
-    for name in dict.fromkeys(probe.image for shard in shards for probe in shard.images):
-        image_size(resolve_image(root, name))
+    names = dict.fromkeys(probe.image for shard in shards for probe in shard.images)
+    return {name: image_size(resolve_image(root, name)) for name in names}

@@ -21,6 +21,7 @@ from sightline.backbones.loading import checkpoint_digests, checkpoint_folder, d
 from sightline.backbones.vision_execution import use_vision_execution
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import reads_boxes
+from sightline.core.selection import Budget
 from sightline.device.kernels.causal import planless
 from sightline.errors import SightlineError
 from sightline.probes.image_name import resolve_image
@@ -57,9 +58,22 @@ class Worker:
         settings = manifest_settings(self.config, self.contract, self.answerer.backbone.options, recorded)
         return {**settings, **self._files}
 
-    def refuse_unserved(self, arms: Sequence[Arm]) -> None:
-        """A method that this architecture cannot serve is refused by name, before any work."""
+    def refuse_unserved(self, arms: Sequence[Arm], sizes: Mapping[str, tuple[int, int]]) -> None:
+        """A method that this architecture cannot serve is refused by name, before any work.
+
+        So is a budget that an image, of this (width, height), cannot be made small enough for.
+        """
         self.answerer.step.refuse_unserved(arms)
+        for arm in arms:
+            if arm.image_budget is not None:
+                self._refuse_misfits(arm, arm.image_budget, sizes)
+
+    def _refuse_misfits(self, arm: Arm, budget: Budget, sizes: Mapping[str, tuple[int, int]]) -> None:
+        for size, name in {size: name for name, size in sizes.items()}.items():
+            try:
+                self.answerer.backbone.fit(size, budget)
+            except SightlineError as error:
+                raise SightlineError(f"arm '{arm.text}', image {name}: {error}") from None
 
     def work(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
         """Writes the rows of every task, and records of images that have none yet."""
@@ -77,8 +91,8 @@ class Worker:
         with planless(), Progress("auditing", total_rows(tasks), "rows") as progress:  # shapes hardly ever recur
             for work, arm, answers in answer_shards(self.answerer, tasks, prepare, options):
                 prepared, shard = work.prepared, work.shard
-                if prepared.seen is not None and not folder.has_images(shard.index, shard.view):
-                    folder.write_images(shard.index, shard.view, image_records(work))
+                if prepared.seen is not None and not folder.has_images(shard.index, shard.version):
+                    folder.write_images(shard.index, shard.version, image_records(work))
                 billed = prepared.boxes_ms if reads_boxes(arm.selector) else None
                 rows = row_records(arm, work, answers, self.contract, billed)
                 folder.write_rows(arm.text, shard.index, rows, self.answerer.scorer.columns)
@@ -91,8 +105,8 @@ class Worker:
 
         An image whose file is not what it was when the run recorded it is refused: its rows would mix the two.
         """
-        known, recorded = folder.has_images(shard.index, shard.view), folder.image_digests(shard.index)
-        pixels, seen = [], []
+        known, recorded = folder.has_images(shard.index, shard.version), folder.image_digests(shard.index)
+        pixels, seen, backbone = [], [], self.answerer.backbone
         for probe in shard.images:
             file = resolve_image(self.config.images, probe.image)
             digest = image_digest(file)
@@ -102,9 +116,11 @@ class Worker:
                     "restore the file or choose another --out"
                 )
             image = open_image(self.config.images, probe.image, occlude=probe.occlude)
-            pixels.append(self.answerer.backbone.preprocess(image))
+            pixels.append(backbone.preprocess(image, budget=shard.image_budget))
             if not known:
-                seen.append(Seen(digest, preview(image)))
+                options = pixels[-1].options
+                smaller = None if options is None else backbone.under(options).shown_size(image.size)
+                seen.append(Seen(digest, preview(image, smaller)))
         records = None if known else seen
         if not boxes.detects:
             return Prepared(shard, pixels, records)

@@ -37,6 +37,7 @@ class Llava(Backbone):
     image_processor_class = "CLIPImageProcessorPil"
     image_options = LlavaOptions
     options: LlavaOptions
+    fixed_tokens = "its processor makes a square of one size of every image, large or small (576 tokens in LLaVA-1.5)"
     processor_steps = (*Backbone.processor_steps, "do_center_crop")
 
     @property

@@ -120,6 +120,12 @@ def backbones(name: Annotated[str | None, typer.Argument(help="Show one architec
         console.print(f"broken: {reason}", markup=False, soft_wrap=True)
 
 
+def _where(kind: type[Method]) -> str:
+    if kind.resizes:
+        return "on the image, before the vision tower"
+    return "between language layers" if kind.inside else "before the language model"
+
+
 def traits(kind: type[Method]) -> dict[str, str]:
     """What a method says about itself, in words; what depends on arguments, for their defaults."""
     import inspect
@@ -133,7 +139,7 @@ def traits(kind: type[Method]) -> dict[str, str]:
     varies = isinstance(declared, property) and declared is not inspect.getattr_static(Method, "reads_boxes")
     described = {
         "role": kind.role,
-        "acts": "between language layers" if kind.inside else "before the language model",
+        "acts": _where(kind),
         "merges tokens": word[kind.merges],
         "reads boxes": word[bare.reads_boxes] + (", unless its arguments say so" if varies else ""),
         "parity": kind.parity,

@@ -38,6 +38,8 @@ class Encoded:
     """Vision-layer activations that signals are computed from; only what some selector of the run needs."""
     signals: dict[str, tuple[Tensor, Elapsed]] = field(init=False, default_factory=dict, compare=False, repr=False)
     """Signals of this image that some arm has asked for, each with what computing it took; all arms share them."""
+    usual_n: int | None = None
+    """Tokens of the image at its usual size, where this is the image shown smaller to meet a budget."""
     preprocess_ms: float = 0.0
     vision_time: Elapsed | None = None
 
@@ -49,6 +51,11 @@ class Encoded:
     @property
     def n(self) -> int:
         return int(self.tokens.shape[0])
+
+    @property
+    def full_n(self) -> int:
+        """N of the full prefix: what a budget is a share of, whatever size the image is shown at."""
+        return self.n if self.usual_n is None else self.usual_n
 
 
 @dataclass(frozen=True)

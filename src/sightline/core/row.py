@@ -41,7 +41,7 @@ ROW_COLUMNS = (
     Column("intervention", "string", "What was done to the mask or the image on purpose; none for a plain arm."),
     Column("probe_id", "string", "Probe identifier, unique within the probe set."),
     Column("image_id", "string", "Image identifier: the unit that bootstraps resample."),
-    Column("image_key", "string", "Key into the images table (file and view)."),
+    Column("image_key", "string", "Key into the images table (file, view, and size if it was shown smaller)."),
     Column("view", "string", "Image variant: orig, or the name of an occlusion or control."),
     Column("label", "string", "True answer, yes or no."),
     Column("kind", "string", "How the probe was made."),
@@ -58,9 +58,11 @@ ROW_COLUMNS = (
     Column("anchor_geo_f1", "float64", "Harmonic mean of anchor_ecr and anchor_lpp."),
     Column("worst_region", "float64", "Smallest single-region coverage."),
     Column("all_half", "bool", "Whether every region is at least half covered."),
-    Column("kept_mask", "binary", "N bits, most significant first: the anchors' cells."),
+    Column("kept_mask", "binary", "A bit per cell of the image's record, most significant first: the anchors' cells."),
     Column(
-        "lineage_mask", "binary", "N bits: every source of a merged output; null for deletion (equal to kept_mask)."
+        "lineage_mask",
+        "binary",
+        "As kept_mask: every source of a merged output; null for deletion (equal to kept_mask).",
     ),
     Column("sequence_full", "int32", "Length of the unpruned prompt."),
     Column("sequence_pruned", "int32", "Length of the pruned prompt that was run."),
@@ -87,7 +89,7 @@ ROW_COLUMNS = (
 """What every row has, whatever the scorer; a scorer names its own columns, which stand behind ``correct``."""
 
 IMAGE_COLUMNS = (
-    Column("image_key", "string", "File and view; rows point here."),
+    Column("image_key", "string", "File, view, and size if it was shown smaller; rows point here."),
     Column("image", "string", "File name relative to the image root."),
     Column("image_id", "string", "Image identifier."),
     Column("digest", "string", "SHA-256 of the file."),

@@ -105,6 +105,9 @@ class Method(ABC):
     """Whether it prunes between language layers instead of before them."""
     merges: ClassVar[bool | None] = False
     """Whether outputs mix several tokens, so that no single one can be deleted or restored; None: nobody has said."""
+    resizes: ClassVar[bool] = False
+    """Whether the image is shown smaller, so that the model itself makes no more tokens than the budget allows, instead
+    of tokens being chosen among those of the image."""
     needs_budget: ClassVar[bool] = True
     """Whether an arm must name a budget; ``count`` knows it otherwise."""
     artifact: ClassVar[ByModel] = {}
