@@ -132,7 +132,8 @@ def seen(
             deepstack=tuple(level[i] for level in parts[1:]),
             cells=cells,
             layout=layout,
+            sampling=backbone.sampling(item),
             captured={name: rows[i] for name, rows in kept.items()},
         )
-        for i, (cells, layout) in enumerate(placed)
+        for i, (item, (cells, layout)) in enumerate(zip(batch, placed, strict=True))
     ]

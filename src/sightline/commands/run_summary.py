@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sightline.statistics.metrics import METRICS, metrics_shown_in
+from sightline.statistics.out_of_sight import out_of_sight
 from sightline.statistics.plain_rows import plain_rows
 from sightline.statistics.summaries import arm_points
 from sightline.store import Run
@@ -36,6 +37,9 @@ def print_summary(run: Run) -> None:
     probes, images = frame["probe_id"].nunique(), frame["image_id"].nunique()
     unsupported = METRICS["unsupported"]
     console.print(f"{unsupported.label}: {unsupported.definition}; ms per row", markup=False, highlight=False)
+    hidden = out_of_sight(frame)
+    if hidden:
+        console.print(hidden, markup=False, highlight=False)
     console.print(
         f"{manifest['model']} ({manifest['model_type']}, {manifest['dtype']}, {manifest['device']}, "
         f"positions {manifest['positions']}): {probes} probes on {images} images; rows in {run.path}",

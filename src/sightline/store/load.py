@@ -16,7 +16,7 @@ import pyarrow as pa
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.store.folder import PROBES, RunFolder, read_table
-from sightline.store.migrations import migrated_rows
+from sightline.store.migrations import migrated_rows, with_visible
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,12 @@ class Run:
     def rows(self) -> pa.Table:
         """One row per probe and arm; the columns are documented in ``sightline.core.row`` and by the scorer."""
         folder = RunFolder(self.path)
-        return _concatenate(
-            (
-                migrated_rows(read_table(file), arm)
-                for arm in self.arms
-                for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))
-            ),
-            row_schema(),
+        files = (
+            migrated_rows(read_table(file), arm)
+            for arm in self.arms
+            for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))
         )
+        return with_visible(_concatenate(files, row_schema()))
 
     @cached_property
     def images(self) -> pa.Table:
