@@ -27,8 +27,8 @@ from sightline.errors import SightlineError
 class LayerCuts:
     """One method's cuts over a batch of prefixes that all have the same number of visual tokens.
 
-    After the run ``parts[b]`` (K, N) says how much of each survivor comes from each of the N original tokens (bool until
-    something is mixed, then float64), and ``anchors[b]`` (K,) which one represents it.
+    After the run ``parts[b]`` (K, N) says how much of each survivor comes from each of the N original tokens (bool
+    until something is mixed, then float64), and ``anchors[b]`` (K,) which one represents it.
     """
 
     selector: LayerSelector

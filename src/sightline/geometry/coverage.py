@@ -88,9 +88,7 @@ class RegionGeometry:
             RegionLegibility(self._plane, self._whole, self._cells, self._regions, sampling) if sampling else None
         )
 
-    def measure(
-        self, lineage: ArrayLike, anchors: ArrayLike | None = None, shares: Floats | None = None
-    ) -> Geometry:
+    def measure(self, lineage: ArrayLike, anchors: ArrayLike | None = None, shares: Floats | None = None) -> Geometry:
         """One selection: lineage and, where they differ, anchors; indices (-1 is skipped) or an (N,) bool mask.
 
         ``shares`` (N,), for a selection that merges: the largest part that each source has in one output.

@@ -1,7 +1,7 @@
 """How finely the evidence reaches the model: character height in source pixels, times what sampling leaves of it.
 
-Coverage asks whether a spot of the image is in some kept cell; a page shrunk to a quarter covers everything and loses the
-text. Legibility asks how many independent samples per character height arrive. docs/geometry.md has the equation.
+Coverage asks whether a spot of the image is in some kept cell; a page shrunk to a quarter covers everything and loses
+the text. Legibility asks how many independent samples per character height arrive. docs/geometry.md has the equation.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from sightline.statistics.metrics.base import DisplayGroup
 
 
 def metric_columns(group: DisplayGroup, arms: pd.DataFrame | None = None) -> list[TableColumn]:
-    """One column per metric of a table, with its definition and its interval; for these arms, those that say anything."""
+    """One column per metric of a table, with definition and interval; given arms, those that repeat no other."""
     shown = metrics_shown_in(group) if arms is None else metrics_told(group, arms)
     return [_explained(metric) for metric in shown]
 

@@ -1,4 +1,4 @@
-"""What of the evidence the vision tower sees at all, and coverage of that part: losses by pruning without those by cropping."""
+"""What of the evidence the vision tower sees at all, and coverage of that part: what pruning lost, not cropping."""
 
 from __future__ import annotations
 
@@ -71,4 +71,5 @@ def relative_neg_src(rows: ArmRows) -> FloatArray:
 def _of_visible(rows: ArmRows, name: str) -> FloatArray:
     """(n,) a coverage over what is visible; NaN where nothing is, on probes that no such metric counts."""
     visible = rows.columns["visible"]
-    return np.divide(rows.columns[name], visible, out=np.full(len(visible), np.nan), where=visible > 0.0)
+    relative: FloatArray = np.full(len(visible), np.nan)
+    return np.divide(rows.columns[name], visible, out=relative, where=visible > 0.0)
