@@ -24,7 +24,7 @@ CHANGE_WORDS = {"changed": "answer changed", "margin_change": "margin moved"}
 class Legibility(SectionMaker):
     id = "legibility"
     title = "Legibility"
-    order = 75
+    order = 73
     lead = "A shrunken page covers every cell and still loses the text: how large are characters that reach the model?"
 
     def fill(self, section: Section, context: Context) -> None:
