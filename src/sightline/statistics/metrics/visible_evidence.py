@@ -30,7 +30,7 @@ def visible_evidence(rows: ArmRows) -> FloatArray:
     better="higher",
     over="positives with visible evidence",
     needs=("ecr", "visible"),
-    shown_in=("main", "geometry"),
+    shown_in=("main", "terminal", "geometry"),
     place=405,
     repeats="pos_ecr",
 )
