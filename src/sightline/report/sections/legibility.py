@@ -13,7 +13,7 @@ from sightline.report.by_run import collect, excludes_zero, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
-from sightline.report.table import Table, TableColumn, format_value
+from sightline.report.table import Kind, Table, TableColumn, format_value
 from sightline.statistics.metrics import METRICS
 
 METRICS_SHOWN = ("keep", "accuracy", "pos_ecr", "legibility", "illegible")
@@ -59,7 +59,8 @@ def legibility_table(source: Source, summary: ReportSummary) -> Table:
 
 def _explained(name: str) -> TableColumn:
     metric = METRICS[name]
-    return TableColumn(name, metric.label, "score", interval=metric.with_interval, help=metric.help)
+    kind: Kind = "number" if name == "legibility" else "score"
+    return TableColumn(name, metric.label, kind, interval=metric.with_interval, help=metric.help)
 
 
 def legibility_ordering_table(source: Source, draws: int, seed: int) -> Table | None:
@@ -109,12 +110,12 @@ def _reading(lines: pd.DataFrame) -> str:
     """One sentence about the first line, the changed answers, that has a correlation of both measures."""
     known = lines[lines["ecr"].notna() & lines["legibility"].notna()]
     name = str(lines["run"].iloc[0])
-    prefix = f"{name}: " if name else ""
+    prefix = f"For {name}, over" if name else "Over"
     if known.empty:
-        return f"{prefix}coverage, legibility or the answers do not vary enough to be ranked."
+        return f"{prefix} {lines['n'].iloc[0]} {lines['over'].iloc[0]} coverage, legibility or answers do not vary."
     line = known.iloc[0]
     both = f"coverage has rho = {_value(line['ecr'])}, legibility {_value(line['legibility'])}"
-    place = f"Over {line['n']} {line['over']}"
+    place = f"{prefix} {line['n']} {line['over']}"
     apart = signed(line, "advantage")
     if not excludes_zero(float(line["advantage_low"]), float(line["advantage_high"])):
         words = f"neither orders {_changes(line)} better than the other"
@@ -122,7 +123,7 @@ def _reading(lines: pd.DataFrame) -> str:
         words = f"{'legibility' if line['advantage'] > 0 else 'coverage'} orders {_changes(line)} better"
     best = min(float(line["ecr"]), float(line["legibility"]))
     weak = "; neither orders them the right way" if best >= 0.0 else ""
-    return f"{prefix}{place} {words}: {both}, difference {apart}{weak}."
+    return f"{place} {words}: {both}, difference {apart}{weak}."
 
 
 def _changes(line: Any) -> str:
