@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_GROUPS = ("probes", "controls", "bench", "reader")
+_GROUPS = ("probes", "controls", "bench", "paper", "reader")
 """Sub-command groups: ``sightline.commands.<name>`` with an ``app``."""
 _COMMANDS = {
     "demo": ("demo",),
@@ -26,6 +26,7 @@ _COMMANDS = {
     "report": ("report", "compare", "gate"),
     "check": ("doctor", "ask"),
     "agreement": ("agreement",),
+    "convert": ("convert",),
     "list_kinds": ("list_",),
     "new_selector": ("new_selector",),
 }

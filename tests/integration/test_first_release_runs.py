@@ -13,9 +13,11 @@ from sightline.answering.scorers.yes_no import YesNo
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.core.row import SCHEMA_VERSION, TIME_COLUMNS, row_schema
+from sightline.geometry.coverage import RegionGeometry
 from sightline.report.build import build_report
 from sightline.report.gate import run_gate
 from sightline.store import Run, RunFolder, load_run
+from sightline.store.load import unpack_cells, unpack_mask
 
 ARMS = ["full", "target:0.3", "random:0.3", "visionzip_qwen:0.4", "grid:0.3", "fastv:0.5"]
 INTERVENTIONS = ["deletion", "occlusion", "blank", "positions"]
@@ -69,6 +71,24 @@ def test_it_opens_with_the_columns_of_today(data: Path) -> None:
     assert set(frame[~plain]["plain_arm"]) == {"full", "target:0.3", "visionzip_qwen:0.4", "fastv:0.5"}
     assert set(frame["view"]) == VIEWS
     assert set(frame["image_key"]) <= set(run.images["image_key"].to_pylist())
+
+
+def test_precision_by_anchors_is_measured_from_its_stored_masks(data: Path) -> None:
+    run = load_run(data / "run_v1")
+    frame = run.frame()
+    merged = frame["lineage_mask"].notna()
+    assert merged.any()
+    alike = frame[~merged]
+    assert (alike["anchor_lpp"] == alike["lpp"]).all()
+    assert (alike["anchor_geo_f1"] == alike["geo_f1"]).all()
+    regions = {probe["id"]: probe["regions"] for probe in run.probes}
+    cells = {image["image_key"]: image["cells"] for image in run.images.to_pylist()}
+    for _, row in frame[merged].iterrows():
+        kept = unpack_mask(row["kept_mask"], row["n_tokens"])
+        alone = RegionGeometry(unpack_cells(cells[row["image_key"]]), regions[row["probe_id"]]).measure(kept)
+        assert row["anchor_lpp"] == pytest.approx(alone.lpp, abs=1e-12)
+        assert row["anchor_geo_f1"] == pytest.approx(alone.geo_f1, abs=1e-12)
+        assert row["anchor_ecr"] == pytest.approx(alone.ecr, abs=1e-6), "stored cells are rounded to float32"
 
 
 def test_it_is_reported(data: Path, tmp_path: Path) -> None:

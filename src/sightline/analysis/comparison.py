@@ -86,19 +86,26 @@ def support(rows: pd.DataFrame) -> pd.Series[float]:
 
 def clustered_mean(values: ArrayLike | pd.Series, images: ArrayLike | pd.Series, draws: int) -> Estimate:
     """Mean over rows, resampling images with all their rows; no interval where fewer than two images are left."""
-    found: FloatArray = np.asarray(values, dtype=np.float64)
-    if not found.size:
-        return Estimate(math.nan, math.nan, math.nan, 0, "no rows")
+    (found,) = clustered_means(np.asarray(values, dtype=np.float64)[:, None], images, draws)
+    return found
+
+
+def clustered_means(values: FloatArray, images: ArrayLike | pd.Series, draws: int) -> list[Estimate]:
+    """(n, p) values -> ``clustered_mean`` of each column, all from the same draws."""
+    if not len(values):
+        return [Estimate(math.nan, math.nan, math.nan, 0, "no rows")] * values.shape[1]
+    points = values.mean(axis=0)
     _, index = np.unique(np.asarray(images).astype(str), return_inverse=True)
     count = int(index.max()) + 1
     if count < 2:
-        return Estimate(float(found.mean()), math.nan, math.nan, 0, "fewer than two images")
-    sums = np.stack([np.bincount(index, found), np.bincount(index)], axis=1)
-    parts = [counts @ sums for counts in count_blocks(count, draws, SEED)]
-    totals = np.concatenate(parts)
-    drawn: FloatArray = totals[:, 0] / totals[:, 1]
-    low, high = percentile_interval(drawn)
-    return Estimate(float(found.mean()), low, high, len(drawn))
+        return [Estimate(float(point), math.nan, math.nan, 0, "fewer than two images") for point in points]
+    sums = np.stack([np.bincount(index, column) for column in (*values.T, np.ones(len(values)))], axis=1)
+    totals = np.concatenate([counts @ sums for counts in count_blocks(count, draws, SEED)])
+    drawn: FloatArray = totals[:, :-1] / totals[:, -1:]
+    return [
+        Estimate(float(point), *percentile_interval(column), draws)
+        for point, column in zip(points, drawn.T, strict=True)
+    ]
 
 
 def interval_columns(name: str, estimate: Estimate) -> Record:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from sightline.analysis.comparison import Record, by_model, clustered_mean, interval_columns
+from sightline.analysis.comparison import Record, by_model, clustered_means, interval_columns
 from sightline.analysis.outcomes import OUTCOMES, SCALES, STRATA, samples, tertiles
 from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import DRAWS
-from sightline.statistics.correlation import conditional_spearman, pearson, spearman_interval
+from sightline.statistics.correlation import conditional_spearman, pearson, spearman_intervals
+from sightline.statistics.intervals import Estimate
 from sightline.statistics.plain_rows import plain_rows
 
 PREDICTORS = ("ecr", "lpp", "geo_f1")
+CoverageForm = Literal["anchor", "lineage"]
+COVERAGE_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "anchor": {name: "anchor_" + name for name in PREDICTORS},
+    "lineage": {name: name for name in PREDICTORS},
+}
+"""By what merged tokens count -> predictor -> row column. Both are the same for what only deletes."""
 FLOOR = 1e-12
 
 
@@ -43,15 +53,12 @@ def correlations(joined: pd.DataFrame, *, draws: int = DRAWS, minimum: int = 5) 
     """The table of ``construct_validity_table`` from joined samples."""
     records: list[Record] = []
     for (model, arm), rows in joined.groupby(["model", "arm"], sort=False):
-        for outcome in OUTCOMES:
-            measured = rows.dropna(subset=[outcome, *PREDICTORS])
-            if len(measured) < minimum:
-                continue
-            for predictor in PREDICTORS:
-                records += [
-                    {"model": model, "arm": arm, "outcome": outcome, "predictor": predictor, **record}
-                    for record in _three(measured, predictor, outcome, draws)
-                ]
+        found: list[Record] = []
+        for outcomes, measured in _by_known_rows(rows, OUTCOMES, PREDICTORS):
+            if len(measured) >= minimum:
+                found += _correlated(measured, outcomes, draws)
+        found.sort(key=lambda record: OUTCOMES.index(record["outcome"]))
+        records += [{"model": model, "arm": arm, **record} for record in found]
     if not records:
         raise SightlineError(
             "no arm has both coverage and an intervention on enough positives; "
@@ -60,32 +67,45 @@ def correlations(joined: pd.DataFrame, *, draws: int = DRAWS, minimum: int = 5) 
     return pd.DataFrame(records)
 
 
-def _three(rows: pd.DataFrame, predictor: str, outcome: str, draws: int) -> list[Record]:
-    x, y = rows[predictor].astype(float), rows[outcome].astype(float)
-    marginal = spearman_interval(x, y, images=rows["image_id"], draws=draws)
-    linear = pearson(x, y)
-    records: list[Record] = [
-        {"correlation": "spearman", "n": len(rows), "controls": 0, **interval_columns("estimate", marginal)},
-        {
-            "correlation": "pearson", "n": len(rows), "controls": 0,
-            "estimate": linear, "estimate_low": math.nan, "estimate_high": math.nan,
-        },
-    ]  # fmt: skip
+def _by_known_rows(
+    rows: pd.DataFrame, columns: Sequence[str], needed: Sequence[str] = ()
+) -> Iterator[tuple[list[str], pd.DataFrame]]:
+    """Columns that are known on the same rows, and those rows: what is drawn for one of them serves all."""
+    groups: dict[bytes, list[str]] = {}
+    for column in columns:
+        known = rows[[column, *needed]].notna().all(axis=1).to_numpy()
+        groups.setdefault(known.tobytes(), []).append(column)
+    for names in groups.values():
+        yield names, rows.dropna(subset=[*names, *needed])
+
+
+def _correlated(rows: pd.DataFrame, outcomes: Sequence[str], draws: int) -> list[Record]:
+    """Three records per outcome and predictor: Spearman, Pearson, partial Spearman."""
+
+    def intervals(members: pd.DataFrame, held: Sequence[pd.Series]) -> dict[tuple[str, str], Estimate]:
+        x, y = ({name: members[name].astype(float) for name in names} for names in (PREDICTORS, outcomes))
+        return spearman_intervals(x, y, held, members["image_id"], draws=draws)
+
     known = rows.dropna(subset=["evidence_area", "median_cell_area", "full_margin"])
-    if len(known) > 4:
-        held = controls(known)
-        varying = sum(float(np.ptp(column)) > 0.0 for column in held)
-        partial = spearman_interval(
-            known[predictor].astype(float), known[outcome].astype(float), held, known["image_id"], draws=draws
-        )
-        records.append(
-            {
-                "correlation": "partial_spearman",
-                "n": len(known),
-                "controls": varying,
-                **interval_columns("estimate", partial),
-            }
-        )
+    held = controls(known)
+    varying = sum(float(np.ptp(column)) > 0.0 for column in held) if len(known) else 0
+    marginal = intervals(rows, ())
+    partial = intervals(known, held) if len(known) > 4 else {}
+    records: list[Record] = []
+    for outcome in outcomes:
+        for predictor in PREDICTORS:
+            pair = {"outcome": outcome, "predictor": predictor}
+            linear = pearson(rows[predictor].astype(float), rows[outcome].astype(float))
+            kinds = [
+                ("spearman", len(rows), 0, marginal[predictor, outcome]),
+                ("pearson", len(rows), 0, Estimate(linear, math.nan, math.nan)),
+            ]
+            if partial:
+                kinds.append(("partial_spearman", len(known), varying, partial[predictor, outcome]))
+            records += [
+                {**pair, "correlation": kind, "n": n, "controls": count, **interval_columns("estimate", estimate)}
+                for kind, n, count, estimate in kinds
+            ]
     return records
 
 
@@ -97,6 +117,7 @@ def scale_strata_table(frame: pd.DataFrame, scales: pd.DataFrame, *, draws: int 
 def strata(joined: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
     """The table of ``scale_strata_table`` from joined samples."""
     records: list[Record] = []
+    order = {metric: place for place, metric in enumerate((*PREDICTORS, *OUTCOMES))}
     for (model, arm), rows in joined.groupby(["model", "arm"], sort=False):
         for scale in SCALES:
             if not rows[scale].notna().any():
@@ -104,51 +125,79 @@ def strata(joined: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
             third = tertiles(rows[scale])
             for stratum in STRATA:
                 members = rows[third == stratum]
-                for metric in (*PREDICTORS, *OUTCOMES):
-                    values = members[["image_id", metric]].dropna()
-                    if len(values):
-                        mean = clustered_mean(values[metric].astype(float), values["image_id"], draws)
-                        records.append(
-                            {
-                                "model": model, "arm": arm, "scale": scale, "stratum": stratum,
-                                "from": float(members[scale].min()), "to": float(members[scale].max()),
-                                "metric": metric, "n": len(values),
-                                **interval_columns("mean", mean),
-                            }
-                        )  # fmt: skip
+                found: list[Record] = []
+                for metrics, known in _by_known_rows(members, list(order)):
+                    if known.empty:
+                        continue
+                    means = clustered_means(known[metrics].to_numpy(dtype=np.float64), known["image_id"], draws)
+                    found += [
+                        {
+                            "model": model, "arm": arm, "scale": scale, "stratum": stratum,
+                            "from": float(members[scale].min()), "to": float(members[scale].max()),
+                            "metric": metric, "n": len(known), **interval_columns("mean", mean),
+                        }
+                        for metric, mean in zip(metrics, means, strict=True)
+                    ]  # fmt: skip
+                records += sorted(found, key=lambda record: order[record["metric"]])
     if not records:
         raise SightlineError("no probe has regions and cells to be sorted by size")
     return pd.DataFrame(records)
+
+
+def pooled_arms(rows: pd.DataFrame) -> list[str]:
+    """The plain arms that a conditional audit pools unless others are named: no oracles, one seed of each drawn arm.
+
+    An oracle covers what it was told to, and a second seed of Random counts the same method twice. Rows of the first
+    release do not say their role; name the arms there.
+    """
+    first = rows.drop_duplicates("plain_arm")
+    if "role" in first:
+        first = first[first["role"] != "oracle"]
+    seen: dict[tuple[str, str, str], str] = {}
+    for _, row in first.iterrows():
+        arguments = json.loads(row.get("arguments") or "{}")
+        seeded = arguments.pop("seed", None) is not None
+        others = json.dumps(arguments, sort_keys=True) if seeded else str(row["plain_arm"])
+        seen.setdefault((str(row["selector"]), str(row["budget"]), others), str(row["plain_arm"]))
+    return list(seen.values())
 
 
 def conditional_table(
     frame: pd.DataFrame,
     scales: pd.DataFrame,
     *,
-    coverage: str = "ecr",
+    arms: Sequence[str] | None = None,
+    coverage: CoverageForm = "anchor",
     predictors: Sequence[str] = PREDICTORS,
     draws: int = DRAWS,
 ) -> pd.DataFrame:
     """At each budget that several arms share: does the arm that covers more of an image keep more of its margin?
 
     Outcome: the arm's margin minus Full's, on positives. Two specifications: measured controls with arm effects, and
-    image with arm effects. Two scopes: all arms, and those that only delete. ``coverage="anchor_ecr"`` counts merged
-    tokens by their anchors alone, as the published figures did.
+    image with arm effects. Two scopes: all arms, and those that only delete. ``arms`` are the plain arms to pool,
+    ``pooled_arms`` by default. ECR, LPP and Geo-F1 count merged tokens by their anchors, as the published figures did;
+    ``coverage="lineage"`` counts everything that was merged into them.
     """
+    if coverage not in COVERAGE_COLUMNS:
+        raise SightlineError(f"coverage is counted by {' or '.join(COVERAGE_COLUMNS)}, not by '{coverage}'")
     plain = plain_rows(frame)
+    _refuse_unknown(arms or (), plain)
+    columns = COVERAGE_COLUMNS[coverage]
     records: list[Record] = []
     for model, rows in by_model(plain):
-        merging = set(rows.loc[rows["lineage_mask"].notna(), "arm"]) if "lineage_mask" in rows else set()
-        joined = samples(rows, scales).assign(covered=lambda found: found[coverage])
-        joined = joined.dropna(subset=["full_margin", "covered", "lpp", "geo_f1", "evidence_area"])
+        wanted = set(arms if arms is not None else pooled_arms(rows))
+        rows = rows[rows["plain_arm"].isin(wanted) | (rows["selector"] == "full")]
+        merging = set(rows.loc[rows["lineage_mask"].notna(), "plain_arm"]) if "lineage_mask" in rows else set()
+        joined = samples(rows, scales)
+        joined = joined.dropna(subset=["full_margin", *columns.values(), "evidence_area"])
         for budget, every in joined.groupby("budget", sort=False):
             scopes = {"all": every, "deletion_only": every[~every["arm"].isin(merging)]}
             for scope, members in scopes.items():
                 if scope == "deletion_only" and len(members) == len(every):
                     continue
                 records += [
-                    {"model": model, "budget": budget, "scope": scope, **record}
-                    for record in _conditional(members, predictors, draws)
+                    {"model": model, "budget": budget, "scope": scope, "coverage": coverage, **record}
+                    for record in _conditional(members, {name: columns[name] for name in predictors}, draws)
                 ]
     if not records:
         raise SightlineError(
@@ -157,7 +206,17 @@ def conditional_table(
     return pd.DataFrame(records)
 
 
-def _conditional(rows: pd.DataFrame, predictors: Sequence[str], draws: int) -> list[Record]:
+def _refuse_unknown(arms: Sequence[str], rows: pd.DataFrame) -> None:
+    known = [str(arm) for arm in rows["plain_arm"].unique()]
+    for arm in arms:
+        if arm not in known:
+            close = difflib.get_close_matches(arm, known, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"arms: {', '.join(known)}"
+            raise SightlineError(f"the run has no arm '{arm}' to pool; {hint}")
+
+
+def _conditional(rows: pd.DataFrame, predictors: Mapping[str, str], draws: int) -> list[Record]:
+    """``predictors`` map a name to the column that holds it."""
     counts = rows.groupby("image_id")["arm"].nunique()
     arms = rows["arm"].nunique()
     rows = rows[rows["image_id"].isin(counts.index[counts == arms])].sort_values(["image_id", "arm"])
@@ -166,8 +225,8 @@ def _conditional(rows: pd.DataFrame, predictors: Sequence[str], draws: int) -> l
     change = rows["selected_margin"].astype(float) - rows["full_margin"].astype(float)
     records: list[Record] = []
     for name, held in (("measured controls, arm effects", controls(rows)), ("image and arm effects", None)):
-        for predictor in predictors:
-            x = rows["covered" if predictor == "ecr" else predictor].astype(float)
+        for predictor, column in predictors.items():
+            x = rows[column].astype(float)
             estimate = conditional_spearman(x, change, rows["image_id"], rows["arm"], held, draws=draws)
             records.append(
                 {

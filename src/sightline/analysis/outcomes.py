@@ -23,6 +23,7 @@ OUTCOMES = (
     "evidence_restoration_gain",
     "restoration_specific_gain",
 )
+COVERAGE = ("ecr", "lpp", "geo_f1", "anchor_ecr", "anchor_lpp", "anchor_geo_f1")
 SCALES = ("evidence_area", "median_cell_area", "box_cell_ratio")
 STRATA = ("small", "medium", "large", "constant")
 
@@ -62,7 +63,7 @@ def samples(frame: pd.DataFrame, scales: pd.DataFrame) -> pd.DataFrame:
             if (own["selector"] == "full").all():
                 continue
             kept = indexed(plain_rows(own), f"arm {arm}")
-            sample = kept[["image_id", "selector", "budget", "ecr", "anchor_ecr", "lpp", "geo_f1"]].copy()
+            sample = kept[["image_id", "selector", "budget", *COVERAGE]].copy()
             sample["selected_margin"], sample["selected_correct"] = kept["margin"], kept["correct"]
             sample = sample.join(full, how="left").join(_deletions(own, kept), how="left").join(scales, how="left")
             found.append(sample.reset_index().assign(model=model, arm=arm))
@@ -116,9 +117,10 @@ def tertiles(values: pd.Series) -> pd.Series:
 
 def lexically_plausible(probes: list[Mapping[str, Any]]) -> set[str]:
     """Images that a control set marks as having a decoy that is a word elsewhere; from ``run.probes``."""
-    return {str(probe["image_id"]) for probe in probes if _extra(probe).get("lexically_plausible")}
+    return {str(probe["image_id"]) for probe in probes if extra(probe).get("lexically_plausible")}
 
 
-def _extra(probe: Mapping[str, Any]) -> Mapping[str, Any]:
-    extra = probe.get("extra") or {}
-    return json.loads(extra) if isinstance(extra, str) else extra
+def extra(probe: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a probe of ``run.probes`` says beside its fields."""
+    found = probe.get("extra") or {}
+    return json.loads(found) if isinstance(found, str) else found

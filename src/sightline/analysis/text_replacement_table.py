@@ -1,77 +1,77 @@
-"""Another word painted where the evidence stood, and coverage of the one substituted character."""
+"""Another word painted where the evidence stood: does the answer follow it, and one model's more than another's?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import combinations
 
 import pandas as pd
 
-from sightline.analysis.comparison import (
-    Record,
-    answered_right,
-    by_model,
-    clustered_mean,
-    indexed,
-    interval_columns,
-    rates,
-    table_of,
-)
-from sightline.statistics.bootstrap import DRAWS
+from sightline.analysis.comparison import Record, answered_right, by_model, table_of
 from sightline.statistics.intervals import wilson
-from sightline.statistics.plain_rows import plain_rows
+from sightline.statistics.paired import mcnemar
+
+VERSIONS = ("original", "replacement", "sham", "erase")
+KINDS = [f"{version}_{asked}" for version in VERSIONS for asked in ("source", "target")]
+Thresholds = float | Mapping[str, float]
+"""One for all models, or one per model; 0 for a model that is not named."""
 
 
-def text_replacement_table(frame: pd.DataFrame, *, threshold: float | Mapping[str, float] = 0.0) -> pd.DataFrame:
+def text_replacement_table(frame: pd.DataFrame, *, threshold: Thresholds = 0.0) -> pd.DataFrame:
     """The four-control test: both questions answered right on the original, the replacement, the sham, the erasure.
 
     A semantic switch is original and replacement; ``all_controls`` all four, with Wilson's interval.
     """
-    versions = ("original", "replacement", "sham", "erase")
-    kinds = [f"{version}_{asked}" for version in versions for asked in ("source", "target")]
-    asked = frame[frame["kind"].isin(kinds)]
     records: list[Record] = []
-    for model, rows in by_model(asked):
-        cut = threshold.get(model, 0.0) if isinstance(threshold, Mapping) else threshold
-        for arm, own in rows.groupby("plain_arm", sort=False):
-            right = own.assign(right=answered_right(own, cut)).pivot_table(
-                index="image_id", columns="kind", values="right"
-            )
-            if not set(kinds) <= set(right.columns):
-                continue
-            complete = right.dropna(subset=kinds)
-            pair = {v: (complete[[f"{v}_source", f"{v}_target"]] == 1.0).all(axis=1) for v in versions}
-            every = pd.DataFrame(pair).all(axis=1)
-            low, high = wilson(int(every.sum()), len(every))
-            record = {"model": model, "arm": arm, "images": len(complete)}
-            record |= {version: float(passed.mean()) for version, passed in pair.items()}
-            record["semantic_switch"] = float((pair["original"] & pair["replacement"]).mean())
-            record |= {"all_controls": float(every.mean()), "all_controls_low": low, "all_controls_high": high}
-            records.append(record)
+    for model, arm, passed in _passed(frame, threshold):
+        every = passed.all(axis=1)
+        low, high = wilson(int(every.sum()), len(every))
+        record: Record = {"model": model, "arm": arm, "images": len(passed)}
+        record |= {version: float(passed[version].mean()) for version in VERSIONS}
+        record["semantic_switch"] = float((passed["original"] & passed["replacement"]).mean())
+        record |= {"all_controls": float(every.mean()), "all_controls_low": low, "all_controls_high": high}
+        records.append(record)
     return table_of(
         records, "no arm has all versions of an image; run a set of `sightline controls build text-replacement`"
     )
 
 
-def edit_region_table(frame: pd.DataFrame, *, reference: str | None = None, draws: int = DRAWS) -> pd.DataFrame:
-    """Is the one substituted character kept? Accuracy and glyph coverage per arm, and its gain over every control.
+def text_replacement_models_table(frame: pd.DataFrame, *, threshold: Thresholds = 0.0) -> pd.DataFrame:
+    """Two models under the same arm on the same images: exact McNemar test of passing all four controls.
 
-    ``reference`` names the arm that the others are compared with; by default each arm is compared with Random and Grid.
+    ``only_first`` images pass under the first model alone, ``only_second`` under the second; images that one of the
+    models was not asked about in full are left out.
     """
-    glyphs = plain_rows(frame[frame["kind"] == "edit_region"])
+    strict: dict[str, dict[str, pd.Series[bool]]] = {}
+    for model, arm, passed in _passed(frame, threshold):
+        strict.setdefault(arm, {})[model] = passed.all(axis=1)
     records: list[Record] = []
-    for model, rows in by_model(glyphs):
-        arms = {str(arm): indexed(part, str(arm)) for arm, part in rows.groupby("plain_arm", sort=False)}
-        usual = [arm for arm, part in arms.items() if part["selector"].iloc[0] in ("random", "grid")]
-        for arm, part in arms.items():
-            record = {"model": model, "arm": arm, **rates(part)}
-            others = [other for other in ([reference] if reference else usual) if other != arm and other in arms]
-            for other in others:
-                shared = part.index.intersection(arms[other].index)
-                gain = part.loc[shared, "ecr"].astype(float) - arms[other].loc[shared, "ecr"].astype(float)
-                interval = clustered_mean(gain, part.loc[shared, "image_id"], draws)
-                records.append({**record, "against": other, **interval_columns("ecr_gain", interval)})
-            if not others:
-                records.append(record)
-    return table_of(
-        records, "no edit-region rows; run the edit_region.jsonl of `sightline controls build text-replacement`"
-    )
+    for arm, models in strict.items():
+        for first, second in combinations(models, 2):
+            both = models[first].index.intersection(models[second].index)
+            if both.empty:
+                continue
+            left, right = models[first].loc[both], models[second].loc[both]
+            test = mcnemar(left.to_numpy(), right.to_numpy())
+            records.append(
+                {
+                    "arm": arm, "first": first, "second": second, "images": len(both),
+                    "first_rate": float(left.mean()), "second_rate": float(right.mean()),
+                    "only_first": test.first_only, "only_second": test.second_only, "mcnemar_p": test.p,
+                }
+            )  # fmt: skip
+    return table_of(records, "no two models were asked about the same replaced words under the same arm")
+
+
+def _passed(frame: pd.DataFrame, threshold: Thresholds) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Per model and arm: images x versions, True where both questions are answered right; complete images only."""
+    for model, rows in by_model(frame[frame["kind"].isin(KINDS)]):
+        cut = threshold.get(model, 0.0) if isinstance(threshold, Mapping) else threshold
+        for arm, own in rows.groupby("plain_arm", sort=False):
+            right = own.assign(right=answered_right(own, cut)).pivot_table(
+                index="image_id", columns="kind", values="right"
+            )
+            if set(KINDS) <= set(right.columns):
+                complete = right.dropna(subset=KINDS) == 1.0
+                pairs = {v: complete[f"{v}_source"] & complete[f"{v}_target"] for v in VERSIONS}
+                yield model, str(arm), pd.DataFrame(pairs)

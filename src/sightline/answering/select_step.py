@@ -79,7 +79,7 @@ class SelectStep:
                 if name.startswith("clip.") and self.clip is None:
                     raise SightlineError(
                         f"{arm.selector.name} needs {name}: name a CLIP checkpoint with --clip (for LLaVA-1.5: "
-                        "openai/clip-vit-large-patch14-336)"
+                        "openai/clip-vit-large-patch14-336, through `sightline convert` as it has no safetensors)"
                     )
 
     def count(self, probe: Probe, arm: Arm, n: int) -> int:

@@ -15,7 +15,7 @@ from sightline.auditing.launchers import LAUNCHERS, Launcher
 from sightline.auditing.shards import Shard, check_images, make_shards, tasks_left, with_boxes
 from sightline.backbones.loading import checkpoint_folder, model_type
 from sightline.boxes.beside import BoxesBeside
-from sightline.boxes.sources import check_source
+from sightline.boxes.sources import check_source, refuse_other_rule, source_under
 from sightline.probes import ProbeSet, read_probes
 from sightline.probes.probe_file import probes_text
 from sightline.statistics.metrics import METRICS
@@ -27,7 +27,7 @@ def audit(config: AuditConfig) -> Run:
     job = planned_job(config)
     launcher = LAUNCHERS.get(config.launcher)(job.config)
     asked = [probe for shard in job.shards for probe in shard.probes]
-    with BoxesBeside(config.box_source, config.images, asked) as boxes:
+    with BoxesBeside(job.config.box_source, config.images, asked) as boxes:
         if boxes.detects:  # what the boxes are like is known when all have been found
             run_job(job, launcher, boxes, job.recorded.get("boxes", {}))
             shards, shown = with_boxes(job.shards, boxes)
@@ -55,7 +55,8 @@ def planned_job(config: AuditConfig) -> Job:
     """Everything that can be refused without a model is refused here."""
     folder = RunFolder(config.out)
     recorded = folder.manifest() if folder.exists else {}
-    config = config.model_copy(update={"seed": chosen_seed(config, recorded)})
+    source = source_under(config.profile, config.box_source)
+    config = config.model_copy(update={"seed": chosen_seed(config, recorded), "box_source": source})
     plan = plan_arms(
         config.arms,
         interventions=config.interventions,
@@ -65,6 +66,7 @@ def planned_job(config: AuditConfig) -> Job:
         model_type=model_type(checkpoint_folder(config.model)) if config.profile == "artifact" else "",
     )
     check_source(config.box_source)
+    refuse_other_rule(config.box_source, recorded.get("boxes") or {}, config.out)
     LAUNCHERS.get(config.launcher)
     for metric in SCORERS.get(config.scorer).metrics:
         METRICS.get(metric)

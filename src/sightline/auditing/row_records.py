@@ -22,17 +22,9 @@ from sightline.store.load import pack_mask
 PREVIEW_SIDE = 640
 PREVIEW_QUALITY = 60
 GEOMETRY = (
-    "visible",
-    "ecr",
-    "anchor_ecr",
-    "center_recall",
-    "patch_recall",
-    "lpp",
-    "geo_f1",
-    "worst_region",
-    "all_half",
-    "legibility",
-)
+    "visible", "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1",
+    "worst_region", "all_half", "legibility",
+)  # fmt: skip
 CONTRACT = (
     "positions",
     "box_source",

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sightline.backbones.loading import checkpoint_folder
+from sightline.backbones.loading import checkpoint_folder, weight_files
 from sightline.backbones.pretrained import whole_model
 from sightline.errors import SightlineError
 
@@ -23,6 +23,7 @@ class ClipSpace:
         from transformers import AutoTokenizer, CLIPModel
 
         self.folder = checkpoint_folder(source)
+        weight_files(self.folder, source)
         try:
             self.model = whole_model(CLIPModel, self.folder, dtype=torch.float32).to(device).eval()
             self.tokenizer = AutoTokenizer.from_pretrained(self.folder)

@@ -22,8 +22,11 @@ DESCRIPTION = ("*.json", "*.jinja", "*.txt", "*.model")
 """What a checkpoint has beside its weights: configuration, image processor, tokenizer, chat template."""
 
 
-def checkpoint_folder(source: str) -> Path:
-    """The local folder of a checkpoint; a hub id is fetched (config, tokenizer and safetensors files only)."""
+def checkpoint_folder(source: str, weights: str = WEIGHTS) -> Path:
+    """The local folder of a checkpoint; a hub id is fetched (config, tokenizer and safetensors files only).
+
+    ``weights`` are the weight files to fetch, where others are meant.
+    """
     folder = Path(source)
     if folder.is_dir():
         return folder
@@ -32,7 +35,7 @@ def checkpoint_folder(source: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(source, allow_patterns=[*DESCRIPTION, WEIGHTS]))
+        return Path(snapshot_download(source, allow_patterns=[*DESCRIPTION, weights]))
     except Exception as error:
         raise SightlineError(
             f"cannot fetch model {source}: {type(error).__name__}; give a local folder instead"
@@ -55,11 +58,14 @@ def model_type(folder: Path) -> str:
     return str(kind)
 
 
-def weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path, source: str = "") -> list[Path]:
+    """``source`` is what the user called the checkpoint, where that is not its folder."""
     files = sorted(folder.glob(WEIGHTS))
     if not files:
+        name = source or folder
         raise SightlineError(
-            f"{folder} has no *.safetensors weights; convert the checkpoint (pickle files are not loaded)"
+            f"{name} has no *.safetensors weights, and pickle files are not loaded; "
+            f"`sightline convert {name} --out NEW_FOLDER` makes safetensors of its pytorch_model.bin"
         )
     return files
 
@@ -158,7 +164,7 @@ def load_backbone(
     folder = checkpoint_folder(source)
     backbone = BACKBONES.get(model_type(folder))
     chosen = options_for(folder, given=options)
-    weight_files(folder)
+    weight_files(folder, source)
     precision = choose_dtype(dtype, folder)
     if precision == torch.float32:
         # float32 means float32: a GPU's convolutions would otherwise round the patches to ten bits.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from sightline.boxes.detection import Detected, detect
-from sightline.boxes.detectors import DETECTORS
+from sightline.boxes.detectors import DETECTORS, detector_named
 from sightline.boxes.quality import BoxQuality
 from sightline.boxes.sources import BOX_SOURCES, BoxSource, Shown
 from sightline.core.probe import Probe
@@ -17,10 +17,15 @@ class DetectedBoxes(BoxSource):
     """What a text detector finds on each image, the same for all its probes."""
 
     detector: str
+    """Its name, with an option behind a colon where it takes one."""
     searches: ClassVar[bool] = True
 
+    @property
+    def rule(self) -> str:
+        return detector_named(self.detector).rule
+
     def check(self) -> None:
-        DETECTORS.get(self.detector).require()
+        detector_named(self.detector).require()
 
     def search(self, images: Path, names: Iterable[str], tell: Callable[[str, Detected], object]) -> None:
         detect(self.detector, images, names, tell=tell)
@@ -28,7 +33,7 @@ class DetectedBoxes(BoxSource):
     def show(self, probes: Sequence[Probe], found: Mapping[str, Detected]) -> Shown:
         shown = tuple(replace(probe, boxes=found[probe.image].boxes) for probe in probes)
         ms = {name: result.ms for name, result in found.items()}
-        kind = DETECTORS.get(self.detector)
+        kind = detector_named(self.detector)
         facts = {
             "rule": kind.rule,
             "version": kind.require(),

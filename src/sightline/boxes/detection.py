@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from sightline.boxes.detectors import DETECTORS, Detector, FoundText
+from sightline.boxes.detectors import Detector, FoundText, detector_named
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes.image_name import resolve_image
@@ -50,12 +50,14 @@ def detect(
 ) -> dict[str, Detected]:
     """Image name -> what the detector shows. Only images that were never seen by this detector are run.
 
+    ``detector`` is a name, with an option behind a colon where it takes one.
+
     ``tell`` hears of every image as soon as its result is known; what it raises ends the search.
     """
-    kind = DETECTORS.get(detector)
+    kind = detector_named(detector)
     version = kind.require()
     rule = sha256(kind.rule.encode()).hexdigest()[:8]
-    folder = (cache or cache_folder()) / "boxes" / f"{detector}-{version}-{rule}"
+    folder = (cache or cache_folder()) / "boxes" / f"{kind.name}-{version}-{rule}"
     files = {name: folder / f"{image_digest(resolve_image(root, name))[7:]}.json" for name in dict.fromkeys(names)}
     known = {name: found for name, file in files.items() if (found := _read(file)) is not None}
     missing = [name for name in files if name not in known]

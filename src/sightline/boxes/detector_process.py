@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sightline.boxes.detection import detect_one
-from sightline.boxes.detectors import DETECTORS
+from sightline.boxes.detectors import detector_named
 
 
 def main(detector: str, root: Path) -> None:
@@ -19,7 +19,7 @@ def main(detector: str, root: Path) -> None:
     engine = None
     for line in sys.stdin:
         try:
-            engine = engine or DETECTORS.get(detector)()
+            engine = engine or detector_named(detector)()
             answer = asdict(detect_one(engine, root, json.loads(line)))
         except Exception as problem:  # the parent turns it into one line for the user
             answer = {"error": str(problem).splitlines()[0] if str(problem) else type(problem).__name__}

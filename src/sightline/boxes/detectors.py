@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import math
 import os
 import shutil
 import subprocess
+import tempfile
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 
 from sightline.core.registry import Registry
 from sightline.errors import SightlineError
@@ -53,10 +55,38 @@ DETECTORS: Registry[type[Detector]] = Registry("text detector", group="sightline
 """Name -> class. Other packages add theirs through the entry-point group."""
 
 
+def detector_named(text: str) -> type[Detector]:
+    """A registered detector; behind a colon the one option there is: ``easyocr:confidence=0.2``."""
+    name, colon, option = text.partition(":")
+    kind = DETECTORS.get(name)
+    if not colon:
+        return kind
+    if not issubclass(kind, FindsByReading):
+        raise SightlineError(f"text detector {name} takes no option, got '{option}'")
+    key, _, value = option.partition("=")
+    try:
+        confidence = float(value)
+    except ValueError:
+        confidence = math.nan
+    if key != "confidence" or not 0.0 <= confidence <= 1.0:
+        raise SightlineError(f"text detector {name} takes confidence=0 to confidence=1, got '{option}'")
+    return cast("type[Detector]", kind.at_least(confidence))
+
+
 class FindsByReading(ABC):
     """A detector without a stage of its own: it finds what it reads with enough confidence."""
 
     LEAST: ClassVar[float]
+    RULE: ClassVar[str] = "findings with a confidence of at least {least:g}"
+    """The rule for any bound."""
+    ARTIFACT: ClassVar[float | None] = None
+    """The bound of the artifact, where it differs."""
+
+    @classmethod
+    def at_least(cls, confidence: float) -> type[Self]:
+        """The same detector with another bound. Its rule says so, and results are remembered by the rule."""
+        rule = cls.RULE.format(least=confidence, percent=100.0 * confidence)
+        return type(cls.__name__, (cls,), {"LEAST": confidence, "rule": rule})
 
     def find(self, image: np.ndarray) -> list[FoundText]:
         return [finding for finding in self.read(image) if finding.confidence >= self.LEAST]
@@ -111,8 +141,10 @@ class EasyOcr(FindsByReading):
     """CRAFT and a recogniser, as the paper used it. Its weights must lie in its model folder already."""
 
     name: ClassVar[str] = "easyocr"
-    rule: ClassVar[str] = "detected and read, confidence of at least 0.20"
-    LEAST: ClassVar[float] = 0.20
+    RULE: ClassVar[str] = "detected and read from a file, confidence of at least {least:g}"
+    LEAST: ClassVar[float] = 0.0
+    rule: ClassVar[str] = RULE.format(least=LEAST)
+    ARTIFACT: ClassVar[float | None] = 0.20
 
     @classmethod
     def require(cls) -> str:
@@ -133,7 +165,17 @@ class EasyOcr(FindsByReading):
         self._reader = easyocr.Reader(["en"], gpu=True, download_enabled=False, verbose=False)
 
     def read(self, image: np.ndarray) -> list[FoundText]:
-        results = self._reader.readtext(image[:, :, ::-1], detail=1, paragraph=False)
+        """From a file, as the paper's images were: it is searched in RGB and read in the gray of its colours.
+
+        An array would be searched as it is and read in a gray that takes it for BGR, so that none gives both. The file
+        is not compressed, which keeps its writing out of what the search is seen to take.
+        """
+        from PIL import Image
+
+        with tempfile.TemporaryDirectory() as folder:
+            file = str(Path(folder, "image.bmp"))
+            Image.fromarray(image).save(file)
+            results = self._reader.readtext(file, detail=1, paragraph=False)
         return [FoundText(_outline(outline), float(sure), str(text)) for outline, text, sure in results]
 
 
@@ -142,8 +184,9 @@ class Tesseract(FindsByReading):
     """The ``tesseract`` program, sparse text mode, one box per word."""
 
     name: ClassVar[str] = "tesseract"
-    rule: ClassVar[str] = "words (page segmentation mode 11) with a confidence of at least 20 of 100"
+    RULE: ClassVar[str] = "words (page segmentation mode 11) with a confidence of at least {percent:g} of 100"
     LEAST: ClassVar[float] = 0.20
+    rule: ClassVar[str] = RULE.format(percent=100.0 * LEAST)
 
     @classmethod
     def require(cls) -> str:

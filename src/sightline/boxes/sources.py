@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sightline.boxes.detection import Detected
+from sightline.boxes.detectors import DETECTORS
 from sightline.boxes.noise import VARIANTS, simulate
 from sightline.boxes.quality import best_ious
 from sightline.core.probe import Probe
 from sightline.core.registry import Registry
 from sightline.core.selection import Method
+from sightline.errors import SightlineError
 
 BOX_SOURCES: Registry[BoxSource] = Registry("box source", group="sightline.box_sources", package="sightline.boxes")
 """By the name behind ``--box-source``. ``BOX_SOURCES.add("name", source)`` is all that a new one needs."""
@@ -37,6 +39,11 @@ class BoxSource(ABC):
     searches: ClassVar[bool] = False
     """Whether images are searched first. That takes time, and is part of the cost of every arm that reads boxes."""
 
+    @property
+    def rule(self) -> str:
+        """By what findings are chosen, where another release may have chosen otherwise; "" elsewhere."""
+        return ""
+
     def check(self) -> None:
         """Refuses, before any work is done, what cannot run here."""
         return
@@ -51,11 +58,31 @@ class BoxSource(ABC):
 
 
 def box_source(name: str) -> BoxSource:
-    """The source of that name; every text detector is one."""
-    from sightline.boxes.detected import adopt_detectors
+    """The source of that name; every text detector is one, with an option behind a colon where it takes one."""
+    from sightline.boxes.detected import DetectedBoxes, adopt_detectors
 
     adopt_detectors()
-    return BOX_SOURCES.get(name)
+    kind, colon, option = name.partition(":")
+    source = BOX_SOURCES.get(kind)
+    if colon and not isinstance(source, DetectedBoxes):
+        raise SightlineError(f"box source {kind} takes no option, got '{option}'")
+    return DetectedBoxes(name) if colon else source
+
+
+def source_under(profile: str, name: str) -> str:
+    """What a profile means by a source: the artifact dropped what EasyOCR was less sure of, the paper says it did not.
+
+    A source that says its option itself is left as it is.
+    """
+    least = getattr(DETECTORS.get(name), "ARTIFACT", None) if name in DETECTORS and profile == "artifact" else None
+    return name if least is None else f"{name}:confidence={least:g}"
+
+
+def refuse_other_rule(name: str, recorded: Mapping[str, Any], out: Path) -> None:
+    """A run whose boxes were chosen by a rule of an earlier release is not gone on with by another."""
+    before, now = recorded.get("rule"), box_source(name).rule
+    if before and now and before != now:
+        raise SightlineError(f"{out} holds a run with boxes {before}; {name} now means {now}; choose another --out")
 
 
 def source_names() -> list[str]:
@@ -116,6 +143,8 @@ __all__ = [
     "check_source",
     "noise_probes",
     "reads_boxes",
+    "refuse_other_rule",
     "show_boxes",
     "source_names",
+    "source_under",
 ]

@@ -14,7 +14,6 @@ from sightline.errors import SightlineError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sightline.controls.text_replacement import Replaced
     from sightline.core.probe import Probe
     from sightline.probes import ProbeSet
 
@@ -136,11 +135,17 @@ def text_replacement(
 ) -> None:
     """The decoy painted where the word stood, a sham with the word repainted, and an erasure; images in OUT/images."""
     from sightline.controls.rendering import font_files
-    from sightline.controls.screening import Screen
-    from sightline.controls.text_replacement import Skipped, edit_region_probe, replacements, version_probes
+    from sightline.controls.screening import Screen, reviewed_images
+    from sightline.controls.text_replacement import (
+        Skipped,
+        edit_region_probe,
+        replacements,
+        save_versions,
+        version_probes,
+    )
 
     found = _read(probes, image_prefix)
-    valid = None if decisions is None else _valid(decisions)
+    valid = None if decisions is None else reviewed_images(decisions)
     chosen = [probe for probe in found.probes if valid is None or probe.image_id in valid]
     engine = None if screen == "none" else Screen(screen)
     skipped = Skipped()
@@ -158,7 +163,7 @@ def text_replacement(
         # Also where no image passed: what was read there is all that a person has to go by.
         if engine is not None and engine.results:
             _table(out / "screening.csv", [result.record() for result in engine.results])
-    _save_versions(made, images, out / "images")
+    save_versions(made, images, out / "images")
     construction = {
         "control": "text_replacement",
         "screen": screen,
@@ -176,39 +181,6 @@ def text_replacement(
         f"replaced     {len(made)} images, {len(glyphs)} by a single character"
         + (f"; left out {counted}" if counted else "")
     )
-
-
-def _save_versions(made: Iterable[Replaced], root: Path, folder: Path) -> None:
-    """Rendered versions as PNG and the original byte for byte: one folder holds all that a run needs."""
-    from sightline.controls.text_replacement import ORIGINAL, version_file
-    from sightline.probes.image_name import resolve_image
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for one in made:
-        original = resolve_image(root, one.positive.image)
-        (folder / version_file(one.image_id, ORIGINAL, original.suffix)).write_bytes(original.read_bytes())
-        for version, image in one.versions.items():
-            image.save(folder / version_file(one.image_id, version), compress_level=3)
-
-
-def _valid(path: Path) -> set[str]:
-    import csv
-
-    try:
-        with open(path, newline="", encoding="utf-8") as lines:
-            rows = list(csv.DictReader(lines))
-    except OSError as problem:
-        raise SightlineError(f"cannot read {path}: {problem.strerror}") from None
-    if not rows or not {"image_id", "decision"} <= set(rows[0]):
-        raise SightlineError(
-            f"{path} needs columns image_id and decision; review the screening.csv of an earlier build"
-        )
-    valid = {row["image_id"] for row in rows if row["decision"].strip() == "valid_semantic_edit"}
-    if not valid:
-        raise SightlineError(
-            f"{path} has no decision 'valid_semantic_edit'; fill in the column before building with it"
-        )
-    return valid
 
 
 def _read(path: Path, image_prefix: str) -> ProbeSet:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from PIL import Image
 from sightline.boxes.detectors import DETECTORS, Detector
 from sightline.controls.rendering import Pixels
 from sightline.controls.text_replacement import ERASE, REPLACEMENT, SHAM, Replaced
+from sightline.errors import SightlineError
 
 PADDING = 0.75
 """Of the box's width and height, added on every side of it before reading."""
@@ -82,3 +85,22 @@ def padded(box: Pixels, size: tuple[int, int]) -> Pixels:
 def folded(text: str) -> str:
     """Lower-case letters and digits alone: what two readings are compared by."""
     return _OTHER.sub("", text.casefold())
+
+
+def reviewed_images(path: Path) -> set[str]:
+    """Ids of the images that a person marked ``valid_semantic_edit`` in a screening.csv."""
+    try:
+        with open(path, newline="", encoding="utf-8") as lines:
+            rows = list(csv.DictReader(lines))
+    except OSError as problem:
+        raise SightlineError(f"cannot read {path}: {problem.strerror}") from None
+    if not rows or not {"image_id", "decision"} <= set(rows[0]):
+        raise SightlineError(
+            f"{path} needs columns image_id and decision; review the screening.csv of an earlier build"
+        )
+    valid = {row["image_id"] for row in rows if row["decision"].strip() == "valid_semantic_edit"}
+    if not valid:
+        raise SightlineError(
+            f"{path} has no decision 'valid_semantic_edit'; fill in the column before building with it"
+        )
+    return valid

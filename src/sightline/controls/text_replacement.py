@@ -27,6 +27,7 @@ from sightline.controls.rendering import (
 from sightline.core.probe import ORIGINAL as AS_IT_IS
 from sightline.core.probe import Box, Label, Probe
 from sightline.errors import SightlineError
+from sightline.probes.image_name import resolve_image
 from sightline.probes.images import open_image
 
 LEAST_WIDTH, LEAST_HEIGHT = 20, 12
@@ -195,3 +196,13 @@ def edit_region_probe(made: Replaced) -> Probe | None:
         kind="edit_region",
         extra={"original_image": made.positive.image, "word_region": list(made.positive.regions[0])},
     )
+
+
+def save_versions(made: Iterable[Replaced], root: Path, folder: Path) -> None:
+    """Rendered versions as PNG and the original byte for byte: one folder holds all that a run needs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in made:
+        original = resolve_image(root, one.positive.image)
+        (folder / version_file(one.image_id, ORIGINAL, original.suffix)).write_bytes(original.read_bytes())
+        for version, image in one.versions.items():
+            image.save(folder / version_file(one.image_id, version), compress_level=3)

@@ -55,6 +55,8 @@ ROW_COLUMNS = (
     Column("patch_recall", "float64", "Kept fraction of the cells that overlap a region."),
     Column("lpp", "float64", "Local precision: evidence area within the kept cells that touch evidence."),
     Column("geo_f1", "float64", "Harmonic mean of ecr and lpp."),
+    Column("anchor_lpp", "float64", "lpp counting only each kept token's anchor."),
+    Column("anchor_geo_f1", "float64", "Harmonic mean of anchor_ecr and anchor_lpp."),
     Column("worst_region", "float64", "Smallest single-region coverage."),
     Column("all_half", "bool", "Whether every region is at least half covered."),
     Column(

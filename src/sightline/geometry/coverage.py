@@ -39,6 +39,10 @@ class Geometry:
     """Local precision: of the area of lineage cells that overlap some region, the fraction inside the regions."""
     geo_f1: float
     """Harmonic mean of ``ecr`` and ``lpp``."""
+    anchor_lpp: float
+    """``lpp`` of the anchors' cells."""
+    anchor_geo_f1: float
+    """Harmonic mean of ``anchor_ecr`` and ``anchor_lpp``."""
     worst_region: float
     """Smallest coverage of a single region."""
     all_half: bool
@@ -119,7 +123,7 @@ class RegionGeometry:
     ) -> list[Geometry]:
         rows = len(lineages)
         if not len(self._regions):
-            return [Geometry(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, 0)] * rows
+            return [Geometry(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, 0)] * rows
         kept = self._with_empty_cell(lineages)
         parts = kept if shares is None else self._with_empty_cell(shares)
         covered = self._plane.cells_of_atom.any(kept)
@@ -127,6 +131,7 @@ class RegionGeometry:
         ecr = self._coverage(kept, inside)
         anchor_ecr = ecr if anchors is None else self._coverage(self._with_empty_cell(anchors))
         lpp = _ratio(inside, (covered * self._plane.area).sum(axis=1))
+        anchor_lpp = lpp if anchors is None else self._precision(self._with_empty_cell(anchors))
         by_region = _ratio(self._plane.atoms_of_region.sum(covered * self._plane.area), self._whole)
         columns: Sequence[Any] = (
             ecr,
@@ -135,6 +140,8 @@ class RegionGeometry:
             _ratio(lineages[:, self._evidence].sum(axis=1), np.float64(self._evidence.size)),
             lpp,
             _ratio(2.0 * ecr * lpp, ecr + lpp),
+            anchor_lpp,
+            _ratio(2.0 * anchor_ecr * anchor_lpp, anchor_ecr + anchor_lpp),
             by_region.min(axis=1),
             (by_region >= HALF).all(axis=1),
             np.full(rows, self._evidence.size),
@@ -150,6 +157,10 @@ class RegionGeometry:
             pieces = kept[:, self._piece_cell]
             inside = np.where(pieces.sum(axis=1) > PIECES, (pieces * self._piece_area).sum(axis=1), inside)
         return _ratio(inside, np.float64(self.area))
+
+    def _precision(self, kept: NDArray[np.bool_]) -> Floats:
+        covered = self._plane.cells_of_atom.any(kept)
+        return _ratio((covered * self._inside).sum(axis=1), (covered * self._plane.area).sum(axis=1))
 
     def _cells_at_centres(self) -> Membership:
         x, y = (self._regions[:, :2] + self._regions[:, 2:]).T[..., None] / 2.0

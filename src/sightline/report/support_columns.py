@@ -12,6 +12,7 @@ SUPPORT = (
 
 def support_columns() -> list[TableColumn]:
     return [
+        TableColumn("support_diff", "Overall", "signed", interval=True, help="Difference in target support."),
         TableColumn(
             "pos_support_diff", "Positives", "signed", interval=True, help="Difference in target support, yes."
         ),

@@ -7,7 +7,7 @@ Two bootstraps. *Refitting* repeats ranking and regression in every draw, so the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,7 @@ from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval
 from sightline.statistics.ranks import RankedValues
 
 _RANK_TOLERANCE = 1e-12  # relative; below it a direction of the controls, or a residual, counts as absent
+_CANCELLED = 1e-3  # share of a sum of squares below which a difference of such sums has lost digits that matter
 
 
 def _column(values: ArrayLike, name: str, length: int | None = None) -> FloatArray:
@@ -90,30 +91,48 @@ def two_way_residuals(values: FloatArray, first: IntArray, second: IntArray, swe
     return left
 
 
+def _residuals(columns: FloatArray, controls: FloatArray, weights: FloatArray) -> FloatArray:
+    """(k, n, d) columns -> (k, n, d) what weighted least squares on an intercept and the (c, n, d) controls leaves.
+
+    Residuals come scaled by sqrt(weight) and to length 1, so that a weighted correlation is a plain dot product; they
+    are 0 where nothing is left. Directions are made orthogonal one after the other (Gram-Schmidt), each twice, because
+    once loses digits among nearly collinear controls. A control that the earlier ones explain in some draw drops out of
+    that draw, as it does from least squares.
+    """
+    root = np.sqrt(weights)
+    basis: list[FloatArray] = [root / np.sqrt(weights.sum(axis=0))]
+    for control in controls:
+        basis.append(_unit(control * root, basis))
+    return np.stack([_unit(column * root, basis) for column in columns])
+
+
+def _unit(column: FloatArray, basis: Sequence[FloatArray]) -> FloatArray:
+    """(n, d) the part of a column that is orthogonal to the basis, of length 1 in each draw; 0 where there is none."""
+    before = np.einsum("nd,nd->d", column, column)
+    left = column
+    for _ in range(2):
+        for direction in basis:
+            left = left - np.einsum("nd,nd->d", direction, left) * direction
+    after = np.einsum("nd,nd->d", left, left)
+    alive = after > _RANK_TOLERANCE * before
+    return np.asarray(left * (alive / np.sqrt(np.where(alive, after, 1.0))))
+
+
+def _dot(left: FloatArray, right: FloatArray) -> FloatArray:
+    """(n, d), (n, d) unit residuals -> (d,) their correlation; NaN where one of them is 0.
+
+    A product of two unit vectors leaves [-1, 1] by the last bit at most, and that bit is taken off.
+    """
+    alive = left.any(axis=0) & right.any(axis=0)
+    return np.where(alive, np.clip(np.einsum("nd,nd->d", left, right), -1.0, 1.0), np.nan)
+
+
 def _correlation(columns: FloatArray, weights: FloatArray) -> FloatArray:
     """(k, n, d) columns x, y, controls... and (n, d) row weights -> (d,) weighted partial correlation of x and y.
 
-    With S the weighted covariance of the k columns, the residual covariance of (x, y) is
-    S_ab - S_ac S_cc^+ S_cb; the pseudo-inverse lets collinear or constant controls of a draw drop out, as least
-    squares does. NaN where x or y has no variance left.
+    NaN where x or y has no variance left.
     """
-    total = weights.sum(axis=0)
-    centred = columns - np.einsum("knd,nd->kd", columns, weights)[:, None] / total
-    covariance = np.einsum("ind,jnd->dij", centred * weights, centred)
-    spread = np.sqrt(np.einsum("dii->di", covariance))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        scaled = covariance / (spread[:, :, None] * spread[:, None, :])
-    scaled = np.where(np.isfinite(scaled), scaled, 0.0)
-    if len(columns) > 2:
-        across = scaled[:, :2, 2:]
-        inverse = np.linalg.pinv(scaled[:, 2:, 2:], rcond=_RANK_TOLERANCE, hermitian=True)
-        left = scaled[:, :2, :2] - across @ inverse @ across.transpose(0, 2, 1)
-    else:
-        left = scaled
-    variance = np.einsum("dii->di", left[:, :2, :2])
-    alive = (variance > _RANK_TOLERANCE).all(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(alive, left[:, 0, 1] / np.sqrt(variance[:, 0] * variance[:, 1]), np.nan)
+    return _dot(*_residuals(columns[:2], columns[2:], weights))
 
 
 def _group_numbers(groups: ArrayLike, length: int, name: str) -> IntArray:
@@ -123,10 +142,8 @@ def _group_numbers(groups: ArrayLike, length: int, name: str) -> IntArray:
     return np.unique(found, return_inverse=True)[1].astype(np.int64)
 
 
-def _estimate(
-    value: float, statistic: Callable[[FloatArray], FloatArray], images: int, draws: int, seed: int, level: float
-) -> Estimate:
-    values = np.concatenate([statistic(counts) for counts in count_blocks(images, draws, seed)])
+def _estimate(value: float, values: FloatArray, level: float) -> Estimate:
+    """A correlation and the percentiles of its (draws,) draws."""
     low, high = percentile_interval(values, level)
     reason = "" if math.isfinite(value) else "a column does not vary once the controls are removed"
     return Estimate(value, low, high, int(np.isfinite(values).sum()), reason)
@@ -146,6 +163,46 @@ def partial_spearman_draws(
     return _correlation(np.stack(ranked), weights)
 
 
+def spearman_intervals(
+    predictors: Mapping[str, ArrayLike],
+    outcomes: Mapping[str, ArrayLike],
+    controls: Sequence[ArrayLike] = (),
+    images: ArrayLike | None = None,
+    *,
+    draws: int = DRAWS,
+    seed: int = SEED,
+    level: float = LEVEL,
+) -> dict[tuple[str, str], Estimate]:
+    """(predictor, outcome) -> their (partial) Spearman, with the intervals of ``spearman_interval``.
+
+    In every draw each column is ranked and regressed once, however many pairs it stands in.
+    """
+    columns = {**predictors, **outcomes}
+    if not predictors or not outcomes or len(columns) < len(predictors) + len(outcomes):
+        raise SightlineError("correlations need predictors and outcomes of different names")
+    first = next(iter(columns))
+    length = len(_column(columns[first], first))
+    checked = {name: _column(values, name, length) for name, values in columns.items()}
+    _, _, held = _inputs(checked[first], checked[first], controls)
+    index = np.arange(length) if images is None else _group_numbers(images, length, "images")
+    ranked = [RankedValues.of(column) for column in (*checked.values(), *held)]
+    place = {name: i for i, name in enumerate(checked)}
+    pairs = [(x, y) for x in predictors for y in outcomes]
+
+    def correlations(counts: FloatArray) -> FloatArray:
+        """(d, m) counts of images -> (pairs, d)."""
+        weights = np.ascontiguousarray(counts.T[index])
+        drawn = np.stack([column.midranks(weights) for column in ranked])
+        left = _residuals(drawn[: len(checked)], drawn[len(checked) :], weights)
+        return np.stack([_dot(left[place[x]], left[place[y]]) for x, y in pairs])
+
+    units = int(index.max()) + 1
+    points = correlations(np.ones((1, units)))[:, 0]
+    blocks = count_blocks(units, draws, seed)
+    values = np.concatenate([correlations(counts) for counts in blocks], axis=1)
+    return {pair: _estimate(float(points[i]), values[i], level) for i, pair in enumerate(pairs)}
+
+
 def spearman_interval(
     x: ArrayLike,
     y: ArrayLike,
@@ -157,14 +214,8 @@ def spearman_interval(
     level: float = LEVEL,
 ) -> Estimate:
     """(Partial) Spearman with a refitting bootstrap over images; without ``images`` every row is its own."""
-    first, second, others = _inputs(x, y, controls)
-    index = np.arange(len(first)) if images is None else _group_numbers(images, len(first), "images")
-    value = partial_spearman(first, second, others)
-
-    def statistic(counts: FloatArray) -> FloatArray:
-        return partial_spearman_draws(first, second, others, np.ascontiguousarray(counts.T[index]))
-
-    return _estimate(value, statistic, int(index.max()) + 1, draws, seed, level)
+    found = spearman_intervals({"x": x}, {"y": y}, controls, images, draws=draws, seed=seed, level=level)
+    return found["x", "y"]
 
 
 def conditional_residuals(
@@ -185,16 +236,25 @@ def conditional_residuals(
 
 
 def fixed_residual_draws(left: FloatArray, right: FloatArray, images: ArrayLike, counts: FloatArray) -> FloatArray:
-    """(d, m) counts of images -> (d,) Pearson correlation of two residual columns (n,) over each resample of images."""
+    """(d, m) counts of images -> (d,) Pearson correlation of two residual columns (n,) over each resample of images.
+
+    A product of counts and sums per image gives all draws at once. Where a resample hardly varies, sums of squares
+    cancel and their difference is rounding: those few draws are correlated row by row.
+    """
     image = _group_numbers(images, len(left), "images")
-    left, right = left - left.mean(), right - right.mean()  # small sums keep the differences below exact
+    left, right = left - left.mean(), right - right.mean()
     moments = (np.ones(len(left)), left, right, left**2, right**2, left * right)
     per_image = np.stack([np.bincount(image, moment) for moment in moments], axis=1)
     n, a, b, aa, bb, ab = (counts @ per_image).T
     spread = np.stack([aa - a * a / n, bb - b * b / n])
-    alive = (spread > _RANK_TOLERANCE * np.stack([aa, bb])).all(axis=0)
+    cancelled = (spread <= _CANCELLED * np.stack([aa, bb])).any(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(alive, (ab - a * b / n) / np.sqrt(spread[0] * spread[1]), np.nan)
+        found = (ab - a * b / n) / np.sqrt(spread[0] * spread[1])
+    if cancelled.any():
+        weights = np.ascontiguousarray(counts[cancelled].T[image])
+        columns = np.broadcast_to(np.stack([left, right])[:, :, None], (2, *weights.shape))
+        found[cancelled] = _correlation(columns, weights)
+    return np.asarray(np.clip(found, -1.0, 1.0))
 
 
 def conditional_spearman(
@@ -218,7 +278,7 @@ def conditional_spearman(
     image = _group_numbers(images, len(left), "images")
     count = int(image.max()) + 1
 
-    def statistic(counts: FloatArray) -> FloatArray:
+    def drawn(counts: FloatArray) -> FloatArray:
         if not refit:
             return fixed_residual_draws(left, right, image, counts)
         if controls is None:
@@ -226,7 +286,8 @@ def conditional_spearman(
         indicators = _indicators(_group_numbers(methods, len(left), "methods"))
         return partial_spearman_draws(x, y, controls, np.ascontiguousarray(counts.T[image]), indicators)
 
-    return _estimate(pearson(left, right), statistic, count, draws, seed, level)
+    values = np.concatenate([drawn(counts) for counts in count_blocks(count, draws, seed)])
+    return _estimate(pearson(left, right), values, level)
 
 
 def two_way_draws(x: ArrayLike, y: ArrayLike, images: ArrayLike, methods: ArrayLike, counts: FloatArray) -> FloatArray:

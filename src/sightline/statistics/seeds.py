@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,20 +44,48 @@ def two_stage_difference(
     """metric(arm) minus the mean of metric over seeds, resampling seeds and, crossed with them, images.
 
     Per draw: theta_arm(images) - sum_s c_s theta_s(images) / S, with c the counts of S seeds drawn with replacement.
-    The interval therefore covers another choice of masks as well as another choice of images.
+    The interval therefore covers another choice of masks as well as another choice of images. Its ends are
+    linear-interpolated percentiles, like those of every other interval.
+    """
+    (found,) = two_stage_differences({"arm": arm}, seeded, [metric], draws=draws, seed=seed, level=level).values()
+    if found.reason:
+        raise SightlineError(found.reason)
+    return found
+
+
+def two_stage_differences(
+    arms: Mapping[str, ArmRows],
+    seeded: Sequence[ArmRows],
+    metrics: Sequence[Metric],
+    *,
+    draws: int = DRAWS,
+    seed: int = SEED,
+    level: float = LEVEL,
+) -> dict[tuple[str, str], Estimate]:
+    """(arm, metric name) -> ``two_stage_difference``, each arm and seed resampled once for all of them.
+
+    A metric that one side has no value of is NaN with the reason.
     """
     if len(seeded) < 2:
         raise SightlineError(f"a seed-and-image interval needs at least two seeds, got {len(seeded)}")
-    arms = [arm, *seeded]
-    for rows in arms:
-        reason = why_not(metric, rows)
-        if reason:
-            raise SightlineError(f"{metric.name} cannot be compared over seeds: {reason}")
-    if any(not np.array_equal(rows.image_ids, arm.image_ids) for rows in seeded):
+    ids = seeded[0].image_ids
+    if any(not np.array_equal(rows.image_ids, ids) for rows in (*seeded, *arms.values())):
         raise SightlineError("a seed-and-image interval needs all seeds on the images of the arm")
-    values = np.stack([replicate(rows, [metric], draws=draws, seed=seed)[:, 0] for rows in arms])
-    chosen = np.concatenate(list(count_blocks(len(seeded), draws, seed, purpose="seeds")))
-    differences = values[0] - np.einsum("ds,sd->d", chosen, values[1:]) / len(seeded)
-    low, high = percentile_interval(differences, level)
-    points = np.array([point(metric, rows) for rows in arms])
-    return Estimate(float(points[0] - points[1:].mean()), low, high, int(np.isfinite(differences).sum()))
+    chosen = np.concatenate(list(count_blocks(len(seeded), draws, seed, purpose="seeds"))) / len(seeded)
+    over_seeds = np.zeros((draws, len(metrics)))
+    for weight, rows in zip(chosen.T, seeded, strict=True):
+        over_seeds += weight[:, None] * replicate(rows, metrics, draws=draws, seed=seed)
+    found: dict[tuple[str, str], Estimate] = {}
+    for name, rows in arms.items():
+        differences = replicate(rows, metrics, draws=draws, seed=seed) - over_seeds
+        for index, metric in enumerate(metrics):
+            reason = next(filter(None, (why_not(metric, one) for one in (rows, *seeded))), "")
+            if reason:
+                words = f"{metric.name} cannot be compared over seeds: {reason}"
+                found[name, metric.name] = Estimate(math.nan, math.nan, math.nan, 0, words)
+                continue
+            value = point(metric, rows) - float(np.mean([point(metric, one) for one in seeded]))
+            low, high = percentile_interval(differences[:, index], level)
+            valid = int(np.isfinite(differences[:, index]).sum())
+            found[name, metric.name] = Estimate(value, low, high, valid)
+    return found

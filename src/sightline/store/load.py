@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -17,6 +16,10 @@ from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.store.folder import PROBES, RunFolder, read_table
 from sightline.store.migrations import migrated_rows, with_visible
+from sightline.store.packing import pack_mask, unpack_cells, unpack_mask
+from sightline.store.stored_geometry import with_anchor_precision
+
+__all__ = ["Run", "load_run", "pack_mask", "unpack_cells", "unpack_mask"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class Run:
             for arm in self.arms
             for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))
         )
-        return with_visible(_concatenate(files, row_schema()))
+        rows = with_visible(_concatenate(files, row_schema()))
+        return with_anchor_precision(rows, lambda: self.images, lambda: self.probes)
 
     @cached_property
     def images(self) -> pa.Table:
@@ -76,20 +80,6 @@ def load_run(path: Path | str) -> Run:
     if run.missing == len(run.arms) * run.manifest["shards"]:
         raise SightlineError(f"{path} has no finished shard yet; run `sightline run` with the same arguments to go on")
     return run
-
-
-def unpack_mask(packed: bytes, n: int) -> np.ndarray:
-    """(N,) bool from a row's bit-packed mask."""
-    return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=n).astype(bool)
-
-
-def pack_mask(kept: np.ndarray) -> bytes:
-    return np.packbits(kept.astype(bool)).tobytes()
-
-
-def unpack_cells(packed: bytes) -> np.ndarray:
-    """(N, 4) float32 from an image record."""
-    return np.frombuffer(packed, dtype="<f4").reshape(-1, 4)
 
 
 def _concatenate(tables: Iterable[pa.Table], empty: pa.Schema) -> pa.Table:

@@ -3,7 +3,7 @@
 Schema 1 (release 0.1): a row's ``arm`` was the plain arm whatever was done to it, rows did not say their ``role``
 (which stays null), and images that an intervention changed were in files numbered from a million on.
 
-Columns that came later without a new schema are null in files that lack them, unless other rows tell their value.
+Columns that were added since then are derived where rows can tell their value, and null elsewhere.
 """
 
 from __future__ import annotations
@@ -27,10 +27,23 @@ _SCORED_IN_SCHEMA_1 = ("loss_yes", "loss_no", "margin", "greedy_yes", "greedy_no
 
 def migrated_rows(table: pa.Table, arm: str) -> pa.Table:
     """The rows of one file of the run's ``arm``, with the columns of today."""
-    return _with_later_columns(table if "plain_arm" in table.column_names else _from_schema_1(table, arm))
+    return _with_later_columns(_with_anchor_precision(_of_schema_2(table, arm)))
 
 
-def _from_schema_1(table: pa.Table, arm: str) -> pa.Table:
+def _with_anchor_precision(table: pa.Table) -> pa.Table:
+    """Where nothing was merged, anchors are the lineage and so is their precision."""
+    merged = pc.is_valid(table.column("lineage_mask"))
+    place = table.column_names.index("geo_f1") + 1
+    for own, of_lineage in (("anchor_geo_f1", "geo_f1"), ("anchor_lpp", "lpp")):
+        if own not in table.column_names:
+            known = pc.if_else(merged, pa.scalar(None, pa.float64()), table.column(of_lineage))
+            table = table.add_column(place, own, known)
+    return table
+
+
+def _of_schema_2(table: pa.Table, arm: str) -> pa.Table:
+    if "plain_arm" in table.column_names:
+        return table
     plain = table.column("arm")
     table = table.set_column(0, "arm", pa.array([arm] * len(table), pa.string()))
     table = table.add_column(1, "plain_arm", plain)

@@ -74,7 +74,8 @@ def frame(
             "label": label, "margin": record["margin"], "predicted": predicted, "correct": predicted == label,
             "keep": record.get("effective_keep_ratio", 1.0), "ecr": record.get("ecr", 1.0),
             "anchor_ecr": record.get("anchor_ecr", 1.0), "center_recall": record.get("center", 1.0),
-            "patch_recall": record.get("patch", 1.0), "lpp": np.nan, "geo_f1": np.nan, "lineage_mask": None,
+            "patch_recall": record.get("patch", 1.0), "lpp": np.nan, "geo_f1": np.nan,
+            "anchor_lpp": np.nan, "anchor_geo_f1": np.nan, "lineage_mask": None,
             "kept_mask": b"", "positions": "compact", "box_source": "annotation", **fields,
         }  # fmt: skip
         if "kept" in record:
@@ -83,7 +84,7 @@ def frame(
             row["kept_mask"] = pack_mask(kept)
             if precision or true_regions:
                 geometry = RegionGeometry(cells_of(record), regions(folder)[record["sample_id"]]).measure(kept)
-                row |= {"lpp": geometry.lpp, "geo_f1": geometry.geo_f1}
+                row |= {name: getattr(geometry, name) for name in ("lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1")}
                 if true_regions:
                     row |= {name: getattr(geometry, name) for name in ("ecr", "center_recall", "patch_recall")}
         rows.append(row)

@@ -10,13 +10,16 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest
 
 from sightline.analysis import intervention_tables as tables
 from sightline.analysis.construct import correlations, strata
+from sightline.analysis.edit_region_table import EDIT_DRAWS
 from sightline.analysis.outcomes import OUTCOMES, samples, tertiles
 from sightline.controls.image_free import plausible_images
 from sightline.errors import SightlineError
 from sightline.probes import load_regions, read_probes
+from sightline.statistics.bootstrap import SEED, count_blocks
 from tests.unit.analysis.golden_frame import analysis, frame, scales
 
 EXACT = 1e-12
@@ -317,7 +320,7 @@ def test_conditional_audit(data: Path) -> None:
     rows = pd.concat(frame(data, f"{base}{run}", arm=arm, precision=True) for arm, run in runs.items())
     rows.loc[rows["selector"] == "visionzip", "lineage_mask"] = "merged"
     found = tables.conditional_table(
-        rows, scales(data, f"{base}target_0p30"), coverage="anchor_ecr", draws=DRAWS
+        rows, scales(data, f"{base}target_0p30"), coverage="anchor", draws=DRAWS
     ).set_index(["scope", "predictor", "specification"])
     specification = {
         "measured_controls_method_fe": "measured controls, arm effects", "image_and_method_fe": "image and arm effects",
@@ -357,6 +360,56 @@ def test_the_four_control_test_counts_pairs() -> None:
     assert (found["semantic_switch"], found["all_controls"]) == (0.5, 0.25)
     (strict,) = tables.text_replacement_table(rows, threshold={"m": 2.0}).to_dict("records")
     assert strict["original"] == 0.0
+
+
+def test_two_models_differ_as_the_paper_says_they_do() -> None:
+    """Of 102 images 26 pass under one model and 3 of these under the other: p is 2 / 2^23, printed as 2.38e-7."""
+    every = dict.fromkeys(("original", "replacement", "sham", "erase"), True)
+    rows = pd.DataFrame(
+        {**row, "model": model}
+        for model, passing in (("Qwen", 26), ("InternVL", 3))
+        for i in range(102)
+        for row in replacement_rows({**every, "replacement": i < passing}, f"i{i}")
+    )
+    (found,) = tables.text_replacement_models_table(rows).to_dict("records")
+    assert (found["first"], found["second"], found["images"]) == ("Qwen", "InternVL", 102)
+    assert (round(found["first_rate"], 3), round(found["second_rate"], 3)) == (0.255, 0.029)
+    assert (found["only_first"], found["only_second"]) == (23, 0)
+    assert found["mcnemar_p"] == pytest.approx(binomtest(0, 23).pvalue) == pytest.approx(2.38e-7, rel=2e-3)
+    half = rows[(rows["model"] == "Qwen") | rows["image_id"].isin([f"i{i}" for i in range(10)])]
+    assert tables.text_replacement_models_table(half)["images"].tolist() == [10], "on the images that both were asked"
+    with pytest.raises(SightlineError, match="no two models"):
+        tables.text_replacement_models_table(rows[rows["model"] == "Qwen"])
+
+
+def test_gains_on_edit_regions_are_paired_by_image_over_many_draws() -> None:
+    rng = np.random.default_rng(0)
+    images, draws = 25, EDIT_DRAWS
+    values = {arm: (rng.random(images), rng.random(images) < 0.6) for arm in ("target:0.3", "random:0.3")}
+    rows = pd.DataFrame(
+        {
+            "model": "m", "arm": arm, "plain_arm": arm, "selector": arm.split(":")[0], "budget": "0.3",
+            "image_id": f"i{i:02d}", "probe_id": f"p{i:02d}", "kind": "edit_region", "intervention": "none",
+            "view": "orig", "label": "yes", "predicted": "yes" if right[i] else "no", "correct": bool(right[i]),
+            "keep": 0.3, "ecr": ecr[i], "center_recall": ecr[i], "patch_recall": ecr[i],
+        }
+        for arm, (ecr, right) in values.items()
+        for i in range(images)
+    )  # fmt: skip
+    words = pd.Series({(arm, f"p{i:02d}"): 0.5 for arm in values for i in range(images)})
+    found = tables.edit_region_table(rows, words).set_index("arm").loc["target:0.3"]
+    assert found["word_ecr"] == 0.5
+    assert found["word_kept_edit_lost"] == (values["target:0.3"][0] < 0.5).mean()
+    (ecr, right), (other_ecr, other_right) = values.values()
+    counts = np.concatenate(list(count_blocks(images, draws, SEED))).astype(int)
+    drawn = [np.repeat(np.arange(images), row) for row in counts]
+    for name, gain in (("ecr_gain", ecr - other_ecr), ("accuracy_gain", right.astype(float) - other_right)):
+        bounds = np.quantile([gain[index].mean() for index in drawn], [0.025, 0.975])
+        assert found[name] == pytest.approx(gain.mean())
+        assert (found[f"{name}_low"], found[f"{name}_high"]) == pytest.approx(tuple(bounds))
+    assert found["word_ecr_gain"] == 0.0
+    with pytest.raises(SightlineError, match=r"no edit-region rows of an arm 'grid:0\.3'"):
+        tables.edit_region_table(rows, reference="grid:0.3")
 
 
 def test_edit_regions_compare_arms_with_their_controls() -> None:

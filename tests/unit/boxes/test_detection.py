@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,16 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sightline.boxes import detection
 from sightline.boxes.detection import boxes_of, detect
-from sightline.boxes.detectors import DETECTORS, EasyOcr, FoundText, RapidOcr, Tesseract, words_of_tsv
+from sightline.boxes.detectors import DETECTORS, EasyOcr, FoundText, RapidOcr, Tesseract, detector_named, words_of_tsv
 from sightline.boxes.quality import iou
-from sightline.boxes.sources import check_source, noise_probes, show_boxes, source_names
+from sightline.boxes.sources import (
+    check_source,
+    noise_probes,
+    refuse_other_rule,
+    show_boxes,
+    source_names,
+    source_under,
+)
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, write_probes
@@ -121,6 +129,107 @@ def test_tesseract_words_are_those_with_a_reading() -> None:
     assert first.confidence >= Tesseract.LEAST > second.confidence
     with pytest.raises(SightlineError, match="no table"):
         words_of_tsv("nothing")
+
+
+class RecordedEasyOcr:
+    """Stands in for the package, which is not part of the test environment: records what its reader is given."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+        self.options: list[dict[str, Any]] = []
+        self.seen: list[np.ndarray] = []
+
+    def Reader(self, languages: list[str], **options: Any) -> RecordedEasyOcr:  # noqa: N802 - the package's name
+        assert languages == ["en"]
+        assert options["download_enabled"] is False
+        return self
+
+    def readtext(self, image: Any, **options: Any) -> list[tuple[list[list[int]], str, float]]:
+        self.given.append(image)
+        self.options.append(options)
+        self.seen.append(np.asarray(Image.open(image)))
+        corners = [[[x, 0], [x + 5, 0], [x + 5, 5], [x, 5]] for x in (0, 10, 20)]
+        return list(zip(corners, ("a", "b", "c"), (0.05, 0.2, 0.9), strict=True))
+
+
+@pytest.fixture
+def easyocr(monkeypatch: pytest.MonkeyPatch) -> RecordedEasyOcr:
+    stand_in = RecordedEasyOcr()
+    monkeypatch.setitem(sys.modules, "easyocr", stand_in)  # type: ignore[arg-type]
+    monkeypatch.setattr(EasyOcr, "require", classmethod(lambda cls: "1.7"))
+    return stand_in
+
+
+def test_easyocr_reads_the_image_from_a_file_in_its_own_colours(easyocr: RecordedEasyOcr) -> None:
+    image = np.zeros((6, 30, 3), np.uint8)
+    image[..., 0], image[2, 3] = 200, (1, 2, 3)
+    EasyOcr().read(image)
+    assert all(isinstance(given, str) for given in easyocr.given), "an array would be taken for BGR"
+    assert (easyocr.seen[0] == image).all()
+    assert easyocr.options == [{"detail": 1, "paragraph": False}]
+    assert not Path(easyocr.given[0]).exists(), "nothing is left behind"
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("easyocr", "abc"), ("easyocr:confidence=0.2", "bc"), ("easyocr:confidence=0.5", "c")]
+)
+def test_every_detection_counts_unless_a_confidence_is_asked_for(
+    easyocr: RecordedEasyOcr, name: str, kept: str
+) -> None:
+    kind = detector_named(name)
+    assert "".join(found.text for found in kind().find(np.zeros((6, 30, 3), np.uint8))) == kept
+    assert kind.name == "easyocr"
+    assert f"at least {name.partition('=')[2] or 0}" in kind.rule
+    assert "".join(found.text for found in kind().read(np.zeros((6, 30, 3), np.uint8))) == "abc", "a screen reads all"
+
+
+def test_results_are_remembered_by_confidence(
+    images: Path, tmp_path: Path, easyocr: RecordedEasyOcr, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_this_process(detector: str, root: Path, names: list[str], workers: int | None, done: Any) -> None:
+        for name in names:
+            done(name, detection.detect_one(detector_named(detector)(), root, name))
+
+    monkeypatch.setattr(detection, "_run", in_this_process)
+    every = detect("easyocr", images, ["word.png"])["word.png"]
+    sure = detect("easyocr:confidence=0.2", images, ["word.png"])["word.png"]
+    assert (len(every.boxes), len(sure.boxes), len(easyocr.given)) == (3, 2, 2)
+    assert detect("easyocr:confidence=0.2", images, ["word.png"])["word.png"] == sure
+    assert len(easyocr.given) == 2, "the second time it is remembered"
+    assert len(list((tmp_path / "cache" / "boxes").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("easyocr:confidence=2", "takes confidence=0 to confidence=1, got 'confidence=2'"),
+        ("easyocr:confidence=high", "takes confidence=0 to confidence=1"),
+        ("easyocr:least=0.2", "takes confidence=0 to confidence=1, got 'least=0.2'"),
+        ("rapidocr:confidence=0.2", "text detector rapidocr takes no option"),
+        ("missing:confidence=0.2", "box source missing takes no option"),
+        ("easyocrr:confidence=0.2", "easyocr"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused(name: str, words: str) -> None:
+    with pytest.raises(SightlineError, match=words):
+        check_source(name)
+
+
+def test_the_artifact_profile_drops_what_easyocr_is_less_sure_of() -> None:
+    assert source_under("artifact", "easyocr") == "easyocr:confidence=0.2"
+    assert source_under("artifact", "easyocr:confidence=0") == "easyocr:confidence=0", "an option wins over the profile"
+    assert source_under("paper", "easyocr") == "easyocr"
+    assert source_under("artifact", "rapidocr") == "rapidocr"
+    assert source_under("artifact", "annotation") == "annotation"
+
+
+def test_boxes_of_another_rule_are_not_gone_on_with(tmp_path: Path) -> None:
+    before = {"rule": "detected and read, confidence of at least 0.20"}
+    with pytest.raises(SightlineError, match=r"confidence of at least 0\.20; easyocr now means .* at least 0; choose"):
+        refuse_other_rule("easyocr", before, tmp_path)
+    refuse_other_rule("easyocr", {"rule": EasyOcr.rule}, tmp_path)
+    refuse_other_rule("missing", before, tmp_path)
+    refuse_other_rule("easyocr", {}, tmp_path)
 
 
 def test_absent_detectors_say_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,17 @@ def test_lineage_and_anchors_are_measured_apart() -> None:
     assert plane.measure([0, 1], anchors=[-1, 0]).anchor_ecr == 0.5
 
 
+def test_precision_of_a_merge_is_that_of_its_anchors_too() -> None:
+    plane = RegionGeometry(QUARTERS, [[0.0, 0.0, 0.5, 0.5], [0.5, 0.0, 0.75, 0.25]])
+    found = plane.measure([0, 1], anchors=[1])
+    assert (found.lpp, found.anchor_lpp) == pytest.approx((0.3125 / 0.5, 0.0625 / 0.25))
+    assert found.anchor_geo_f1 == pytest.approx(2 / (1 / found.anchor_ecr + 1 / found.anchor_lpp))
+    alone = plane.measure([1])
+    assert (found.anchor_ecr, found.anchor_lpp, found.anchor_geo_f1) == (alone.ecr, alone.lpp, alone.geo_f1)
+    assert (alone.anchor_lpp, alone.anchor_geo_f1) == (alone.lpp, alone.geo_f1)
+    assert plane.measure([0, 1], anchors=[3]).anchor_geo_f1 == 0.0
+
+
 def test_half_covered_counts_as_half() -> None:
     for width in range(2, 30):
         cells = grid_cells(1, 2 * width)

@@ -175,6 +175,8 @@ def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, m
         "patch_recall": float(touching.sum() / max(1, (parts > 0).sum())),
         "lpp": lpp,
         "geo_f1": 2 * ecr * lpp / (ecr + lpp) if ecr + lpp else 0.0,
+        "anchor_lpp": lpp,
+        "anchor_geo_f1": 2 * anchor * lpp / (anchor + lpp) if anchor + lpp else 0.0,
         "worst_region": ecr,
         "all_half": ecr >= 0.5,
     }

@@ -12,9 +12,10 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.report.by_run import signed
-from sightline.report.sections.replaced_text import edit_region_table, text_replacement_table
+from sightline.report.sections.replaced_text import text_replacement_table
 from sightline.report.source import Audited, Source
 from sightline.report.table import format_value
+from sightline.store import load_run
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import EDITED, PLAIN, make_run
 from tests.unit.report.test_build import break_margin, notes, outline
@@ -104,9 +105,15 @@ def test_support_falls_with_the_evidence(edited: Path) -> None:
     kept = next(row for row in read(edited, "logit_drop") if row["left"].startswith("evidence_only"))
     assert kept["right"] == "anti_evidence:0.3"
     assert float(kept["pos_support_diff_low"]) > 0
+    assert float(kept["support_diff"]) == pytest.approx(
+        (float(kept["pos_support_diff"]) + float(kept["neg_support_diff"])) / 2, abs=1e-12
+    ), "as many positives as negatives"
+    assert float(kept["support_diff_low"]) <= float(kept["support_diff"]) <= float(kept["support_diff_high"])
     occluded = {(row["arm"], row["compared"]): row for row in read(edited, "occlusion")}
     assert float(occluded["full", "original − evidence grayed"]["pos_support_diff"]) == pytest.approx(0.75)
     assert float(occluded["full", "original − other box grayed"]["pos_support_diff"]) == pytest.approx(0)
+    assert "Overall" in (edited.parent / "tables" / "occlusion.md").read_text(encoding="utf-8")
+    assert "Overall" in (edited.parent / "tables" / "logit_drop.md").read_text(encoding="utf-8")
     assert "graying the evidence takes +0.750 (+0.750 to +0.750) of target support from full" in readings(edited)
 
 
@@ -128,6 +135,27 @@ def test_coverage_correlates_with_what_deleting_does(edited: Path) -> None:
     strata = read(edited, "drop_strata")
     assert {row["stratum"] for row in strata} == {"small", "medium", "large"}
     assert sum(int(row["n"]) for row in strata if row["scale"] == "evidence area") == 24
+
+
+def test_refitted_tables_take_as_many_draws_as_are_asked_for(tmp_path: Path) -> None:
+    arms = ("full", "target:0.3", "random:0.3", "target:0.3+remove_evidence")
+    page = build_report([make_run(tmp_path / "run", images=6, arms=arms)], tmp_path / "out", draws=1500, cases=1)
+    text = page.read_text(encoding="utf-8")
+    assert "rank and regress anew in each of 1,500 draws of images" in text
+    assert "Intervals from 1,500 draws of images" in text
+
+
+def test_associations_leave_oracles_out_and_count_merges_both_ways(tmp_path: Path) -> None:
+    arms = ("full", "target:0.3", "random:0.3", "visionzip:0.3", "evidence_only:0.3")
+    page = build_report([make_run(tmp_path / "run", images=12, arms=arms)], tmp_path / "out", draws=DRAWS, cases=1)
+    rows = read(page, "association")
+    assert {(row["scope"], row["coverage"], row["arms"]) for row in rows} == {
+        ("all", "anchor", "3"), ("all", "lineage", "3"), ("without merging", "anchor", "2"),
+    }  # fmt: skip
+    assert {row["predictor"] for row in rows} == {"ECR", "LPP", "Geo-F1"}
+    only = ("full", "target:0.3", "evidence_only:0.3")
+    page = build_report([make_run(tmp_path / "only", images=6, arms=only)], tmp_path / "alone", draws=DRAWS, cases=1)
+    assert "table-association" not in outline(page).ids
 
 
 def test_half_an_occlusion_is_one_line_in_place(tmp_path: Path) -> None:
@@ -261,27 +289,78 @@ def test_text_replacement_follows_the_word(tmp_path: Path) -> None:
         text_replacement_table(written([line for line in lines if not line["kind"].startswith("sham")]))
 
 
-def test_the_edited_glyph_is_compared_with_controls() -> None:
-    lines = []
-    for arm, ecr in (("target:0.3", 0.9), ("random:0.3", 0.3), ("grid:0.3", 0.2)):
-        for image in range(5):
-            line: dict[str, Any] = {
-                "arm": arm,
-                "selector": arm.split(":")[0],
-                "image_id": f"i{image}",
-                "probe_id": f"p{image}",
-            }
-            line |= {"kind": "edit_region", "label": "yes", "predicted": "yes", "correct": True, "margin": 1.0}
-            lines.append({**line, "ecr": ecr, "center_recall": ecr, "patch_recall": ecr})
-    table = edit_region_table(written(lines), DRAWS)
-    assert table is not None
-    assert (
-        "target:0.3 keeps 90.0% of the substituted character: +0.700 (+0.700 to +0.700) against grid:0.3"
-        in table.reading
+def test_two_models_over_the_same_replaced_words_are_told_apart_exactly(tmp_path: Path) -> None:
+    versions = ("original", "replacement", "sham", "erase")
+    kinds = [f"{version}_{asked}" for version in versions for asked in ("source", "target")]
+
+    def asked(failing: int) -> Any:
+        """Image i asks kind i % 8 of image i // 8; the first ``failing`` of 8 images fail on the replacement."""
+
+        def edit(row: dict[str, Any]) -> None:
+            number = int(row["image_id"].removeprefix("img"))
+            image, kind = number // 8, kinds[number % 8]
+            right = not (image < failing and kind.startswith("replacement"))
+            row |= {"kind": kind, "image_id": f"i{image}", "margin": 1.0 if right else -1.0}
+
+        return edit
+
+    def run(name: str, failing: int, **manifest: str) -> Path:
+        return make_run(
+            tmp_path / name, images=64, arms=("full",), labels=("yes",), edit_row=asked(failing), manifest=manifest
+        )
+
+    runs = [run("good", 1, model="good"), run("poor", 7, model="poor", weight_digest="ef" * 32)]
+    page = build_report(runs, tmp_path / "out", draws=DRAWS)
+    (row,) = read(page, "text_replacement_models")
+    assert (row["first"], row["second"], row["images"]) == ("good", "poor", "8")
+    assert (row["only_first"], row["only_second"]) == ("6", "0")
+    assert float(row["mcnemar_p"]) == pytest.approx(2 / 2**6)
+    assert "good and poor differ on 6 of 8 images: 87.5% against 12.5% pass all four" in readings(page)
+    build_report(runs[:1], tmp_path / "alone", draws=DRAWS)
+    assert not (tmp_path / "alone" / "tables" / "text_replacement_models.csv").exists()
+    other = run("elsewhere", 7, model="other", weight_digest="ee" * 32, probe_digest="other")
+    build_report([runs[0], other], tmp_path / "mixed", draws=DRAWS)
+    assert not (tmp_path / "mixed" / "tables" / "text_replacement_models.csv").exists()
+
+
+def test_the_edited_glyph_and_its_word_come_from_the_same_mask(tmp_path: Path) -> None:
+    def edit(row: dict[str, Any]) -> None:
+        row["kind"] = "edit_region"
+
+    arms = ("full", "target:0.3", "random:0.3", "grid:0.3", "random:0.5")
+    # The word is said to fill the image: its coverage by a mask is then the kept share, on a raster of equal cells.
+    run = make_run(
+        tmp_path / "run", images=12, arms=arms, labels=("yes",), extra={"word_region": [0, 0, 1, 1]}, edit_row=edit
     )
-    alone = edit_region_table(written(lines[:5]), DRAWS)
-    assert alone is not None
-    assert "nothing to be compared with" in alone.reading
+    page = build_report([run], tmp_path / "out", draws=DRAWS)
+    rows = read(page, "edit_region")
+    frame = load_run(run).frame().set_index(["arm", "probe_id"])
+    for row in rows:
+        own = frame.loc[row["arm"]]
+        assert float(row["word_ecr"]) == pytest.approx(own["keep"].mean(), abs=1e-6)
+        assert float(row["ecr"]) == pytest.approx(own["ecr"].mean())
+        assert float(row["accuracy"]) == pytest.approx(own["correct"].mean())
+        assert float(row["edit_gone"]) == pytest.approx((own["ecr"] <= 1e-12).mean())
+        lost = (own["keep"] >= 0.5) & (own["ecr"] < 0.5)
+        assert float(row["word_kept_edit_lost"]) == pytest.approx(lost.mean())
+        if row["against"]:
+            other = frame.loc[row["against"]]
+            assert float(row["ecr_gain"]) == pytest.approx((own["ecr"] - other["ecr"]).mean())
+            change = own["correct"].astype(float) - other["correct"].astype(float)
+            assert float(row["accuracy_gain"]) == pytest.approx(change.mean())
+            assert float(row["ecr_gain_low"]) <= float(row["ecr_gain"]) <= float(row["ecr_gain_high"])
+    pairs = {(row["arm"], row["against"]) for row in rows if row["arm"] != "full"}
+    assert pairs == {
+        ("target:0.3", "random:0.3"), ("target:0.3", "grid:0.3"), ("random:0.3", "grid:0.3"),
+        ("grid:0.3", "random:0.3"), ("random:0.5", ""),
+    }  # fmt: skip
+    assert "of the substituted character" in readings(page)
+    assert f"from {DRAWS} draws" in page.read_text(encoding="utf-8")
+    alone = make_run(
+        tmp_path / "alone", images=6, arms=("full", "target:0.3"), labels=("yes",), extra={"word_region": [0, 0, 1, 1]},
+        edit_row=edit,
+    )  # fmt: skip
+    assert "nothing to be compared with" in readings(build_report([alone], tmp_path / "alone-out", draws=DRAWS))
 
 
 def test_values_in_sentences() -> None:

@@ -162,3 +162,28 @@ def test_arms_are_compared_with_all_seeds_of_a_random_control(tmp_path: Path) ->
     line = found[found["label"] == "PosECR"].iloc[0]
     assert line["diff"] == pytest.approx(main["target:0.3"] - main[seeds].mean())
     assert line["diff_low"] <= line["diff"] <= line["diff_high"]
+
+
+def test_sweeps_and_shuffled_controls_stand_among_the_differences(tmp_path: Path) -> None:
+    arms = ("full", "target:0.3", "target:0.3,1", "target:0.3,2", "shuffled:0.3")
+
+    def swept(row: dict[str, Any]) -> None:
+        weight = {"1": 0.5, "2": 1.0}.get(row["plain_arm"].partition(",")[2], 0.85)
+        if row["selector"] == "target":
+            row |= {"arguments": f'{{"weight": {weight}}}', "budget": "0.3"}
+
+    build_report([make_run(tmp_path / "run", images=10, arms=arms, edit_row=swept)], tmp_path / "out", draws=DRAWS)
+    main = pd.read_csv(tmp_path / "out" / "tables" / "main.csv").set_index("arm")
+    (sweep,) = pd.read_csv(tmp_path / "out" / "tables" / "sweeps.csv").to_dict("records")
+    assert (sweep["family"], sweep["factor"], sweep["settings"]) == ("target:0.3", "weight", "0.5, 0.85, 1.0")
+    assert sweep["frozen"] == 0.85
+    accuracy = main.loc[["target:0.3", "target:0.3,1", "target:0.3,2"], "accuracy"]
+    assert (sweep["accuracy_low"], sweep["accuracy_high"]) == (accuracy.min(), accuracy.max())
+    assert sweep["accuracy"] == accuracy["target:0.3"]
+    shuffled = pd.read_csv(tmp_path / "out" / "tables" / "shuffled.csv").set_index("arm")
+    assert set(shuffled.index) == {"target:0.3", "target:0.3,1", "target:0.3,2"}
+    line = shuffled.loc["target:0.3"]
+    assert line["delta_pn_average"] == pytest.approx(line["control_pn_average"] - line["pn_average"])
+    assert line["delta_pn_average_low"] <= line["delta_pn_average"] <= line["delta_pn_average_high"]
+    text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Shuffling the scores changes coverage most under" in text

@@ -21,6 +21,7 @@ from sightline.statistics.correlation import (
     residuals,
     spearman,
     spearman_interval,
+    spearman_intervals,
     two_way_draws,
     two_way_residuals,
 )
@@ -177,3 +178,52 @@ def test_bad_input_is_one_clear_line() -> None:
         spearman_interval([1.0, 2.0, np.nan], [1.0, 2.0, 3.0])
     with pytest.raises(SightlineError, match="every method exactly once"):
         conditional_spearman([1.0, 2, 3, 4], [4.0, 2, 3, 1], [0, 0, 1, 1], [0, 1, 0, 0], refit=True)
+
+
+@pytest.mark.parametrize("rows", [5, 6, 8])
+def test_draws_of_a_correlation_never_leave_minus_one_to_one(rows: int) -> None:
+    """Resamples of a few rows leave residuals that are nearly collinear: their correlation is 1 up to rounding."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        x, y, *controls = rng.normal(size=(5, rows))
+        counts = next(count_blocks(rows, 2000, seed))
+        drawn = partial_spearman_draws(x, y, controls, counts.T)
+        assert np.nanmin(drawn) >= -1.0
+        assert np.nanmax(drawn) <= 1.0
+        # Not clipped nonsense: draws that are defined are those of the definition.
+        for row, value in zip(counts[:60].astype(int), drawn[:60], strict=True):
+            index = np.repeat(np.arange(rows), row)
+            if math.isfinite(value):
+                assert value == pytest.approx(by_least_squares(x[index], y[index], [z[index] for z in controls]), 1e-6)
+
+
+def test_fixed_residuals_are_correlated_exactly_where_sums_cancel() -> None:
+    """A resample of one image whose residuals lie far from the mean and close to one another."""
+    left = np.array([-3e6, 1e6 - 3.7, 1e6, 1e6 + 2.9, 1e6 + 7.3])
+    right = left + np.array([0.0, 0.0, 0.0, 0.0, 1e-3])
+    image = np.array([0, 1, 1, 1, 1])
+    centred = [column - column.mean() for column in (left, right)]
+    counts = np.array([[0.0, 2.0], [1.0, 1.0]])
+    found = fixed_residual_draws(left, right, image, counts)
+    assert found[0] == pytest.approx(np.corrcoef(left[1:] - 1e6, right[1:] - 1e6)[0, 1], abs=1e-9)
+    assert found[1] == pytest.approx(np.corrcoef(*centred)[0, 1], abs=1e-12)
+    assert (np.abs(found) <= 1.0).all()
+
+
+def test_many_pairs_at_once_are_the_pairs_one_by_one() -> None:
+    rng = np.random.default_rng(10)
+    columns = np.round(rng.normal(size=(6, 60)) + rng.normal(size=60), 1)
+    predictors, outcomes = dict(zip("ab", columns[:2], strict=True)), dict(zip("uv", columns[2:4], strict=True))
+    images = np.repeat(np.arange(30), 2)
+    for controls in ([], list(columns[4:])):
+        together = spearman_intervals(predictors, outcomes, controls, images, draws=300)
+        assert list(together) == [("a", "u"), ("a", "v"), ("b", "u"), ("b", "v")]
+        for (x, y), found in together.items():
+            alone = spearman_interval(predictors[x], outcomes[y], controls, images, draws=300)
+            assert (found.value, found.low, found.high) == pytest.approx(
+                (alone.value, alone.low, alone.high), abs=1e-12
+            )
+            by_hand = by_least_squares(predictors[x], outcomes[y], controls)
+            assert found.value == pytest.approx(by_hand, abs=1e-12)
+    with pytest.raises(SightlineError, match="different names"):
+        spearman_intervals({"a": columns[0]}, {"a": columns[1]})

@@ -118,8 +118,7 @@ def test_every_table_has_the_metrics_it_had() -> None:
     assert shown["calibration"] == ["yes_rate", "positive_accuracy", "negative_accuracy", "ece", "brier", "nll"]
     assert shown["geometry"] == [
         "visible_evidence", "pos_ecr", "relative_pos_ecr", "anchor_ecr", "relative_anchor_ecr", "relative_neg_src",
-        "pn_average", "lpp", "geo_f1", "center_recall", "patch_recall", "worst_region",
-        "all_half",
+        "pn_average", "anchor_pn_average", "lpp", "geo_f1", "center_recall", "patch_recall", "worst_region", "all_half",
     ]  # fmt: skip
     assert [metric.name for metric in metrics_shown_in("differences")] == [
         "accuracy", "positive_accuracy", "hfpr", "auroc", "pos_ecr", "anchor_ecr", "neg_src", "weakly_supported",

@@ -18,7 +18,7 @@ from sightline.backbones.execution import Execution, use_execution
 from sightline.backbones.pixels import Pixels
 from sightline.backbones.vision_execution import CapturedVision, use_vision_execution
 from sightline.boxes.detection import boxes_of
-from sightline.boxes.detectors import DETECTORS
+from sightline.boxes.detectors import DETECTORS, detector_named
 from sightline.boxes.sources import check_source, reads_boxes
 from sightline.core.prefix import Encoded, Prefix
 from sightline.cost.benchmarks.ttft import TtftRequest
@@ -54,9 +54,8 @@ def _one_arm(request: TtftRequest, subject: Subject, execution: Execution, arm: 
     captured = CapturedVision(backbone, sample, arm.selector.needs) if request.execution == "graph" else None
     if request.execution == "graph" and isinstance(subject.step.clip, ForgetfulClip):
         subject.step.clip.capture()
-    detector = (
-        DETECTORS.get(request.box_source)() if request.box_source in DETECTORS and reads_boxes(arm.selector) else None
-    )
+    detects = request.box_source.partition(":")[0] in DETECTORS and reads_boxes(arm.selector)
+    detector = detector_named(request.box_source)() if detects else None
     path = Path(subject, arm, captured, detector)
     taken: list[dict[str, float]] = []
     for repeat in range(request.warm_up + request.repeats):

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from sightline.analysis.shuffled_table import CONTROL
+from sightline.analysis.shuffled_table import shuffled_table as computed
+from sightline.analysis.sweep import RANGED, one_factor_sweeps, sweep_range
 from sightline.errors import SightlineError
-from sightline.report.by_run import FEWER_DRAWS
-from sightline.report.metric_columns import typographic
+from sightline.report.by_run import collect, has_selectors, signed, top
+from sightline.report.metric_columns import metric_column, typographic
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import Table, TableColumn
 from sightline.statistics.metrics import METRICS, metrics_shown_in
-from sightline.statistics.seeds import seed_summary, two_stage_difference
+from sightline.statistics.seeds import seed_summary, two_stage_differences
 from sightline.statistics.summaries import arm_rows
 from sightline.statistics.wording import describe_difference
+
+DELTAS = ("accuracy", "hfpr", "pn_average")
 
 
 @SECTIONS.register("differences")
@@ -35,6 +39,8 @@ class Differences(SectionMaker):
         section.notes += [note for note in summary.notes if note not in section.notes]
         section.add(lambda: seeds_table(summary, context.source))
         section.add(lambda: seed_differences_table(context.source, context.draws, context.seed))
+        section.add(lambda: shuffled_table(context.source, context.draws))
+        section.add(lambda: sweeps_table(summary, context.source))
 
 
 def differences_table(summary: ReportSummary) -> Table:
@@ -66,6 +72,57 @@ def differences_table(summary: ReportSummary) -> Table:
     return Table("paired_differences", "Paired differences", caption, columns, frame, filter="label")
 
 
+def shuffled_table(source: Source, draws: int) -> Table | None:
+    """Every method beside the shuffled control of its budget."""
+    found = collect(
+        source, has_selectors(CONTROL), lambda run: computed(run.rows, draws=draws), arms=("arm", "control")
+    )
+    if found is None:
+        return None
+    frame, left_out = found
+    line = top(frame, frame["delta_pn_average"].abs().fillna(-1.0))
+    reading = (
+        f"Shuffling the scores changes coverage most under {line['arm']}: P/N average "
+        f"{signed(line, 'delta_pn_average')}, accuracy {signed(line, 'delta_accuracy')}."
+    )
+    columns = [
+        TableColumn("arm", "Arm"),
+        TableColumn("control", "Control"),
+        TableColumn("n", "Probes", "count"),
+        *map(metric_column, ("keep", "accuracy", "hfpr", "pn_average")),
+        *(TableColumn(f"control_{name}", f"{METRICS[name].label}, shuffled", "score") for name in DELTAS),
+        *(TableColumn(f"delta_{name}", f"Δ {METRICS[name].label}", "signed", interval=True) for name in DELTAS),
+    ]
+    caption = (
+        "The same scores given to other tokens, at the same budget: what an arm owes to the place of its scores. Δ is "
+        "shuffled minus arm, paired by probe and resampled by image."
+    )
+    return Table("shuffled", "Against shuffled scores", caption + left_out, columns, frame, reading=reading)
+
+
+def sweeps_table(summary: ReportSummary, source: Source) -> Table | None:
+    """Arms that differ in one argument alone: how far the metrics move over its values."""
+    records = [
+        {"family": sweep.family, "factor": sweep.factor, **sweep_range(summary.arms, sweep.arms, frozen=sweep.frozen)}
+        for audited in source.runs
+        for sweep in one_factor_sweeps(audited.frame)
+    ]
+    if not records:
+        return None
+    columns = [
+        TableColumn("family", "Selector"),
+        TableColumn("factor", "Setting"),
+        TableColumn("settings", "Values"),
+        TableColumn("frozen", "In use", help="The value of the arm that names none."),
+        *(TableColumn(name, METRICS[name].label, "score", interval=True) for name in RANGED),
+    ]
+    caption = (
+        "Arms that differ in one argument alone. The value is that of the setting in use, small print is the smallest "
+        "and largest over all settings: a range, not an interval."
+    )
+    return Table("sweeps", "Sensitivity to settings", caption, columns, pd.DataFrame(records))
+
+
 def seeds_table(summary: ReportSummary, source: Source) -> Table | None:
     """Arms that differ in nothing but their seed, described together."""
     by_arm = summary.arms.set_index("arm")
@@ -91,20 +148,23 @@ def seeds_table(summary: ReportSummary, source: Source) -> Table | None:
 def seed_differences_table(source: Source, draws: int, seed: int) -> Table | None:
     """Every other arm of the same budget minus the mean over the seeds of a random one."""
     records: list[dict[str, Any]] = []
-    fewer = min(draws, FEWER_DRAWS)
+    metrics = metrics_shown_in("seeds")
     for family in seed_families(source):
         rows = {str(arm): part for arm, part in family.audited.frame.groupby("arm", sort=False)}
         seeded = [arm_rows(rows[arm]) for arm in family.arms]
-        for arm, part in rows.items():
-            if arm in family.arms or part["budget"].iloc[0] != family.budget:
-                continue
-            for metric in metrics_shown_in("seeds"):
-                # An arm that has no value of one metric is compared by the others.
-                with suppress(SightlineError):
-                    found = two_stage_difference(arm_rows(part), seeded, metric, draws=fewer, seed=seed)
-                    line = {"arm": arm, "against": family.name, "label": metric.label, "diff": found.value}
-                    words = describe_difference(found.value, found.low, found.high, f"{family.name} over seeds")
-                    records.append({**line, "diff_low": found.low, "diff_high": found.high, "words": words})
+        peers = {
+            arm: arm_rows(part)
+            for arm, part in rows.items()
+            if arm not in family.arms and part["budget"].iloc[0] == family.budget
+        }
+        for (arm, name), found in two_stage_differences(peers, seeded, metrics, draws=draws, seed=seed).items():
+            if found.reason:
+                continue  # An arm that has no value of one metric is compared by the others.
+            line = {"arm": arm, "against": family.name, "label": METRICS[name].label, "diff": found.value}
+            words = describe_difference(found.value, found.low, found.high, f"{family.name} over seeds")
+            records.append(
+                {**line, "seeds": len(seeded), "diff_low": found.low, "diff_high": found.high, "words": words}
+            )
     if not records:
         return None
     frame = pd.DataFrame(records)
@@ -112,13 +172,14 @@ def seed_differences_table(source: Source, draws: int, seed: int) -> Table | Non
     columns = [
         TableColumn("arm", "Arm"),
         TableColumn("against", "Against all seeds of"),
+        TableColumn("seeds", "Seeds", "count"),
         TableColumn("label", "Metric"),
         TableColumn("diff", "Difference", "signed", interval=True),
         TableColumn("words", "In words", "words"),
     ]
     caption = (
         "Arm minus the mean over seeds. Seeds and, crossed with them, images are resampled, so an interval covers "
-        f"another choice of masks as well as another choice of images: {fewer} draws."
+        f"another choice of masks as well as another choice of images: {draws:,} draws."
     )
     return Table("seed_differences", "Against a random control", caption, columns, frame, filter="label")
 

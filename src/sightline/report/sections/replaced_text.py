@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
+from sightline.analysis import edit_region_table as edited
 from sightline.analysis import text_replacement_table as computed
 from sightline.report.by_run import collect, has_kind, signed, top
 from sightline.report.metric_columns import metric_column
@@ -21,6 +24,7 @@ class TextEdits(SectionMaker):
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: text_replacement_table(context.source))
+        section.add(lambda: models_table(context.source))
         section.add(lambda: edit_region_table(context.source, context.draws))
 
 
@@ -51,18 +55,51 @@ def text_replacement_table(source: Source) -> Table | None:
     return Table("text_replacement", "Text replacement", caption + left_out, columns, frame, reading=reading)
 
 
+def models_table(source: Source) -> Table | None:
+    """Runs over the same probe set, two at a time: which model passes all four controls on more images?"""
+    asked = [
+        run.rows.assign(model=run.name)[run.rows["kind"].isin(computed.KINDS)]
+        for run in source.runs
+        if has_kind(*PAINTED)(run.rows)
+    ]
+    if len(asked) < 2 or not source.same_probes:
+        return None
+    frame = computed.text_replacement_models_table(pd.concat(asked, ignore_index=True))
+    line = frame.iloc[0]
+    better, worse = sorted((line["first_rate"], line["second_rate"]), reverse=True)
+    reading = (
+        f"Under {line['arm']}, {line['first']} and {line['second']} differ on "
+        f"{line['only_first'] + line['only_second']} of {line['images']} images: "
+        f"{format_value(better, 'percent')} against {format_value(worse, 'percent')} pass all four "
+        f"(exact McNemar p = {format_value(line['mcnemar_p'], 'p')})."
+    )
+    columns = [
+        TableColumn("arm", "Arm"),
+        TableColumn("first", "First"),
+        TableColumn("second", "Second"),
+        TableColumn("images", "Images", "count"),
+        TableColumn("first_rate", "All four, first", "percent"),
+        TableColumn("second_rate", "All four, second", "percent"),
+        TableColumn("only_first", "Only first", "count", help="Images that only the first model passes."),
+        TableColumn("only_second", "Only second", "count", help="Images that only the second model passes."),
+        TableColumn("mcnemar_p", "McNemar p", "p", help="Exact, two-sided; takes images as independent."),
+    ]
+    caption = "The strict rate, all four versions right, of two models on the same images."
+    return Table("text_replacement_models", "Text replacement between models", caption, columns, frame, reading=reading)
+
+
 def edit_region_table(source: Source, draws: int) -> Table | None:
-    """Coverage of the one substituted character, and its gain over Random and Grid."""
+    """Coverage of the one substituted character and of its word, and the gain over Random and Grid."""
     found = collect(
         source,
-        has_kind("edit_region"),
-        lambda run: computed.edit_region_table(run.rows, draws=draws),
+        has_kind(edited.EDIT_REGION),
+        lambda run: edited.edit_region_table(run.rows, edited.word_coverage(run.run), draws=draws),
         ("arm", "against"),
     )
     if found is None:
         return None
     frame, left_out = found
-    frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, "against", "ecr_gain"])))
+    frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, "against", "accuracy_gain", "ecr_gain"])))
     compared = frame.dropna(subset=["ecr_gain"])
     pruned = compared[(compared["keep"] < 1.0) & ~compared["arm"].isin(compared["against"])]
     if pruned.empty:
@@ -75,12 +112,20 @@ def edit_region_table(source: Source, draws: int) -> Table | None:
         )
     columns = [
         TableColumn("arm", "Arm"),
-        TableColumn("against", "Against"),
         TableColumn("n", "Probes", "count"),
-        *map(metric_column, ("keep", "accuracy")),
-        TableColumn("ecr", "Glyph ECR", "score"),
+        *map(metric_column, ("keep",)),
+        metric_column("positive_accuracy", "accuracy"),
+        TableColumn("word_ecr", "Word ECR", "score", help="Coverage of the whole word by the same mask."),
+        TableColumn("ecr", "Edit ECR", "score", help="Coverage of the substituted character."),
+        TableColumn("edit_gone", "Edit ECR = 0", "percent"),
+        TableColumn("word_kept_edit_lost", "Word ≥ 0.5, edit < 0.5", "percent"),
         TableColumn("center_recall", "Centre kept", "score"),
-        TableColumn("ecr_gain", "ECR gain", "signed", interval=True),
+        TableColumn("against", "Against"),
+        TableColumn("accuracy_gain", "Accuracy gain", "signed", interval=True),
+        TableColumn("ecr_gain", "Edit ECR gain", "signed", interval=True),
     ]
-    caption = "The only region is the character that was substituted; selectors never see it."
+    caption = (
+        "The only region is the character that was substituted; selectors never see it. Every probe asks for the "
+        f"painted word, so all are positives. Gains are paired by image, intervals from {draws:,} draws."
+    )
     return Table("edit_region", "Edit regions", caption + left_out, columns, frame, reading=reading)

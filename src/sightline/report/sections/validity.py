@@ -6,9 +6,9 @@ import math
 
 import pandas as pd
 
-from sightline.analysis.construct import conditional_table, correlations, strata
+from sightline.analysis.construct import conditional_table, correlations, pooled_arms, strata
 from sightline.analysis.outcomes import OUTCOMES, samples
-from sightline.report.by_run import FEWER_DRAWS, collect, excludes_zero, signed, top
+from sightline.report.by_run import collect, excludes_zero, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source, with_masks
 from sightline.report.table import Table, TableColumn, format_value
@@ -21,7 +21,7 @@ OUTCOME_WORDS = {
     "evidence_restoration_gain": "evidence restored",
     "restoration_specific_gain": "evidence restored, less random",
 }
-COVERAGE = {"ecr": "ECR", "anchor_ecr": "AnchorECR", "lpp": "LPP", "geo_f1": "Geo-F1"}
+COVERAGE = {"ecr": "ECR", "lpp": "LPP", "geo_f1": "Geo-F1"}
 SCALE_WORDS = {
     "evidence_area": "evidence area",
     "median_cell_area": "median cell area",
@@ -57,8 +57,7 @@ def _samples(audited: Audited) -> pd.DataFrame:
 
 def construct_table(source: Source, draws: int) -> Table | None:
     """Marginal and partial Spearman of coverage with every measured drop, on the positives of every arm concerned."""
-    refits = min(draws, FEWER_DRAWS)
-    found = collect(source, _under_intervention, lambda run: _wide(correlations(_samples(run), draws=refits)))
+    found = collect(source, _under_intervention, lambda run: _wide(correlations(_samples(run), draws=draws)))
     if found is None:
         return None
     frame, left_out = found
@@ -75,7 +74,7 @@ def construct_table(source: Source, draws: int) -> Table | None:
     ]
     caption = (
         "Positives only. The partial correlation holds log evidence area, log median cell area and Full's margin "
-        f"fixed; its intervals rank and regress anew in each of {refits} draws of images."
+        f"fixed; its intervals rank and regress anew in each of {draws:,} draws of images."
     )
     return Table(
         "construct_validity", "Coverage and what interventions do", caption + left_out, columns, frame,
@@ -111,8 +110,7 @@ def _construct_reading(frame: pd.DataFrame) -> str:
 
 def drop_strata_table(source: Source, draws: int) -> Table | None:
     """Coverage and drops by thirds of evidence area, cell area and their ratio."""
-    refits = min(draws, FEWER_DRAWS)
-    found = collect(source, _under_intervention, lambda run: _wide_strata(strata(_samples(run), draws=refits)))
+    found = collect(source, _under_intervention, lambda run: _wide_strata(strata(_samples(run), draws=draws)))
     if found is None:
         return None
     frame, left_out = found
@@ -130,7 +128,7 @@ def drop_strata_table(source: Source, draws: int) -> Table | None:
     caption = (
         "Positives of arms under interventions in thirds; coverage, then mean margin drops and gains. Coverage that "
         "grows with cell size while precision falls is coarse geometry, not evidence. Intervals from "
-        f"{refits} draws of images."
+        f"{draws:,} draws of images."
     )
     return Table("drop_strata", "Drops by scale", caption + left_out, columns, frame, filter="scale", reading=reading)
 
@@ -166,13 +164,18 @@ def association_table(source: Source, draws: int) -> Table | None:
     """At each budget that several arms share: does the arm that covers more of an image keep more of its margin?"""
 
     def wanted(rows: pd.DataFrame) -> bool:
-        pruned = rows[(rows["selector"] != "full") & (rows["label"] == "yes") & rows["ecr"].notna()]
+        pooled = (rows["selector"] != "full") & rows["plain_arm"].isin(pooled_arms(rows))
+        pruned = rows[pooled & (rows["label"] == "yes") & rows["ecr"].notna()]
         several = (pruned.groupby("budget")["arm"].nunique() > 1).any()
         return bool((rows["selector"] == "full").any() and several and pruned["image_id"].nunique() > 2)
 
     def make(run: Audited) -> pd.DataFrame:
         frame = with_masks(run, run.frame.assign(arm=run.frame["arm_name"]))
-        found = conditional_table(frame, run.scales, predictors=tuple(COVERAGE), draws=draws)
+        found = conditional_table(frame, run.scales, draws=draws)
+        if frame["lineage_mask"].notna().any():
+            by_lineage = conditional_table(frame, run.scales, coverage="lineage", draws=draws)
+            # What only deletes has one coverage, whichever way merged tokens count.
+            found = pd.concat([found, by_lineage[by_lineage["scope"] == "all"]], ignore_index=True)
         return found.assign(arm=found["budget"])
 
     found = collect(source, wanted, make)
@@ -196,13 +199,15 @@ def association_table(source: Source, draws: int) -> Table | None:
         TableColumn("arms", "Number", "count"),
         TableColumn("specification", "Held fixed"),
         TableColumn("predictor", "Coverage"),
+        TableColumn("coverage", "Merged tokens by"),
         TableColumn("images", "Images", "count"),
         TableColumn("r", "Spearman r", "signed", interval=True),
     ]
     caption = (
-        "Positives of all arms at one budget together: rank correlation of coverage with the margin change from Full, "
-        "image-cluster intervals. Measured controls are log evidence area, log median cell area and Full's margin. "
-        "Association is not use: interventions test that."
+        "Positives of the arms at one budget together, without oracles and with one seed of each drawn arm: rank "
+        "correlation of coverage with the margin change from Full, image-cluster intervals. Merged tokens count by "
+        "their anchors, or by everything merged into them. Measured controls are log evidence area, log median cell "
+        "area and Full's margin. Association is not use: interventions test that."
     )
     return Table(
         "association", "Coverage and margin change", caption + left_out, columns, frame, filter="predictor",

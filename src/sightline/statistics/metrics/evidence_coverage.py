@@ -64,3 +64,18 @@ def neg_src(rows: ArmRows) -> FloatArray:
 )
 def pn_average(rows: ArmRows) -> FloatArray:
     return rows.columns["ecr"]
+
+
+@metric(
+    "anchor_pn_average",
+    "Anchor avg.",
+    "(AnchorECR on positives + the same on negatives) / 2",
+    better="neither",
+    over="probes with regions",
+    needs=("anchor_ecr",),
+    form="macro",
+    shown_in=("geometry",),
+    place=440,
+)
+def anchor_pn_average(rows: ArmRows) -> FloatArray:
+    return rows.columns["anchor_ecr"]

@@ -1,0 +1,157 @@
+"""``sightline paper``: the paper's tables by their numbers, published values beside measured ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sightline.errors import SightlineError
+
+if TYPE_CHECKING:
+    from sightline.paper.paper_table import PaperTable
+    from sightline.paper.printed import PrintedTable
+
+app = typer.Typer(help="The paper's tables by number: what each needs, and what comes out here.", no_args_is_help=True)
+
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="1, 2, S1 ... S18, or all.")]
+FolderOption = Annotated[Path | None, typer.Option("--out", help="Folder of a study, to say what is measured there.")]
+
+
+@app.command("list")
+def list_(out: FolderOption = None) -> None:
+    """List the tables: what each shows, what it needs, and how far it is measured in a study's folder."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from sightline.paper.paper_table import PAPER_TABLES
+    from sightline.paper.preset import in_order
+    from sightline.paper.table_state import state_in
+
+    shown = Table(box=None, pad_edge=False)
+    for head in ("table", "shows", "models", "needs", "state"):
+        shown.add_column(head, overflow="fold")
+    for number in in_order(PAPER_TABLES):
+        table = PAPER_TABLES.get(number)
+        extras = ", ".join(dict.fromkeys(block.requires for block in table.blocks if block.requires))
+        runs = {need.folder for need in table.needs()}
+        needs = f"{len(runs)} run{'s' if len(runs) != 1 else ''}" if runs else "no model"
+        state = "not run" if out is None else state_in(out, table)
+        shown.add_row(
+            number,
+            Text(table.title),
+            ", ".join(table.models()) or "-",
+            "; ".join(filter(None, (needs, extras))),
+            Text(state),
+        )
+    Console().print(shown)
+
+
+@app.command()
+def show(table: TableArgument) -> None:
+    """What a table needs, the commands it stands for, and its published values."""
+    from rich.console import Console
+
+    from sightline.paper.explained import explained
+
+    for wanted in chosen(table):
+        Console(soft_wrap=True).print(explained(wanted), markup=False, highlight=False)
+
+
+@app.command()
+def run(
+    table: TableArgument,
+    out: Annotated[Path, typer.Option(help="Folder of the study: probe sets, runs, tables. Shared by all tables.")],
+    models: Annotated[
+        list[str] | None,
+        typer.Option(help="Checkpoint, told by its architecture, or NAME=PATH (qwen, llava, internvl). Repeatable."),
+    ] = None,
+    textocr: Annotated[
+        Path | None, typer.Option(help="Folder with TextOCR_0.1_val.json and the images it names.")
+    ] = None,
+    demo: Annotated[
+        bool,
+        typer.Option("--demo", help="The embedded reader and tiny random models on drawn pages: shows that it runs."),
+    ] = False,
+    profile: Annotated[
+        Literal["paper", "artifact"],
+        typer.Option(help="paper: as the paper defines it, done correctly; artifact: as its figures were made."),
+    ] = "paper",
+    limit: Annotated[int | None, typer.Option(min=4, help="Images per probe set instead of 500: a pilot.")] = None,
+    clip: Annotated[str | None, typer.Option(help="CLIP checkpoint, for AnchorPrune.")] = None,
+    decisions: Annotated[
+        Path | None, typer.Option(help="Reviewed screening.csv of text replacements (tables S13, S14).")
+    ] = None,
+    valid: Annotated[
+        Path | None, typer.Option(help="Ids of images that people found valid, one per line (table S7).")
+    ] = None,
+    draws: Annotated[int, typer.Option(min=100, help="Bootstrap draws.")] = 10_000,
+    device: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Instead of the paper's precision.")] = None,
+    execution: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
+) -> None:
+    """Measure a table. Kill it at any moment and run it again; tables of one folder share runs and amend them."""
+    from sightline.paper.preset import run_table, with_earlier
+    from sightline.paper.study import Study, StudyOptions
+    from sightline.paper.study_page import write_paper_page
+
+    further: dict[str, Any] = {"device": device, "dtype": dtype, "execution": execution}
+    options = StudyOptions(
+        demo=demo,
+        profile=profile,
+        limit=limit,
+        clip=clip,
+        decisions=decisions,
+        valid=valid,
+        draws=draws,
+        run={name: value for name, value in further.items() if value is not None},
+    )
+    study = Study(out, _models(models or [], demo, out), textocr, options)
+    fresh = []
+    for each in chosen(table):
+        fresh.append(run_table(study, each))
+        _print(fresh[-1])
+    page = write_paper_page(study, with_earlier(study, fresh))
+    typer.echo(f"page: {page}")
+    typer.echo(f"tables: {page.parent / 'tables'}")
+
+
+def _models(given: list[str], demo: bool, out: Path) -> dict[str, str]:
+    from sightline.paper.models import named_models
+
+    found = named_models(given)
+    if not demo:
+        return found
+    from sightline.paper.demo_models import demo_models
+
+    return {**demo_models(out / "models", leave_out=found), **found}
+
+
+def chosen(text: str) -> list[type[PaperTable]]:
+    """The tables that an argument names."""
+    from sightline.paper.paper_table import PAPER_TABLES
+    from sightline.paper.preset import in_order
+
+    if text.lower() == "all":
+        return [PAPER_TABLES.get(number) for number in in_order(PAPER_TABLES)]
+    number = text.upper().removeprefix("TABLE").strip()
+    if number not in PAPER_TABLES:
+        raise SightlineError(f"no table '{text}' among the presets; choose one of {', '.join(in_order(PAPER_TABLES))}")
+    return [PAPER_TABLES.get(number)]
+
+
+def _print(printed: PrintedTable) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from sightline.paper.printed import printed_rows
+
+    console = Console()
+    for line in [printed.heading, *printed.plain_lines(), ""]:
+        console.print(Text(line), soft_wrap=True)
+    for outcome, sentence, said in printed.claims:
+        console.print(Text.assemble((f"{outcome:<13}", "bold"), f"{sentence} {said}"), soft_wrap=True)
+    for note in printed_rows(printed):
+        console.print(Text(note), soft_wrap=True)

@@ -1,0 +1,12 @@
+"""The paper's own tables, each by its number: what it needs, how it is measured, what was published, what it claims.
+
+A *study* is one folder in which they are measured. Tables ask for rows (``Need``), the study computes what is missing
+once for all of them, and a table prints the published value beside the measured one in the paper's own arrangement.
+"""
+
+from sightline.paper.models import MODELS, PaperModel
+from sightline.paper.needs import Need
+from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Line, PaperTable
+from sightline.paper.study import Study
+
+__all__ = ["MODELS", "PAPER_TABLES", "Block", "Claim", "Line", "Need", "PaperModel", "PaperTable", "Study"]

@@ -1,0 +1,34 @@
+"""Running a table: what it needs, then what it says; and every table of a study that has been run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sightline.paper.paper_table import PAPER_TABLES, PaperTable
+from sightline.paper.printed import PrintedTable, measured
+from sightline.paper.study import Study
+
+
+def run_table(study: Study, table: type[PaperTable]) -> PrintedTable:
+    """Computes the rows that a table lacks and measures it."""
+    study.record()
+    study.compute(table.needs())
+    for block in table.blocks:
+        if block.prepare is not None:
+            block.prepare(study)
+    study.record([table.number])
+    return measured(study, table)
+
+
+def with_earlier(study: Study, fresh: Sequence[PrintedTable]) -> list[PrintedTable]:
+    """The tables just measured among those that were run in this folder before, in the order of the paper."""
+    found = {printed.table.number: printed for printed in fresh}
+    for number in study.recorded().get("tables", []):
+        if number not in found and number in PAPER_TABLES:
+            found[number] = measured(study, PAPER_TABLES.get(number))
+    return [found[number] for number in in_order(found)]
+
+
+def in_order(numbers: Iterable[str]) -> list[str]:
+    """Main tables first, then the supplement's, each by number."""
+    return sorted(numbers, key=lambda number: (number[0] == "S", int(number.lstrip("S"))))

@@ -1,0 +1,226 @@
+"""A measured table as it is printed: in the paper's arrangement, the published value beside the measured one."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sightline.errors import SightlineError
+from sightline.paper.paper_table import NOTHING, Block, Claim, Judgement, Line, Measured, PaperTable
+from sightline.paper.study import Study
+from sightline.report.table import MISSING, TableColumn, format_range, format_value, latex_escape
+from sightline.store.folder import write_whole
+
+
+@dataclass(frozen=True)
+class PrintedCell:
+    """``published`` and ``measured`` as printed, ``interval`` of the latter; a dash where there is none."""
+
+    published: str
+    measured: str
+    interval: str = ""
+
+    @property
+    def joined(self) -> str:
+        measured = f"{self.measured} ({self.interval})" if self.interval else self.measured
+        return f"{self.published} | {measured}"
+
+
+@dataclass(frozen=True)
+class PrintedLine:
+    line: Line
+    cells: tuple[Measured, ...]
+    why_not: str = ""
+    """Why nothing was measured."""
+
+
+@dataclass(frozen=True)
+class PrintedBlock:
+    block: Block
+    lines: tuple[PrintedLine, ...]
+
+    @property
+    def measured_lines(self) -> int:
+        return sum(not line.why_not for line in self.lines)
+
+    def panels(self) -> Iterator[tuple[str, list[tuple[tuple[str, ...], list[PrintedCell]]]]]:
+        """(panel, lines as printed), in the order of the paper."""
+        for panel in dict.fromkeys(line.line.panel for line in self.lines):
+            lines = (found for found in self.lines if found.line.panel == panel)
+            yield panel, [(found.line.words, self._cells(found)) for found in lines]
+
+    def _cells(self, found: PrintedLine) -> list[PrintedCell]:
+        return list(map(_cell, self.block.columns, found.line.published, found.cells))
+
+
+@dataclass(frozen=True)
+class PrintedTable:
+    """One table of the paper, measured as far as the study allows."""
+
+    table: type[PaperTable]
+    blocks: tuple[PrintedBlock, ...]
+    judgements: tuple[tuple[Claim, Judgement], ...]
+    demo: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def heading(self) -> str:
+        return f"Table {self.table.number}. {self.table.title}"
+
+    @property
+    def warning(self) -> str:
+        """What must stand beside the numbers of a demonstration."""
+        if not self.demo:
+            return ""
+        return (
+            "DEMONSTRATION: a small reader and random models on a few drawn pages. The measured figures show that the "
+            "preset runs, and are no replication of the published ones."
+        )
+
+    @property
+    def state(self) -> str:
+        lines = sum(len(block.lines) for block in self.blocks)
+        return f"{sum(block.measured_lines for block in self.blocks)} of {lines} lines measured"
+
+    @property
+    def missing(self) -> list[str]:
+        """Why lines were not measured, each reason once, with how many lines it concerns."""
+        reasons: dict[str, int] = {}
+        for line in (line for block in self.blocks for line in block.lines if line.why_not):
+            reasons[line.why_not] = reasons.get(line.why_not, 0) + 1
+        return [f"{count} line{'s' if count > 1 else ''} not measured: {reason}" for reason, count in reasons.items()]
+
+    @property
+    def claims(self) -> list[tuple[str, str, str]]:
+        """(outcome, sentence of the paper, what the rows say)."""
+        return [(judgement.outcome, claim.sentence, judgement.words) for claim, judgement in self.judgements]
+
+    def plain_lines(self) -> Iterator[str]:
+        """For a terminal: two lines each, measured and published; intervals are on the page and in the files."""
+        for printed in self.blocks:
+            block = printed.block
+            if block.title:
+                yield f"  {block.title}"
+            rows: list[tuple[str, list[str]]] = [(" · ".join(block.words), [column.title for column in block.columns])]
+            for panel, found in printed.panels():
+                rows += [(panel, [])] if panel else []
+                for words, cells in found:
+                    rows.append((" · ".join(filter(None, words)), [cell.measured for cell in cells]))
+                    rows.append(("  paper", [cell.published for cell in cells]))
+            first = max(len(name) for name, texts in rows if texts)
+            widths = [max(len(texts[i]) for _, texts in rows if texts) for i in range(len(block.columns))]
+            for name, texts in rows:
+                yield "  ".join([f"{name:<{first}}", *map(str.rjust, texts, widths)]).rstrip()
+
+    def markdown(self) -> str:
+        parts = [f"### {self.heading}", *([f"**{self.warning}**"] if self.demo else []), self.table.about]
+        parts.append("Each cell: published | measured (95% interval).")
+        for printed in self.blocks:
+            if printed.block.title:
+                parts.append(f"**{printed.block.title}**")
+            heads = [*printed.block.words, *(column.title for column in printed.block.columns)]
+            rule = ["---"] * len(printed.block.words) + ["---:"] * len(printed.block.columns)
+            lines = [heads, rule]
+            for panel, found in printed.panels():
+                if panel:
+                    lines.append([f"*{panel}*", *[""] * (len(heads) - 1)])
+                lines += [[*words, *(cell.joined.replace("|", "\\|") for cell in cells)] for words, cells in found]
+            parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+        parts += [f"- **{outcome}**: {sentence} {words}" for outcome, sentence, words in self.claims]
+        parts += [*self.missing, *self.notes]
+        return "\n\n".join(parts) + "\n"
+
+    def latex(self) -> str:
+        """One ``table*`` per block, in booktabs, published above measured in every cell."""
+        return "\n".join(self._latex_block(number, printed) for number, printed in enumerate(self.blocks))
+
+    def _latex_block(self, number: int, printed: PrintedBlock) -> str:
+        block = printed.block
+        spec = "l" * len(block.words) + "r" * len(block.columns)
+        heads = [*block.words, *(column.title for column in block.columns)]
+        body: list[str] = []
+        for panel, found in printed.panels():
+            if panel:
+                body += [r"\midrule", rf"\multicolumn{{{len(heads)}}}{{l}}{{\textit{{{latex_escape(panel)}}}}} \\"]
+            for words, cells in found:
+                texts = [*map(latex_escape, words), *(latex_escape(cell.joined) for cell in cells)]
+                body.append(" & ".join(texts) + r" \\")
+        caption = " ".join(filter(None, (self.heading + ".", block.title, self.warning, self.table.about)))
+        caption += " Each cell: published | measured (95% interval)."
+        return "\n".join(
+            [
+                r"\begin{table*}[t]",
+                r"\centering\small",
+                rf"\begin{{tabular}}{{@{{}}{spec}@{{}}}}",
+                r"\toprule",
+                " & ".join(map(latex_escape, heads)) + r" \\",
+                *([] if body and body[0] == r"\midrule" else [r"\midrule"]),
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                rf"\caption{{{latex_escape(caption)}}}",
+                rf"\label{{tab:paper-{self.table.number.lower()}{'' if number == 0 else f'-{number + 1}'}}}",
+                r"\end{table*}",
+                "",
+            ]
+        )
+
+    def csv(self) -> str:
+        """One line per cell at full precision: block, panel, words, column, published, measured, low, high."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["block", "panel", "line", "column", "published", "measured", "low", "high", "why_not"])
+        for printed in self.blocks:
+            for found in printed.lines:
+                for column, published, cell in zip(
+                    printed.block.columns, found.line.published, found.cells, strict=True
+                ):
+                    ends = ["" if math.isnan(end) else repr(end) for end in (cell.low, cell.high)]
+                    name = " · ".join(found.line.words)
+                    value = "" if cell.value is None else cell.value
+                    writer.writerow(
+                        [printed.block.title, found.line.panel, name, column.title, published, value, *ends,
+                         found.why_not]
+                    )  # fmt: skip
+        return out.getvalue()
+
+    def write(self, folder: Path) -> None:
+        """Writes table-NUMBER.{csv,md,tex}."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for suffix, text in (("csv", self.csv()), ("md", self.markdown()), ("tex", self.latex())):
+            write_whole(folder / f"table-{self.table.number.lower()}.{suffix}", text.encode())
+
+
+def measured(study: Study, table: type[PaperTable]) -> PrintedTable:
+    """Every line of a table from the rows that the study has; what it lacks is a dash with its reason."""
+    blocks = tuple(
+        PrintedBlock(block, tuple(_measure(study, block, line) for line in block.lines)) for block in table.blocks
+    )
+    judgements = tuple((claim, claim.judge(study)) for claim in table.claims)
+    return PrintedTable(table, blocks, judgements, study.options.demo, tuple(study.notes))
+
+
+def _measure(study: Study, block: Block, line: Line) -> PrintedLine:
+    try:
+        cells = tuple(block.measure(study, line))
+    except SightlineError as error:
+        return PrintedLine(line, (NOTHING,) * len(block.columns), str(error))
+    return PrintedLine(line, cells)
+
+
+def _cell(column: TableColumn, published: float | str | None, measured: Measured) -> PrintedCell:
+    interval = format_range(measured.low, measured.high, column.kind) if column.interval else ""
+    return PrintedCell(_text(published, column), _text(measured.value, column), interval)
+
+
+def _text(value: float | str | None, column: TableColumn) -> str:
+    return value if isinstance(value, str) else MISSING if value is None else format_value(value, column.kind)
+
+
+def printed_rows(table: PrintedTable) -> Sequence[str]:
+    """What a terminal is told beside the table itself."""
+    return [*([table.warning] if table.demo else []), *table.missing, *table.notes]

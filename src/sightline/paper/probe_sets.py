@@ -1,0 +1,199 @@
+"""The probe sets that tables ask for, each built once per study, locked, and verified when it is used again.
+
+``@probe_set("name", "one line", "the command it stands for")`` above a function that returns the probes, and where
+their images are, is all that a new one needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sightline.controls.text_replacement import Replaced, Skipped, edit_region_probe, version_probes
+from sightline.core.probe import Probe
+from sightline.errors import SightlineError
+from sightline.probes import HardPairRules, build_hard_pairs, lock_probes, read_probes, verify_lock, write_probes
+from sightline.probes.lock import lock_path
+from sightline.probes.probe_file import ProbeSet
+
+if TYPE_CHECKING:
+    from sightline.paper.study import Study
+
+DEVELOPMENT, CONFIRMATION = "development", "confirmation"
+REPLACEMENT, EDIT_REGION = "replacement", "edit-region"
+DEVELOPMENT_SEED, CONFIRMATION_SEED = 17, 20_260_720
+IMAGES = 500
+OCCLUDED = {"qwen": "development-first-100", "llava": "development-first-50", "internvl": "development-first-50"}
+"""Images whose evidence is grayed: the first of the development set."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """Probes, how they came about, and the folder their image names are relative to."""
+
+    probes: Sequence[Probe]
+    construction: dict[str, Any]
+    images: Path
+
+
+@dataclass(frozen=True)
+class ProbeSetRecipe:
+    name: str
+    about: str
+    command: str
+    """What a user would type for it."""
+    build: Callable[[Study], Built]
+
+
+PROBE_SETS: dict[str, ProbeSetRecipe] = {}
+
+
+def probe_set(name: str, about: str, command: str) -> Callable[[Callable[[Study], Built]], Callable[[Study], Built]]:
+    def decorate(build: Callable[[Study], Built]) -> Callable[[Study], Built]:
+        PROBE_SETS[name] = ProbeSetRecipe(name, about, command, build)
+        return build
+
+    return decorate
+
+
+def built_set(study: Study, name: str) -> tuple[Path, ProbeSet, Path]:
+    """(file, probes, image folder) of a set, built and locked on first use."""
+    file = study.out / "probes" / f"{name}.jsonl"
+    root = file.with_suffix(".images")
+    if lock_path(file).exists():
+        found = read_probes(file)
+        verify_lock(file, found)
+        return file, found, Path(root.read_text(encoding="utf-8").strip())
+    made = PROBE_SETS[name].build(study)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    found = write_probes(file, made.probes, construction=made.construction, source=study.source.ingest.source)
+    root.write_text(f"{made.images}\n", encoding="utf-8")
+    lock_probes(file, found, replace=True)
+    return file, found, made.images
+
+
+def _hard_pairs(study: Study, rules: dict[str, Any], exclude: Iterable[str] = ()) -> Built:
+    wanted = IMAGES if study.limit is None else study.limit
+    settings: dict[str, Any] = {**rules, **study.source.word_areas, "limit_images": wanted}
+    chosen = HardPairRules(**settings)
+    found = build_hard_pairs(study.source.ingest.records, chosen, exclude=frozenset(exclude))
+    images = len({probe.image_id for probe in found.probes})
+    if images < wanted:
+        raise SightlineError(
+            f"{study.source.annotations} gives only {images} of {wanted} images with a small word; "
+            "take the whole validation part, or a smaller --limit"
+        )
+    return Built(found.probes, {"name": "hard-pairs", **settings}, study.source.images)
+
+
+@probe_set(
+    DEVELOPMENT,
+    "TextOCR-Hard development: 500 images in annotation order, construction v1, seed 17",
+    "sightline probes build --format textocr --version development-v1 --seed 17",
+)
+def development(study: Study) -> Built:
+    return _hard_pairs(study, {"version": "development-v1", "seed": DEVELOPMENT_SEED})
+
+
+@probe_set(
+    CONFIRMATION,
+    "TextOCR-Hard confirmation: 500 other images, shuffled, construction v2, seed 20260720, locked",
+    "sightline probes build --format textocr --seed 20260720 --shuffle-images --exclude probes/development.jsonl",
+)
+def confirmation(study: Study) -> Built:
+    _, seen, _ = built_set(study, DEVELOPMENT)
+    rules = {"version": "confirmation-v2", "seed": CONFIRMATION_SEED, "shuffle_images": True}
+    return _hard_pairs(study, rules, seen.image_ids)
+
+
+def _first(study: Study, images: int) -> Built:
+    _, found, root = built_set(study, DEVELOPMENT)
+    ids = set(found.image_ids[:images])
+    return Built([probe for probe in found.probes if probe.image_id in ids], {"first_images": images}, root)
+
+
+@probe_set(
+    OCCLUDED["qwen"], "the first 100 images of the development set", "sightline run --limit 100 on the development set"
+)
+def first_hundred(study: Study) -> Built:
+    return _first(study, 100)
+
+
+@probe_set(
+    OCCLUDED["llava"], "the first 50 images of the development set", "sightline run --limit 50 on the development set"
+)
+def first_fifty(study: Study) -> Built:
+    return _first(study, 50)
+
+
+def _image_free(study: Study, of: str) -> Built:
+    from sightline.controls.image_free import SEEDS, image_free_probes
+
+    _, found, root = built_set(study, of)
+    control, _ = image_free_probes(found.probes, study.source.ingest.records)
+    return Built(control, {"control": "image_free", "of": of, "seeds": list(SEEDS)}, root)
+
+
+@probe_set(
+    "confirmation-image-free",
+    "confirmation questions on their images, on gray, and on wrong images (seeds 101, 202, 303)",
+    "sightline controls build image-free probes/confirmation.jsonl",
+)
+def confirmation_image_free(study: Study) -> Built:
+    return _image_free(study, CONFIRMATION)
+
+
+@probe_set(
+    "development-image-free",
+    "development questions on their images, on gray, and on wrong images (seeds 101, 202, 303)",
+    "sightline controls build image-free probes/development.jsonl",
+)
+def development_image_free(study: Study) -> Built:
+    return _image_free(study, DEVELOPMENT)
+
+
+def _replaced(study: Study) -> tuple[list[Replaced], Path]:
+    """Confirmation images with their word repainted, screened by an OCR engine and, where given, by people."""
+    from sightline.controls.screening import Screen, reviewed_images
+    from sightline.controls.text_replacement import replacements, save_versions
+
+    _, found, root = built_set(study, CONFIRMATION)
+    probes: Sequence[Probe] = found.probes
+    if study.options.decisions is not None:
+        valid = reviewed_images(study.options.decisions)
+        probes = [probe for probe in probes if probe.image_id in valid]
+    elif not study.options.demo:
+        study.note("replaced words were screened by an OCR engine alone: give --decisions with people's review")
+    engine = study.detector
+    # A page that was drawn for a demonstration is small: what an engine makes of its words is no test of them.
+    screen = Screen(engine) if engine and not study.options.demo else None
+    made = replacements(
+        probes, root, limit=None, equal_length=True, skipped=Skipped(), accept=screen or (lambda replaced: True)
+    )
+    images = study.out / "probes" / f"{REPLACEMENT}-images"
+    save_versions(made, root, images)
+    return made, images
+
+
+@probe_set(
+    REPLACEMENT,
+    "confirmation images with the word repainted as its near miss, as itself, and erased",
+    "sightline controls build text-replacement probes/confirmation.jsonl --equal-length --limit 0",
+)
+def replacement(study: Study) -> Built:
+    made, images = study.remembered("replaced words", lambda: _replaced(study))
+    probes = [probe for one in made for probe in version_probes(one, Path(one.positive.image).suffix)]
+    return Built(probes, {"control": "text_replacement"}, images)
+
+
+@probe_set(
+    EDIT_REGION,
+    "the repainted near miss, with the one substituted character as its region",
+    "sightline controls build text-replacement probes/confirmation.jsonl --equal-length --limit 0",
+)
+def edit_region(study: Study) -> Built:
+    made, images = study.remembered("replaced words", lambda: _replaced(study))
+    probes = [probe for one in made if (probe := edit_region_probe(one)) is not None]
+    return Built(probes, {"control": "edit_region"}, images)

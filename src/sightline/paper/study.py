@@ -1,0 +1,251 @@
+"""A study: one folder with the probe sets, runs and tables of the paper, shared by all tables and resumable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sightline.arms.arm import parse_arm
+from sightline.boxes.sources import check_source
+from sightline.errors import SightlineError
+from sightline.paper.models import MODELS
+from sightline.paper.needs import Need, merged
+from sightline.paper.probe_sets import built_set
+from sightline.paper.source_images import SourceImages, drawn_scenes, textocr
+from sightline.statistics.bootstrap import DRAWS
+from sightline.statistics.summaries import arm_summary
+from sightline.store import Run, load_run
+from sightline.store.folder import write_whole
+
+RECORD = "study.json"
+DEMO_IMAGES = 12
+DETECTOR = "easyocr"
+"""The text detector of the paper."""
+STAND_INS = ("rapidocr", "tesseract")
+"""Detectors that stand in for it where it is not installed, and are said to."""
+FIXED = ("demo", "profile", "limit")
+"""What may not change within one folder: rows would no longer belong together."""
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """How a study is run; what is None is as the paper has it."""
+
+    demo: bool = False
+    """The embedded reader and tiny random models on drawn pages, in minutes on a CPU: shows that everything runs."""
+    profile: str = "paper"
+    limit: int | None = None
+    """Images per probe set instead of 500."""
+    clip: str | None = None
+    decisions: Path | None = None
+    """A reviewed screening.csv of text replacements."""
+    valid: Path | None = None
+    """Image ids, one per line, that people found valid."""
+    draws: int = DRAWS
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """Further options of ``sightline run``: device, dtype, execution, batch_tokens, ..."""
+
+
+@dataclass
+class Study:
+    """Computes what tables need and hands out rows; every table of a folder sees the same ones."""
+
+    out: Path
+    models: dict[str, str]
+    """Checkpoints by the paper's name for them; a table's lines about other models stay unmeasured."""
+    textocr: Path | None = None
+    options: StudyOptions = field(default_factory=StudyOptions)
+    notes: list[str] = field(default_factory=list)
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.out = Path(self.out)
+        recorded = self.recorded()
+        now = {"demo": self.options.demo, "profile": self.options.profile, "limit": self.limit}
+        for name in FIXED if recorded else ():
+            if recorded.get(name) != now[name]:
+                raise SightlineError(
+                    f"{self.out} was begun with {name}={recorded.get(name)}, not {now[name]}; take another --out"
+                )
+        self.models = {**recorded.get("models", {}), **self.models}
+        if self.textocr is None and recorded.get("textocr"):
+            self.textocr = Path(recorded["textocr"])
+
+    def recorded(self) -> dict[str, Any]:
+        """What the folder says of itself; empty for a new one."""
+        try:
+            found: dict[str, Any] = json.loads((self.out / RECORD).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError):
+            raise SightlineError(f"{self.out / RECORD} cannot be read; take another --out or remove it") from None
+        return found
+
+    @property
+    def limit(self) -> int | None:
+        return DEMO_IMAGES if self.options.demo and self.options.limit is None else self.options.limit
+
+    @cached_property
+    def source(self) -> SourceImages:
+        if self.options.demo:
+            return drawn_scenes()
+        if self.textocr is None:
+            raise SightlineError("the paper's probes come from TextOCR: give its folder with --textocr, or try --demo")
+        return textocr(self.textocr, self.options.profile)
+
+    def record(self, tables: Sequence[str] = ()) -> None:
+        """Writes what the folder was begun with, before anything is computed, and the tables that were run in it."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        known = list(dict.fromkeys([*self.recorded().get("tables", []), *tables]))
+        record = {
+            "demo": self.options.demo,
+            "profile": self.options.profile,
+            "limit": self.limit,
+            "models": self.models,
+            "textocr": None if self.textocr is None else str(self.textocr),
+            "tables": known,
+        }
+        write_whole(self.out / RECORD, (json.dumps(record, indent=1) + "\n").encode())
+
+    # What tables need, computed once.
+
+    def servable(self, needs: Iterable[Need]) -> list[Need]:
+        """The needs that the given checkpoints can meet, one per run; what cannot run is noted in words."""
+        found = []
+        here = (self._with_detector(need) for need in merged(needs) if need.model in self.models)
+        for need in filter(None, here):
+            # Two spellings of one arm, such as a default that is written out, are one column.
+            arms = {self.arm(need.model, arm): arm for arm in need.arms if not self._lacks(need.model, arm)}
+            if arms:
+                found.append(Need(need.model, need.probes, tuple(arms.values()), need.box_source))
+        return found
+
+    def _lacks(self, model: str, arm: str) -> bool:
+        """Whether an arm needs CLIP and none was given."""
+        if self.options.clip or not any(name.startswith("clip.") for name in parse_arm(arm).selector.needs):
+            return False
+        self.note(f"{arm} on {MODELS[model].title} is left out: it compares with CLIP embeddings, give --clip")
+        return True
+
+    def _with_detector(self, need: Need) -> Need | None:
+        """The need with a text detector that is installed here; None, and a note, where there is none."""
+        if need.box_source != DETECTOR:
+            return need
+        found = self.detector
+        if found != DETECTOR:
+            stands_in = f"{found} stands in for it" if found else "its lines are left out; pip install easyocr"
+            self.note(f"EasyOCR is not installed: {stands_in}")
+        return replace(need, box_source=found) if found else None
+
+    @cached_property
+    def detector(self) -> str | None:
+        """EasyOCR, or the first of its stand-ins that is installed."""
+        for name in (DETECTOR, *STAND_INS):
+            with suppress(SightlineError):
+                check_source(name)
+                return name
+        return None
+
+    def note(self, words: str) -> None:
+        if words not in self.notes:
+            self.notes.append(words)
+
+    def remembered(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What ``make`` returns, made once until rows change."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def compute(self, needs: Iterable[Need]) -> None:
+        """Audits what is missing, run by run; each amends what other tables left there."""
+        from sightline.auditing.audit import audit
+
+        self.record()
+        for need in self.servable(needs):
+            if not self.missing(need):
+                continue
+            audit(self.configuration(need))
+        self._made.clear()
+
+    def configuration(self, need: Need) -> Any:
+        """The options of ``sightline run`` that a need stands for."""
+        from sightline.auditing.config import read_config
+
+        model = MODELS[need.model]
+        file, _, images = built_set(self, need.probes)
+        settings: dict[str, Any] = {
+            "model": self.models[need.model],
+            "probes": file,
+            "images": images,
+            "arms": list(need.arms),
+            "out": self.folder(need),
+            "matched_controls": False,
+            "box_source": need.box_source,
+            "profile": self.options.profile,
+            "clip": self.options.clip,
+            "dtype": "float32" if self.options.demo else model.dtype(need.probes),
+            # The drawn pages have the size that the embedded reader knows.
+            "image_options": {} if self.options.demo else dict(model.image_options),
+        }
+        return read_config(None, {**settings, **self.options.run})
+
+    def folder(self, need: Need) -> Path:
+        return self.out / "runs" / need.folder
+
+    def missing(self, need: Need) -> int:
+        """How many of its arms are not finished in the run folder."""
+        run = self.run_of(need)
+        if run is None:
+            return len(need.arms)
+        if run.missing:
+            return len(need.arms)
+        return sum(self.arm(need.model, arm) not in run.arms for arm in need.arms)
+
+    def run_of(self, need: Need) -> Run | None:
+        """The run folder of a need, if anything is in it."""
+        try:
+            return load_run(self.folder(need))
+        except SightlineError:
+            return None
+
+    # What tables read.
+
+    def arm(self, model: str, text: str) -> str:
+        """An arm as rows call it, under the study's profile."""
+        return parse_arm(text, profile=self.options.profile, model_type=MODELS[model].model_type).text
+
+    def rows(self, model: str, probes: str, box_source: str = "annotation") -> pd.DataFrame:
+        """All rows of a run; refused in words where there are none."""
+        found: pd.DataFrame = self.remembered(
+            ("rows", model, probes, box_source), lambda: self.run(model, probes, box_source).frame()
+        )
+        return found
+
+    def run(self, model: str, probes: str, box_source: str = "annotation") -> Run:
+        if model not in self.models:
+            raise SightlineError(f"no checkpoint of {MODELS[model].title} was given")
+        need = self._with_detector(Need(model, probes, (), box_source))
+        if need is None:
+            raise SightlineError("no text detector is installed")
+        found = self.run_of(need)
+        if found is None:
+            raise SightlineError(f"{self.folder(need)} has no rows yet")
+        return found
+
+    def summary(self, rows: pd.DataFrame, arm: str, metrics: Sequence[str], key: Any) -> Any:
+        """One arm's line of ``arm_summary``, computed once per ``key``, arm and set of metrics."""
+
+        def make() -> Any:
+            own = rows[rows["arm"] == arm]
+            if own.empty:
+                raise SightlineError(f"{arm} has not been measured")
+            return arm_summary(own, metrics=list(metrics), draws=self.options.draws).iloc[0]
+
+        return self.remembered((key, arm, tuple(metrics)), make)

@@ -1,0 +1,62 @@
+"""Columns and measures that several tables share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sightline.errors import SightlineError
+from sightline.paper.cut import judged
+from sightline.paper.paper_table import Line, Measure, Measured
+from sightline.report.table import TableColumn
+from sightline.statistics.summaries import paired_differences
+
+if TYPE_CHECKING:
+    from sightline.paper.study import Study
+
+COUNT = TableColumn("n", "n", "count")
+
+
+def metrics_of(*names: str) -> Measure:
+    """The metrics of the line's arm, at its threshold."""
+
+    def measure(study: Study, line: Line) -> list[Measured]:
+        return cells(arm_line(study, line, names), names)
+
+    return measure
+
+
+def counted_metrics(*names: str) -> Measure:
+    """The number of probes, then the metrics of the line's arm."""
+
+    def measure(study: Study, line: Line) -> list[Measured]:
+        found = arm_line(study, line, names)
+        return [Measured(float(found["n_probes"])), *cells(found, names)]
+
+    return measure
+
+
+def arm_line(study: Study, line: Line, names: tuple[str, ...]) -> Any:
+    """The line's arm in ``arm_summary`` at its threshold; refused where it has not been measured."""
+    rows = judged(study, line.model, line.probes, line.cut, line.box_source)
+    key = (line.model, line.probes, line.box_source, line.cut)
+    return study.summary(rows, study.arm(line.model, line.arm), names, key)
+
+
+def paired(study: Study, line: Line, minus: str, metric: str) -> Measured:
+    """The line's arm minus another in one metric, with its paired image-cluster interval."""
+    rows = judged(study, line.model, line.probes, line.cut, line.box_source)
+    left, right = study.arm(line.model, line.arm), study.arm(line.model, minus)
+    both = rows[rows["arm"].isin((left, right))]
+    if both["arm"].nunique() < 2:
+        raise SightlineError(f"{line.arm} and {minus} have not both been measured")
+    found = paired_differences(both, right, metrics=[metric], draws=study.options.draws).iloc[0]
+    return Measured(float(found["diff"]), float(found["low"]), float(found["high"]))
+
+
+def image_count(study: Study, line: Line) -> int:
+    rows = judged(study, line.model, line.probes, line.cut, line.box_source)
+    return int(rows["image_id"].nunique())
+
+
+def cells(found: Any, names: tuple[str, ...]) -> list[Measured]:
+    return [Measured(found[name], found[f"{name}_low"], found[f"{name}_high"]) for name in names]

@@ -1,0 +1,109 @@
+"""Table 2: do answers depend on the image, what coverage hides, and what pruning saves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sightline.controls.image_free import SEEDS, mismatch_view
+from sightline.core.probe import ORIGINAL
+from sightline.errors import SightlineError
+from sightline.paper.cut import AT_ZERO, SHARED, judged
+from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
+from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable
+from sightline.paper.probe_sets import DEVELOPMENT
+from sightline.paper.tables.shared import COUNT
+from sightline.report.table import TableColumn, format_value
+from sightline.statistics.plain_rows import plain_rows
+from sightline.statistics.summaries import arm_points
+
+if TYPE_CHECKING:
+    from sightline.paper.study import Study
+
+ANSWERS = ("accuracy", "hfpr", "auroc")
+HEADS = ("Acc.", "hFPR", "AUROC")
+GEOMETRY = ("pos_ecr", "lpp", "geo_f1")
+
+
+def _images(model: str, *published: float | str) -> Line:
+    probes = "development-image-free" if model == INTERNVL else "confirmation-image-free"
+    cut = SHARED if model == INTERNVL else AT_ZERO
+    return Line((MODELS[model].title, "Matched / blank / mismatch"), published, model, probes, "full", cut=cut)
+
+
+IMAGE_LINES = (
+    _images(QWEN, 1000, "0.783 / 0.502 / 0.503", "0.248 / 0.002 / 0.012", "0.856 / 0.574 / 0.399"),
+    _images(LLAVA, 1000, "0.625 / 0.503 / 0.556", "0.316 / 0.002 / 0.234", "0.666 / 0.693 / 0.568"),
+    _images(INTERNVL, 536, "0.646 / 0.618 / 0.525", "0.306 / 0.582 / 0.102", "0.687 / 0.676 / 0.524"),
+)
+
+
+def three_images(study: Study, line: Line) -> list[Measured]:
+    """Full on the matching image, on gray, and the mean over the wrong images of three seeds."""
+    rows = judged(study, line.model, line.probes, line.cut)
+    views = {str(view): part for view, part in rows[rows["plain_arm"] == "full"].groupby("view")}
+    wrong = [mismatch_view(seed) for seed in SEEDS]
+    missing = [view for view in (ORIGINAL, "blank", *wrong) if view not in views]
+    if missing:
+        raise SightlineError(f"no rows about the view '{missing[0]}'")
+    points = {view: arm_points(part, ANSWERS) for view, part in views.items()}
+    found = [Measured(float(len(views[ORIGINAL])))]
+    for name in ANSWERS:
+        mean = sum(points[view][name] for view in wrong) / len(wrong)
+        three = (points[ORIGINAL][name], points["blank"][name], mean)
+        found.append(Measured(" / ".join(format_value(value, "score") for value in three)))
+    return found
+
+
+def _geometry(model: str, arm: str, words: str, *published: float) -> Line:
+    return Line((words,), published, model, DEVELOPMENT, arm)
+
+
+GEOMETRY_LINES = (
+    _geometry(QWEN, "target:0.3", "Qwen Target (30%), development positives", 500, 0.651, 0.205, 0.295),
+    _geometry(LLAVA, "target:0.4", "LLaVA Target (40%), development positives", 500, 0.458, 0.112, 0.171),
+    _geometry(
+        INTERNVL, "soft_evidence:0.5", "InternVL Soft evidence (50%), development positives", 500, 0.916, 0.166, 0.255
+    ),
+)
+
+
+def all_positives(study: Study, line: Line) -> list[Measured]:
+    """Geometry knows no threshold: all development positives count, InternVL's too."""
+    rows = plain_rows(study.rows(line.model, line.probes))
+    rows = rows[rows["label"] == "yes"]
+    found = study.summary(rows, study.arm(line.model, line.arm), GEOMETRY, ("positives", line.model, line.probes))
+    means = [Measured(found[name], found[f"{name}_low"], found[f"{name}_high"]) for name in GEOMETRY]
+    return [Measured(float(found["n_probes"])), *means]
+
+
+@PAPER_TABLES.register("2")
+class ValidityAndCost(PaperTable):
+    number = "2"
+    title = "Image dependence, geometry and measured cost"
+    about = (
+        "Images: Full at Table 1's thresholds, wrong images as the mean of three seeds. Geometry: all development "
+        "positives. Cost: measured here, single-sample scoring and batch prefill against Full, on whatever device the "
+        "study runs on; the published values are from one A800."
+    )
+    blocks = (
+        Block(
+            ("Model", "Image input"),
+            (COUNT, *(TableColumn(name, title, "words") for name, title in zip(ANSWERS, HEADS, strict=True))),
+            IMAGE_LINES,
+            three_images,
+            title="Answers and the image",
+        ),
+        Block(
+            ("Policy and split",),
+            (
+                COUNT,
+                *(
+                    TableColumn(name, title, "score", interval=True)
+                    for name, title in zip(GEOMETRY, ("ECR", "LPP", "Geo-F1"), strict=True)
+                ),
+            ),
+            GEOMETRY_LINES,
+            all_positives,
+            title="Positive-region geometry on matched images",
+        ),
+    )

@@ -1,0 +1,105 @@
+"""Table S9: is coverage associated with what graying or deleting the evidence does?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from sightline.analysis.construct import correlations
+from sightline.analysis.outcomes import probe_scales, samples
+from sightline.errors import SightlineError
+from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
+from sightline.paper.needs import Need
+from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable
+from sightline.paper.probe_sets import DEVELOPMENT, OCCLUDED
+from sightline.report.table import TableColumn
+
+if TYPE_CHECKING:
+    from sightline.paper.study import Study
+
+GRAYED = ("full+occlude_evidence", "full+occlude_random")
+OCCLUSION, DELETION = "occlusion_specific_drop", "deletion_drop"
+MEANS = ("ecr", "lpp", "geo_f1")
+
+
+def _line(model: str, arm: str, deletes: bool, *published: float | None) -> Line:
+    return Line((MODELS[model].title,), published, model, DEVELOPMENT, arm, about=deletes)
+
+
+LINES = (
+    _line(QWEN, "target:0.3", True, 500, 0.651, 0.205, 0.295, 100, 0.334, 0.102, 0.308, 0.288),
+    _line(LLAVA, "target:0.4", False, 500, 0.458, 0.112, 0.171, 50, 0.270, 0.275, None, None),
+    _line(INTERNVL, "soft_evidence:0.5", True, 500, 0.916, 0.166, 0.255, 50, 0.158, 0.159, 0.029, 0.011),
+)
+
+
+def validity(study: Study, line: Line) -> list[Measured]:
+    """Means over positives, then Spearman and partial Spearman of ECR with the two drops."""
+    joined: pd.DataFrame = study.remembered(("samples", line.model), lambda: _joined(study, line))
+    own = joined[joined["arm"] == study.arm(line.model, line.arm)]
+    if own.empty:
+        raise SightlineError(f"{line.arm} has not been measured")
+    found = study.remembered(("correlations", line.model), lambda: correlations(own, draws=study.options.draws))
+    means = [Measured(float(own[name].astype(float).mean())) for name in MEANS]
+    occluded = int(own[OCCLUSION].notna().sum())
+    cells = [_cell(found, OCCLUSION, kind) for kind in ("spearman", "partial_spearman")]
+    deleted = [_cell(found, DELETION, kind) for kind in ("spearman", "partial_spearman")]
+    nothing = [Measured(None)] * 2
+    return [Measured(float(len(own))), *means, Measured(float(occluded)), *cells, *(deleted if line.about else nothing)]
+
+
+def _joined(study: Study, line: Line) -> pd.DataFrame:
+    """The arm's rows with their deletions, and Full on the images that were grayed."""
+    run = study.run(line.model, DEVELOPMENT)
+    rows = run.frame()
+    plain = study.arm(line.model, line.arm)
+    own = rows[(rows["plain_arm"] == plain) | (rows["arm"] == "full")]
+    grayed = study.rows(line.model, OCCLUDED[line.model])
+    both = pd.concat([own, grayed[grayed["arm"].isin(GRAYED)]], ignore_index=True)
+    return samples(both, probe_scales(run))
+
+
+def _cell(found: Any, outcome: str, correlation: str) -> Measured:
+    chosen = found[
+        (found["outcome"] == outcome) & (found["predictor"] == "ecr") & (found["correlation"] == correlation)
+    ]
+    if chosen.empty:
+        return Measured("too few")
+    line = chosen.iloc[0]
+    return Measured(float(line["estimate"]), float(line["estimate_low"]), float(line["estimate_high"]))
+
+
+def needs(line: Line) -> list[Need]:
+    arms = ("full", line.arm, *((f"{line.arm}+remove_evidence",) if line.about else ()))
+    return [Need(line.model, DEVELOPMENT, arms), Need(line.model, OCCLUDED[line.model], ("full", *GRAYED))]
+
+
+@PAPER_TABLES.register("S9")
+class ConstructValidity(PaperTable):
+    number = "S9"
+    title = "Coverage against interventions"
+    about = (
+        "All development positives. Occ.: drop of Full's yes-margin when the evidence is grayed, beyond that of as "
+        "large a box elsewhere; Delete: drop when the evidence is taken from the mask. Partial correlations hold box "
+        "area, cell area and Full's margin fixed; ranks and regressions are made anew in every draw."
+    )
+    blocks = (
+        Block(
+            ("Model",),
+            (
+                TableColumn("n", "n", "count"),
+                TableColumn("ecr", "ECR", "score"),
+                TableColumn("lpp", "LPP", "score"),
+                TableColumn("geo_f1", "Geo-F1", "score"),
+                TableColumn("occluded", "Occ. n", "count"),
+                TableColumn("occlusion", "Occ. r", "score", interval=True),
+                TableColumn("occlusion_partial", "Partial occ.", "score", interval=True),
+                TableColumn("deletion", "Delete r", "score", interval=True),
+                TableColumn("deletion_partial", "Partial delete", "score", interval=True),
+            ),
+            LINES,
+            validity,
+            needs,
+        ),
+    )

@@ -1,0 +1,102 @@
+"""A study's folder: what is asked for twice is computed once, and what does not belong together is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.paper.models import named_models
+from sightline.paper.needs import Need, merged
+from sightline.paper.paper_table import PAPER_TABLES
+from sightline.paper.preset import run_table
+from sightline.paper.study import Study, StudyOptions
+from sightline.store import load_run
+
+
+def pilot(data: Path, out: Path, **options: Any) -> Study:
+    """A study of the tiny models on a few images of the mini set, by the way that TextOCR itself goes."""
+    models = {"qwen": str(data / "tiny/qwen3vl"), "llava": str(data / "tiny/llava")}
+    run = {"device": "cpu", "dtype": "float32", "image_options": {}}
+    settings = {"limit": 4, "draws": 200, "clip": str(data / "tiny/clip"), "run": run, **options}
+    return Study(out, models, data / "mini_textocr", StudyOptions(**settings))
+
+
+def test_needs_of_several_tables_become_one_run_with_all_arms() -> None:
+    first = Need("qwen", "confirmation", ("full", "target:0.3"))
+    second = Need("qwen", "confirmation", ("target:0.3", "grid:0.3"))
+    other = Need("qwen", "confirmation", ("full",), "missing")
+    assert merged([first, second, other]) == [Need("qwen", "confirmation", ("full", "target:0.3", "grid:0.3")), other]
+
+
+def test_a_second_table_amends_the_run_of_the_first(data: Path, tmp_path: Path) -> None:
+    study = pilot(data, tmp_path / "study")
+    study.models.pop("llava")
+    run_table(study, PAPER_TABLES.get("S5"))
+    folder = tmp_path / "study/runs/qwen-confirmation"
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*.parquet")}
+    assert load_run(folder).arms == ["target:0.3", "random:0.3", "grid:0.3"]
+    printed = run_table(study, PAPER_TABLES.get("1"))
+    assert set(load_run(folder).arms) == {"target:0.3", "random:0.3", "grid:0.3", "full", "visionzip_qwen:0.3"}
+    assert {file: file.stat().st_mtime_ns for file in before} == before, "a finished shard was computed again"
+    assert printed.state == "5 of 16 lines measured"
+    assert any("no checkpoint of LLaVA" in line for line in printed.missing)
+
+
+def test_confirmation_has_none_of_the_development_images(data: Path, tmp_path: Path) -> None:
+    from sightline.paper.probe_sets import built_set
+
+    study = pilot(data, tmp_path / "study")
+    study.record()
+    (_, development, _), (_, confirmation, _) = (built_set(study, name) for name in ("development", "confirmation"))
+    assert not set(development.image_ids) & set(confirmation.image_ids)
+    assert development.construction["version"] == "development-v1"
+    assert (confirmation.construction["version"], confirmation.construction["seed"]) == ("confirmation-v2", 20260720)
+
+
+def test_a_changed_probe_set_is_refused(data: Path, tmp_path: Path) -> None:
+    from sightline.paper.probe_sets import built_set
+
+    study = pilot(data, tmp_path / "study")
+    study.record()
+    file, _, _ = built_set(study, "development")
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace('"label": "yes"', '"label": "no"', 1), encoding="utf-8")
+    with pytest.raises(SightlineError):
+        built_set(study, "development")
+
+
+def test_a_demonstration_and_a_measurement_do_not_share_a_folder(data: Path, tmp_path: Path) -> None:
+    pilot(data, tmp_path / "study").record()
+    with pytest.raises(SightlineError, match="was begun with demo=False"):
+        Study(tmp_path / "study", {}, options=StudyOptions(demo=True, limit=4))
+    with pytest.raises(SightlineError, match="was begun with limit=4"):
+        pilot(data, tmp_path / "study", limit=5)
+
+
+def test_checkpoints_are_told_by_their_architecture_or_by_name(data: Path) -> None:
+    assert named_models([str(data / "tiny/llava"), f"qwen={data / 'tiny/qwen3vl'}"]) == {
+        "llava": str(data / "tiny/llava"),
+        "qwen": str(data / "tiny/qwen3vl"),
+    }
+    with pytest.raises(SightlineError, match="both"):
+        named_models([str(data / "tiny/llava"), f"llava={data / 'tiny/llava'}"])
+    with pytest.raises(SightlineError, match="no model of architecture 'clip'"):
+        named_models([str(data / "tiny/clip")])
+
+
+def test_textocr_without_annotations_or_images_is_refused_in_words(tmp_path: Path) -> None:
+    study = Study(tmp_path / "study", {}, tmp_path, StudyOptions(limit=4))
+    with pytest.raises(SightlineError, match="TextOCR_0.1_val.json"):
+        _ = study.source
+    with pytest.raises(SightlineError, match="--textocr"):
+        _ = Study(tmp_path / "other", {}).source
+
+
+def test_what_needs_clip_is_left_out_with_its_reason(data: Path, tmp_path: Path) -> None:
+    study = pilot(data, tmp_path / "study", clip=None)
+    (found,) = study.servable([Need("llava", "confirmation", ("full", "anchorprune:0.4"))])
+    assert found.arms == ("full",)
+    assert "give --clip" in study.notes[0]

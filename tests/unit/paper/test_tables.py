@@ -1,0 +1,75 @@
+"""The tables as they are declared: complete, consistent, and with the paper's numbers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from sightline.arms.arm import parse_arm
+from sightline.paper.models import MODELS
+from sightline.paper.paper_table import PAPER_TABLES
+from sightline.paper.preset import in_order
+from sightline.paper.probe_sets import PROBE_SETS
+
+NUMBERS = ["1", "2", *(f"S{number}" for number in range(1, 19))]
+
+
+def test_every_yes_no_table_of_the_paper_is_a_preset() -> None:
+    assert in_order(PAPER_TABLES) == NUMBERS
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_lines_have_a_published_cell_under_every_column(number: str) -> None:
+    table = PAPER_TABLES.get(number)
+    assert table.number == number
+    for block in table.blocks:
+        assert block.lines
+        for line in block.lines:
+            assert len(line.words) == len(block.words), line.words
+            assert len(line.published) == len(block.columns), line.words
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_needs_name_models_sets_and_arms_that_exist(number: str) -> None:
+    for need in PAPER_TABLES.get(number).needs():
+        assert need.model in MODELS
+        assert need.probes in PROBE_SETS
+        assert need.arms
+        for arm in need.arms:
+            assert parse_arm(arm).text
+
+
+def test_main_table_separates_box_free_rows_from_oracles() -> None:
+    lines = PAPER_TABLES.get("1").blocks[0].lines
+    panels = {line.panel: [each for each in lines if each.panel == line.panel] for line in lines}
+    assert [panel[0] for panel in panels] == ["A", "B"]
+    for panel, members in panels.items():
+        reads = {bool(parse_arm(line.arm).selector.reads_boxes) for line in members}
+        assert reads == {panel.startswith("B")}
+
+
+def test_published_values_agree_where_two_tables_print_the_same_row() -> None:
+    """Table 1 and S11 both print the confirmation rows at t = 0, and Table 1 and S10 InternVL's at Full's threshold."""
+    main = {(line.model, line.arm): line.published for line in PAPER_TABLES.get("1").blocks[0].lines}
+    for line in PAPER_TABLES.get("S11").blocks[0].lines:
+        _, accuracy, hfpr, auroc, *_ = main[line.model, line.arm]
+        assert (auroc, accuracy, hfpr) == (line.published[0], line.published[3], line.published[4])
+    for line in PAPER_TABLES.get("S10").blocks[0].lines:
+        if (line.model, line.arm) in main:
+            _, accuracy, hfpr, auroc, *_ = main[line.model, line.arm]
+            assert (auroc, accuracy, hfpr) == (line.published[0], line.published[3], line.published[4])
+
+
+def test_published_differences_are_those_of_the_published_rows() -> None:
+    """S4's differences against Table 1's rows, to the last digit that rounding allows."""
+    main = {(line.model, line.arm): line.published for line in PAPER_TABLES.get("1").blocks[0].lines}
+    checked = 0
+    for line in PAPER_TABLES.get("S4").blocks[0].lines:
+        minus = line.about[0]
+        if line.model == "internvl" or (line.model, minus) not in main or (line.model, line.arm) not in main:
+            continue
+        accuracy = main[line.model, line.arm][1] - main[line.model, minus][1]
+        assert math.isclose(accuracy, line.published[1], abs_tol=0.0011), line.words
+        checked += 1
+    assert checked >= 6
