@@ -43,7 +43,7 @@ def from_artifact(
         "protected_topk": ("protected", {**scored, "reserve": hybrid_core_ratio}),
         "protected_center_topk": ("center_protected", scored),
         "soft_evidence_topk": ("soft_evidence", {**scored, "beta": evidence_boost}),
-        "spatial_aware": ("spatial_aware", {**mixture, "cells": "truncated"}),
+        "spatial_aware": ("spatial_aware", {**mixture, "rest": "farthest", "cells": "truncated"}),
         "hybrid": ("hybrid", mixture),
         "rel_hybrid": ("rel_hybrid", mixture),
         "soft_relboost": ("soft_relboost", mixture),

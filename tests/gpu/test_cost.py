@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from sightline.cost.benchmarks.prefill import PrefillRequest
+from sightline.cost.benchmarks.repeated import RepeatedRequest
 from sightline.cost.benchmarks.sweep import Sweep, SweepRequest
 from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.cost_card import CostCard
 from sightline.cost.measure import measure, separate
+from tests.unit.cost.probe_files import write_probe_file
 
 Show = Callable[[CostCard], None]
 H200 = torch.cuda.is_available() and "H200" in torch.cuda.get_device_name()
@@ -21,6 +24,18 @@ needs_h200 = pytest.mark.skipif(not H200, reason="the targets are stated for an 
 
 def by_arm(card: CostCard, execution: str) -> dict[str, dict[str, Any]]:
     return {record["arm"]: record for record in card.records() if record["execution"] == execution}
+
+
+def test_repeated_timing_of_a_tiny_shape_times_every_stage(show: Show, tmp_path: Path) -> None:
+    arms = ("full", "target:0.4", "anchorprune:0.4")
+    request = RepeatedRequest(
+        "repeated", config="tiny-llava", device="cuda", dtype="float16", arms=arms, probes_per_process=6, drop=2,
+        **write_probe_file(tmp_path),
+    )  # fmt: skip
+    card = CostCard([measure(request)])
+    show(card)
+    assert [record["arm"] for record in card.records()] == list(arms)
+    assert all(min(samples) > 0 for point in card.results[0]["points"] for samples in point["samples_ms"].values())
 
 
 def test_prefill_of_a_tiny_shape_measures_memory_and_clock(show: Show) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 from typer.core import TyperCommand
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sightline.probes.region_records import Ingest
 
 FORMAT_FLAG = "--format"
+FORMAT_HELP = "Annotation format; seen from the file if left out."
 ProbesArgument = Annotated[Path, typer.Argument(help="Probe file: Sightline's layout or the artifact's, plain or .gz.")]
 PrefixOption = Annotated[
     str, typer.Option("--image-prefix", help="Leading folder of image names in the file to strip.")
@@ -28,9 +29,7 @@ class AnnotationOptions:
     """How to read an annotation file. A field that only some formats know is called as the format calls it."""
 
     images: ImagesOption = None
-    file_format: Annotated[
-        str | None, typer.Option(FORMAT_FLAG, help="Annotation format; seen from the file if left out.")
-    ] = None
+    file_format: Annotated[str | None, typer.Option(FORMAT_FLAG, metavar="NAME", help=FORMAT_HELP)] = None
     format_option: Annotated[
         list[str] | None,
         typer.Option(
@@ -45,18 +44,24 @@ class AnnotationOptions:
     ] = None
     units: Annotated[
         Literal["pixels", "normalised"] | None,
-        typer.Option("--units", help="regions: unit of boxes, where the file does not say."),
+        typer.Option("--units", help="regions, csv: unit of boxes, where the file does not say."),
     ] = None
     min_annotation_area: Annotated[
         float | None,
         typer.Option(
-            "--min-annotation-area", help="textocr: drop annotations of fewer square pixels.", show_default="1.0"
+            "--min-annotation-area",
+            help="textocr, coco_text: drop annotations of fewer square pixels.",
+            show_default="1.0",
         ),
     ] = None
     pairing: Annotated[
         Literal["paired", "shifted"] | None,
         typer.Option("--pairing", help="textocr: each text with its box, or the artifact's shift after an empty text."),
     ] = None
+    lines: Annotated[
+        bool,
+        typer.Option("--lines", help="Texts are lines: read lines where the format has both, find words within them."),
+    ] = False
     profile: Annotated[
         Literal["paper", "artifact"],
         typer.Option(
@@ -80,7 +85,12 @@ class AnnotationOptions:
                 raise SightlineError(f"--format-option '{text}' has no value; write {name}=VALUE")
             options[name.strip().replace("-", "_")] = value
         return read_annotations(
-            annotations, options, file_format=self.file_format, profile=self.profile, images=self.images
+            annotations,
+            options,
+            file_format=self.file_format,
+            profile=self.profile,
+            images=self.images,
+            lines=self.lines,
         )
 
 
@@ -92,5 +102,5 @@ class ListsFormats(TyperCommand):
 
         for parameter in self.params:
             if FORMAT_FLAG in parameter.opts:
-                parameter.metavar = "|".join(FORMATS)
+                cast(Any, parameter).help = f"{FORMAT_HELP} One of: {', '.join(FORMATS)}."
         super().format_help(ctx, formatter)

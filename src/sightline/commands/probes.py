@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
 
@@ -21,15 +21,16 @@ from sightline.errors import SightlineError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sightline.probes import ProbeSet
-    from sightline.probes.hard_pairs import HardPairs
+    from sightline.core.probe import Probe
+    from sightline.probes import HardPairRules, Ingest, ProbeSet
 
 T = TypeVar("T")
 
 app = typer.Typer(help="Build, audit, split, lock and look at probe sets.", no_args_is_help=True)
 
 AnnotationsOption = Annotated[
-    Path, typer.Option("--annotations", help="File in one of the known formats, plain or .gz.")
+    Path,
+    typer.Option("--annotations", help="File in one of the known formats, plain or .gz; or a folder of page files."),
 ]
 LayoutOption = Annotated[
     Literal["sightline", "artifact"] | None,
@@ -52,8 +53,9 @@ def build(
         typer.Option("--check-images/--no-check-images", help="Every image used must exist and have its stated size."),
     ] = True,
     version: Annotated[
-        Literal["development-v1", "confirmation-v2"], typer.Option(help="How decoys are made.")
-    ] = "confirmation-v2",
+        Literal["development-v1", "confirmation-v2", "strict-v3"] | None,
+        typer.Option(help="How decoys are made.", show_default="confirmation-v2; with --lines strict-v3"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 17,
     limit_images: Annotated[int, typer.Option(min=0, help="Stop after so many images gave probes; 0 for all.")] = 500,
     shuffle_images: Annotated[
@@ -74,23 +76,19 @@ def build(
     negatives: Annotated[
         bool, typer.Option("--negatives/--no-negatives", help="Add a near miss to every word.")
     ] = True,
-    lines: Annotated[bool, typer.Option("--lines", help="Texts are lines: look for words within them too.")] = False,
     layout: LayoutOption = None,
     image_prefix: OutPrefixOption = "",
 ) -> None:
-    """Build hard pairs: per image one small word that is there, and a near miss of it that is not."""
-    from dataclasses import asdict
+    """Build hard pairs: per image one small word that is there, and a near miss of it that is not.
 
-    from sightline.probes import HardPairRules, build_hard_pairs, write_probes
+    Annotations that ask their own questions (format gsr) become probes as they are.
+    """
+    from sightline.probes import HardPairRules, write_probes
     from sightline.probes.exclusion import read_image_ids
     from sightline.probes.images import check_image_sizes
 
-    if check_images and reading.images is None:
-        raise SightlineError(
-            "give the image folder with --images, or --no-check-images to build without looking at images"
-        )
     rules = HardPairRules(
-        version=version,
+        version=version or ("strict-v3" if reading.lines else "confirmation-v2"),
         seed=seed,
         limit_images=limit_images or None,
         shuffle_images=shuffle_images,
@@ -102,37 +100,89 @@ def build(
         max_symbol_share=max_symbol_share,
         unique=unique,
         negatives=negatives,
-        lines=lines,
+        lines=reading.lines,
     )
     excluded = frozenset[str]().union(*(read_image_ids(path) for path in exclude or []))
     ingest = reading.read(annotations)
     console = _console()
     _say(console, "read", ", ".join(ingest.counts.notes()))
+    images = reading.images or ingest.images
+    if check_images and images is None:
+        raise SightlineError(
+            "give the image folder with --images, or --no-check-images to build without looking at images"
+        )
+    written_as = layout or reading.usual_layout
+    if ingest.probes:
+        if written_as == "artifact":
+            raise SightlineError("the artifact's layout is that of hard pairs; leave out --layout and --profile")
+        probes, construction, said = _given(ingest, rules, excluded, annotations)
+    else:
+        probes, construction, said = _hard_pairs(ingest, rules, excluded, annotations)
+    if check_images and images is not None:
+        used = {probe.image_id for probe in probes}
+        records = [record for record in ingest.records if record.image_id in used]
+        check_image_sizes(images, records, progress=_progress("checking images"))
+    if excluded:
+        construction["excluded_images"] = {"count": len(excluded), "digest": _digest_of("\n".join(sorted(excluded)))}
+    written = write_probes(
+        out,
+        probes,
+        construction=construction,
+        source=ingest.source,
+        layout=written_as,
+        image_prefix=image_prefix,
+    )
+    if reading.images is None and images is not None:
+        _say(console, "images", str(images))
+    _say(console, "built", _build_line(written, said.notes, limit_images))
+    if said.shortage:
+        _say(console, "no candidate", said.shortage)
+    _say(console, "wrote", str(out))
+    _say(console, "digest", written.digest)
+
+
+class _Said(NamedTuple):
+    """What is told about images that gave nothing."""
+
+    notes: dict[str, int]
+    """Why -> how many images."""
+    shortage: str = ""
+
+
+def _hard_pairs(
+    ingest: Ingest, rules: HardPairRules, excluded: frozenset[str], annotations: Path
+) -> tuple[tuple[Probe, ...], dict[str, Any], _Said]:
+    """Probes, how they were made, and what to say about it."""
+    from dataclasses import asdict
+
+    from sightline.probes import build_hard_pairs
+
     pairs = build_hard_pairs(ingest.records, rules, exclude=excluded, progress=_progress("building"))
     if not pairs.probes:
         counts = f"{pairs.images_without_candidate} without a candidate word, {pairs.excluded_images} excluded"
         reasons = filter(None, (f"no image of {annotations} gave a probe ({counts})", pairs.shortage.in_words()))
         raise SightlineError("; ".join(reasons))
-    if check_images and reading.images is not None:
-        used = {probe.image_id for probe in pairs.probes}
-        records = [record for record in ingest.records if record.image_id in used]
-        check_image_sizes(reading.images, records, progress=_progress("checking images"))
-    construction: dict[str, Any] = {"name": "hard-pairs", **asdict(rules)}
-    if excluded:
-        construction["excluded_images"] = {"count": len(excluded), "digest": _digest_of("\n".join(sorted(excluded)))}
-    written = write_probes(
-        out,
-        pairs.probes,
-        construction=construction,
-        source=ingest.source,
-        layout=layout or reading.usual_layout,
-        image_prefix=image_prefix,
-    )
-    _say(console, "built", _build_line(written, pairs, limit_images))
-    if pairs.images_without_candidate:
-        _say(console, "no candidate", pairs.shortage.in_words())
-    _say(console, "wrote", str(out))
-    _say(console, "digest", written.digest)
+    notes = {
+        "without a candidate word": pairs.images_without_candidate,
+        "excluded": pairs.excluded_images,
+        "without a decoy": pairs.images_without_decoy,
+    }
+    shortage = pairs.shortage.in_words() if pairs.images_without_candidate else ""
+    return pairs.probes, {"name": "hard-pairs", **asdict(rules)}, _Said(notes, shortage)
+
+
+def _given(
+    ingest: Ingest, rules: HardPairRules, excluded: frozenset[str], annotations: Path
+) -> tuple[tuple[Probe, ...], dict[str, Any], _Said]:
+    """The same for annotations that bring their own questions."""
+    from sightline.probes.given_questions import refuse_word_rules, take_questions
+
+    refuse_word_rules(rules, str(ingest.source["format"]))
+    taken = take_questions(ingest.probes, rules, excluded)
+    if not taken.probes:
+        raise SightlineError(f"no image of {annotations} gave a probe ({taken.excluded_images} excluded)")
+    how = {name: getattr(rules, name) for name in ("seed", "limit_images", "shuffle_images")}
+    return taken.probes, {"name": ingest.source["format"], **how}, _Said({"excluded": taken.excluded_images})
 
 
 @app.command(cls=ListsFormats)
@@ -293,17 +343,12 @@ def show(
         _say(console, probe.label, f"{_printable(probe.question)}  [{_printable(probe.id)}]")
 
 
-def _build_line(written: ProbeSet, pairs: HardPairs, wanted: int) -> str:
+def _build_line(written: ProbeSet, notes: Mapping[str, int], wanted: int) -> str:
     yes = sum(probe.label == "yes" for probe in written.probes)
     images = len(written.image_ids)
     line = f"{len(written)} probes ({yes} yes, {len(written) - yes} no) from {images} images"
     if wanted and images < wanted:
         line += f" of {wanted} asked for"
-    notes = {
-        "without a candidate word": pairs.images_without_candidate,
-        "excluded": pairs.excluded_images,
-        "without a decoy": pairs.images_without_decoy,
-    }
     return "; ".join([line, *(f"{count} images {what}" for what, count in notes.items() if count)])
 
 

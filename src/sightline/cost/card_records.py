@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from sightline.cost.benchmarks.base import Benchmark, Result
-from sightline.cost.reading import is_full
-from sightline.cost.spread import Spread
+from sightline.cost.reading import Line, is_full
+from sightline.cost.spread import Summary
 
 Full = dict[int, tuple[float, int | None]]
-"""Batch size -> median milliseconds and incremental memory of the full prefix."""
+"""Batch size -> milliseconds and incremental memory of the full prefix."""
 
 
 def records_of(benchmark: Benchmark[Any], results: Sequence[Result]) -> list[dict[str, Any]]:
     """One record per measured point, in the order measured."""
     records = []
+    results = benchmark.pooled(results)
     for result in results:
         stock = stock_ms(benchmark, results, result)
         for record in _records(benchmark, result, full_ms(benchmark, results, result)):
@@ -27,8 +27,31 @@ def records_of(benchmark: Benchmark[Any], results: Sequence[Result]) -> list[dic
     return records
 
 
+def stages_of(benchmark: Benchmark[Any], results: Sequence[Result]) -> list[dict[str, Summary]]:
+    """Every timed stage of every point, in the order of the records; empty where memory ran out."""
+    return [
+        {stage: benchmark.summary.of(samples) for stage, samples in point["samples_ms"].items()}
+        for result in benchmark.pooled(results)
+        for point in result["points"]
+    ]
+
+
+def lines_of(benchmark: Benchmark[Any], results: Sequence[Result]) -> list[Line]:
+    """The records with their bounds named as in every table, and three columns per further stage in milliseconds."""
+    named = {"low_ms": "ms_low", "high_ms": "ms_high"}
+    lines = []
+    for record, stages in zip(records_of(benchmark, results), stages_of(benchmark, results), strict=True):
+        line = {named.get(key, key): value for key, value in record.items() if key != "spread"}
+        for stage, taken in stages.items():
+            if stage != benchmark.main:
+                bounds = {"": taken.centre, "_low": taken.low, "_high": taken.high}
+                line |= {f"{stage}_ms{bound}": value for bound, value in bounds.items()}
+        lines.append(line)
+    return lines
+
+
 def stock_ms(benchmark: Benchmark[Any], results: Sequence[Result], result: Result) -> float | None:
-    """Median milliseconds of the model's own forward for the same model, device, dtype, image and text.
+    """Milliseconds of the model's own forward for the same model, device, dtype, image and text.
 
     The one ratio that does mix kernels; it says what the execution itself gains, never what pruning does.
     """
@@ -36,7 +59,7 @@ def stock_ms(benchmark: Benchmark[Any], results: Sequence[Result], result: Resul
     for other in results:
         alike = _conditions(benchmark, {**other, "kernels": None}) == wanted
         if alike and other["kernels"]["execution"] == "stock":
-            return float(statistics.median(other["points"][0]["samples_ms"][benchmark.main]))
+            return benchmark.summary.of(other["points"][0]["samples_ms"][benchmark.main]).centre
     return None
 
 
@@ -53,7 +76,7 @@ def full_ms(benchmark: Benchmark[Any], results: Sequence[Result], result: Result
             samples = point["samples_ms"].get(benchmark.main)
             if samples and is_full(point["arm"]):
                 memory = (point["memory"] or {}).get("allocated_incremental")
-                known[point["batch"]] = (statistics.median(samples), memory)
+                known[point["batch"]] = (benchmark.summary.of(samples).centre, memory)
     return known
 
 
@@ -66,6 +89,7 @@ def _conditions(benchmark: Benchmark[Any], result: Result) -> tuple[Any, ...]:
     return (
         request["config"], request["checkpoint"], machine["name"], result["dtype"], json.dumps(result["kernels"]),
         result["picture"], request["text_tokens"], result["positions"], benchmark.batching(request),
+        (result.get("probes") or {}).get("digest"),
     )  # fmt: skip
 
 
@@ -91,18 +115,18 @@ def _records(benchmark: Benchmark[Any], result: Result, full: Full) -> Iterator[
             record["estimated_gflop"] = sum(point["flops"].values()) / 1e9
         samples = point["samples_ms"].get(benchmark.main)
         if samples:
-            record |= _times(point, Spread.of(samples), benchmark.main, result["ceiling_tflops"])
+            record |= _times(point, benchmark.summary.of(samples), benchmark.main, result["ceiling_tflops"])
             record |= _memory(point["memory"])
             record |= _ratios(record["ms"], point, full)
-            record |= benchmark.figures(point)
+            record |= benchmark.figures(point, result)
         yield record
 
 
-def _times(point: dict[str, Any], taken: Spread, stage: str, ceiling_tflops: float) -> dict[str, Any]:
-    times: dict[str, Any] = {"ms": taken.median, "low_ms": taken.low, "high_ms": taken.high, "samples": taken.count}
-    times |= {"spread": taken.bounds, "samples_per_s": point["batch"] / taken.median * 1e3}
+def _times(point: dict[str, Any], taken: Summary, stage: str, ceiling_tflops: float) -> dict[str, Any]:
+    times: dict[str, Any] = {"ms": taken.centre, "low_ms": taken.low, "high_ms": taken.high, "samples": taken.count}
+    times |= {"spread": taken.bounds, "samples_per_s": point["batch"] / taken.centre * 1e3}
     if stage in point["flops"]:
-        times["tflops"] = point["flops"][stage] / taken.median / 1e9
+        times["tflops"] = point["flops"][stage] / taken.centre / 1e9
         times["of_ceiling"] = times["tflops"] / ceiling_tflops
     return times
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sightline.cost.benchmarks.base import Benchmark, Result
-from sightline.cost.card_records import model_name, records_of
+from sightline.cost.card_records import lines_of, model_name, records_of
 from sightline.cost.presentation import Quantity
-from sightline.cost.spread import Spread
 
 
 def card_markdown(benchmark: Benchmark[Any], results: Sequence[Result]) -> str:
@@ -19,16 +18,20 @@ def card_markdown(benchmark: Benchmark[Any], results: Sequence[Result]) -> str:
     lines += [f"- `{stage}`: {text}" for stage, text in results[0]["inside_timer"].items()]
     columns = [Quantity("execution"), Quantity("arm"), *shown]
     lines += ["", *_table(records_of(benchmark, results), columns), ""]
+    for table in benchmark.further_tables(lines_of(benchmark, results)):
+        lines += [f"{table.title}. {table.caption}", "", *_table(table.lines, table.columns), ""]
+    points = list(_points(benchmark.pooled(results)))
     stages = [
-        {**line, **{stage: str(Spread.of(samples)) for stage, samples in point["samples_ms"].items()}}
-        for line, point in _points(results)
+        {**line, **{stage: str(benchmark.summary.of(samples)) for stage, samples in point["samples_ms"].items()}}
+        for line, point in points
         if point["samples_ms"]
     ]
-    lines += ["Stages: median milliseconds (10th..90th percentile) over all samples", ""]
-    lines += [*_table(stages, _all_columns(stages)), ""]
+    timed = {stage for _, point in points for stage in point["samples_ms"]}
+    if not timed <= {quantity.key for quantity in shown}:  # else the table above has them all
+        lines += [f"Stages: {benchmark.summary.heading}", "", *_table(stages, _all_columns(stages)), ""]
     profiles = [
         {**line, **_shares(point["extra"]["profile"]["kinds"])}
-        for line, point in _points(results)
+        for line, point in points
         if point["extra"].get("profile", {}).get("kinds")
     ]
     if profiles:
@@ -59,8 +62,8 @@ def card_facts(benchmark: Benchmark[Any], results: Sequence[Result]) -> list[tup
         ("batch", benchmark.batch_words(results)),
         ("ceiling", f"{rates[0]:.3g}..{rates[-1]:.3g} TFLOP/s, a {side}-cubed matrix product in the same processes"),
         ("SM clock", f"{min(clocks):.0f}..{max(clocks):.0f} MHz after the samples" if clocks else "not available"),
-        ("image", f"{first['picture'][0]} x {first['picture'][1]} pixels"),
-        ("text tokens", str(request["text_tokens"])),
+        ("image", _image_words(first)),
+        ("text tokens", "those of the questions" if first.get("probes") else str(request["text_tokens"])),
         ("positions", first["positions"]),
         ("box source", first["box_source"]),
         ("processes", f"{len(results)}, {max(len(r['request']['arms']) for r in results)} arm(s) each"),
@@ -68,6 +71,16 @@ def card_facts(benchmark: Benchmark[Any], results: Sequence[Result]) -> list[tup
     ]  # fmt: skip
     notes = dict.fromkeys(result["note"] for result in results if result["note"])
     return facts + [("note", note) for note in notes]
+
+
+def _image_words(result: Result) -> str:
+    """The made-up image, or those of the probes that were measured instead."""
+    probes = result.get("probes")
+    if not probes:
+        return f"{result['picture'][0]} x {result['picture'][1]} pixels"
+    (least, most), file = probes["sizes"], probes["file"]
+    sizes = f"{least[0]} x {least[1]}" + (f" to {most[0]} x {most[1]}" if most != least else "")
+    return f"those of {probes['count']} probes of {file} ({probes['digest'][:19]}), {sizes} pixels"
 
 
 def _points(results: Sequence[Result]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -86,12 +99,12 @@ def _all_columns(lines: Sequence[dict[str, Any]]) -> list[Quantity]:
     return [Quantity(name) for name in dict.fromkeys(name for line in lines for name in line)]
 
 
-def _table(lines: Sequence[dict[str, Any]], columns: Sequence[Quantity]) -> list[str]:
+def _table(lines: Sequence[Mapping[str, Any]], columns: Sequence[Quantity]) -> list[str]:
     table = ["| " + " | ".join(column.key for column in columns) + " |", "|" + " --- |" * len(columns)]
     return table + ["| " + " | ".join(_cell(column, line) for column in columns) + " |" for line in lines]
 
 
-def _cell(column: Quantity, line: dict[str, Any]) -> str:
+def _cell(column: Quantity, line: Mapping[str, Any]) -> str:
     value = line.get(column.key)
     if value is None:
         return "out of memory" if column.key == "ms" and line.get("out_of_memory") else ""
@@ -99,4 +112,6 @@ def _cell(column: Quantity, line: dict[str, Any]) -> str:
         return f"{value:.1%}"
     if column.unit == "ratio":
         return f"{value:.2f}x"
+    if column.unit == "score":
+        return f"{value:.3f}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

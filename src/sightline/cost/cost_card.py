@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
-from sightline.cost.card_records import records_of
+from sightline.cost.card_records import lines_of, records_of, stages_of
 from sightline.cost.card_text import card_facts, card_markdown
-from sightline.cost.spread import Spread
+from sightline.cost.presentation import FurtherTable
+from sightline.cost.reading import Line
+from sightline.cost.spread import Summary
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -73,13 +76,17 @@ class CostCard:
         """One record per measured point: the columns of ``frame``."""
         return records_of(self.benchmark, self.results)
 
-    def stages(self) -> list[dict[str, Spread]]:
+    def stages(self) -> list[dict[str, Summary]]:
         """Every timed stage of every point, in the order of ``records``; empty where memory ran out."""
-        return [
-            {stage: Spread.of(samples) for stage, samples in point["samples_ms"].items()}
-            for result in self.results
-            for point in result["points"]
-        ]
+        return stages_of(self.benchmark, self.results)
+
+    def lines(self) -> list[Line]:
+        """Records and stages in one: what a page makes its tables and sentences from."""
+        return lines_of(self.benchmark, self.results)
+
+    def further_tables(self) -> Sequence[FurtherTable]:
+        """What the benchmark concludes from the lines, in tables of its own."""
+        return self.benchmark.further_tables(self.lines())
 
     def frame(self) -> pd.DataFrame:
         """For the report's cost section."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,19 +22,9 @@ def measure(request: Request) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         asked, answer = Path(folder, "request.json"), Path(folder, "result.json")
         asked.write_text(json.dumps(request.as_dict()), encoding="utf-8")
-        # The package may be used from a source tree: the new process must find the same one.
-        source = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH", ""))))
-        finished = subprocess.run(
-            [sys.executable, "-m", "sightline.cost.measuring_process", str(asked), str(answer)],
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        finished = _run([sys.executable, "-m", "sightline.cost.measuring_process", str(asked), str(answer)])
         if not answer.is_file():
-            lines = finished.stderr.strip().splitlines() or ["no message"]
-            raise SightlineError(f"the measuring process ended with code {finished.returncode}: {lines[-1]}")
+            raise SightlineError(_last_words(finished))
         result: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
     if "error" in result:
         raise SightlineError(str(result["error"]))
@@ -43,3 +34,37 @@ def measure(request: Request) -> dict[str, Any]:
 def separate(request: Request) -> Iterable[Request]:
     """One request per arm, so that each arm gets a process of its own."""
     return (replace(request, arms=(arm,)) for arm in request.arms)
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """The command to its end. Its standard input ends when this process does, which is how it notices."""
+    # The package may be used from a source tree: the new process must find the same one.
+    source = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH", ""))))
+    watched, held = os.pipe()
+    try:
+        return subprocess.run(
+            command,
+            stdin=watched,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(watched)
+        os.close(held)
+
+
+def _last_words(finished: subprocess.CompletedProcess[str]) -> str:
+    """Why there is no result, in one line."""
+    if finished.returncode == -signal.SIGKILL:
+        return (
+            "the measuring process was killed from outside, most likely because memory ran out; use a smaller model, "
+            "dtype, image size or batch"
+        )
+    if finished.returncode < 0:
+        name = signal.Signals(-finished.returncode).name
+        return f"the measuring process was ended by {name}, which is no fault of the options"
+    lines = finished.stderr.strip().splitlines() or ["no message"]
+    return f"the measuring process ended with code {finished.returncode}: {lines[-1]}"

@@ -1,4 +1,7 @@
-"""``python -m sightline.cost.measuring_process REQUEST RESULT`` makes one measurement and writes it as JSON."""
+"""``python -m sightline.cost.measuring_process REQUEST RESULT`` makes one measurement and writes it as JSON.
+
+Its standard input is watched: when that ends, so does the process. ``sightline.cost.measure`` holds the other end.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any
 import torch
 
 from sightline.cost.benchmarks.base import BENCHMARKS
+from sightline.cost.end_with_parent import end_with_parent
 from sightline.cost.machine import ceiling, clocks, kernels, machine_facts
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
@@ -37,8 +41,10 @@ def measure_here(request: Request) -> dict[str, Any]:
     language = subject.backbone.language
     with planless() if benchmark.planless else nullcontext():  # as the measurement itself
         used = kernels(language, request.attention, request.execution)
+    if benchmark.models_own:
+        used.pop("own_causal", None)
     return {
-        "request": request.as_dict(),
+        "request": request.record(),
         "machine": machine_facts(device),
         "dtype": str(dtype).removeprefix("torch."),
         "kernels": used,
@@ -47,6 +53,7 @@ def measure_here(request: Request) -> dict[str, Any]:
         "box_source": request.box_source,
         "weights": "random" if request.config else "checkpoint",
         "picture": list(subject.image_size),
+        "probes": subject.real.facts() if subject.real else None,
         "inside_timer": dict(benchmark.inside),
         "ceiling_tflops": max(before["tflops"], after["tflops"]),
         "ceiling": {"before": before, "after": after},
@@ -72,5 +79,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    end_with_parent(sys.stdin.fileno())
     torch.set_grad_enabled(False)
     sys.exit(main(sys.argv[1:]))

@@ -20,6 +20,7 @@ from torch.nn.functional import cross_entropy
 from sightline.answering.scorers.likelihood import LikelihoodScorer
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
+from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.language import Likelihood
 from sightline.backbones.pixels import Pixels
 from sightline.backbones.unmodified import processor_inputs
@@ -71,11 +72,7 @@ def one_loss(subject: Subject, arm: Arm, probe: Probe, pixels: Pixels, values: T
     (encoded,) = backbone.encode([pixels], needs) if needs else models_own_features(backbone, pixels, values)
     passed = subject.answering(OneAnswer(answer)).over(arm, [probe], [encoded])
     prefix = passed.prefix(0)
-    cutter = passed.cutter([0], [prefix])
-    if cutter is None:
-        return models_own_loss(backbone, prefix)
-    ((likelihood,),) = backbone.language.score([prefix], cutter)
-    return likelihood.loss
+    return loss_of(backbone, prefix, passed.cutter([0], [prefix]))
 
 
 class OneAnswer(LikelihoodScorer):
@@ -104,6 +101,14 @@ def models_own_features(backbone: Backbone, pixels: Pixels, values: Tensor) -> l
 def _rows(features: Tensor | Sequence[Tensor]) -> Tensor:
     """(sum of N, D), whether transformers returns one tensor or, as later releases do, one per image."""
     return features.flatten(0, -2) if isinstance(features, Tensor) else torch.cat([_rows(part) for part in features])
+
+
+def loss_of(backbone: Backbone, prefix: Prefix, cutter: LayerCuts | None) -> float:
+    """The loss by the model's own language model; by our loop where something cuts between its layers."""
+    if cutter is None:
+        return models_own_loss(backbone, prefix)
+    ((likelihood,),) = backbone.language.score([prefix], cutter)
+    return likelihood.loss
 
 
 def models_own_loss(backbone: Backbone, prefix: Prefix) -> float:

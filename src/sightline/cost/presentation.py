@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-Unit = Literal["text", "count", "number", "percent", "ratio"]
+Unit = Literal["text", "count", "score", "number", "percent", "ratio"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,18 @@ class Quantity:
     """One sentence for the page."""
     card: bool = True
     page: bool = True
+
+
+@dataclass(frozen=True)
+class FurtherTable:
+    """A table beside the one that has a line per measured point: what follows from those lines."""
+
+    name: str
+    """Behind the name of the first table, as the stem of its files."""
+    title: str
+    caption: str
+    columns: Sequence[Quantity]
+    lines: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sightline.errors import SightlineError
@@ -72,8 +73,14 @@ class Request:
 
     kind: str
     """The benchmark, by name."""
-    config: str = option("", "A published shape: qwen3-vl-8b, llava-1.5-7b, internvl3.5-8b, or tiny-*.")
-    checkpoint: str = option("", "A checkpoint instead of a config: folder or hub id.", flag="--model")
+    config: str = option(
+        "",
+        "A published shape: qwen3-vl-8b, llava-1.5-7b, internvl3.5-8b, or tiny-*.",
+        flag="--shape",
+        former="--config",
+    )
+    """Cards have called it so since the first release."""
+    checkpoint: str = option("", "A checkpoint instead of a shape: folder or hub id.", flag="--model")
     arms: tuple[str, ...] = ("full:1.0",)
     """Arms measured one after the other in this process; one unless a process is shared to save time."""
     execution: str = "eager"
@@ -84,7 +91,7 @@ class Request:
     box_source: str = "annotation"
     image_size: tuple[int, int] | None = option(
         None,
-        "WIDTHxHEIGHT of the image; the config's usual size if not given.",
+        "WIDTHxHEIGHT of the image; the shape's usual size if not given.",
         read=size_of_image,
         former="--picture",
     )
@@ -96,7 +103,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if bool(self.config) == bool(self.checkpoint):
-            raise SightlineError("name what to measure: either a config with random weights or a checkpoint")
+            raise SightlineError("name what to measure: either a shape with random weights or a checkpoint")
         for name, asked in options_of(type(self)):
             value = getattr(self, name)
             if asked.minimum is not None and value < asked.minimum:
@@ -105,6 +112,10 @@ class Request:
     def as_dict(self) -> dict[str, Any]:
         """As JSON would give it back."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    def record(self) -> dict[str, Any]:
+        """What a card keeps of it."""
+        return self.as_dict()
 
     @classmethod
     def from_dict(cls: type[R], values: dict[str, Any]) -> R:
@@ -115,6 +126,36 @@ class Request:
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }
         return cls(**frozen)
+
+
+@dataclass(frozen=True)
+class ProbedRequest(Request):
+    """A measurement that can be made on real probes: their images, questions and boxes."""
+
+    probe_file: str = option("", "Probe file: its images and questions instead of made-up ones.", flag="--probes")
+    image_folder: str = option("", "Folder of the probes' images.", flag="--images")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.probe_file) != bool(self.image_folder):
+            raise SightlineError("real probes are a file and its images: give --probes FILE and --images DIR")
+        if self.probe_file and self.image_size:
+            raise SightlineError("--image-size is of a made-up image; the images of --probes keep their own")
+
+    def record(self) -> dict[str, Any]:
+        """Names without their folders, which mean nothing on another machine."""
+        places = {"probe_file": self.probe_file, "image_folder": self.image_folder}
+        return {**super().record(), **{name: Path(place).name for name, place in places.items()}}
+
+    @property
+    def most_probes(self) -> int:
+        """So many of the file's first probes are measured."""
+        return self.repeats
+
+    @property
+    def least_probes(self) -> int:
+        """With fewer than that there is nothing to measure; where the file has fewer than the most, they recur."""
+        return 1
 
 
 def options_of(request: type[Request]) -> Iterator[tuple[str, BenchmarkOption]]:

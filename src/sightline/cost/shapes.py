@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from sightline.backbones.base import BACKBONES, Backbone
+from sightline.cost.enough_memory import refuse_too_large
 from sightline.cost.stand_in_tokenizer import StandInTokenizer
 from sightline.errors import SightlineError
 
@@ -191,12 +192,12 @@ SHAPES: dict[str, ModelShape] = {
         (224, 224),
     ),
 }
-"""By the name that ``--config`` takes; the tiny ones exercise the same code on a CPU."""
+"""By the name that ``--shape`` takes; the tiny ones exercise the same code on a CPU."""
 
 
 def shape_named(name: str) -> ModelShape:
     if name not in SHAPES:
-        raise SightlineError(f"unknown config '{name}'; choose one of {', '.join(SHAPES)}")
+        raise SightlineError(f"unknown shape '{name}'; choose one of {', '.join(SHAPES)}")
     return SHAPES[name]
 
 
@@ -206,11 +207,23 @@ def random_backbone(name: str, *, device: torch.device, dtype: torch.dtype, atte
 
     shape = shape_named(name)
     backbone = BACKBONES.get(shape.kind)
-    config = transformers.AutoConfig.for_model(shape.kind, **shape.config)
+    refuse_too_large(name, weight_bytes(name, dtype), device)
     torch.manual_seed(0)
-    with torch.device(device):
-        model = getattr(transformers, backbone.model_class)._from_config(
-            config, dtype=dtype, attn_implementation=attention
-        )
+    model = _random_model(shape, device, dtype, attention)
     processor = getattr(transformers, backbone.image_processor_class)(**shape.processor)
     return backbone(model, StandInTokenizer(image_token_id=5), processor, backbone.image_options())
+
+
+def weight_bytes(name: str, dtype: torch.dtype) -> int:
+    """What the weights of that shape take, counted on a model that has sizes and no memory."""
+    model = _random_model(shape_named(name), torch.device("meta"), dtype, "sdpa")
+    return sum(weights.numel() * weights.element_size() for weights in model.parameters())
+
+
+def _random_model(shape: ModelShape, device: torch.device, dtype: torch.dtype, attention: str) -> Any:
+    import transformers
+
+    config = transformers.AutoConfig.for_model(shape.kind, **shape.config)
+    kind = getattr(transformers, BACKBONES.get(shape.kind).model_class)
+    with torch.device(device):
+        return kind._from_config(config, dtype=dtype, attn_implementation=attention)

@@ -1,4 +1,4 @@
-"""What is measured: a backbone, made-up images, and questions of a fixed length about them."""
+"""What is measured: a backbone, images and questions about them, made up in a fixed size or those of real probes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from sightline.backbones.clip import ClipSpace
 from sightline.backbones.loading import DTYPES, choose_device
 from sightline.core.prefix import Encoded, PositionPolicy, Prompt
 from sightline.core.probe import Probe
-from sightline.cost.request import Request
+from sightline.cost.real_probes import RealProbes
+from sightline.cost.request import ProbedRequest, Request
 from sightline.cost.shapes import random_backbone, shape_named
 from sightline.cost.stand_in_clip import ForgetfulClip, RandomClip
 from sightline.errors import SightlineError
@@ -44,9 +45,12 @@ class Subject:
     policy: PositionPolicy
     image_size: tuple[int, int]
     text_tokens: int
+    real: RealProbes | None = None
+    """What is asked about, instead of made-up images."""
 
     @staticmethod
     def of(request: Request) -> Subject:
+        real = RealProbes.of(request) if isinstance(request, ProbedRequest) else None
         device = choose_device(request.device)
         if request.config:
             name = request.dtype if request.dtype != "auto" else ("bfloat16" if device.type == "cuda" else "float32")
@@ -70,7 +74,8 @@ class Subject:
             if request.positions not in ("preserve", "compact"):
                 raise SightlineError(f"unknown position policy '{request.positions}'; use auto, preserve or compact")
             policy = request.positions  # type: ignore[assignment]
-        return Subject(backbone, clip, policy, request.image_size or usual, request.text_tokens)
+        size = real.sizes[1] if real else request.image_size or usual
+        return Subject(backbone, clip, policy, size, request.text_tokens, real)
 
     @property
     def step(self) -> SelectStep:
@@ -86,8 +91,14 @@ class Subject:
         self.step.refuse_unserved([arm])
         return arm
 
+    def distinct(self, made_up: int) -> int:
+        """How many different images there are: all of the real probes', or so many that are made up."""
+        return len(self.real) if self.real else made_up
+
     def image(self, index: int) -> Image.Image:
-        """An image of smooth noise: never constant, so that no kernel meets zeros."""
+        """That of a real probe, or one of smooth noise: never constant, so that no kernel meets zeros."""
+        if self.real:
+            return self.real.image(index)
         width, height = self.image_size
         coarse = np.random.default_rng(index).integers(0, 256, (max(2, height // 8), max(2, width // 8), 3))
         return Image.fromarray(coarse.astype(np.uint8)).resize((width, height), Image.Resampling.BILINEAR)
@@ -106,9 +117,17 @@ class Subject:
 
     @property
     def prompt(self) -> Prompt:
-        return self.backbone.prompt(self.question, TARGET)
+        return self.prompt_about(0)
+
+    def prompt_about(self, image: int) -> Prompt:
+        """What is asked about that image, as tokens."""
+        probe = self.probe(image)
+        return self.backbone.prompt(probe.question, probe.target_text)
 
     def probe(self, image: int, number: int = 0) -> Probe:
+        """The real probe of that number, or a made-up question about a made-up image."""
+        if self.real:
+            return self.real.probe(image)
         return Probe(
             id=f"{image}-{number}",
             image=f"{image}.png",

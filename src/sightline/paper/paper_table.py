@@ -22,7 +22,7 @@ from sightline.paper.cut import AT_ZERO, Cut, judged
 from sightline.paper.models import INTERNVL, MODELS
 from sightline.paper.needs import Need
 from sightline.paper.probe_sets import DEVELOPMENT
-from sightline.report.table import TableColumn
+from sightline.report.table import MINUS, TableColumn
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import paired_differences
 
@@ -186,7 +186,7 @@ def difference(
         outcome: Outcome = "holds" if side == expects else "open" if "around" in (side, expects) else "fails"
         if expects == "around" and side != "around":
             outcome = "fails"
-        interval = f"{found['diff']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
+        interval = f"{found['diff']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]".replace("-", MINUS)
         return Judgement(outcome, f"{METRICS[metric].label} of {arm} minus {minus}: {interval}")
 
     arms = (arm, minus, *cut.needs(model))

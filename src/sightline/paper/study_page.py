@@ -28,7 +28,7 @@ def write_paper_page(study: Study, tables: Sequence[PrintedTable]) -> Path:
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         title="The paper's tables, measured again",
         facts=[
-            ("models", ", ".join(MODELS[name].title for name in study.models) or "none"),
+            *((MODELS[name].title, Path(path).name) for name, path in study.models.items()),
             ("images", images),
             ("profile", study.options.profile),
             ("draws", str(study.options.draws)),

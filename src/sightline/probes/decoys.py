@@ -7,7 +7,13 @@ from typing import Literal
 
 from sightline.errors import SightlineError
 
-Version = Literal["development-v1", "confirmation-v2"]
+Version = Literal["development-v1", "confirmation-v2", "strict-v3"]
+"""The paper's two constructions, byte for byte; and ours, for texts that are lines.
+
+``strict-v3`` differs from ``confirmation-v2`` in two ways: what is asked for has no space at its ends ("CASH :" becomes
+"CASH", not "CASH "), and a decoy is ruled out wherever it stands within a text of the image, its own source included
+("ILL TO" within "BILL TO").
+"""
 
 CONFUSABLE: dict[str, tuple[str, ...]] = {
     "0": ("O", "8", "6"), "1": ("I", "l", "7"), "2": ("Z", "3"), "3": ("8", "5"), "4": ("A", "9"), "5": ("S", "6"),

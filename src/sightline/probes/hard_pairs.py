@@ -12,7 +12,7 @@ from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes.candidates import Candidate, Shortage, candidates
 from sightline.probes.decoys import Version, decoy_candidates
-from sightline.probes.presence import Presence
+from sightline.probes.presence import Presence, Traces
 from sightline.probes.region_records import ImageRegions
 
 POSITIVE, NEGATIVE = "small_positive", "near_miss_negative"
@@ -69,9 +69,13 @@ class HardPairs:
         return self.shortage.images
 
 
-def normalise_word(text: str) -> str:
-    """The string that is asked for: single spaces inside, no quotes, brackets or sentence marks at the ends."""
-    return re.sub(r"\s+", " ", text.strip()).strip(_EDGE_PUNCTUATION)
+def normalise_word(text: str, version: Version = "confirmation-v2") -> str:
+    """The string that is asked for: single spaces inside, no quotes, brackets or sentence marks at the ends.
+
+    The paper's constructions leave a space that stood before such a mark; ``strict-v3`` takes both away.
+    """
+    edges = _EDGE_PUNCTUATION + " " if version == "strict-v3" else _EDGE_PUNCTUATION
+    return re.sub(r"\s+", " ", text.strip()).strip(edges)
 
 
 def hard_question(text: str) -> str:
@@ -104,7 +108,7 @@ def build_hard_pairs(
         if record.image_id in excluded:
             skipped += 1
             continue
-        words = [(normalise_word(word.text), word.box) for word in record.words]
+        words = [(normalise_word(word.text, rules.version), word.box) for word in record.words]
         present = Presence((text for text, _ in words), lines=rules.lines)
         eligible = candidates(words, present, rules)
         if not eligible:
@@ -116,7 +120,7 @@ def build_hard_pairs(
         probes.append(_probe(record, chosen, rank, chosen.text, positive=True))
         if rules.negatives:
             try:
-                decoys = decoy_candidates(chosen.text, present, rules.version)
+                decoys = _decoys(chosen.text, record, present, rules.version)
             except SightlineError as problem:
                 raise SightlineError(f"image {record.image_id!r}: {problem}") from None
             if decoys:
@@ -124,6 +128,14 @@ def build_hard_pairs(
             else:
                 without_decoy += 1
     return HardPairs(tuple(probes), skipped, shortage, without_decoy)
+
+
+def _decoys(text: str, record: ImageRegions, present: Presence, version: Version) -> list[str]:
+    if version != "strict-v3":
+        return decoy_candidates(text, present, version)
+    found = decoy_candidates(text, Traces(record.texts), version)
+    # Deleting the only letter between two spaces leaves both.
+    return [decoy for decoy in found if decoy == normalise_word(decoy, version)]
 
 
 def _probe(record: ImageRegions, word: Candidate, rank: int, asked: str, *, positive: bool) -> Probe:

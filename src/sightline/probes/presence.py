@@ -32,3 +32,13 @@ class Presence:
 
     def __contains__(self, word: object) -> bool:
         return isinstance(word, str) and self.count(word) > 0
+
+
+class Traces:
+    """The casefolded strings that stand anywhere in the texts of one image: inside a word, or across two neighbours."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = " ".join(" ".join(texts).casefold().split())
+
+    def __contains__(self, text: object) -> bool:
+        return isinstance(text, str) and text in self._texts

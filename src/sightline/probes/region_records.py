@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
-from sightline.core.probe import Box
+from sightline.core.probe import Box, Probe
 
 
 def is_storable(text: str) -> bool:
@@ -65,6 +66,9 @@ class IngestCounts:
     dropped_malformed: int = 0
     dropped_small: int = 0
     dropped_no_area: int = 0
+    files_left_out: int = 0
+    captions_without_relation: int = 0
+    questions_without_both_boxes: int = 0
 
     def notes(self) -> list[str]:
         """One phrase per counter that is not zero."""
@@ -79,3 +83,7 @@ class Ingest:
     counts: IngestCounts
     source: Mapping[str, Any] = field(default_factory=dict)
     """Where they come from, for the header of a probe file: names and digests, no folders."""
+    images: Path | None = None
+    """The folder that image names are relative to, where the format found the images by itself."""
+    probes: tuple[Probe, ...] = ()
+    """Questions that the file itself asks. Where there are any, none are built from the words."""

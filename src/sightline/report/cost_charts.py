@@ -19,7 +19,7 @@ LONGEST = 34
 
 @dataclass(frozen=True)
 class Bar:
-    """One arm under one execution: median milliseconds of its stages, and the total that was timed as a whole."""
+    """One arm under one execution: milliseconds of its stages, and the total that was timed as a whole."""
 
     label: str
     group: str
@@ -31,8 +31,8 @@ class Bar:
     """As the card has it: against the full prefix under the same conditions."""
 
 
-def stage_bars(bars: Sequence[Bar], order: Sequence[str], title: str) -> Markup:
-    """A bar of stages per arm, grouped by execution; the mark is the total with its 10th to 90th percentile.
+def stage_bars(bars: Sequence[Bar], order: Sequence[str], title: str, unit: str = "median milliseconds") -> Markup:
+    """A bar of stages per arm, grouped by execution; the mark is the total with its bounds.
 
     ``order`` holds all stages that the kind of card knows, so that a stage has the same colour on every card.
     """
@@ -44,7 +44,7 @@ def stage_bars(bars: Sequence[Bar], order: Sequence[str], title: str) -> Markup:
     height = top + sum(24 + 26 * sum(bar.group == group for bar in bars) for group in groups) + 56
     longest = max(max(bar.high, sum(bar.stages.values())) for bar in bars)
     x = Scale(0, longest, left, width - right)
-    parts = [*_milliseconds(x, top, height - 50), *key]
+    parts = [*_milliseconds(x, top, height - 50, unit), *key]
     at = top
     for group in groups:
         at += 18
@@ -58,15 +58,14 @@ def stage_bars(bars: Sequence[Bar], order: Sequence[str], title: str) -> Markup:
     return chart(width, height, title, description, *parts, class_="chart wide")
 
 
-def _milliseconds(x: Scale, top: float, bottom: float) -> list[Markup]:
+def _milliseconds(x: Scale, top: float, bottom: float, unit: str) -> list[Markup]:
     """The axis below the bars; the arms stand where another would have numbers."""
     parts = []
     for value in x.ticks():
         parts.append(tag("line", x1=x(value), x2=x(value), y1=bottom, y2=top, class_="grid"))
         parts.append(tag("text", tick(value), x=x(value), y=bottom + 17, text_anchor="middle", class_="tick"))
     parts.append(tag("line", x1=x.start, x2=x.end, y1=bottom, y2=bottom, class_="axis"))
-    title = "median milliseconds"
-    parts.append(tag("text", title, x=(x.start + x.end) / 2, y=bottom + 36, text_anchor="middle", class_="label"))
+    parts.append(tag("text", unit, x=(x.start + x.end) / 2, y=bottom + 36, text_anchor="middle", class_="label"))
     return parts
 
 

@@ -13,22 +13,8 @@ LONG = 12
 
 
 def card_frame(card: CostCard) -> pd.DataFrame:
-    """The card's frame with its bounds named as in every table, and three columns per stage in milliseconds."""
-    frame = card.frame().rename(columns={"low_ms": "ms_low", "high_ms": "ms_high"})
-    main = card.benchmark.main
-    stages = pd.DataFrame(
-        [
-            {
-                f"{stage}_ms{bound}": value
-                for stage, taken in point.items()
-                if stage != main
-                for bound, value in (("", taken.median), ("_low", taken.low), ("_high", taken.high))
-            }
-            for point in card.stages()
-        ],
-        index=frame.index,
-    )
-    return pd.concat([frame.drop(columns="spread", errors="ignore"), stages], axis=1)
+    """The card's lines: its frame with bounds named as in every table, and three columns per stage in milliseconds."""
+    return pd.DataFrame(card.lines())
 
 
 def varying(frame: pd.DataFrame) -> list[str]:
@@ -67,3 +53,23 @@ def cost_table(card: CostCard, name: str, frame: pd.DataFrame) -> Table:
         filter="execution" if len(frame) > LONG and frame["execution"].nunique() > 1 else "",
         unprinted=tuple(str(key) for key in frame.columns if key != "remark"),
     )
+
+
+def further_tables(card: CostCard, name: str) -> list[Table]:
+    """What the card's benchmark concludes from its lines."""
+    return [
+        Table(
+            f"{name}_{table.name}",
+            table.title,
+            table.caption,
+            [
+                TableColumn(
+                    quantity.key, quantity.title or quantity.key.capitalize(), quantity.unit, help=quantity.help
+                )
+                for quantity in table.columns
+                if quantity.page
+            ],
+            pd.DataFrame(list(table.lines)),
+        )
+        for table in card.further_tables()
+    ]

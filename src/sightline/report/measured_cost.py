@@ -14,7 +14,7 @@ from sightline.cost.cost_card import CostCard
 from sightline.cost.presentation import BatchCurves, StageBars
 from sightline.report.charts import Curve
 from sightline.report.cost_charts import Bar, batch_curves, stage_bars
-from sightline.report.cost_tables import card_frame, cost_table, varying
+from sightline.report.cost_tables import card_frame, cost_table, further_tables, varying
 from sightline.report.sections import ChartGroup, Part, Section
 
 RANDOM = "random weights: times hold, answers do not exist"
@@ -80,22 +80,23 @@ def _part(card: Card) -> Part:
         facts=[("Conditions", facts), ("Inside the timer", list(card.card.inside_timer.items()))],
         notes=notes,
         charts=_charts(card.card, frame),
-        tables=[cost_table(card.card, card.name, frame)],
+        tables=[cost_table(card.card, card.name, frame), *further_tables(card.card, card.name)],
     )
 
 
 def _charts(card: CostCard, frame: pd.DataFrame) -> list[ChartGroup]:
     match card.benchmark.chart:
         case StageBars() as asked:
-            return _stage_charts(asked, list(card.inside_timer), frame)
+            return _stage_charts(asked, card, frame)
         case BatchCurves() as asked:
             return _batch_charts(asked, frame)
         case None:
             return []
 
 
-def _stage_charts(asked: StageBars, timer: Sequence[str], frame: pd.DataFrame) -> list[ChartGroup]:
-    order = [stage for stage in timer if stage not in asked.whole]
+def _stage_charts(asked: StageBars, card: CostCard, frame: pd.DataFrame) -> list[ChartGroup]:
+    summary = card.benchmark.summary
+    order = [stage for stage in card.inside_timer if stage not in asked.whole]
     bars = [
         Bar(
             label=str(line["arm"]),
@@ -112,9 +113,9 @@ def _stage_charts(asked: StageBars, timer: Sequence[str], frame: pd.DataFrame) -
     ]
     if not bars:
         return []
-    title = "Stages and total, with its 10th to 90th percentile; × is against the full prefix under the same execution"
+    title = f"Stages and total, with its {summary.bounds_words}; × is against the full prefix under the same execution"
     taken = [stage for stage in order if any(stage in bar.stages for bar in bars)]
-    return [ChartGroup(title, [stage_bars(bars, taken, asked.title)])]
+    return [ChartGroup(title, [stage_bars(bars, taken, asked.title, f"{summary.centre_word} milliseconds")])]
 
 
 def _batch_charts(asked: BatchCurves, frame: pd.DataFrame) -> list[ChartGroup]:

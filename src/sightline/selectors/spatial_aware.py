@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -11,7 +11,10 @@ from sightline.selectors import SELECTORS
 from sightline.selectors.grid import GridCells, grid
 from sightline.selectors.reservation import box_centres, box_overlaps, share
 from sightline.selectors.scored import TARGET_SCORE_MS, Scored
+from sightline.selectors.scores import without
 from sightline.selectors.spreading import corridor, farthest, ring
+
+Rest = Literal["grid", "farthest"]
 
 
 @SELECTORS.register("spatial_aware")
@@ -21,17 +24,20 @@ class SpatialAware(Scored):
 
     Paper: Spatial-aware. First the centre token of each box and further overlapping tokens up to max(#boxes,
     round(core * K)); then round(context * K) tokens of the corridor between the first two boxes, or around the
-    sources when there is no pair; then farthest points. Without boxes this is Grid.
-    Parity: exact indices with the paper's artifact, given ``cells="truncated"`` for probes without boxes.
+    sources when there is no pair. The rest is, with ``grid`` (default), a grid over the tokens that are still free;
+    with ``farthest``, one token after the other that is farthest from all kept. Without boxes this is Grid.
+    Published rows were made with ``farthest``.
+    Parity: exact indices with the paper's artifact for ``rest="farthest"``, ``cells="truncated"``.
     """
 
-    core: float = 0.5
+    core: float = 0.35
     context: float = 0.25
+    rest: Rest = "grid"
     cells: GridCells = "covering"
 
     name: ClassVar[str] = "spatial_aware"
     reads_boxes: ClassVar[bool] = True
-    artifact: ClassVar[ByModel] = {"*": {"cells": "truncated"}}
+    artifact: ClassVar[ByModel] = {"*": {"rest": "farthest", "cells": "truncated"}}
     official_ms: ClassVar[float] = TARGET_SCORE_MS + 44.0
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
@@ -46,4 +52,8 @@ class SpatialAware(Scored):
         between = corridor(scores, view.cells, view.boxes, chosen, wanted)
         chosen = torch.cat([chosen, between])
         chosen = torch.cat([chosen, ring(scores, view.cells, chosen, wanted - between.shape[0])])
-        return torch.cat([chosen, farthest(view.cells, chosen, k - chosen.shape[0])])
+        left = k - chosen.shape[0]
+        if self.rest == "farthest" or left == 0:
+            return torch.cat([chosen, farthest(view.cells, chosen, left)])
+        free = without(torch.arange(scores.shape[0]), chosen)
+        return torch.cat([chosen, free[grid(view.cells[free], left, self.cells)]])

@@ -25,8 +25,10 @@ from tests.unit.cost.test_card import result
 
 SUBJECT = {"--config": "", "--model": "", "--random-weights": False, "--arm": None, "--out": None, "--clip": ""}
 RUN = {"--device": "auto", "--dtype": "auto", "--attention": "sdpa", "--positions": "auto", "--picture": ""}
-RENAMED = {"--image-size": ""}
-"""Beside the former flag, which still answers."""
+RENAMED = {"--image-size": "", "--shape": ""}
+"""Beside the former flags, which still answer."""
+PROBES = {"--probes": "", "--images": ""}
+ADDED: dict[str, dict[str, Any]] = {"prefill": PROBES, "ttft": {**PROBES, "--detector-ms": 0.0}, "sweep": {}}
 FIRST_RELEASE: dict[str, dict[str, Any]] = {
     "prefill": {
         **SUBJECT, **RUN, "--text-tokens": 45, "--repeats": 10, "--warm-up": 3, "--profile": False,
@@ -48,7 +50,7 @@ FIRST_RELEASE: dict[str, dict[str, Any]] = {
 def test_options_and_defaults_are_those_of_the_first_release(name: str) -> None:
     command: Any = typer.main.get_command(app).get_command(None, name)  # type: ignore[attr-defined]
     options = {option.opts[0]: option.default for option in command.params if option.opts != ["--help"]}
-    assert options == {**FIRST_RELEASE[name], **RENAMED}
+    assert options == {**FIRST_RELEASE[name], **RENAMED, **ADDED[name]}
     assert all(len(option.opts) == 1 and option.secondary_opts == [] for option in command.params)
 
 

@@ -160,7 +160,7 @@ def test_measuring_needs_nothing_beyond_torch_and_transformers() -> None:
 
 
 def test_requests_are_checked() -> None:
-    with pytest.raises(SightlineError, match="either a config with random weights or a checkpoint"):
+    with pytest.raises(SightlineError, match="either a shape with random weights or a checkpoint"):
         PrefillRequest("prefill")
     with pytest.raises(SightlineError, match="unknown field speed"):
         PrefillRequest.from_dict({"kind": "prefill", "config": "tiny-llava", "speed": 1})

@@ -33,7 +33,7 @@ def test_published_parameter_counts(name: str) -> None:
 
 
 def test_an_unknown_shape_is_refused_by_name() -> None:
-    with pytest.raises(SightlineError, match="unknown config 'gpt'; choose one of qwen3-vl-8b"):
+    with pytest.raises(SightlineError, match="unknown shape 'gpt'; choose one of qwen3-vl-8b"):
         shape_named("gpt")
 
 

@@ -89,7 +89,7 @@ def test_checkpoints_are_told_by_their_architecture_or_by_name(data: Path) -> No
 
 def test_textocr_without_annotations_or_images_is_refused_in_words(tmp_path: Path) -> None:
     study = Study(tmp_path / "study", {}, tmp_path, StudyOptions(limit=4))
-    with pytest.raises(SightlineError, match="TextOCR_0.1_val.json"):
+    with pytest.raises(SightlineError, match=r"TextOCR_0\.1_val\.json"):
         _ = study.source
     with pytest.raises(SightlineError, match="--textocr"):
         _ = Study(tmp_path / "other", {}).source

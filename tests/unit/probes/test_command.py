@@ -89,6 +89,8 @@ def test_build_on_real_receipts(receipts: Path, tmp_path: Path) -> None:
         "--max-area", 0.01, "--lines",
     )  # fmt: skip
     assert "88 probes (44 yes, 44 no) from 44 images of 500 asked for" in text
+    asked = [probe.target_text for probe in read_probes(tmp_path / "p.jsonl").probes]
+    assert asked == [text.strip() for text in asked]
 
 
 def test_build_checks_images(mini: tuple[Path, Path], tmp_path: Path) -> None:

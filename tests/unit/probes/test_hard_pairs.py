@@ -138,6 +138,39 @@ def test_lines_hide_words() -> None:
     assert "4.00" in decoys
 
 
+STRICT = replace(ANY, version="strict-v3")
+
+
+def near_misses(record: ImageRegions, rules: HardPairRules) -> set[str]:
+    """Every decoy that some seed asks for."""
+    built = (build_hard_pairs([record], replace(rules, seed=seed)).probes for seed in range(120))
+    return {probe.target_text for probes in built for probe in probes if probe.label == "no"}
+
+
+def test_the_strict_construction_asks_for_no_space_at_the_ends() -> None:
+    assert asked(image("CASH :")) == {"CASH "}  # as the paper's constructions do, byte for byte
+    assert asked(image("CASH :"), STRICT) == {"CASH"}
+    assert asked(image(" ( BILL  TO : ) "), STRICT) == {"BILL TO"}
+
+
+def test_the_strict_construction_makes_no_decoy_that_stands_within_its_own_text() -> None:
+    assert "ILL TO " in near_misses(image("BILL TO :"), replace(ANY, lines=True))
+    strict = near_misses(image("BILL TO :"), STRICT)
+    assert not {decoy for decoy in strict if decoy.casefold() in "bill to :"}
+    assert {"BIL TO", "8ILL TO"} <= strict
+
+
+def test_the_strict_construction_makes_no_decoy_that_stands_across_two_neighbours() -> None:
+    assert "BIL TO" not in near_misses(image("BILL TO", "REBIL", "TOTAL"), STRICT)
+    assert "BIL TO" in near_misses(image("BILL TO", "TOTAL", "REBIL"), STRICT)
+
+
+def test_the_strict_construction_makes_no_decoy_with_a_space_too_many() -> None:
+    decoys = near_misses(image("Plan A now"), STRICT)
+    assert decoys
+    assert not {decoy for decoy in decoys if "  " in decoy or decoy != decoy.strip()}
+
+
 @pytest.mark.parametrize(
     "rules",
     [

@@ -35,7 +35,7 @@ from sightline.selectors.scores import centre_prior, centres, order, overlap_sco
 from sightline.selectors.shuffled import Shuffled
 from sightline.selectors.soft_evidence import SoftEvidence
 from sightline.selectors.spatial_aware import SpatialAware
-from sightline.selectors.spreading import nearest
+from sightline.selectors.spreading import farthest, nearest
 from sightline.selectors.target import Target
 from sightline.selectors.target_grid import TargetGrid
 from tests.golden_e2e.artifact_names import from_artifact
@@ -74,6 +74,7 @@ SELECTORS: list[Any] = [
 BOXES = {
     "none": [],
     "one": [[0.41, 0.305, 0.47, 0.333]],
+    "pair": [[0.05, 0.05, 0.4, 0.4], [0.6, 0.6, 0.95, 0.95]],
     "outside": [[1.2, 1.2, 1.5, 1.4]],
     "touching": [[0.5, 0.5, 0.5, 0.75]],
     "whole": [[0.0, 0.0, 1.0, 1.0]],
@@ -209,6 +210,32 @@ class TestScoreSource:
     def test_without_boxes_spatial_aware_is_grid(self) -> None:
         view = make_view(boxes="none")
         assert torch.equal(SpatialAware().select(view, 20).anchors, Grid().select(view, 20).anchors)
+
+
+class TestSpatialAware:
+    def test_the_shares_are_those_of_the_paper(self) -> None:
+        assert (SpatialAware().core, SpatialAware().context) == (0.35, 0.25)
+
+    def test_what_boxes_and_context_leave_is_a_grid_over_the_free_tokens(self) -> None:
+        view = make_view(boxes="pair")
+        scores = torch.zeros(view.cells.shape[0], dtype=torch.float64)
+        chosen = SpatialAware().choose(scores, view, 20)
+        kept, rest = chosen[:12], chosen[12:]  # round(0.35 * 20) + round(0.25 * 20), then the 40 % that are left
+        free = torch.tensor([token for token in range(view.cells.shape[0]) if token not in kept.tolist()])
+        assert torch.equal(rest, free[grid(view.cells[free], 8)])
+        assert chosen.unique().shape == (20,)
+
+    def test_the_artifact_takes_the_farthest_tokens_instead(self) -> None:
+        view = make_view(boxes="pair")
+        scores = torch.zeros(view.cells.shape[0], dtype=torch.float64)
+        published = SpatialAware(**SpatialAware.artifact["*"])
+        chosen = published.choose(scores, view, 20)
+        assert torch.equal(chosen[:12], SpatialAware().choose(scores, view, 20)[:12])
+        assert torch.equal(chosen[12:], farthest(view.cells, chosen[:12], 8))
+
+    def test_boxes_and_context_may_take_the_whole_budget(self) -> None:
+        view = make_view(boxes="pair")
+        assert SpatialAware(core=0.5, context=0.5).select(view, 20).anchors.unique().shape == (20,)
 
 
 class TestDraws:

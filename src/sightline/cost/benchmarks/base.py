@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from sightline.core.registry import Registry
 from sightline.cost.measurement import Measurement
-from sightline.cost.presentation import OVER_BATCHES, Chart, Quantity
+from sightline.cost.presentation import OVER_BATCHES, Chart, FurtherTable, Quantity
 from sightline.cost.reading import Line, Say, fastest_arm
 from sightline.cost.request import Request
+from sightline.cost.spread import Spread, Summary
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ class Benchmark(ABC, Generic[R]):
     planless: ClassVar[bool] = False
     """Whether ``measure`` runs under ``planless``, with kernels that need no plan, as an audit does; cards say so."""
 
+    models_own: ClassVar[bool] = False
+    """Whether the language model runs as transformers has it, so that no kernel of ours takes part; cards say so."""
+
     inside: ClassVar[Mapping[str, str]]
     """Stage -> what its time covers, in the order of the work."""
     main: ClassVar[str]
@@ -58,6 +62,8 @@ class Benchmark(ABC, Generic[R]):
     before_selection: ClassVar[tuple[str, ...]] = ()
     """Stages that cannot depend on the arm: time saved there is not what pruning saved."""
     chart: ClassVar[Chart | None] = None
+    summary: ClassVar[type[Summary]] = Spread
+    """How the samples of a stage become one number with bounds."""
 
     @abstractmethod
     def measure(self, request: R, subject: Subject) -> Iterator[Measurement]:
@@ -81,13 +87,21 @@ class Benchmark(ABC, Generic[R]):
         """The batches of all results, for the conditions of a card."""
         return ", ".join(map(str, sorted({point["batch"] for result in results for point in result["points"]})))
 
-    def figures(self, point: dict[str, Any]) -> dict[str, Any]:
+    def pooled(self, results: Sequence[Result]) -> Sequence[Result]:
+        """The results that lines are made of, where several processes make one line together."""
+        return results
+
+    def figures(self, point: dict[str, Any], result: Result) -> dict[str, Any]:
         """Columns of a record beyond those that every benchmark has."""
         return {}
 
     def columns(self, results: Sequence[Result]) -> Sequence[Quantity]:
         """The columns of its tables behind arm and execution."""
         return OVER_BATCHES
+
+    def further_tables(self, lines: Sequence[Line]) -> Sequence[FurtherTable]:
+        """What follows from the lines, in tables of its own."""
+        return ()
 
     def reading(self, lines: Sequence[Line], say: Say) -> str:
         """What the lines of a table say, in one sentence made from them."""

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
+from sightline.cost.card_records import model_name
 from sightline.cost.measurement import Measurement
-from sightline.cost.presentation import BatchCurves
-from sightline.cost.request import Request, option, positive_numbers, words_of
+from sightline.cost.presentation import OVER_BATCHES, BatchCurves, Quantity
+from sightline.cost.published import EFFICIENCY, PREFILL_BATCH, published_key
+from sightline.cost.request import ProbedRequest, option, positive_numbers, words_of
 
 if TYPE_CHECKING:
     from sightline.cost.subject import Subject
@@ -26,7 +28,7 @@ def batch_sizes(text: str) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class PrefillRequest(Request):
+class PrefillRequest(ProbedRequest):
     batch: int = option(
         1,
         "Comma-separated batch sizes; max doubles until memory runs out.",
@@ -37,6 +39,10 @@ class PrefillRequest(Request):
     grow: bool = False
     """Doubles the batch from ``batch`` until memory runs out."""
     largest: int = option(4096, "Where --batch max stops in any case.", minimum=1)
+
+    @property
+    def most_probes(self) -> int:
+        return self.batch
 
 
 @BENCHMARKS.register("prefill")
@@ -63,6 +69,21 @@ class Prefill(Benchmark[PrefillRequest]):
         from sightline.cost.timing.time_prefill import measure_prefill
 
         return measure_prefill(request, subject)
+
+    def figures(self, point: dict[str, Any], result: Result) -> dict[str, Any]:
+        """What the paper has for this model, arm and batch."""
+        key = published_key(model_name(result["request"]), point["arm"])
+        if key is None or key not in EFFICIENCY or point["batch"] != PREFILL_BATCH[key[0]]:
+            return {}
+        return {"published_speedup": EFFICIENCY[key].prefill, "published_saved": EFFICIENCY[key].memory_saved}
+
+    def columns(self, results: Sequence[Result]) -> list[Quantity]:
+        published = [
+            Quantity("published_speedup", "Published speed-up", "ratio", help="On an A800."),
+            Quantity("published_saved", "Published memory saved", "percent", help="On an A800."),
+        ]
+        known = any(self.figures(point, result) for result in results for point in result["points"])
+        return [*OVER_BATCHES, *(published if known else ())]
 
     def batching(self, request: dict[str, Any]) -> str:
         return "growing" if request["grow"] else "fixed"

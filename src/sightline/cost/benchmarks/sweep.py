@@ -78,7 +78,7 @@ class Sweep(Benchmark[SweepRequest]):
             f"and {request['batch_tokens']} tokens at a time"
         )
 
-    def figures(self, point: dict[str, Any]) -> dict[str, Any]:
+    def figures(self, point: dict[str, Any], result: Result) -> dict[str, Any]:
         extra = point["extra"]
         rates = ("one_sample_rows_per_s", "throughput_ratio", "ratio_to_model_alone")
         known = {name: extra[name] for name in rates if name in extra}

@@ -17,10 +17,14 @@ from sightline.cost.presentation import (
     SET_UP,
     SPEEDUP,
     SPREAD,
+    FurtherTable,
     Quantity,
     StageBars,
 )
-from sightline.cost.request import Request, option, positive_numbers, with_default
+from sightline.cost.reading import Line
+from sightline.cost.request import ProbedRequest, option, positive_numbers, with_default
+from sightline.cost.total_speedup import total_speedup_table
+from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     from sightline.cost.subject import Subject
@@ -31,13 +35,23 @@ def further_tokens(text: str) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class TtftRequest(Request):
+class TtftRequest(ProbedRequest):
     repeats: int = with_default("repeats", 20)
     warm_up: int = with_default("warm_up", 5)
     decode: tuple[int, ...] = option(
         (), "Comma-separated numbers of further tokens; empty: none.", read=further_tokens, usual="1,32,128"
     )
     box_source: str = option("annotation", "Where boxes come from; a detector is a stage.")
+    detector_ms: float = option(
+        0.0,
+        "A detector's milliseconds, measured elsewhere: added to total speed-ups of arms that read boxes.",
+        minimum=0,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.detector_ms and self.box_source != "annotation":
+            raise SightlineError(f"--box-source {self.box_source} is timed here: drop --detector-ms")
 
 
 @BENCHMARKS.register("ttft")
@@ -77,6 +91,14 @@ class Ttft(Benchmark[TtftRequest]):
         from sightline.cost.timing.time_ttft import measure_ttft
 
         return measure_ttft(request, subject)
+
+    def figures(self, point: dict[str, Any], result: Result) -> dict[str, Any]:
+        given = result["request"].get("detector_ms")
+        return {"given_detector_ms": given} if given and point["extra"].get("reads_boxes") else {}
+
+    def further_tables(self, lines: Sequence[Line]) -> list[FurtherTable]:
+        table = total_speedup_table(lines)
+        return [table] if table else []
 
     def arms_under(self, execution: str, arms: tuple[str, ...]) -> tuple[str, ...]:
         """The model's own forward cannot prune."""

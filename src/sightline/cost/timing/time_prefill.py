@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import torch
 
@@ -26,7 +27,8 @@ def measure_prefill(request: PrefillRequest, subject: Subject) -> Iterator[Measu
     execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=None)
     backbone = subject.backbone
     needs = all_needs(arms)
-    images = [backbone.preprocess(subject.image(i)) for i in range(min(DISTINCT, request.batch))]
+    count = min(subject.distinct(DISTINCT), request.batch)
+    images = [backbone.preprocess(subject.image(i)) for i in range(count)]
     encoded = [backbone.encode([pixels], needs)[0] for pixels in images]
     for arm in arms:
         batch = request.batch
@@ -40,7 +42,8 @@ def measure_prefill(request: PrefillRequest, subject: Subject) -> Iterator[Measu
             if point is None:
                 free_memory()
                 prefix = subject.over(arm, encoded[:1]).prefix(0)
-                yield Measurement(arm.text, batch, *_sizes(arm, encoded[0], prefix), {}, extra={"out_of_memory": True})
+                sizes = _sizes(arm, encoded[:1], [prefix])
+                yield Measurement(arm.text, batch, *sizes, {}, extra={"out_of_memory": True})
                 break
             yield point
             batch *= 2
@@ -82,9 +85,10 @@ def one_batch(
     def once() -> None:
         language.run(language.collate(prefixes), passed.cutter(order, prefixes))
 
-    n, kept, length = _sizes(arm, encoded[0], distinct[0])
-    layers = passed.layer_lengths(0)
-    flops = sum(language_flops(subject.backbone, each) for each in layers) / len(layers) * batch
+    n, kept, length = _sizes(arm, encoded, distinct)
+    layers = [passed.layer_lengths(i) for i in range(len(distinct))]
+    counted = {each: language_flops(subject.backbone, each) for lengths in layers for each in set(lengths)}
+    flops = sum(fmean(counted[each] for each in layers[i]) for i in order)
     return Measurement(
         arm=arm.text,
         batch=batch,
@@ -99,6 +103,9 @@ def one_batch(
     )
 
 
-def _sizes(arm: Arm, encoded: Encoded, prefix: Prefix) -> tuple[int, int, int]:
-    """Visual tokens, how many of them are kept, positions of the prefix."""
-    return encoded.n, arm.budget.resolve(encoded.n) if arm.inside else prefix.k, prefix.embeds.shape[0]
+def _sizes(arm: Arm, encoded: Sequence[Encoded], prefixes: Sequence[Prefix]) -> tuple[int, int, int]:
+    """Visual tokens, how many of them are kept, positions of the prefix: the mean over images that differ."""
+    pairs = list(zip(encoded, prefixes, strict=True))
+    kept = fmean(arm.budget.resolve(image.n) if arm.inside else prefix.k for image, prefix in pairs)
+    visual, length = fmean(image.n for image in encoded), fmean(prefix.embeds.shape[0] for prefix in prefixes)
+    return round(visual), round(kept), round(length)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from statistics import fmean
 
 import torch
 
@@ -24,24 +25,34 @@ def measure_stock(request: TtftRequest, subject: Subject) -> Iterator[Measuremen
         arm: Arm = subject.arm(text, "eager")
         if arm.selector.name != "full":
             raise SightlineError(f"--execution stock runs the model's own forward, which cannot prune: drop {arm.text}")
-        images = [subject.image(i) for i in range(2)]
-        n = len(backbone.cells_of(backbone.preprocess(images[0]))[0])
-        prompt = subject.prompt
+        asked = range(subject.distinct(2))
+        images = [subject.image(i) for i in asked]
+        counts = [len(backbone.cells_of(backbone.preprocess(image))[0]) for image in images]
+        prompts = [subject.prompt_about(i) for i in asked]
         memory = PeakMemory(subject.device)
         samples: dict[str, list[float]] = {"preprocess": [], "model": [], "total": []}
-        for repeat in range(request.warm_up + request.repeats):
+        warm_up = untimed(request, subject)
+        for repeat in range(warm_up + request.repeats):
+            i = repeat % len(images)
+            ids = (*prompts[i].head, *prompts[i].tail)
             started = time.perf_counter()
             with torch.inference_mode():
-                inputs = model_inputs(backbone, images[repeat % 2], n, (*prompt.head, *prompt.tail), len(prompt.head))
+                inputs = model_inputs(backbone, images[i], counts[i], ids, len(prompts[i].head))
                 prepared = time.perf_counter()
                 int(backbone.model(**inputs, logits_to_keep=1).logits[0, -1].argmax())
             ended = time.perf_counter()
-            if repeat >= request.warm_up:
+            if repeat >= warm_up:
                 samples["preprocess"].append((prepared - started) * 1e3)
                 samples["model"].append((ended - prepared) * 1e3)
                 samples["total"].append((ended - started) * 1e3)
-            elif repeat == request.warm_up - 1:
+            elif repeat == warm_up - 1:
                 memory.warmed_up()
-        length = len(prompt.head) + n + len(prompt.tail)
+        n = round(fmean(counts))
+        length = round(fmean(len(prompt.head) + len(prompt.tail) for prompt in prompts)) + n
         flops = {"prefill": language_flops(backbone, length)}
         yield Measurement(arm.text, 1, n, n, length, samples, flops, memory.read())
+
+
+def untimed(request: TtftRequest, subject: Subject) -> int:
+    """Passes before the first sample: real images differ in shape, and libraries prepare kernels for every new one."""
+    return max(request.warm_up, len(subject.real)) if subject.real else request.warm_up

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from sightline.cost.measurement import Measurement
 from sightline.cost.profile import profiled
 from sightline.cost.stand_in_clip import ForgetfulClip
 from sightline.cost.subject import Subject
-from sightline.cost.timing.time_stock import measure_stock
+from sightline.cost.timing.time_stock import measure_stock, untimed
 from sightline.device.stopwatch import Stopwatch
 
 HOST = torch.device("cpu")
@@ -47,44 +48,48 @@ def measure_ttft(request: TtftRequest, subject: Subject) -> Iterator[Measurement
 
 def _one_arm(request: TtftRequest, subject: Subject, execution: Execution, arm: Arm) -> Measurement:
     backbone = subject.backbone
-    images = [subject.image(i) for i in range(2)]
-    sample = backbone.preprocess(images[0])
+    images = [subject.image(i) for i in range(subject.distinct(2))]
     setups = len(execution.setup_ms)
     memory = PeakMemory(subject.device)
-    captured = CapturedVision(backbone, sample, arm.selector.needs) if request.execution == "graph" else None
     if request.execution == "graph" and isinstance(subject.step.clip, ForgetfulClip):
         subject.step.clip.capture()
-    detects = request.box_source.partition(":")[0] in DETECTORS and reads_boxes(arm.selector)
+    boxed = reads_boxes(arm.selector)
+    detects = request.box_source.partition(":")[0] in DETECTORS and boxed
     detector = detector_named(request.box_source)() if detects else None
-    path = Path(subject, arm, captured, detector)
+    path = Path(subject, arm, request.execution == "graph", detector)
+    path.capture(images[0])
     taken: list[dict[str, float]] = []
-    for repeat in range(request.warm_up + request.repeats):
-        stages = path.first_token(images[repeat % len(images)])
-        if repeat >= request.warm_up:
+    work: list[Work] = []
+    warm_up = untimed(request, subject)
+    for repeat in range(warm_up + request.repeats):
+        number = repeat % len(images)
+        stages = path.first_token(images[number], number)
+        if repeat >= warm_up:
             taken.append(stages)
-        elif repeat == request.warm_up - 1 and request.execution != "graph":
+            work.append(path.work)
+        elif repeat == warm_up - 1 and request.execution != "graph":
             memory.warmed_up()
     used = memory.read()
     samples = {stage: [each[stage] for each in taken] for stage in taken[0]}
     for _ in range(request.repeats if request.decode else 0):
         for count, ms in path.decoding(list(request.decode)).items():
             samples.setdefault(f"decode_{count}", []).append(ms)
-    encoded, prefix = path.encoded, path.prefix
-    length = prefix.embeds.shape[0]
+    vision = fmean(vision_flops(backbone, each.patches, each.visual_tokens) for each in work)
+    prefill = fmean(language_flops(backbone, each.length) for each in work)
     return Measurement(
         arm=arm.text,
         batch=1,
-        visual_tokens=encoded.n,
-        kept_tokens=path.kept,
-        length=length,
+        visual_tokens=round(fmean(each.visual_tokens for each in work)),
+        kept_tokens=round(fmean(each.kept_tokens for each in work)),
+        length=round(fmean(each.length for each in work)),
         samples_ms=samples,
-        flops={
-            "vision": vision_flops(backbone, attention_sequences(subject, sample), encoded.n),
-            **({} if arm.inside else {"prefill": language_flops(backbone, length)}),
-        },
+        flops={"vision": vision, **({} if arm.inside else {"prefill": prefill})},
         memory=used,
         setup_ms=execution.setup_ms[setups:],
-        extra={"profile": profiled(lambda: path.first_token(images[0]), subject.device)} if request.profile else {},
+        extra={
+            "reads_boxes": boxed,
+            **({"profile": profiled(lambda: path.first_token(images[0]), subject.device)} if request.profile else {}),
+        },
     )
 
 
@@ -94,28 +99,51 @@ def attention_sequences(subject: Subject, pixels: Pixels) -> list[int]:
     return [rows * columns + subject.backbone.class_tokens] * tiles
 
 
+@dataclass(frozen=True)
+class Work:
+    """How much of it one image makes."""
+
+    patches: list[int]
+    """Of each sequence in the vision tower."""
+    visual_tokens: int
+    kept_tokens: int
+    length: int
+
+
 @dataclass
 class Path:
     """The way of one image through one arm."""
 
     subject: Subject
     arm: Arm
-    captured: CapturedVision | None
+    captures: bool
+    """Whether vision is replayed as a graph, one per size of image."""
     detector: Any
     encoded: Encoded = field(init=False)
     prefix: Prefix = field(init=False)
     passed: ArmPass = field(init=False)
-    kept: int = field(init=False)
+    work: Work = field(init=False)
+    _captured: dict[tuple[int, int], CapturedVision] = field(init=False, default_factory=dict)
+
+    def capture(self, image: Image.Image) -> CapturedVision | None:
+        """What encodes images of this size; captured when the first of them comes, which no sample contains."""
+        if self.captures and image.size not in self._captured:
+            sample = self.subject.backbone.preprocess(image)
+            self._captured[image.size] = CapturedVision(self.subject.backbone, sample, self.arm.selector.needs)
+        return self._captured.get(image.size)
 
     @torch.inference_mode()
-    def first_token(self, image: Image.Image) -> dict[str, float]:
-        """Milliseconds of every stage. Only methods that look at values, and the last read, wait for the device."""
+    def first_token(self, image: Image.Image, number: int = 0) -> dict[str, float]:
+        """Milliseconds of every stage, for the question about the image of that number.
+
+        Only methods that look at values, and the last read, wait for the device.
+        """
         subject, backbone, device = self.subject, self.subject.backbone, self.subject.device
-        probe = subject.probe(0)
+        probe, captured = subject.probe(number), self.capture(image)
         stages: dict[str, Stopwatch] = {}
         started = time.perf_counter()
         stages["preprocess"] = Stopwatch(HOST)
-        pixels = backbone.preprocess(image, self.captured.staging if self.captured else None)
+        pixels = backbone.preprocess(image, captured.staging if captured else None)
         stages["preprocess"].stop()
         if self.detector is not None:
             stages["detector"] = Stopwatch(HOST)
@@ -123,8 +151,8 @@ class Path:
             stages["detector"].stop()
             probe = replace(probe, boxes=boxes)
         stages["vision"] = Stopwatch(device)
-        if self.captured is not None:
-            encoded = self.captured(pixels)
+        if captured is not None:
+            encoded = captured(pixels)
         else:
             (encoded,) = backbone.encode([pixels], self.arm.selector.needs)
         stages["vision"].stop()
@@ -144,7 +172,7 @@ class Path:
         total = (time.perf_counter() - started) * 1e3
         self.encoded, self.prefix, self.passed = encoded, prefix, passed
         (trace,) = passed.traces()
-        self.kept = trace.k
+        self.work = Work(attention_sequences(subject, pixels), encoded.n, trace.k, prefix.embeds.shape[0])
         measured = {name: watch.ms for name, watch in stages.items()}
         measured["prefill"] -= trace.inside_ms
         return {**measured, "signals": trace.signal_ms, "select": trace.select_ms, "total": total}

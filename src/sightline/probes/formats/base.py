@@ -11,7 +11,11 @@ from typing import Any, ClassVar, Literal, get_type_hints
 
 from sightline.core.registry import Registry
 from sightline.errors import SightlineError
+from sightline.probes.raw_text import start_of
 from sightline.probes.region_records import Ingest
+
+START = 65_536
+"""Characters of a file that formats are shown to recognise it by."""
 
 Profile = Literal["paper", "artifact"]
 
@@ -30,6 +34,10 @@ class Format(ABC):
     """One line for the list of formats."""
     artifact: ClassVar[Mapping[str, Any]] = {}
     """Options that ``--profile artifact`` sets, where the command line does not."""
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """Endings of the files that are read when a folder is given; a format without any reads single files only."""
+    yields: ClassVar[bool] = False
+    """Whether a file that another format recognises too is that other's, since this one is told by little."""
 
     @classmethod
     @abstractmethod
@@ -39,6 +47,26 @@ class Format(ABC):
     @abstractmethod
     def read(self, path: Path, images: Path | None) -> Ingest:
         """All images of the file, in order. ``images`` is the folder their names are relative to, where it is known."""
+
+    @classmethod
+    def candidates(cls, path: Path) -> list[Path]:
+        """The file itself; or, for a folder, all below it that end as this format's do, by name."""
+        if not path.is_dir():
+            return [path]
+        found = (file for file in path.rglob("*") if file.name.lower().removesuffix(".gz").endswith(cls.suffixes))
+        return sorted(file for file in found if file.is_file())
+
+    @classmethod
+    def files(cls, path: Path) -> list[Path]:
+        """What is read when ``path`` is: the file, or the files of a folder that are of this format."""
+        if not path.is_dir():
+            return [path]
+        if not cls.suffixes:
+            raise SightlineError(f"{path} is a folder; format {cls.name} reads single files")
+        found = [file for file in cls.candidates(path) if cls.recognises(start_of(file, START))]
+        if not found:
+            raise SightlineError(f"{path}: holds no {cls.name} file ({', '.join(f'*{end}' for end in cls.suffixes)})")
+        return found
 
 
 @dataclass(frozen=True)

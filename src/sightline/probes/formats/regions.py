@@ -51,6 +51,7 @@ class Regions(Format):
 
     name: ClassVar[str] = "regions"
     description: ClassVar[str] = "JSON lines, one image each, with declared boxes; also the artifact's region files"
+    yields: ClassVar[bool] = True
 
     order: Annotated[
         Order | None, FormatOption("Order of the four numbers, where the file does not say.", "--boxes")

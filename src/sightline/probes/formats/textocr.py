@@ -25,6 +25,8 @@ ARTIFACT_NORMALISED_LIMIT = 1.5
 
 
 _BY_DEFINITION = "TextOCR boxes are xywh in pixels by definition."
+COCO_TEXT = re.compile(r'"legibility"\s*:|"COCO_(?:train|val)2014_')
+"""COCO-Text has the same three objects; it says how legible each word is, and has COCO's images."""
 _START = re.compile(r'\s*\{\s*"(?:imgs|anns|imgToAnns|info"\s*:.*"(?:imgs|anns|imgToAnns))"\s*:', re.DOTALL)
 
 
@@ -49,7 +51,7 @@ class TextOcr(Format):
 
     @classmethod
     def recognises(cls, start: str) -> bool:
-        return _START.match(start) is not None
+        return _START.match(start) is not None and COCO_TEXT.search(start) is None
 
     def read(self, path: Path, images: Path | None) -> Ingest:
         return read_textocr(
@@ -78,7 +80,17 @@ def read_textocr(
     small_boxes: ``normalised`` takes a box whose coordinates are all at most 1.5 for fractions, as the artifact does.
     min_annotation_area: annotations with a smaller ``area`` (square pixels; width x height if absent) are dropped.
     """
-    document = _load(path)
+    return regions_of(load_document(path), path, pairing, small_boxes, min_annotation_area)
+
+
+def regions_of(
+    document: Mapping[str, Mapping[str, Any]],
+    path: str | Path,
+    pairing: Pairing = "paired",
+    small_boxes: SmallBoxes = "pixels",
+    min_annotation_area: float = 1.0,
+) -> Ingest:
+    """The images of a document with ``imgs``, ``anns`` and ``imgToAnns``; ``path`` names it in what is refused."""
     counts = IngestCounts()
     records = []
     for image_id, info in document["imgs"].items():
@@ -103,14 +115,15 @@ def is_textocr(document: object) -> bool:
     )
 
 
-def _load(path: str | Path) -> dict[str, dict[str, Any]]:
+def load_document(path: str | Path) -> dict[str, dict[str, Any]]:
+    """A JSON document that has the three objects."""
     with open_text(path) as stream:
         try:
             document = json.load(stream)
         except (ValueError, RecursionError) as problem:
             raise SightlineError(f"{path}: not a JSON document: {problem}") from None
     if not is_textocr(document):
-        raise SightlineError(f"{path}: not a TextOCR file: it needs the objects imgs, anns and imgToAnns")
+        raise SightlineError(f"{path}: not a TextOCR or COCO-Text file: it needs the objects imgs, anns and imgToAnns")
     return document  # type: ignore[no-any-return]
 
 
@@ -177,14 +190,14 @@ def _image_regions(
 def _area(stated: Any, values: tuple[float, float, float, float]) -> float | None:
     try:
         return values[2] * values[3] if stated is None else float(stated)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
 def _size(info: Mapping[str, Any]) -> tuple[float, float] | None:
     try:
         width, height = float(info["width"]), float(info["height"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise SightlineError("has no numeric width and height") from None
     return (width, height) if width > 0 and height > 0 else None
 

@@ -62,7 +62,8 @@ def save(path: Path, content: Any) -> Path:
 
 
 def test_the_formats_that_come_along() -> None:
-    assert set(FORMATS) >= {"regions", "textocr"}
+    ours = {"alto", "coco_text", "csv", "funsd", "gsr", "hocr", "page_xml", "regions", "textocr", "xfund"}
+    assert set(FORMATS) >= ours
     for name in FORMATS:
         kind = FORMATS.get(name)
         assert kind.name == name
@@ -81,7 +82,8 @@ def test_a_file_is_recognised_by_how_it_begins(tmp_path: Path, columns: Path) ->
 @pytest.mark.parametrize("text", ["", "[1, 2]", '{"images": [], "annotations": []}', '{\n  "words": []\n}', "a,b\n"])
 def test_a_file_that_nobody_recognises_is_refused_with_the_known_formats(tmp_path: Path, text: str) -> None:
     (tmp_path / "x").write_text(text)
-    with pytest.raises(SightlineError, match=r"in no known annotation format \(regions, textocr\); --format"):
+    known = ", ".join(FORMATS)
+    with pytest.raises(SightlineError, match=rf"in no known annotation format \({known}\); --format"):
         detect_format(tmp_path / "x")
 
 

@@ -77,6 +77,13 @@ def test_what_cannot_be_used_is_counted(write: Any) -> None:
     assert (counts.dropped_small, counts.dropped_missing) == (1, 1)
 
 
+def test_numbers_beyond_every_float_are_met_like_other_odd_values(write: Any) -> None:
+    vast = {"utf8_string": "vast", "bbox": [1, 1, 10, 10], "area": 10**400}
+    assert read_textocr(write(document([vast]))).counts.dropped_malformed == 1
+    with pytest.raises(SightlineError, match="no numeric width and height"):
+        read_textocr(write(document([], width=10**400)))
+
+
 def test_a_missing_area_is_computed(write: Any) -> None:
     counts = read_textocr(write(document([{"utf8_string": "w", "bbox": [1, 1, 10, 10], "area": None}]))).counts
     assert counts.boxes == 1

@@ -1,0 +1,174 @@
+"""GSR-Bench: the two-object files of What'sUp with COCO's boxes, as hand-made copies of their layout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sightline.probes import read_probes
+from sightline.probes.annotations import detect_format, load_regions
+from tests.unit.probes.formats.pages import paint, refused
+from tests.unit.probes.test_command import output, refusal
+
+ROWS: list[Any] = [
+    [139, "A photo of a dog to the left of a bench", "A photo of a dog to the right of a bench"],
+    [139, "A photo of a sofa above a dog", "A photo of a sofa below a dog"],
+    [724, "A photo of a kite above a dog", "A photo of a kite below a dog"],
+]
+
+
+def object_(image: int, category: int, box: list[float], crowd: int = 0) -> dict[str, Any]:
+    area = box[2] * box[3]
+    return {"image_id": image, "category_id": category, "bbox": box, "area": area, "iscrowd": crowd}
+
+
+INSTANCES = {
+    "images": [
+        {"id": 139, "file_name": "000000000139.jpg", "width": 1000, "height": 800},
+        {"id": 724, "file_name": "000000000724.jpg", "width": 1000, "height": 800},
+    ],
+    "categories": [{"id": 1, "name": "dog"}, {"id": 2, "name": "bench"}, {"id": 3, "name": "couch"}],
+    "annotations": [
+        object_(139, 1, [10, 20, 30, 40]),
+        object_(139, 1, [100, 80, 200, 160]),
+        object_(139, 1, [0, 0, 1000, 800], crowd=1),
+        object_(139, 2, [500, 400, 300, 200]),
+        object_(139, 3, [0, 0, 100, 80]),
+        object_(724, 1, [0, 400, 100, 80]),
+    ],
+}
+DOG, BENCH, COUCH = (0.1, 0.1, 0.3, 0.3), (0.5, 0.5, 0.8, 0.75), (0.0, 0.0, 0.1, 0.1)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    rows, instances = tmp_path / "coco_qa_two_obj.json", tmp_path / "instances_val2017.json"
+    rows.write_text(json.dumps(ROWS))
+    instances.write_text(json.dumps(INSTANCES))
+    for image in INSTANCES["images"]:
+        paint(tmp_path / "val2017" / str(image["file_name"]))
+    return rows, instances
+
+
+def test_each_caption_is_a_question_about_subject_and_object(files: tuple[Path, Path]) -> None:
+    rows, instances = files
+    assert detect_format(rows) == "gsr"
+    ingest = load_regions(rows, instances=instances)
+    assert [(probe.id, probe.label, probe.kind, probe.question) for probe in ingest.probes] == [
+        ("gsr-0001:yes", "yes", "left_right", "Is the dog to the left of the bench?"),
+        ("gsr-0001:no1", "no", "left_right", "Is the dog to the right of the bench?"),
+        ("gsr-0002:yes", "yes", "vertical", "Is the sofa above the dog?"),
+        ("gsr-0002:no1", "no", "vertical", "Is the sofa below the dog?"),
+        ("gsr-0003:yes", "yes", "vertical", "Is the kite above the dog?"),
+        ("gsr-0003:no1", "no", "vertical", "Is the kite below the dog?"),
+    ]
+    assert [probe.regions for probe in ingest.probes[::2]] == [(DOG, BENCH), (COUCH, DOG), ((0.0, 0.5, 0.1, 0.6),)]
+    negative = ingest.probes[1]
+    assert (negative.target_text, negative.source_text) == (
+        "the dog to the right of the bench",
+        "the dog to the left of the bench",
+    )
+    assert negative.regions == ingest.probes[0].regions
+    assert {key: negative.extra[key] for key in ("subject", "relation", "object", "evidence")} == {
+        "subject": "dog",
+        "relation": "to the right of",
+        "object": "bench",
+        "evidence": ["subject", "object"],
+    }
+
+
+def test_what_has_no_box_is_counted_and_still_asked(files: tuple[Path, Path]) -> None:
+    rows, instances = files
+    ingest = load_regions(rows, instances=instances)
+    assert ingest.counts.questions_without_both_boxes == 2
+    assert ingest.probes[4].extra["evidence"] == ["object"]
+    assert load_regions(rows).counts.questions_without_both_boxes == 6
+
+
+def test_the_source_names_both_files_and_no_folder(files: tuple[Path, Path]) -> None:
+    source = load_regions(files[0], instances=files[1]).source
+    assert (source["annotations"], source["instances"]) == ("coco_qa_two_obj.json", "instances_val2017.json")
+    assert source["instances_digest"].startswith("sha256:")
+    assert str(files[0].parent) not in json.dumps(source)
+
+
+def test_images_of_visual_genome_are_named_by_their_id(tmp_path: Path) -> None:
+    path = tmp_path / "vg_qa_two_obj.json"
+    path.write_text(json.dumps([["2317", "A photo of a cup left of a fork", "A photo of a cup right of a fork"]]))
+    ingest = load_regions(path)
+    assert ingest.probes[0].image == "2317.jpg"
+    assert ingest.probes[0].question == "Is the cup to the left of the fork?"
+    coco = path.rename(tmp_path / "coco_qa_two_obj.json")
+    assert load_regions(coco).probes[0].image == "000000002317.jpg"
+
+
+def test_build_writes_the_questions_as_they_are(files: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "gsr.jsonl"
+    build = ["build", "--format", "gsr", "--annotations", files[0], "--out", out]
+    build += ["--format-option", f"instances={files[1]}", "--images", tmp_path / "val2017"]
+    text = output(*build)
+    assert "read         2 images, 5 boxes, 2 questions without both boxes" in text
+    assert "built        6 probes (3 yes, 3 no) from 2 images of 500 asked for\n" in text
+    found = read_probes(out)
+    assert found.probes == load_regions(files[0], instances=files[1], images=tmp_path / "val2017").probes
+    assert found.construction == {"name": "gsr", "seed": 17, "limit_images": 500, "shuffle_images": False}
+    assert "2 left_right, 4 vertical" in output("show", out)
+    assert "4 probes (2 yes, 2 no) from 1 images" in output(*build, "--format-option", "rows=2")
+    assert "4 probes (2 yes, 2 no) from 1 images" in output(*build, "--limit-images", 1)
+    (tmp_path / "ids.txt").write_text("139\n")
+    assert "2 probes (1 yes, 1 no) from 1 images of 500 asked for; 1 images excluded" in output(
+        *build, "--exclude", tmp_path / "ids.txt"
+    )
+    (tmp_path / "ids.txt").write_text("139\n724\n")
+    assert refusal(*build, "--exclude", tmp_path / "ids.txt").endswith("gave a probe (2 excluded)")
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        (("--max-area", 1), "--max-area"),
+        (("--no-unique",), "--no-unique"),
+        (("--version", "strict-v3"), "--version"),
+        (("--lines",), "--lines"),
+    ],
+)
+def test_options_about_words_are_refused(files: tuple[Path, Path], tmp_path: Path, option: Any, named: str) -> None:
+    said = refusal("build", "--annotations", files[0], "--no-check-images", "--out", tmp_path / "p.jsonl", *option)
+    assert said == f"format gsr brings its own questions; {named} is about words"
+
+
+@pytest.mark.parametrize("option", [("--layout", "artifact"), ("--profile", "artifact")])
+def test_the_artifacts_layout_is_not_for_relations(files: tuple[Path, Path], tmp_path: Path, option: Any) -> None:
+    said = refusal("build", "--annotations", files[0], "--no-check-images", "--out", tmp_path / "p.jsonl", *option)
+    assert "layout is that of hard pairs" in said
+
+
+def test_objects_can_be_converted_to_regions(files: tuple[Path, Path], tmp_path: Path) -> None:
+    given = ["--format-option", f"instances={files[1]}", "--out", tmp_path / "r.jsonl"]
+    output("regions", "--annotations", files[0], *given)
+    (first, _) = load_regions(tmp_path / "r.jsonl").records
+    assert [word.text for word in first.words] == ["dog", "dog", "bench", "couch"]
+
+
+def test_what_is_wrong_is_said_with_its_row(files: tuple[Path, Path]) -> None:
+    rows, instances = files
+    rows.write_text(json.dumps([*ROWS, [5, "A photo of a dog above a bench", "A photo of a dog below a bench"]]))
+    refused(
+        rows, r"row 4: instances_val2017\.json has no image 5; is it the file of the same year", instances=instances
+    )
+    rows.write_text(json.dumps([ROWS[0], [139, "only one"]]))
+    refused(rows, r"row 2: expected \[image id, correct caption, wrong caption")
+    rows.write_text(json.dumps([[139, "A photo of a bench on the left", "A photo of a bench on the right"]]))
+    refused(rows, "no caption relates two things, for example 'A photo of a bench on the left'")
+    rows.write_text("{}")
+    refused(rows, "needs a list of rows", file_format="gsr")
+
+
+def test_a_caption_without_a_relation_is_counted_and_its_row_left_out(files: tuple[Path, Path]) -> None:
+    files[0].write_text(json.dumps([*ROWS, [724, "A photo of a dog", "A photo of a dog above a bench"]]))
+    ingest = load_regions(files[0])
+    assert ingest.counts.captions_without_relation == 1
+    assert [probe.id for probe in ingest.probes[-1:]] == ["gsr-0003:no1"]
