@@ -72,14 +72,15 @@ class InsidePass(ArmPass):
         traces = []
         for i, (prompt, image) in enumerate(zip(self.prompts, self.encoded, strict=True)):
             cutter, place = self._cuts[i]
-            lineage = cutter.lineage[place].any(dim=0).numpy()
+            shares = cutter.parts[place].double().amax(dim=0).numpy()
+            lineage = shares > 0
             anchors = index_mask(cutter.anchors[place], image.n)
             k, batch = len(cutter.anchors[place]), len(cutter.keys)
             traces.append(
                 Trace(
                     anchors=anchors,
                     lineage=lineage,
-                    merges=bool((lineage != anchors).any()),
+                    shares=shares if (lineage != anchors).any() else None,
                     k=k,
                     k_layers=self._counts(image.n),
                     sequence_full=prompt.full_length(image.n),

@@ -22,8 +22,8 @@ from sightline.store.load import pack_mask
 PREVIEW_SIDE = 640
 PREVIEW_QUALITY = 60
 GEOMETRY = (
-    "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1",
-    "worst_region", "all_half",
+    "visible", "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1",
+    "worst_region", "all_half", "legibility",
 )  # fmt: skip
 CONTRACT = (
     "positions",
@@ -54,7 +54,7 @@ def row_records(
     each = zip(work.shard.probes, work.encoded, work.geometries, answers, strict=True)
     for probe, image, regions, answered in each:
         trace = answered.trace
-        geometry = regions.measure(trace.lineage, trace.anchors) if regions is not None else None
+        geometry = regions.measure(trace.lineage, trace.anchors, trace.shares) if regions is not None else None
         detection = None if boxes_ms is None else boxes_ms.get(probe.image)
         rows.append({**_row(arm, probe, image, answered, geometry, contract), "boxes_ms": detection})
     return rows

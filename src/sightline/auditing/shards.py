@@ -108,7 +108,7 @@ def region_geometries(probes: Sequence[Probe], encoded: Sequence[Encoded]) -> li
     for probe, image in zip(probes, encoded, strict=True):
         key = (image_key(probe), probe.regions)
         if probe.regions and key not in known:
-            known[key] = RegionGeometry(image.cells, probe.regions)
+            known[key] = RegionGeometry(image.cells, probe.regions, sampling=image.sampling)
         geometries.append(known.get(key))
     return geometries
 

@@ -23,6 +23,7 @@ from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.registry import Registry
 from sightline.device.memory import Limit
 from sightline.errors import SightlineError
+from sightline.geometry.legibility import Sampling
 
 BACKBONES: Registry[type[Backbone]] = Registry(
     "architecture", group="sightline.backbones", package="sightline.backbones"
@@ -94,6 +95,15 @@ class Backbone(Prompting, ABC):
     @abstractmethod
     def cells_of(self, pixels: Pixels) -> tuple[np.ndarray, tuple[tuple[int, int], ...]]:
         """(N, 4) cells of an image's tokens, and the rows and columns of each grid of tokens."""
+
+    @property
+    def token_pixels(self) -> int | None:
+        """Input pixels that one visual token is made from, merged patches together; None: rows have no legibility."""
+        return None
+
+    def sampling(self, pixels: Pixels) -> Sampling | None:
+        """How finely the tower reads an image of this size."""
+        return None if self.token_pixels is None else Sampling(pixels.size, self.token_pixels)
 
     def captured(self, tower: Tower, states: Mapping[int, Tensor]) -> dict[str, Tensor]:
         """What signals are read from, one row per patch: kept hidden states, and tables if attention needs them."""

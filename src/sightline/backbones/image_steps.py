@@ -165,6 +165,7 @@ def seen(
             deepstack=tuple(level[i] for level in parts[1:]),
             cells=cells,
             layout=layout,
+            sampling=backbone.sampling(item),
             captured={name: rows[i] for name, rows in kept.items()},
             usual_n=None if item.fit is None else item.fit.usual_n,
         )

@@ -121,6 +121,12 @@ class InternVL(Backbone):
         return int(height // patch_h * ratio), int(width // patch_w * ratio)
 
     @property
+    def token_pixels(self) -> int:
+        """Of a tile or of the thumbnail: both are as large."""
+        (height, width), (rows, columns) = self._tile_size(), self.tile_grid
+        return (height // rows) * (width // columns)
+
+    @property
     def vision_blocks(self) -> Any:
         return self.model.model.vision_tower.encoder.layer
 

@@ -72,6 +72,10 @@ class Llava(Backbone):
         return int(vision.image_size) // int(vision.patch_size)
 
     @property
+    def token_pixels(self) -> int:
+        return int(self.model.config.vision_config.patch_size) ** 2
+
+    @property
     def vision_blocks(self) -> Any:
         return self.model.model.vision_tower.encoder.layers
 

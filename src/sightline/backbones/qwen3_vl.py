@@ -141,6 +141,10 @@ class Qwen3VL(Backbone):
     def merge(self) -> int:
         return int(self.model.config.vision_config.spatial_merge_size)
 
+    @property
+    def token_pixels(self) -> int:
+        return (int(self.image_processor.patch_size) * self.merge) ** 2
+
     def tower(self, grids: Sequence[Grid]) -> Tower:
         """Positions are interpolated from the checkpoint's grid, once for these images."""
         from transformers import vision_utils

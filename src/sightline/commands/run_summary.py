@@ -6,7 +6,9 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from sightline.report.metric_columns import metrics_told
 from sightline.statistics.metrics import METRICS, metrics_shown_in
+from sightline.statistics.out_of_sight import out_of_sight
 from sightline.statistics.plain_rows import plain_rows
 from sightline.statistics.summaries import arm_points
 from sightline.store import Run
@@ -17,13 +19,14 @@ TIMES = {"select ms": ("select_ms", "signal_ms"), "language ms": ("language_ms",
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """One line per arm: its metrics by their labels, then its times."""
-    metrics = metrics_shown_in("terminal")
+    names = [metric.name for metric in metrics_shown_in("terminal")]
     records = []
     for arm, rows in frame.groupby("arm", sort=False):
-        points = arm_points(rows, [metric.name for metric in metrics])
         times = {title: sum(float(rows[stage].mean()) for stage in stages) for title, stages in TIMES.items()}
-        records.append({"arm": arm, **{metric.label: points[metric.name] for metric in metrics}, **times})
-    return pd.DataFrame(records)
+        records.append({"arm": arm, **arm_points(rows, names), **times})
+    arms = pd.DataFrame(records)
+    told = metrics_told("terminal", arms)
+    return arms[["arm", *(metric.name for metric in told), *TIMES]].rename(columns={m.name: m.label for m in told})
 
 
 def print_summary(run: Run) -> None:
@@ -36,6 +39,9 @@ def print_summary(run: Run) -> None:
     probes, images = frame["probe_id"].nunique(), frame["image_id"].nunique()
     unsupported = METRICS["unsupported"]
     console.print(f"{unsupported.label}: {unsupported.definition}; ms per row", markup=False, highlight=False)
+    hidden = out_of_sight(frame)
+    if hidden:
+        console.print(hidden, markup=False, highlight=False)
     console.print(
         f"{manifest['model']} ({manifest['model_type']}, {manifest['dtype']}, {manifest['device']}, "
         f"positions {manifest['positions']}): {probes} probes on {images} images; rows in {run.path}",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from sightline.core.selection import QuerySpan
+from sightline.geometry.legibility import Sampling
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +35,8 @@ class Encoded:
     """(N, 4) float64, normalised to the original image."""
     layout: tuple[tuple[int, int], ...]
     """Row-major (rows, columns) blocks that make up the N tokens."""
+    sampling: Sampling | None = None
+    """How finely the tower read the image; None where the architecture does not say what a token is made from."""
     captured: Mapping[str, Tensor] = field(default_factory=dict)
     """Vision-layer activations that signals are computed from; only what some selector of the run needs."""
     signals: dict[str, tuple[Tensor, Elapsed]] = field(init=False, default_factory=dict, compare=False, repr=False)

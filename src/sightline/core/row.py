@@ -48,6 +48,7 @@ ROW_COLUMNS = (
     Column("predicted", "string", "What the arm answered, in the words of the label."),
     Column("correct", "bool", "Whether predicted equals label."),
     Column("n_regions", "int32", "Annotated regions of the probe; geometry is null when there are none."),
+    Column("visible", "float64", "Share of the regions' union that the vision tower sees at all: ecr of all N tokens."),
     Column("ecr", "float64", "Covered fraction of the regions' union by the cells of the lineage of all kept tokens."),
     Column("anchor_ecr", "float64", "The same counting only each kept token's anchor."),
     Column("center_recall", "float64", "Fraction of regions whose centre lies in a kept cell."),
@@ -58,6 +59,11 @@ ROW_COLUMNS = (
     Column("anchor_geo_f1", "float64", "Harmonic mean of anchor_ecr and anchor_lpp."),
     Column("worst_region", "float64", "Smallest single-region coverage."),
     Column("all_half", "bool", "Whether every region is at least half covered."),
+    Column(
+        "legibility",
+        "float64",
+        "Pixels of character height that reach the model for the least legible region; null where sampling is unknown.",
+    ),
     Column("kept_mask", "binary", "A bit per cell of the image's record, most significant first: the anchors' cells."),
     Column(
         "lineage_mask",

@@ -57,3 +57,22 @@ def lineage_mask(selection: Selection, n: int) -> Tensor:
 def contributing(mix: Tensor, n: int) -> Tensor:
     """(N,) bool, where the (K, N) or (K, N + 1) mix is: the visual tokens that some output is mixed from."""
     return (mix[:, :n] != 0).any(dim=0)
+
+
+def largest_shares(mix: Tensor, n: int) -> Tensor:
+    """(N,) float32, where the (K, N) or (K, N + 1) mix is: the largest part that each visual token has in one output.
+
+    It is positive exactly where ``contributing`` is true, however small the weight.
+    """
+    return output_parts(mix.float())[:, :n].amax(dim=0)
+
+
+def output_parts(mix: Tensor) -> Tensor:
+    """A float mix as parts of each output: |weight| / sum of the row's |weights|, so 1 / m in an even mix of m sources.
+
+    What has a weight has a part, if only the smallest number of its type.
+    """
+    least = torch.finfo(mix.dtype).tiny
+    weights = mix.abs()
+    parts = weights / weights.sum(dim=1, keepdim=True).clamp_min(least)
+    return torch.where(mix != 0, parts.clamp(least, 1.0), 0.0)

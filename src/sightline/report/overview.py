@@ -8,12 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.report.metric_columns import metric_columns
+from sightline.report.metric_columns import metric_columns, metrics_told
 from sightline.report.source import Source
 from sightline.report.summary import AT_CHANCE, ReportSummary
 from sightline.report.table import Table, TableColumn, format_range, format_value
 from sightline.statistics.intervals import FEWEST
-from sightline.statistics.metrics import metrics_shown_in
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Verdict:
 
 def main_table(summary: ReportSummary) -> Table:
     """Answer behaviour and provenance of every arm, with 95% image-cluster intervals."""
-    columns = [TableColumn("arm", "Arm"), *metric_columns("main")]
+    columns = [TableColumn("arm", "Arm"), *metric_columns("main", summary.arms)]
     caption = (
         "Small print is the 95% interval when images are resampled. PosECR counts the cells of all merged sources, "
         "AnchorECR only those kept in place; NegSRC is coverage of the confusable word on negatives, no evidence of "
@@ -39,7 +38,7 @@ def wilson_words(arms: pd.DataFrame) -> str:
     """A sentence for a caption: which of the printed shares have Wilson's interval; "" where none has."""
     marked: dict[str, list[str]] = {}
     for arm, names in zip(arms["arm"], arms["wilson"].str.split(", "), strict=True):
-        for metric in metrics_shown_in("main"):
+        for metric in metrics_told("main", arms):
             if metric.name in names:
                 marked.setdefault(metric.label, []).append(str(arm))
     shares = "; ".join(f"{label} of {', '.join(found)}" for label, found in marked.items())

@@ -15,7 +15,7 @@ import pyarrow as pa
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.store.folder import PROBES, RunFolder, read_table
-from sightline.store.migrations import migrated_rows
+from sightline.store.migrations import migrated_rows, with_visible
 from sightline.store.packing import pack_mask, unpack_cells, unpack_mask
 from sightline.store.stored_geometry import with_anchor_precision
 
@@ -37,14 +37,12 @@ class Run:
     def rows(self) -> pa.Table:
         """One row per probe and arm; the columns are documented in ``sightline.core.row`` and by the scorer."""
         folder = RunFolder(self.path)
-        rows = _concatenate(
-            (
-                migrated_rows(read_table(file), arm)
-                for arm in self.arms
-                for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))
-            ),
-            row_schema(),
+        files = (
+            migrated_rows(read_table(file), arm)
+            for arm in self.arms
+            for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))
         )
+        rows = with_visible(_concatenate(files, row_schema()))
         return with_anchor_precision(rows, lambda: self.images, lambda: self.probes)
 
     @cached_property

@@ -1,20 +1,22 @@
 """Run folders of earlier releases, read as if they had been written today.
 
-Columns that were added since then are derived where a row can tell their value, and null elsewhere.
 Schema 1 (release 0.1): a row's ``arm`` was the plain arm whatever was done to it, rows did not say their ``role``
-(which stays null), and images that an intervention
-changed were in files numbered from a million on.
+(which stays null), and images that an intervention changed were in files numbered from a million on.
+
+Columns that were added since then are derived where rows can tell their value, and null elsewhere.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sightline.core.row import SCHEMA_VERSION
+from sightline.core.row import ROW_COLUMNS, SCHEMA_VERSION, row_schema
 
 READABLE = (1, SCHEMA_VERSION)
 _VIEWS_OF_SCHEMA_1 = ("evidence_masked", "random_masked", "blank")
@@ -25,7 +27,7 @@ _SCORED_IN_SCHEMA_1 = ("loss_yes", "loss_no", "margin", "greedy_yes", "greedy_no
 
 def migrated_rows(table: pa.Table, arm: str) -> pa.Table:
     """The rows of one file of the run's ``arm``, with the columns of today."""
-    return _with_anchor_precision(_of_schema_2(table, arm))
+    return _with_later_columns(_with_anchor_precision(_of_schema_2(table, arm)))
 
 
 def _with_anchor_precision(table: pa.Table) -> pa.Table:
@@ -50,6 +52,34 @@ def _of_schema_2(table: pa.Table, arm: str) -> pa.Table:
     order = [name for name in table.column_names if name not in _SCORED_IN_SCHEMA_1]
     behind = order.index("correct") + 1
     return table.select([*order[:behind], *_SCORED_IN_SCHEMA_1, *order[behind:]])
+
+
+def _with_later_columns(table: pa.Table) -> pa.Table:
+    """Every column that rows have today in its place, null where the file has none."""
+    schema = row_schema()
+    for before, column in pairwise(ROW_COLUMNS):
+        if column.name not in table.column_names:
+            unknown = pa.nulls(len(table), schema.field(column.name).type)
+            table = table.add_column(table.column_names.index(before.name) + 1, schema.field(column.name), unknown)
+    return table
+
+
+def with_visible(table: pa.Table) -> pa.Table:
+    """Fills ``visible`` where a run was written before it was a column.
+
+    A row that kept every token of the same image says it: its coverage is what the tower sees of the evidence.
+    """
+    visible = table.column("visible")
+    if not pc.any(pc.and_(pc.is_null(visible), pc.is_valid(table.column("ecr")))).as_py():
+        return table
+    frame = table.select(["probe_id", "image_key", "n_tokens", "k_tokens", "ecr", "visible"]).to_pandas()
+    # Painted-over boxes change the key of an image, not what of it the tower sees.
+    place = frame["probe_id"] + "\n" + frame["image_key"].str.partition("#")[0]
+    whole = frame["n_tokens"] == frame["k_tokens"]
+    told = frame["ecr"][whole].groupby(place[whole]).first()
+    filled = frame["visible"].fillna(place.map(told)).to_numpy(dtype=np.float64)
+    column = pa.array(filled, pa.float64(), mask=np.isnan(filled))
+    return table.set_column(table.column_names.index("visible"), table.schema.field("visible"), column)
 
 
 def migrate_folder(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:

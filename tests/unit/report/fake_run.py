@@ -165,7 +165,10 @@ def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, m
     touching = kept & (parts > 0)
     lpp = float(parts[touching].sum() / (touching.sum() / n)) if touching.any() else 0.0
     predicted = "yes" if margin >= 0 else "no"
+    height = SIZE[1] * (box[3] - box[1]) if box else 0.0
     geometry = {
+        "visible": 1.0,
+        "legibility": height * (0.5 * (ecr + anchor)) ** 0.5,
         "ecr": ecr,
         "anchor_ecr": anchor,
         "center_recall": float(anchor > 0.5),
