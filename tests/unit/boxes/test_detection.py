@@ -155,7 +155,7 @@ class RecordedEasyOcr:
 @pytest.fixture
 def easyocr(monkeypatch: pytest.MonkeyPatch) -> RecordedEasyOcr:
     stand_in = RecordedEasyOcr()
-    monkeypatch.setitem(sys.modules, "easyocr", stand_in)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "easyocr", stand_in)
     monkeypatch.setattr(EasyOcr, "require", classmethod(lambda cls: "1.7"))
     return stand_in
 
