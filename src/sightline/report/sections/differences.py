@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from sightline.analysis.one_factor import RANGED, one_factor_sweeps, sweep_range
 from sightline.analysis.shuffled_table import CONTROL
 from sightline.analysis.shuffled_table import shuffled_table as computed
-from sightline.analysis.sweep import RANGED, one_factor_sweeps, sweep_range
 from sightline.errors import SightlineError
 from sightline.report.by_run import collect, has_selectors, signed, top
 from sightline.report.metric_columns import metric_column, typographic
@@ -102,11 +102,12 @@ def shuffled_table(source: Source, draws: int) -> Table | None:
 
 def sweeps_table(summary: ReportSummary, source: Source) -> Table | None:
     """Arms that differ in one argument alone: how far the metrics move over its values."""
-    records = [
-        {"family": sweep.family, "factor": sweep.factor, **sweep_range(summary.arms, sweep.arms, frozen=sweep.frozen)}
-        for audited in source.runs
-        for sweep in one_factor_sweeps(audited.frame)
-    ]
+    records = []
+    for audited in source.runs:
+        for sweep in one_factor_sweeps(audited.frame):
+            family = f"{audited.name} · {sweep.family}" if audited.name else sweep.family
+            ranges = sweep_range(summary.arms, sweep.arms, frozen=sweep.frozen)
+            records.append({"family": family, "factor": sweep.factor, **ranges})
     if not records:
         return None
     columns = [
