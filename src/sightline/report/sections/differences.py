@@ -17,7 +17,7 @@ from sightline.report.metric_columns import metric_column, typographic
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
-from sightline.report.table import Table, TableColumn
+from sightline.report.table import Table, TableColumn, format_range
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.seeds import seed_summary, two_stage_differences
 from sightline.statistics.summaries import arm_rows
@@ -110,18 +110,23 @@ def sweeps_table(summary: ReportSummary, source: Source) -> Table | None:
             records.append({"family": family, "factor": sweep.factor, **ranges})
     if not records:
         return None
+    frame = pd.DataFrame(records)
+    for name in RANGED:
+        ends = zip(frame[f"{name}_low"], frame[f"{name}_high"], strict=True)
+        frame[f"{name}_range"] = [format_range(low, high, "score") for low, high in ends]
     columns = [
         TableColumn("family", "Selector"),
         TableColumn("factor", "Setting"),
         TableColumn("settings", "Values"),
         TableColumn("frozen", "In use", help="The value of the arm that names none."),
-        *(TableColumn(name, METRICS[name].label, "score", interval=True) for name in RANGED),
+        *(TableColumn(f"{name}_range", f"{METRICS[name].label}, range") for name in RANGED),
     ]
     caption = (
-        "Arms that differ in one argument alone. The value is that of the setting in use, small print is the smallest "
-        "and largest over all settings: a range, not an interval."
+        "Arms that differ in one argument alone: the smallest and the largest value over all settings, a range and not "
+        "an interval."
     )
-    return Table("sweeps", "Sensitivity to settings", caption, columns, pd.DataFrame(records))
+    numbers = tuple(f"{name}{end}" for name in RANGED for end in ("", "_low", "_high"))
+    return Table("sweeps", "Sensitivity to settings", caption, columns, frame, unprinted=numbers)
 
 
 def seeds_table(summary: ReportSummary, source: Source) -> Table | None:
