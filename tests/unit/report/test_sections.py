@@ -190,3 +190,6 @@ def test_sweeps_and_shuffled_controls_stand_among_the_differences(tmp_path: Path
     assert line["delta_pn_average_low"] <= line["delta_pn_average"] <= line["delta_pn_average_high"]
     text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "Shuffling the scores changes coverage most under" in text
+    only = make_run(tmp_path / "only", images=6, arms=("full", "target:0.3", "shuffled:0.3"), labels=("yes",))
+    page = build_report([only], tmp_path / "one-label", draws=DRAWS).read_text(encoding="utf-8")
+    assert "there is no P/N average to compare" in page

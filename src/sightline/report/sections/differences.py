@@ -80,11 +80,14 @@ def shuffled_table(source: Source, draws: int) -> Table | None:
     if found is None:
         return None
     frame, left_out = found
-    line = top(frame, frame["delta_pn_average"].abs().fillna(-1.0))
-    reading = (
-        f"Shuffling the scores changes coverage most under {line['arm']}: P/N average "
-        f"{signed(line, 'delta_pn_average')}, accuracy {signed(line, 'delta_accuracy')}."
-    )
+    if frame["delta_pn_average"].isna().all():
+        reading = "Without regions on positives and negatives there is no P/N average to compare."
+    else:
+        line = top(frame, frame["delta_pn_average"].abs())
+        reading = (
+            f"Shuffling the scores changes coverage most under {line['arm']}: P/N average "
+            f"{signed(line, 'delta_pn_average')}, accuracy {signed(line, 'delta_accuracy')}."
+        )
     columns = [
         TableColumn("arm", "Arm"),
         TableColumn("control", "Control"),
