@@ -25,6 +25,10 @@ from sightline.statistics.intervals import percentile_interval
 from sightline.statistics.metrics import METRICS, point, why_not
 from sightline.statistics.summaries import arm_rows
 
+ENDS = ("min", "max")
+RANGED = ("accuracy", "hfpr", "auroc", "delta_accuracy")
+"""Columns whose range over the seeds of wrong images the report's CSV has."""
+
 
 def image_dependence_table(
     frame: pd.DataFrame,
@@ -37,7 +41,8 @@ def image_dependence_table(
 
     Answers are those that the rows hold, or at a ``threshold`` for all models or per model. ``images`` restricts the
     table to a stratum, for example ``outcomes.lexically_plausible(run.probes)``. The row ``wrong images`` averages over
-    the seeds. ``delta_accuracy`` is against the matching image, paired by image.
+    the seeds and has their range in ``_min`` and ``_max``. ``delta_accuracy`` is against the matching image, paired by
+    image.
     """
     records: list[Record] = []
     chosen = frame if images is None else frame[frame["image_id"].isin(set(images))]
@@ -59,7 +64,9 @@ def image_dependence_table(
             wrong = [line for line in lines if str(line["condition"]).startswith("image_mismatch_seed")]
             if len(wrong) > 1:
                 names = [name for name in wrong[0] if name != "condition" and not name.endswith(("_low", "_high"))]
-                lines.append({"condition": "wrong images", **{n: float(np.mean([w[n] for w in wrong])) for n in names}})
+                seeds = {name: np.array([line[name] for line in wrong], dtype=np.float64) for name in names}
+                lines.append({"condition": "wrong images", **{name: float(v.mean()) for name, v in seeds.items()}})
+                lines[-1] |= {f"{name}_{end}": float(getattr(v, end)()) for name, v in seeds.items() for end in ENDS}
             at = held_threshold(matched) if cut is None else cut
             records += [{"model": model, "arm": arm, "threshold": at, **line} for line in lines]
     return table_of(

@@ -13,7 +13,7 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.report.sections import SECTIONS, Context, Section, SectionMaker
-from sightline.report.table import Table, TableColumn
+from sightline.report.table import Table, TableColumn, format_range
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import EDITED, make_run
 
@@ -180,6 +180,10 @@ def test_sweeps_and_shuffled_controls_stand_among_the_differences(tmp_path: Path
     accuracy = main.loc[["target:0.3", "target:0.3,1", "target:0.3,2"], "accuracy"]
     assert (sweep["accuracy_low"], sweep["accuracy_high"]) == (accuracy.min(), accuracy.max())
     assert sweep["accuracy"] == accuracy["target:0.3"]
+    printed = format_range(accuracy.min(), accuracy.max(), "score")
+    assert f"{accuracy.min():.3f}" in printed
+    assert sweep["accuracy_range"] == printed
+    assert f"| 0.5, 0.85, 1.0 | 0.85 | {printed} |" in (tmp_path / "out" / "tables" / "sweeps.md").read_text()
     shuffled = pd.read_csv(tmp_path / "out" / "tables" / "shuffled.csv").set_index("arm")
     assert set(shuffled.index) == {"target:0.3", "target:0.3,1", "target:0.3,2"}
     line = shuffled.loc["target:0.3"]
@@ -187,3 +191,6 @@ def test_sweeps_and_shuffled_controls_stand_among_the_differences(tmp_path: Path
     assert line["delta_pn_average_low"] <= line["delta_pn_average"] <= line["delta_pn_average_high"]
     text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "Shuffling the scores changes coverage most under" in text
+    only = make_run(tmp_path / "only", images=6, arms=("full", "target:0.3", "shuffled:0.3"), labels=("yes",))
+    page = build_report([only], tmp_path / "one-label", draws=DRAWS).read_text(encoding="utf-8")
+    assert "there is no P/N average to compare" in page

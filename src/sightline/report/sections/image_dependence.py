@@ -14,7 +14,6 @@ from sightline.report.table import Table, TableColumn, format_range, format_valu
 
 WRONG = "image_mismatch_seed"
 EVERY, PLAUSIBLE = "all", "plausible decoy"
-EVERY, PLAUSIBLE = "all", "plausible decoy"
 
 
 @SECTIONS.register("image-dependence")
@@ -79,9 +78,11 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
         "was never read off it. Wrong images show none of the words asked for; their mean is over seeds. A decoy "
         "is plausible when it is a word of some other image."
     )
+    ranges = tuple(f"{name}_{end}" for name in computed.RANGED for end in computed.ENDS)
     return Table(
-        "image_dependence", "Image dependence", caption + left_out, columns, frame, filter=narrow, reading=reading
-    )
+        "image_dependence", "Image dependence", caption + left_out, columns, frame, filter=narrow, reading=reading,
+        unprinted=ranges,
+    )  # fmt: skip
 
 
 def _views(rows: pd.DataFrame) -> set[str]:
