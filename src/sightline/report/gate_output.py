@@ -36,7 +36,8 @@ def _markdown_table(run: GatedRun) -> str:
             f"| {outcome.verdict} | `{rule}` | {outcome.n} | {value_words(outcome)} | {interval_words(outcome)} | "
             f"{outcome.words} |"
         )
-    return "\n".join(lines) + "\n"
+    notes = [f"\nNote: {note}." for note in run.notes]
+    return "\n".join([*lines, *notes]) + "\n"
 
 
 def junit(runs: Sequence[GatedRun]) -> bytes:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.store.folder import PROBES, RunFolder, read_table
-from sightline.store.migrations import migrated_rows
+from sightline.store.migrations import migrated_images, migrated_rows
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Run:
     @cached_property
     def images(self) -> pa.Table:
         """One record per encoded image: cells, layout, preview."""
-        return _concatenate(map(read_table, sorted((self.path / "images").glob("*.parquet"))), image_schema())
+        files = sorted((self.path / "images").glob("*.parquet"))
+        return _concatenate((migrated_images(read_table(file)) for file in files), image_schema())
 
     def frame(self) -> pd.DataFrame:
         frame: pd.DataFrame = self.rows.to_pandas()

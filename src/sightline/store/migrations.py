@@ -1,18 +1,24 @@
 """Run folders of earlier releases, read as if they had been written today.
 
 Schema 1 (release 0.1): a row's ``arm`` was the plain arm whatever was done to it, rows did not say their ``role``
-(which stays null), and images that an intervention
-changed were in files numbered from a million on.
+(which stays null), and images that an intervention changed were in files numbered from a million on.
+
+Rows that do not say their ``regime`` get it from their selector, where that is installed, and ``box_source`` none where
+it reads no boxes. Images that have no details keep none.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from sightline.core.row import SCHEMA_VERSION
+from sightline.core.regime import NO_BOXES, arm_regime
+from sightline.core.row import SCHEMA_VERSION, image_schema
+from sightline.core.selection import Method
+from sightline.errors import SightlineError
 
 READABLE = (1, SCHEMA_VERSION)
 _VIEWS_OF_SCHEMA_1 = ("evidence_masked", "random_masked", "blank")
@@ -23,16 +29,49 @@ _SCORED_IN_SCHEMA_1 = ("loss_yes", "loss_no", "margin", "greedy_yes", "greedy_no
 
 def migrated_rows(table: pa.Table, arm: str) -> pa.Table:
     """The rows of one file of the run's ``arm``, with the columns of today."""
-    if "plain_arm" in table.column_names:
-        return table
-    plain = table.column("arm")
-    table = table.set_column(0, "arm", pa.array([arm] * len(table), pa.string()))
-    table = table.add_column(1, "plain_arm", plain)
-    unknown = pa.nulls(len(table), pa.string())
-    table = table.add_column(table.column_names.index("selector") + 1, "role", unknown)
-    order = [name for name in table.column_names if name not in _SCORED_IN_SCHEMA_1]
-    behind = order.index("correct") + 1
-    return table.select([*order[:behind], *_SCORED_IN_SCHEMA_1, *order[behind:]])
+    if "plain_arm" not in table.column_names:
+        plain = table.column("arm")
+        table = table.set_column(0, "arm", pa.array([arm] * len(table), pa.string()))
+        table = table.add_column(1, "plain_arm", plain)
+        unknown = pa.nulls(len(table), pa.string())
+        table = table.add_column(table.column_names.index("selector") + 1, "role", unknown)
+        order = [name for name in table.column_names if name not in _SCORED_IN_SCHEMA_1]
+        behind = order.index("correct") + 1
+        table = table.select([*order[:behind], *_SCORED_IN_SCHEMA_1, *order[behind:]])
+    return table if "regime" in table.column_names else _with_regime(table)
+
+
+def _with_regime(table: pa.Table) -> pa.Table:
+    """The rows of one arm with their regime; null where nobody here knows what the selector reads."""
+    first = table.select(["selector", "arguments", "boxes_ms"]).slice(0, 1).to_pylist()
+    selector = _selector(first[0]["selector"], first[0]["arguments"]) if first else None
+    regime = None
+    if selector is not None:
+        # Only an arm that reads boxes which were detected has been billed for finding them.
+        regime = arm_regime(selector.role, selector.reads_boxes, detected=first[0]["boxes_ms"] is not None)
+        if selector.reads_boxes is False:
+            unread = pa.array([NO_BOXES] * len(table), pa.string())
+            table = table.set_column(table.column_names.index("box_source"), "box_source", unread)
+    column = pa.array([regime] * len(table), pa.string())
+    return table.add_column(table.column_names.index("role") + 1, "regime", column)
+
+
+def _selector(name: str, arguments: str | None) -> Method | None:
+    """The method as it was run, if it is installed here and still takes those arguments."""
+    try:
+        from sightline.selectors import SELECTORS
+
+        return SELECTORS.get(name)(**json.loads(arguments or "{}"))
+    except (ImportError, SightlineError, TypeError, ValueError):
+        return None
+
+
+def migrated_images(table: pa.Table) -> pa.Table:
+    """The image records of one file, with the columns of today."""
+    for field in image_schema():
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table
 
 
 def migrate_folder(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from sightline.statistics.summaries import arm_points
 class Contract(SectionMaker):
     id = "contract"
     title = "Contract"
-    order = 10
-    lead = "What each arm is, exactly: nothing below means anything without it."
+    order = 25
+    lead = "What each arm is, exactly: no number means anything without it."
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: contract_table(context.source))
@@ -36,6 +36,7 @@ def contract_table(source: Source) -> Table:
                     "arm": arm,
                     "model": first["model"],
                     "selector": first["selector"],
+                    "regime": first["regime"] or "not known",
                     "arguments": _arguments(first["arguments"]),
                     "budget": first["budget"],
                     **arm_points(rows, ("keep",)),
@@ -54,13 +55,14 @@ def contract_table(source: Source) -> Table:
         TableColumn("arm", "Arm"),
         TableColumn("model", "Model"),
         TableColumn("selector", "Selector"),
+        TableColumn("regime", "Regime", help="What it may be ranked with: it follows from what the arm reads."),
         TableColumn("arguments", "Arguments"),
         TableColumn("budget", "Budget", help="As asked for: a kept fraction, or a count such as 192t."),
         TableColumn("keep", "Keep", "score", help="Realised kept fraction, measured on the tensor that was run."),
         TableColumn("tokens", "N", help="Visual tokens of the full prefix."),
         TableColumn("kept", "K", help="Visual tokens of the pruned prefix."),
         TableColumn("positions", "Positions"),
-        TableColumn("box_source", "Boxes", help="Where selector-visible boxes came from."),
+        TableColumn("box_source", "Boxes", help="Where the boxes that the selector read came from."),
         TableColumn("profile", "Profile"),
         TableColumn("device", "Device"),
         TableColumn("dtype", "Dtype"),

@@ -12,6 +12,7 @@ import pandas as pd
 from sightline.errors import SightlineError
 from sightline.report.by_run import FEWER_DRAWS
 from sightline.report.metric_columns import typographic
+from sightline.report.panels import in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
@@ -46,24 +47,34 @@ def differences_table(summary: ReportSummary) -> Table:
     frame = frame.rename(columns={"low": "diff_low", "high": "diff_high"})
     frame["words"] = frame["words"].where(frame["reason"].isin(["", None]) | frame["diff_low"].notna(), frame["reason"])
     frame["words"] = typographic(frame["words"])
+    frame = in_panels(frame, summary.facts)
     columns = [
-        TableColumn("arm", "Arm"),
+        TableColumn("arm_name", "Arm"),
         TableColumn("against", "Against"),
         TableColumn("label", "Metric"),
-        TableColumn("value", "Arm", "score"),
+        TableColumn("value", "Value", "score"),
         TableColumn("reference_value", "Reference", "score"),
         TableColumn("diff", "Difference", "signed", interval=True),
         TableColumn("words", "In words", "words"),
-        TableColumn("win", "Better", "count", help="Images on which the arm is better."),
-        TableColumn("loss", "Worse", "count", help="Images on which the arm is worse."),
-        TableColumn("tie", "Equal", "count"),
+        TableColumn("win", "Images better", "count", help="Images on which the arm is better."),
+        TableColumn("loss", "Images worse", "count", help="Images on which the arm is worse."),
+        TableColumn("tie", "Images equal", "count"),
         TableColumn("mcnemar_p", "McNemar p", "p", help="Exact, two-sided; takes probes as independent."),
     ]
     caption = (
-        "Paired by probe, resampled by image. “Not distinguishable” bounds what may have been lost; it is not proof of "
-        "equality."
+        "Paired by probe, resampled by image; better, worse and equal count images, McNemar's p counts probes. “Not "
+        "distinguishable” bounds what may have been lost; it is not proof of equality."
     )
-    return Table("paired_differences", "Paired differences", caption, columns, frame, filter="label")
+    return Table(
+        "paired_differences",
+        "Paired differences",
+        caption,
+        columns,
+        frame,
+        filter="label",
+        unprinted=("regime",),
+        panel="panel",
+    )
 
 
 def seeds_table(summary: ReportSummary, source: Source) -> Table | None:

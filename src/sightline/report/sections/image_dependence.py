@@ -22,6 +22,7 @@ class ImageDependence(SectionMaker):
     id = "image-dependence"
     title = "Image dependence"
     order = 130
+    in_overview = True
     lead = "The same questions about a gray image or somebody else's: what was never read off the image?"
 
     def fill(self, section: Section, context: Context) -> None:
