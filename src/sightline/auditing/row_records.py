@@ -51,7 +51,7 @@ def row_records(
         geometry = regions.measure(trace.lineage, trace.anchors) if regions is not None else None
         detection = None if boxes_ms is None else boxes_ms.get(probe.image)
         row = _row(arm, probe, image, answered, geometry, contract)
-        rows.append({**row, **_boxes(arm, contract, detected=boxes_ms is not None), "boxes_ms": detection})
+        rows.append({**row, **boxes_read(arm, contract, detected=boxes_ms is not None), "boxes_ms": detection})
     return rows
 
 
@@ -105,7 +105,7 @@ def _row(
     }
 
 
-def _boxes(arm: Arm, contract: Mapping[str, Any], detected: bool) -> dict[str, str]:
+def boxes_read(arm: Arm, contract: Mapping[str, Any], detected: bool) -> dict[str, str]:
     """What the arm was shown, and which regime that makes it."""
     selector = arm.selector
     source = contract["box_source"] if reads_boxes(selector) else NO_BOXES

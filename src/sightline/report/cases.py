@@ -22,6 +22,8 @@ from sightline.store.load import unpack_cells, unpack_mask
 
 LARGEST_SIDE = 560
 JPEG_QUALITY = 62
+NEARLY_ALIKE = 0.25
+"""Margins that differ by no more than this share of the smaller one."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
             telling = ranked[ranked["flip" if between_runs else "unsupported"]]
             if not telling.empty:
                 best = telling.iloc[0]
-                score = (bool(best["seen"]), -_place(best["role"], best["selector"]), float(best["strength"]))
+                score = (bool(best["seen"]), -standing(best["regime"], best["selector"]), float(best["strength"]))
                 if first is None or score > first[0]:
                     first = (score, Case(str(best["probe_id"]), index, str(arm)))
     leading = told[2] if told else first[1] if first else None
@@ -81,8 +83,8 @@ def telling_pair(marked: pd.DataFrame, run: int) -> tuple[tuple[bool, ...], floa
     """The probe on which a method and another box-free arm are right alike, one with the evidence and one without.
 
     Returns what the best pair is chosen by, smallest first: whether the arm without evidence is other than the
-    controls that every method is shown beside, whether budgets differ, and how far the margins are apart relative to
-    the smaller one. None where no probe has such a pair.
+    controls that every method is shown beside, whether the margins are far apart, whether budgets differ, and how far
+    the margins are apart relative to the smaller one. None where no probe has such a pair.
     """
     right = marked[are_positives(marked) & marked["correct"] & marked["seen"]]
     kept = right[(right["regime"] == "box-free method") & ~has_little_evidence(right["anchor_ecr"])]
@@ -95,30 +97,25 @@ def telling_pair(marked: pd.DataFrame, run: int) -> tuple[tuple[bool, ...], floa
         margins = pairs[["margin_kept", "margin_gone"]]
         apart = ((margins["margin_kept"] - margins["margin_gone"]) / margins.abs().min(axis=1)).abs().fillna(np.inf)
     pairs = pairs.assign(
+        far=apart > NEARLY_ALIKE,
         unmatched=~pairs["selector_gone"].isin(MATCHED),
         unlike=pairs["budget_kept"] != pairs["budget_gone"],
         apart=apart,
     )
-    best = pairs.sort_values(["unmatched", "unlike", "apart"], kind="stable").iloc[0]
+    order = ["unmatched", "far", "unlike"]
+    best = pairs.sort_values([*order, "apart"], kind="stable").iloc[0]
     case = Case(str(best["probe_id"]), run, str(best["arm_gone"]), str(best["arm_kept"]))
-    return (bool(best["unmatched"]), bool(best["unlike"])), float(best["apart"]), case
+    return tuple(bool(best[name]) for name in order), float(best["apart"]), case
 
 
-def _place(role: str | None, selector: str) -> int:
-    """Methods are shown before the controls matched to them, and those before everything else."""
-    return 0 if claims_coverage(role, selector) else 1 if selector in MATCHED else 2
+def standing(regime: object, selector: str) -> int:
+    """Whose case is shown first, smallest: methods, the controls matched to them, other controls, then oracles.
 
-
-def claims_coverage(role: str | None, selector: str) -> bool:
-    """Whether a row's selector is meant to keep what matters: what happens to those is shown before controls.
-
-    Rows of the first release do not say their role. A selector that is not installed here is taken for a method.
+    A selector that is not installed here has no regime and is taken for a method.
     """
-    if isinstance(role, str):
-        return role == "method"
-    from sightline.selectors import SELECTORS
-
-    return selector not in SELECTORS or SELECTORS.get(selector).role == "method"
+    if regime == "box-free control":
+        return 1 if selector in MATCHED else 2
+    return 3 if regime in ("full", "oracle", "replay") else 0
 
 
 def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:

@@ -182,7 +182,7 @@ def flips_between_runs_table(source: Source, arms: list[str]) -> Table:
         a, b = _pair(source, arm)
         records.append({"arm": arm, "probes": len(a), **flip_counts(a, b)})
     caption = "Probes whose answer at t = 0 differs from A to B; exact McNemar p on right answers gained and lost."
-    return Table("flips_between_runs", "Flips from A to B", caption, flip_columns(), pd.DataFrame(records))
+    return Table("flips_between_runs", "Flips from A to B, in probes", caption, flip_columns(), pd.DataFrame(records))
 
 
 def sameness_table(source: Source, arms: list[str]) -> Table:

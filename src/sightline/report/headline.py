@@ -43,6 +43,8 @@ def _sentences(audited: Audited, summary: ReportSummary) -> list[str]:
     known = pruned[pruned["unsupported"].map(math.isfinite)]
     if known.empty:
         return ["No correct yes answer has an annotated region: what it rests on cannot be told."]
+    if known["unsupported_high"].isna().all():
+        return ["There are too few images for an interval: nothing can be said about what pruning costs."]
     lost = known[known["unsupported_low"] > 0]
     if lost.empty:
         worst = top(known, known["unsupported_high"])

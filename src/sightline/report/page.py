@@ -60,7 +60,11 @@ class Page:
 
 
 def named_runs(source: Source) -> list[NamedRun]:
-    return [NamedRun(one.name, one.run.path.resolve().name, str(one.run.manifest.get("model"))) for one in source.runs]
+    found = []
+    for audited in source.runs:
+        model, folder = str(audited.run.manifest.get("model")), audited.run.path.resolve().name
+        found.append(NamedRun(audited.name, folder if audited.name in ("", model) else audited.name, model))
+    return found
 
 
 def run_facts(audited: Audited) -> list[tuple[str, str]]:

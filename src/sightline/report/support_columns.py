@@ -19,22 +19,12 @@ def support_columns() -> list[TableColumn]:
         TableColumn(
             "share_left_larger", "First larger", "percent", help="Probes on which the first side has more support."
         ),
-        TableColumn(
-            "only_left_correct", "Only first correct", "count", help="Probes that only the first side answers right."
-        ),
-        TableColumn(
-            "only_right_correct", "Only second correct", "count", help="Probes that only the second side answers right."
-        ),
-        TableColumn(
-            "only_left_false_alarm",
-            "Only first false alarm",
-            "count",
-            help="Negatives that only the first side calls yes.",
-        ),
-        TableColumn(
-            "only_right_false_alarm",
-            "Only second false alarm",
-            "count",
-            help="Negatives that only the second side calls yes.",
-        ),
+        _count("only_left_correct", "Only first correct", "Probes that only the first side answers right."),
+        _count("only_right_correct", "Only second correct", "Probes that only the second side answers right."),
+        _count("only_left_false_alarm", "Only first false alarm", "Negatives that only the first side calls yes."),
+        _count("only_right_false_alarm", "Only second false alarm", "Negatives that only the second side calls yes."),
     ]
+
+
+def _count(key: str, title: str, meaning: str) -> TableColumn:
+    return TableColumn(key, title, "count", help=meaning)

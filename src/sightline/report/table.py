@@ -79,7 +79,8 @@ class NamedRun:
 
     name: str
     """What stands before its arms; empty when the report has a single run."""
-    folder: str
+    label: str
+    """What the column ``run`` calls it: its folder, or its letter in a comparison."""
     model: str
 
     def own(self, arm: str) -> str | None:
@@ -139,8 +140,8 @@ class Table:
     def csv(self, runs: Sequence[NamedRun] = ()) -> str:
         """Every value at full precision, interval bounds in columns of their own.
 
-        Given the runs of a report, the model, and the folder where there are several, stand in columns of their own
-        too, and the arm is that of its run.
+        Given the runs of a report, the model, and the run where there are several, stand in columns of their own too,
+        and the arm is that of its run.
         """
         keys: list[str] = []
         for column in self.columns:
@@ -150,7 +151,7 @@ class Table:
         keys += [key for key in self.unprinted if key not in keys]
         frame = self._apart(runs)
         if frame is not self.frame:
-            told = ["run", "model"] if len(runs) > 1 else ["model"]
+            told = ["run", "model"] if any(run.name for run in runs) else ["model"]
             keys = [*(key for key in told if key not in keys), *keys]
         return str(frame.reindex(columns=keys).to_csv(index=False, lineterminator="\n"))
 
@@ -167,7 +168,7 @@ class Table:
             key: [run.own(str(arm)) or arm for run, arm in zip(known, self.frame[key], strict=True)] for key in present
         }
         models = self.frame["model"] if "model" in self.frame else [run.model for run in known]
-        return self.frame.assign(run=[run.folder for run in known], model=models, **apart)
+        return self.frame.assign(run=[run.label for run in known], model=models, **apart)
 
     def markdown(self) -> str:
         rule = ["---:" if column.kind in NUMERIC else "---" for column in self.columns]

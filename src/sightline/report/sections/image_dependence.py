@@ -14,7 +14,6 @@ from sightline.report.table import Table, TableColumn, format_range, format_valu
 
 WRONG = "image_mismatch_seed"
 EVERY, PLAUSIBLE = "all", "plausible decoy"
-EVERY, PLAUSIBLE = "all", "plausible decoy"
 
 
 @SECTIONS.register("image-dependence")
@@ -81,7 +80,14 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
         "is plausible when it is a word of some other image."
     )
     return Table(
-        "image_dependence", "Image dependence", caption + left_out, columns, frame, filter=narrow, reading=reading
+        "image_dependence",
+        "Image dependence",
+        caption + left_out,
+        columns,
+        frame,
+        filter=narrow,
+        reading=reading,
+        repeated=("arm", "stratum"),
     )
 
 

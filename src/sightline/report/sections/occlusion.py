@@ -41,8 +41,8 @@ def occlusion_table(source: Source, draws: int) -> Table | None:
     ends = "lower" if beyond["pos_support_diff"] >= 0 else "higher"
     reading = (
         f"On positives, graying the evidence {changes} the target support of {arm} by "
-        f"{amount(taken, 'pos_support_diff')}, which leaves it {amount(beyond, 'pos_support_diff')} {ends} than graying "
-        "another box does."
+        f"{amount(taken, 'pos_support_diff')}, which leaves it {amount(beyond, 'pos_support_diff')} {ends} than "
+        "graying another box does."
     )
     columns = [
         TableColumn("arm", "Arm"),
