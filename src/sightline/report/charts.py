@@ -103,7 +103,9 @@ def frontier(
         for pile in piles
     ]
     frame = (x.start + 2, y.end - 8, x.end if roomy else width - 2, y.start - 2)
-    placed = place_labels(anchors, frame, obstacles=[(a - 1, b - 1, c + 1, d + 1) for a, b, c, d in bars])
+    obstacles = [(a - 1, b - 1, c + 1, d + 1) for a, b, c, d in bars]
+    obstacles += [(x(p.x) - 7, y(p.y) - 7, x(p.x) + 7, y(p.y) + 7) for p in shown]
+    placed = place_labels(anchors, frame, obstacles=obstacles)
     for (at_x, at_y, lines), label in zip(anchors, placed, strict=True):
         if label.leader:
             middle_line = label.y - 4 + LINE * (len(lines) - 1) / 2

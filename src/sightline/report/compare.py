@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from sightline.errors import SightlineError
-from sightline.report.arm_words import share
+from sightline.report.arm_words import listed, share
 from sightline.report.build import CASES, Progress, pack_pictures
 from sightline.report.metric_columns import typographic
 from sightline.report.overview import Verdict, main_table
@@ -75,6 +75,7 @@ def compare_runs(
         packed=packed,
         hero=hero,
         method=method_words(draws, seed),
+        headline=[_headline(differences.frame, called)],
         runs=named_runs(source),
     )
     progress("writing")
@@ -85,6 +86,18 @@ def _folders(source: Source) -> list[str]:
     """The names of the two folders, or their paths where folders are called alike."""
     paths = [audited.run.path.resolve() for audited in source.runs]
     return [path.name for path in paths] if paths[0].name != paths[1].name else [str(path) for path in paths]
+
+
+def _headline(differences: pd.DataFrame, called: list[str]) -> str:
+    """Which arms' accuracy differs between the runs beyond its interval; at a change of nothing it says so."""
+    lines = differences[differences["metric"] == "accuracy"]
+    said = []
+    for word in ("lower", "higher"):
+        arms = [str(arm) for arm in lines.loc[lines["words"].str.startswith(word), "arm"]]
+        said += [f"accuracy of {listed(arms, 4)} is {word}"] if arms else []
+    if not said:
+        return f"From {called[0]} to {called[1]} no arm's accuracy changes beyond its interval."
+    return f"From {called[0]} to {called[1]} {' and '.join(said)}, of {len(lines)} arm{'s' if len(lines) > 1 else ''}."
 
 
 def _made(name: str, context: Context) -> Section:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,17 @@ def test_a_run_compared_with_itself_is_identical(run: Path, tmp_path: Path) -> N
     assert {row["flips"] for row in table(tmp_path / "out", "flips_between_runs")} == {"0"}
     assert table(tmp_path / "out", "run_differences")[0]["field"] == "none"
     assert "every margin is the same in A and B" in page.read_text()
+    assert "From run to twin no arm&#39;s accuracy changes beyond its interval." in page.read_text()
 
 
 def test_a_comparison_says_which_folder_is_which(run: Path, tmp_path: Path) -> None:
-    other = make_run(tmp_path / "after", arms=("full", "target:0.3"), shift=0.5)
+    other = make_run(tmp_path / "after", arms=("full", "target:0.3"), shift=1.5)
     text = compare_runs(run, other, tmp_path / "out", draws=DRAWS, cases=0).read_text(encoding="utf-8")
     assert "<h1>Comparison of run (A) and after (B)</h1>" in text
     assert "A is run, B is after." in text
+    assert re.search(
+        r'<p class="headline">From run to after accuracy of \S+( and \S+)? is (lower|higher), of 2 arms', text
+    )
     assert "Run <b>A = run</b>" in text
     alike = make_run(tmp_path / "elsewhere" / "run", arms=("full", "target:0.3"), shift=0.5)
     text = compare_runs(run, alike, tmp_path / "again", draws=DRAWS, cases=0).read_text(encoding="utf-8")

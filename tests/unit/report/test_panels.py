@@ -77,7 +77,8 @@ def test_verdicts_of_oracles_say_so_and_stand_apart(page: Path) -> None:
 
 def test_the_frontier_marks_oracles_by_another_shape(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert "oracle: reads annotated boxes, not a deployable ranking" in text
+    assert ">oracle: reads annotated boxes</text>" in text
+    assert "oracles are diagnostics, not a deployable ranking" in text
     assert "protected:0.3 (oracle): Accuracy" in text
     assert "target:0.3: Accuracy" in text
 

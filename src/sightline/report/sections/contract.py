@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from sightline.report.panels import arm_facts, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.table import Table, TableColumn
@@ -26,7 +27,7 @@ class Contract(SectionMaker):
 
 
 def contract_table(source: Source) -> Table:
-    """One row per arm: model, selector with all arguments, budget, position policy, box source, what ran it."""
+    """One row per arm: selector with all arguments, regime, budget, position policy, box source, what ran it."""
     records = []
     for audited in source.runs:
         for arm, rows in audited.frame.groupby("arm", sort=False):
@@ -36,7 +37,6 @@ def contract_table(source: Source) -> Table:
                     "arm": arm,
                     "model": first["model"],
                     "selector": first["selector"],
-                    "regime": first["regime"] or "not known",
                     "arguments": _arguments(first["arguments"]),
                     "budget": first["budget"],
                     **arm_points(rows, ("keep",)),
@@ -52,8 +52,7 @@ def contract_table(source: Source) -> Table:
                 }
             )
     columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("model", "Model"),
+        TableColumn("arm_name", "Arm"),
         TableColumn("selector", "Selector"),
         TableColumn("regime", "Regime", help="What it may be ranked with: it follows from what the arm reads."),
         TableColumn("arguments", "Arguments"),
@@ -70,7 +69,10 @@ def contract_table(source: Source) -> Table:
         TableColumn("probes", "Probes", "count"),
     ]
     caption = "Numbers are comparable only between rows that agree here, except in the part that is being compared."
-    return Table("contract", "Reporting contract", caption, columns, pd.DataFrame(records))
+    frame = in_panels(pd.DataFrame(records), arm_facts(source)).assign(
+        regime=lambda lines: lines["regime"].fillna("not known")
+    )
+    return Table("contract", "Reporting contract", caption, columns, frame, unprinted=("model",), panel="panel")
 
 
 def runs_table(source: Source) -> Table:

@@ -17,7 +17,7 @@ from sightline.statistics.metrics import METRICS
 GLYPHS: dict[str, tuple[Glyph, str]] = {
     BOX_FREE: ("circle", "box-free"),
     ASSISTED: ("square", "detector-assisted"),
-    ORACLES: ("triangle", "oracle: reads annotated boxes, not a deployable ranking"),
+    ORACLES: ("triangle", "oracle: reads annotated boxes"),
     UNKNOWN: ("cross", "what it reads is not known"),
 }
 
@@ -28,8 +28,8 @@ class Frontier(SectionMaker):
     title = "Frontier"
     order = 20
     lead = (
-        "Right answers upwards, surviving evidence to the right, false alarms on near-miss words as colour; the shape "
-        "says what an arm was allowed to read."
+        "Right answers upwards, surviving evidence to the right, false alarms on near-miss words as colour. The shape "
+        "says what an arm was allowed to read: oracles are diagnostics, not a deployable ranking."
     )
 
     def fill(self, section: Section, context: Context) -> None:
