@@ -12,7 +12,7 @@ import pandas as pd
 from sightline.errors import SightlineError
 from sightline.report.by_run import FEWER_DRAWS
 from sightline.report.metric_columns import typographic
-from sightline.report.panels import in_panels
+from sightline.report.panels import arm_facts, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
@@ -120,8 +120,9 @@ def seed_differences_table(source: Source, draws: int, seed: int) -> Table | Non
         return None
     frame = pd.DataFrame(records)
     frame["words"] = typographic(frame["words"])
+    frame = in_panels(frame, arm_facts(source))
     columns = [
-        TableColumn("arm", "Arm"),
+        TableColumn("arm_name", "Arm"),
         TableColumn("against", "Against all seeds of"),
         TableColumn("label", "Metric"),
         TableColumn("diff", "Difference", "signed", interval=True),
@@ -131,7 +132,16 @@ def seed_differences_table(source: Source, draws: int, seed: int) -> Table | Non
         "Arm minus the mean over seeds. Seeds and, crossed with them, images are resampled, so an interval covers "
         f"another choice of masks as well as another choice of images: {fewer} draws."
     )
-    return Table("seed_differences", "Against a random control", caption, columns, frame, filter="label")
+    return Table(
+        "seed_differences",
+        "Against a random control",
+        caption,
+        columns,
+        frame,
+        filter="label",
+        unprinted=("regime",),
+        panel="panel",
+    )
 
 
 @dataclass(frozen=True)
