@@ -17,6 +17,7 @@ from sightline.answering.answerer import Answered, Answerer, Collect
 from sightline.answering.encoding import encode_all
 from sightline.answering.select_step import all_needs
 from sightline.arms.arm import Arm
+from sightline.auditing.image_previews import Detail
 from sightline.auditing.shards import Shard, Task, image_key, region_geometries
 from sightline.backbones import Pixels
 from sightline.core.prefix import Encoded
@@ -34,6 +35,7 @@ class Seen:
 
     digest: str
     preview: bytes
+    details: Sequence[Detail] = ()
 
 
 @dataclass(frozen=True)

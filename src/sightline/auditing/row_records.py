@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from sightline.answering.answerer import Answered
 from sightline.arms.arm import Arm
 from sightline.auditing.loop import ShardWork
 from sightline.auditing.shards import image_key
+from sightline.boxes.sources import reads_boxes
 from sightline.core.prefix import Encoded
 from sightline.core.probe import ORIGINAL, Probe
+from sightline.core.regime import NO_BOXES, arm_regime
 from sightline.geometry.coverage import Geometry
 from sightline.store.load import pack_mask
 
-PREVIEW_SIDE = 640
-PREVIEW_QUALITY = 60
 GEOMETRY = (
     "visible", "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1",
     "worst_region", "all_half", "legibility",
 )  # fmt: skip
 CONTRACT = (
     "positions",
-    "box_source",
     "profile",
     "model",
     "model_type",
@@ -56,7 +53,8 @@ def row_records(
         trace = answered.trace
         geometry = regions.measure(trace.lineage, trace.anchors, trace.shares) if regions is not None else None
         detection = None if boxes_ms is None else boxes_ms.get(probe.image)
-        rows.append({**_row(arm, probe, image, answered, geometry, contract), "boxes_ms": detection})
+        row = _row(arm, probe, image, answered, geometry, contract)
+        rows.append({**row, **boxes_read(arm, contract, detected=boxes_ms is not None), "boxes_ms": detection})
     return rows
 
 
@@ -110,6 +108,13 @@ def _row(
     }
 
 
+def boxes_read(arm: Arm, contract: Mapping[str, Any], detected: bool) -> dict[str, str]:
+    """What the arm was shown, and which regime that makes it."""
+    selector = arm.selector
+    source = contract["box_source"] if reads_boxes(selector) else NO_BOXES
+    return {"box_source": source, "regime": arm_regime(selector.role, selector.reads_boxes, detected)}
+
+
 def _intervention(arm: Arm, probe: Probe) -> str:
     """The arm's own; for a probe that is about a control image already, that image's name."""
     if arm.intervention is not None:
@@ -133,18 +138,8 @@ def image_records(work: ShardWork) -> list[dict[str, Any]]:
                 "layout": json.dumps(encoded.layout),
                 "cells": encoded.cells.astype("<f4").tobytes(),
                 "preview": seen.preview,
+                "details": [detail.jpeg for detail in seen.details],
+                "detail_boxes": [list(detail.box) for detail in seen.details],
             }
         )
     return records
-
-
-def preview(image: Image.Image, shown: tuple[int, int] | None = None) -> bytes:
-    """A JPEG small enough to inline in a report and large enough to read a word in. The image is shrunk in place.
-
-    ``shown`` is the (width, height) that the model is shown of an image made smaller for it: this shows no more.
-    """
-    longest = PREVIEW_SIDE if shown is None else min(PREVIEW_SIDE, max(shown))
-    image.thumbnail((longest, longest))
-    buffer = io.BytesIO()
-    image.save(buffer, format="JPEG", quality=PREVIEW_QUALITY, optimize=True)
-    return buffer.getvalue()

@@ -10,10 +10,11 @@ from sightline.answering.answerer import Answerer
 from sightline.answering.scorers import SCORERS
 from sightline.arms.arm import Arm
 from sightline.auditing.config import AuditConfig
+from sightline.auditing.image_previews import details, preview
 from sightline.auditing.loop import LoopOptions, Prepared, Seen, answer_shards, total_rows
 from sightline.auditing.reporting_contract import manifest_settings, reporting_contract
-from sightline.auditing.row_records import image_records, preview, row_records
-from sightline.auditing.shards import Shard, Task, with_boxes
+from sightline.auditing.row_records import image_records, row_records
+from sightline.auditing.shards import Shard, Task, image_key, with_boxes
 from sightline.backbones import load_backbone, options_for, weight_digest
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import use_execution
@@ -120,7 +121,11 @@ class Worker:
             if not known:
                 options = pixels[-1].options
                 smaller = None if options is None else backbone.under(options).shown_size(image.size)
-                seen.append(Seen(digest, preview(image, smaller)))
+                key = image_key(probe)
+                regions = (box for asked in shard.probes if image_key(asked) == key for box in asked.regions)
+                # Before the preview shrinks the image. What was shown smaller is shown no sharper than that.
+                sharp = details(image, regions) if smaller is None else []
+                seen.append(Seen(digest, preview(image, smaller), sharp))
         records = None if known else seen
         if not boxes.detects:
             return Prepared(shard, pixels, records)

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sightline.report.metric_columns import metrics_told
+from sightline.report.panels import panel_of
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.out_of_sight import out_of_sight
 from sightline.statistics.plain_rows import plain_rows
@@ -15,6 +16,8 @@ from sightline.store import Run
 
 TIMES = {"select ms": ("select_ms", "signal_ms"), "language ms": ("language_ms",)}
 """Mean milliseconds per row: column -> the stages it adds up."""
+LONG_ARM = 18
+"""Characters of an arm that folds on a narrow terminal."""
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -35,7 +38,7 @@ def print_summary(run: Run) -> None:
     frame = frame if plain.empty else plain
     manifest = run.manifest
     console = Console()
-    console.print(_printed(summary(frame)))
+    print_panels(console, summary(frame), frame)
     probes, images = frame["probe_id"].nunique(), frame["image_id"].nunique()
     unsupported = METRICS["unsupported"]
     console.print(f"{unsupported.label}: {unsupported.definition}; ms per row", markup=False, highlight=False)
@@ -50,16 +53,30 @@ def print_summary(run: Run) -> None:
     )
 
 
-def _printed(lines: pd.DataFrame) -> Table:
-    """Numbers stay whole in any width: headings break between words, and long arms fold instead."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("arm", overflow="fold")
-    for column in lines.columns[1:]:
-        table.add_column(str(column).replace(" ", "\n"), justify="right", no_wrap=True)
-    for record in lines.itertuples(index=False):
-        values = [
-            f"{value:.1f}" if str(column).endswith("ms") else f"{value:.3f}"
-            for column, value in zip(lines.columns[1:], record[1:], strict=True)
-        ]
-        table.add_row(str(record[0]), *("-" if value == "nan" else value for value in values))
-    return table
+def print_panels(console: Console, lines: pd.DataFrame, frame: pd.DataFrame) -> None:
+    """The lines of a summary as a table, oracles apart from methods as in the report.
+
+    Numbers stay whole in any width: headings break between words, and long arms fold instead.
+    """
+    columns = [str(column) for column in lines.columns[1:]]
+    printed = [[str(arm), *map(_number, columns, values)] for arm, *values in lines.itertuples(index=False)]
+    # The panels are tables of their own: what stands below one another has one width in all of them.
+    widths = [max(len(row[i]) for row in printed) for i in range(len(columns) + 1)]
+    panels = frame.drop_duplicates("arm").set_index("arm")["regime"].map(panel_of)
+    for place, heading in enumerate(sorted(set(panels))):
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), show_header=place == 0)
+        table.add_column("arm", overflow="fold", min_width=min(LONG_ARM, widths[0]))
+        for column, width in zip(columns, widths[1:], strict=True):
+            words = column.split()
+            table.add_column("\n".join(words), justify="right", no_wrap=True, min_width=max(width, *map(len, words)))
+        for row in printed:
+            if panels[row[0]] == heading:
+                table.add_row(*row)
+        console.print(heading, style="italic", markup=False, highlight=False)
+        console.print(table)
+
+
+def _number(column: str, value: float) -> str:
+    if value != value:
+        return "-"
+    return f"{value:.1f}" if column.endswith("ms") else f"{value:.3f}"

@@ -24,6 +24,11 @@ ROW_COLUMNS = (
     Column("plain_arm", "string", "The same arm without its intervention: what an intervention is compared with."),
     Column("selector", "string", "Registered name of the selector."),
     Column("role", "string", "What the selector claims to be: reference, method, control, oracle or replay."),
+    Column(
+        "regime",
+        "string",
+        "What the arm may be ranked with: full, box-free method, box-free control, detector-assisted, oracle, replay.",
+    ),
     Column("arguments", "string", "Every hyper-parameter of the selector as JSON, defaults included."),
     Column("budget", "string", "Requested budget: a kept fraction such as 0.3, or an absolute count such as 192t."),
     Column("keep_requested", "float64", "Requested kept fraction; null for an absolute budget or a replayed mask."),
@@ -37,7 +42,7 @@ ROW_COLUMNS = (
         "Mean over language layers of the fraction of visual tokens that the layer read.",
     ),
     Column("positions", "string", "Position policy: preserve (original ids) or compact (renumbered)."),
-    Column("box_source", "string", "Where the selector-visible boxes came from."),
+    Column("box_source", "string", "Where the boxes that the selector read came from; none if it reads no boxes."),
     Column("intervention", "string", "What was done to the mask or the image on purpose; none for a plain arm."),
     Column("probe_id", "string", "Probe identifier, unique within the probe set."),
     Column("image_id", "string", "Image identifier: the unit that bootstraps resample."),
@@ -108,6 +113,12 @@ IMAGE_COLUMNS = (
         "N x 4 little-endian float32: x1, y1, x2, y2 of each token's cell as fractions of the image.",
     ),
     Column("preview", "binary", "Small JPEG of the image that was encoded, for reports."),
+    Column(
+        "details",
+        "list<binary>",
+        "Where the preview blurs the regions of the image's probes: a sharp JPEG of each with its surroundings.",
+    ),
+    Column("detail_boxes", "list<list<float64>>", "Which part of the image each detail shows, in fractions of it."),
 )
 
 

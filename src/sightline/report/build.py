@@ -10,10 +10,11 @@ from sightline import __version__
 from sightline.analysis.threshold_rules import ThresholdLike
 from sightline.errors import SightlineError
 from sightline.report.cases import choose_cases, pack_cases
+from sightline.report.headline import headlines
 from sightline.report.hero import Hero, make_hero
 from sightline.report.measured_cost import Card, card_facts, read_cards, realised_cost_section
 from sightline.report.overview import main_table, verdicts
-from sightline.report.page import Page, method_words, run_facts, write_page
+from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
 from sightline.report.probe_list import read_probe_list
 from sightline.report.sections import Context, Section, make_sections
 from sightline.report.source import Source, read_source
@@ -66,7 +67,7 @@ def build_report(
     progress("pictures")
     gallery = next(part for part in parts if part.pictures)
     packed, hero = pack_pictures(source, cases, gallery)
-    models = sorted({str(audited.run.manifest.get("model")) for audited in source.runs})
+    models = dict.fromkeys(str(audited.run.manifest.get("model")) for audited in source.runs)
     page = Page(
         title=f"Visual-token pruning audit of {', '.join(models)}",
         facts=[run_facts(audited) for audited in source.runs],
@@ -77,6 +78,8 @@ def build_report(
         packed=packed,
         hero=hero,
         method=method_words(draws, seed),
+        headline=headlines(source, summary),
+        runs=named_runs(source),
     )
     progress("writing")
     return write_page(page, Path(out))

@@ -23,6 +23,7 @@ from sightline.analysis.threshold_rules import ThresholdLike, check_models, rule
 from sightline.analysis.threshold_rules import read_rules as read_thresholds
 from sightline.errors import SightlineError
 from sightline.report.gate_rules import EXAMPLE, Rule, parse_rule, renamings
+from sightline.report.panels import oracle_notes
 from sightline.report.source import read_source
 from sightline.report.table import format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
@@ -146,7 +147,8 @@ def run_gate(
     outcomes = [_decide(rule, audited.frame, least_n, draws, seed) for rule in parsed]
     if audited.run.unfinished:
         outcomes = [_of_unfinished(outcome, audited.run.unfinished, allow_partial) for outcome in outcomes]
-    return outcomes, [*source.notes, *renamings(rules)]
+    named = [term.arm for rule in parsed for term in rule.terms]
+    return outcomes, [*source.notes, *renamings(rules), *oracle_notes(named, audited.frame)]
 
 
 def _of_unfinished(outcome: Outcome, unfinished: str, allowed: bool) -> Outcome:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.store.folder import PROBES, RunFolder, read_table
-from sightline.store.migrations import migrated_rows, with_visible
+from sightline.store.migrations import migrated_images, migrated_rows, with_visible
 from sightline.store.packing import pack_mask, unpack_cells, unpack_mask
 from sightline.store.stored_geometry import with_anchor_precision
 
@@ -48,7 +48,8 @@ class Run:
     @cached_property
     def images(self) -> pa.Table:
         """One record per encoded image: cells, layout, preview."""
-        return _concatenate(map(read_table, sorted((self.path / "images").glob("*.parquet"))), image_schema())
+        files = sorted((self.path / "images").glob("*.parquet"))
+        return _concatenate((migrated_images(read_table(file)) for file in files), image_schema())
 
     def frame(self) -> pd.DataFrame:
         frame: pd.DataFrame = self.rows.to_pandas()

@@ -46,7 +46,7 @@ def test_every_section_is_registered_by_its_id_and_has_a_place_of_its_own() -> N
 def test_the_page_has_its_sections_in_order(tmp_path: Path) -> None:
     page = build_report([make_run(tmp_path / "run", images=8, arms=EDITED)], tmp_path / "out", draws=DRAWS)
     assert headings(page) == [
-        "overview", "contract", "frontier", "differences", "provenance", "pictures", "calibration", "geometry",
+        "overview", "frontier", "contract", "differences", "provenance", "pictures", "calibration", "geometry",
         "legibility", "cost", "validity", "deletion", "occlusion", "image-dependence", "positions", "interventions",
     ]  # fmt: skip
     assert "this section cannot be made" not in page.read_text(encoding="utf-8")
@@ -68,7 +68,7 @@ def test_a_new_section_stands_in_its_place_with_its_table_on_disk(register: Any,
     page = build_report([run], tmp_path, draws=DRAWS)
     found = headings(page)
     assert found[found.index("legibility") + 1] == "tokens"
-    assert (tmp_path / "tables" / "tokens.csv").read_text().startswith("arm,k_tokens\nfull,300.0\n")
+    assert (tmp_path / "tables" / "tokens.csv").read_text().startswith("model,arm,k_tokens\nreader-mini,full,300.0\n")
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_a_section_that_fails_keeps_its_place_and_says_why_in_one_line(
     class Broken(SectionMaker):
         id = "broken"
         title = "Broken"
-        order = 15
+        order = 22
 
         def fill(self, section: Section, context: Context) -> None:
             raise error
 
     register(Broken)
     page = build_report([run], tmp_path, draws=DRAWS)
-    assert headings(page)[1:4] == ["contract", "broken", "frontier"]
+    assert headings(page)[1:4] == ["frontier", "broken", "contract"]
     assert words in page.read_text(encoding="utf-8")
 
 
@@ -116,7 +116,7 @@ def test_a_run_whose_scorer_gives_no_margin_is_reported_without_what_needs_one(t
     text = page.read_text(encoding="utf-8")
     assert "this section cannot be made" not in text
     assert headings(page)[1:10] == [
-        "contract", "frontier", "differences", "provenance", "pictures", "calibration", "geometry", "legibility",
+        "frontier", "contract", "differences", "provenance", "pictures", "calibration", "geometry", "legibility",
         "cost",
     ]  # fmt: skip
     main = pd.read_csv(tmp_path / "out" / "tables" / "main.csv").set_index("arm")

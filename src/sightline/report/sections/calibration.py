@@ -200,7 +200,7 @@ def flips_table(source: Source) -> Table:
         f"Answers {source.at} compared with Full's on the same probe. The exact McNemar p asks whether gains and "
         "losses balance; it takes probes as independent, so read it beside the image-cluster interval."
     )
-    return Table("flips", "Flips against Full", caption, flip_columns(), pd.DataFrame(records))
+    return Table("flips", "Flips against Full, in probes", caption, flip_columns(), pd.DataFrame(records))
 
 
 def flip_counts(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from sightline.analysis.shuffled_table import shuffled_table as computed
 from sightline.errors import SightlineError
 from sightline.report.by_run import collect, has_selectors, signed, top
 from sightline.report.metric_columns import metric_column, typographic
+from sightline.report.panels import arm_facts, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
@@ -52,24 +53,34 @@ def differences_table(summary: ReportSummary) -> Table:
     frame = frame.rename(columns={"low": "diff_low", "high": "diff_high"})
     frame["words"] = frame["words"].where(frame["reason"].isin(["", None]) | frame["diff_low"].notna(), frame["reason"])
     frame["words"] = typographic(frame["words"])
+    frame = in_panels(frame, summary.facts)
     columns = [
-        TableColumn("arm", "Arm"),
+        TableColumn("arm_name", "Arm"),
         TableColumn("against", "Against"),
         TableColumn("label", "Metric"),
-        TableColumn("value", "Arm", "score"),
+        TableColumn("value", "Value", "score"),
         TableColumn("reference_value", "Reference", "score"),
         TableColumn("diff", "Difference", "signed", interval=True),
         TableColumn("words", "In words", "words"),
-        TableColumn("win", "Better", "count", help="Images on which the arm is better."),
-        TableColumn("loss", "Worse", "count", help="Images on which the arm is worse."),
-        TableColumn("tie", "Equal", "count"),
+        TableColumn("win", "Images better", "count", help="Images on which the arm is better."),
+        TableColumn("loss", "Images worse", "count", help="Images on which the arm is worse."),
+        TableColumn("tie", "Images equal", "count"),
         TableColumn("mcnemar_p", "McNemar p", "p", help="Exact, two-sided; takes probes as independent."),
     ]
     caption = (
-        "Paired by probe, resampled by image. “Not distinguishable” bounds what may have been lost; it is not proof of "
-        "equality."
+        "Paired by probe, resampled by image; better, worse and equal count images, McNemar's p counts probes. “Not "
+        "distinguishable” bounds what may have been lost; it is not proof of equality."
     ) + summary.answers_at
-    return Table("paired_differences", "Paired differences", caption, columns, frame, filter="label")
+    return Table(
+        "paired_differences",
+        "Paired differences",
+        caption,
+        columns,
+        frame,
+        filter="label",
+        unprinted=("regime",),
+        panel="panel",
+    )
 
 
 def shuffled_table(source: Source, draws: int) -> Table | None:
@@ -178,8 +189,9 @@ def seed_differences_table(source: Source, draws: int, seed: int) -> Table | Non
         return None
     frame = pd.DataFrame(records)
     frame["words"] = typographic(frame["words"])
+    frame = in_panels(frame, arm_facts(source))
     columns = [
-        TableColumn("arm", "Arm"),
+        TableColumn("arm_name", "Arm"),
         TableColumn("against", "Against all seeds of"),
         TableColumn("seeds", "Seeds", "count"),
         TableColumn("label", "Metric"),
@@ -190,7 +202,16 @@ def seed_differences_table(source: Source, draws: int, seed: int) -> Table | Non
         "Arm minus the mean over seeds. Seeds and, crossed with them, images are resampled, so an interval covers "
         f"another choice of masks as well as another choice of images: {draws:,} draws."
     )
-    return Table("seed_differences", "Against a random control", caption, columns, frame, filter="label")
+    return Table(
+        "seed_differences",
+        "Against a random control",
+        caption,
+        columns,
+        frame,
+        filter="label",
+        unprinted=("regime",),
+        panel="panel",
+    )
 
 
 @dataclass(frozen=True)

@@ -89,4 +89,12 @@ def strata_table(source: Source) -> Table:
         "Positives in thirds of equal count. Coverage that rises with cell size alone is inflation by coarse cells; "
         "precision (LPP) falls with it."
     )
-    return Table("scale_strata", "Coverage by scale", caption, columns, frame.reset_index(drop=True), filter="by")
+    return Table(
+        "scale_strata",
+        "Coverage by scale",
+        caption,
+        columns,
+        frame.reset_index(drop=True),
+        filter="by",
+        repeated=("arm", "by"),
+    )

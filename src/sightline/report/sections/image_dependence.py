@@ -21,6 +21,7 @@ class ImageDependence(SectionMaker):
     id = "image-dependence"
     title = "Image dependence"
     order = 130
+    in_overview = True
     lead = "The same questions about a gray image or somebody else's: what was never read off the image?"
 
     def fill(self, section: Section, context: Context) -> None:
@@ -80,9 +81,16 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
     )
     ranges = tuple(f"{name}_{end}" for name in computed.RANGED for end in computed.ENDS)
     return Table(
-        "image_dependence", "Image dependence", caption + left_out, columns, frame, filter=narrow, reading=reading,
+        "image_dependence",
+        "Image dependence",
+        caption + left_out,
+        columns,
+        frame,
+        filter=narrow,
+        reading=reading,
         unprinted=ranges,
-    )  # fmt: skip
+        repeated=("arm", "stratum"),
+    )
 
 
 def _views(rows: pd.DataFrame) -> set[str]:
