@@ -6,6 +6,7 @@ Behind a plus an arm may carry one intervention: ``target:0.3+remove_evidence``.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from types import UnionType
@@ -18,6 +19,8 @@ from sightline.errors import SightlineError
 from sightline.interventions import Intervention, split_arm
 from sightline.selectors import SELECTORS
 
+LARGEST = 2.0**63
+"""No argument is beyond this: it would not fit the integers that methods compute with."""
 SEED, ARTIFACT_SEED = 17, 13
 """Of the artifact's own configurations; its confirmation scripts passed 17."""
 
@@ -99,7 +102,10 @@ def parse_arm(text: str, *, seed: int | None = None, profile: str = "paper", mod
             raise SightlineError(
                 f"arm '{text}': '{pair}' is not an argument of {name}; it takes {', '.join(known) or 'none'}"
             )
-        arguments[key] = _coerce(value, hints[key], key, text)
+        arguments[key] = _checked(_coerce(value, hints[key], key, text), key, kind, text)
+    for key, field in known.items():
+        if key not in arguments and _default(field) is MISSING:
+            raise SightlineError(f"arm '{text}' needs {key}: write {name}:{key}={key.upper()}")
     try:
         selector = kind(**arguments)
     except (TypeError, ValueError) as error:
@@ -133,6 +139,19 @@ def parse_arms(
     return arms
 
 
+def _checked(value: Any, name: str, kind: type[Selector] | type[LayerSelector], arm: str) -> Any:
+    """An argument's value, if it is a number within the range that the method states; infinity and nan never are."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    least, most = kind.ranges.get(name, (-math.inf, math.inf))
+    if not math.isfinite(value) or abs(value) > LARGEST:
+        raise SightlineError(f"arm '{arm}': {name}={value} is not a usable number")
+    if not least <= value <= most:
+        bounds = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
+        raise SightlineError(f"arm '{arm}': {name}={value}; it must be {bounds}")
+    return value
+
+
 def _budget(text: str, arm: str, *, needed: bool) -> Budget:
     if not text:
         if needed:
@@ -146,7 +165,11 @@ def _budget(text: str, arm: str, *, needed: bool) -> Budget:
         reason = (
             str(error) if "must be" in str(error) else f"'{text}' is neither a kept fraction nor a count such as 192t"
         )
-        raise SightlineError(f"arm '{arm}': {reason}") from None
+        meant = ""
+        if text.isdecimal() and 1 < int(text):
+            share = f"{int(text) / 100:g} (that share of the tokens) or " if int(text) <= 100 else ""
+            meant = f"; did you mean {share}{text}t (that many)?"
+        raise SightlineError(f"arm '{arm}': {reason}{meant}") from None
 
 
 def _default(field: Any) -> Any:
