@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -17,7 +18,7 @@ from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import Intervention
 from sightline.probes.image_name import resolve_image
-from sightline.probes.images import image_size
+from sightline.probes.images import image_size, open_image
 
 if TYPE_CHECKING:
     from sightline.store import RunFolder
@@ -40,6 +41,14 @@ class Shard:
         first = {image_key(probe): probe for probe in reversed(probes)}
         ordered = dict.fromkeys(image_key(probe) for probe in probes)
         return replace(self, probes=probes, images=tuple(first[key] for key in ordered), view=view)
+
+    def without(self, names: Container[str]) -> Shard:
+        """The shard less the images of these names, with all their probes."""
+        return replace(
+            self,
+            probes=tuple(probe for probe in self.probes if probe.image not in names),
+            images=tuple(probe for probe in self.images if probe.image not in names),
+        )
 
     def under(self, intervention: Intervention | None) -> Shard:
         """The shard's questions about the images as an intervention shows them."""
@@ -118,9 +127,29 @@ def with_boxes(shards: Sequence[Shard], boxes: BoxesBeside) -> tuple[list[Shard]
     return [shard.mapped(lambda probe: boxed[probe.id, probe.view], shard.view) for shard in shards], shown
 
 
-def check_images(root: Path, shards: Sequence[Shard]) -> None:
-    """Every image exists, can be opened and is not a bomb, before a model is loaded."""
+def bad_images(root: Path, shards: Sequence[Shard], *, decode: bool) -> dict[str, str]:
+    """Images that are missing, cannot be opened or are bombs, with the reason, before a model is loaded.
+
+    Headers are read; with ``decode`` every image is decoded too, which finds a damaged body. A name that leaves the
+    root is no bad image but an error.
+    """
     if not root.is_dir():
         raise SightlineError(f"image folder {root} does not exist")
-    for name in dict.fromkeys(probe.image for shard in shards for probe in shard.images):
-        image_size(resolve_image(root, name))
+    names = list(dict.fromkeys(probe.image for shard in shards for probe in shard.images))
+    for name in names:
+        resolve_image(root, name)
+    with ThreadPoolExecutor() as pool:  # decoders let other threads run
+        reasons = pool.map(lambda name: bad_image(root, name, decode=decode), names)
+        return {name: reason for name, reason in zip(names, reasons, strict=True) if reason is not None}
+
+
+def bad_image(root: Path, name: str, *, decode: bool) -> str | None:
+    """Why an image cannot be used; None if it can."""
+    try:
+        if decode:
+            open_image(root, name)
+        else:
+            image_size(resolve_image(root, name))
+    except SightlineError as error:
+        return str(error)
+    return None

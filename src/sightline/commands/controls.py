@@ -45,7 +45,7 @@ def image_free(
     """The same questions about a gray image and about wrong images that show none of the words asked for."""
     from sightline.controls.image_free import SEEDS, blank_probes, image_free_probes, mismatch_view, mismatched_probes
 
-    found = _read(probes, image_prefix)
+    found = _read(probes, image_prefix, out)
     records = reading.read(annotations).records
     seeds = tuple(seed or SEEDS)
     control, mappings = image_free_probes(found.probes, records, seeds)
@@ -79,7 +79,7 @@ def occlusion(
     """Each question about its image, with the evidence grayed, and with as large a box grayed elsewhere."""
     from sightline.interventions.occluded_views import SEED, occlusion_probes
 
-    found = _read(probes, image_prefix)
+    found = _read(probes, image_prefix, out)
     control = occlusion_probes(found.probes, limit)
     prefix = image_prefix if layout == "artifact" else None
     _write(out / "occlusion.jsonl", control, found, {"control": "occlusion", "seed": SEED}, prefix)
@@ -102,7 +102,7 @@ def boxes(
     from sightline.boxes.quality import BoxQuality
     from sightline.boxes.sources import noise_probes
 
-    found = _read(probes, image_prefix)
+    found = _read(probes, image_prefix, out)
     quality = []
     for name in variant or list(VARIANTS):
         if name not in VARIANTS:
@@ -139,7 +139,7 @@ def text_replacement(
     from sightline.controls.screening import Screen
     from sightline.controls.text_replacement import Skipped, edit_region_probe, replacements, version_probes
 
-    found = _read(probes, image_prefix)
+    found = _read(probes, image_prefix, out)
     valid = None if decisions is None else _valid(decisions)
     chosen = [probe for probe in found.probes if valid is None or probe.image_id in valid]
     engine = None if screen == "none" else Screen(screen)
@@ -182,8 +182,9 @@ def _save_versions(made: Iterable[Replaced], root: Path, folder: Path) -> None:
     """Rendered versions as PNG and the original byte for byte: one folder holds all that a run needs."""
     from sightline.controls.text_replacement import ORIGINAL, version_file
     from sightline.probes.image_name import resolve_image
+    from sightline.store.folder import make_folder
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for one in made:
         original = resolve_image(root, one.positive.image)
         (folder / version_file(one.image_id, ORIGINAL, original.suffix)).write_bytes(original.read_bytes())
@@ -211,9 +212,12 @@ def _valid(path: Path) -> set[str]:
     return valid
 
 
-def _read(path: Path, image_prefix: str) -> ProbeSet:
+def _read(path: Path, image_prefix: str, out: Path) -> ProbeSet:
+    """The probes, once it is known that a control set of them can be written."""
     from sightline.probes import read_probes
+    from sightline.store.folder import refuse_unusable_place
 
+    refuse_unusable_place(out)
     return read_probes(path, image_prefix=image_prefix or None)
 
 
@@ -222,8 +226,9 @@ def _write(
 ) -> None:
     """In our layout, or in the artifact's when ``prefix`` (its image root) is given."""
     from sightline.probes import write_probes
+    from sightline.store.folder import make_folder
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     rows = list(probes)
     if prefix is None:
         origin = {"probes_digest": source.digest}
@@ -236,6 +241,8 @@ def _write(
 def _table(path: Path, rows: list[dict[str, Any]]) -> None:
     import pandas as pd
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(rows).to_csv(path, index=False)
+    from sightline.store.folder import make_folder, write_whole
+
+    make_folder(path.parent)
+    write_whole(path, pd.DataFrame(rows).to_csv(index=False).encode())
     typer.echo(f"wrote        {path}: {len(rows)} rows")

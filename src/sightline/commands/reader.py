@@ -21,7 +21,9 @@ def scenes(
     """Draw synthetic scenes with word boxes in TextOCR's layout, for ``sightline probes build --format textocr``."""
     from sightline.probes.scenes.textocr_set import ANNOTATIONS, IMAGES, write_scenes
     from sightline.progress import Progress
+    from sightline.store.folder import refuse_unusable_place
 
+    refuse_unusable_place(out)
     with Progress("drawing", images, "images") as bar:
         document = write_scenes(split, images, out, bar.advance)
     typer.echo(f"{len(document['imgs'])} images with {len(document['anns'])} words: {out / IMAGES}")
@@ -46,7 +48,9 @@ def export(
 
     from sightline.reader.export import export as write_checkpoint
     from sightline.reader.model_card import TRAINING
+    from sightline.store.folder import refuse_unusable_place
 
+    refuse_unusable_place(out)
     write_checkpoint(state, out)
     metrics = state / "metrics.json"
     if not metrics.is_file():

@@ -12,6 +12,7 @@ import typer
 from sightline.auditing.config import read_config
 from sightline.commands.from_config import overrides, takes_config
 from sightline.errors import SightlineError
+from sightline.progress import waiting_for
 
 if TYPE_CHECKING:
     from sightline.core.selection import Method
@@ -22,13 +23,19 @@ def run(
     config: Annotated[Path | None, typer.Option(help="YAML file with any of the options below; flags win.")] = None,
     **given: Any,
 ) -> None:
-    """Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept."""
-    settings = read_config(config, overrides(given))
-    from sightline.auditing.audit import audit
-    from sightline.commands.run_summary import print_summary
+    """Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept.
+
+    Exit code 0: finished; 1: finished but for images that could not be read; 2: error.
+    """
+    with waiting_for("starting", logged=False):
+        settings = read_config(config, overrides(given))
+        from sightline.auditing.audit import audit
+        from sightline.commands.run_summary import print_summary
 
     finished = audit(settings)
     print_summary(finished)
+    if finished.bad_images and not settings.skip_bad_images:
+        raise typer.Exit(1)
 
 
 def rows(
@@ -43,7 +50,10 @@ def rows(
     import pyarrow.parquet as pq
 
     from sightline.store import load_run
+    from sightline.store.folder import refuse_unusable_place, write_whole
 
+    if out is not None:
+        refuse_unusable_place(out.parent)
     run = load_run(folder)
     if run.unfinished:
         typer.echo(f"note: {folder}: {run.unfinished}", err=True)
@@ -60,8 +70,6 @@ def rows(
         else:
             frame.to_json(buffer, orient="records", lines=True, force_ascii=False)
     if out is not None:
-        from sightline.store.folder import write_whole
-
         write_whole(out, buffer.getvalue())
     elif format == "parquet" and sys.stdout.isatty():
         raise SightlineError("parquet is binary: name a file with --out")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -25,7 +26,12 @@ NEEDED = ["--model", "m", "--probes", "p.jsonl", "--images", "i", "--out", "o"]
 def audited(monkeypatch: pytest.MonkeyPatch) -> list[AuditConfig]:
     """What would have been audited."""
     seen: list[AuditConfig] = []
-    monkeypatch.setattr("sightline.auditing.audit.audit", seen.append)
+
+    def audit(config: AuditConfig) -> SimpleNamespace:
+        seen.append(config)
+        return SimpleNamespace(bad_images={})
+
+    monkeypatch.setattr("sightline.auditing.audit.audit", audit)
     monkeypatch.setattr("sightline.commands.run_summary.print_summary", lambda run: None)
     return seen
 
