@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from sightline.commands.benchmark_commands import command_of
+from sightline.commands.help_pages import Commands
 from sightline.cost.benchmarks.base import BENCHMARKS
 from sightline.cost.request import positive_numbers, words_of
 
@@ -19,7 +19,7 @@ LENGTH, OUTPUT = "How long", "Output"
 """Panels of the help."""
 
 
-class Benchmarks(TyperGroup):
+class Benchmarks(Commands):
     """The commands below, and one per registered benchmark, made when somebody asks for it."""
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -1,11 +1,10 @@
-"""``sightline run``, ``rows``, ``selectors`` and ``backbones``."""
+"""``sightline run`` and ``rows``."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,9 +12,6 @@ from sightline.auditing.config import read_config
 from sightline.commands.from_config import overrides, takes_config
 from sightline.errors import SightlineError
 from sightline.progress import waiting_for
-
-if TYPE_CHECKING:
-    from sightline.core.selection import Method
 
 
 @takes_config
@@ -75,79 +71,3 @@ def rows(
         raise SightlineError("parquet is binary: name a file with --out")
     else:
         sys.stdout.buffer.write(buffer.getvalue())
-
-
-def selectors(name: Annotated[str | None, typer.Argument(help="Show one selector in full.")] = None) -> None:
-    """List the pruning methods: one line each, or one in full."""
-    import inspect
-
-    from rich.console import Console
-    from rich.table import Table
-
-    from sightline.arms.arm import parameters
-    from sightline.selectors import SELECTORS
-
-    console = Console()
-    if name is not None:
-        kind: Any = SELECTORS.get(name)
-        console.print(f"[bold]{name}[/]  arguments: {parameters(kind) or 'none'}")
-        console.print("\n".join(f"{trait}: {value}" for trait, value in traits(kind).items()), markup=False)
-        console.print(f"\n{inspect.getdoc(kind) or ''}", markup=False)
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in ("selector", "idea", "parity", "arguments"):
-        table.add_column(column, overflow="fold")
-    for known, kind in SELECTORS.items():
-        idea = (inspect.getdoc(kind) or "").partition("\n")[0]
-        table.add_row(known, idea, kind.parity, parameters(kind))
-    console.print(table)
-    for reason in SELECTORS.broken().values():
-        console.print(f"broken: {reason}", markup=False, highlight=False, soft_wrap=True)
-
-
-def backbones(name: Annotated[str | None, typer.Argument(help="Show one architecture alone.")] = None) -> None:
-    """List the architectures: position policy, and what ``--image-option`` takes for each."""
-    import inspect
-
-    from rich.console import Console
-    from rich.table import Table
-
-    from sightline.backbones import BACKBONES
-
-    console = Console(highlight=False)
-    for known, kind in BACKBONES.items() if name is None else [(name, BACKBONES.get(name))]:
-        about = inspect.getdoc(inspect.getmodule(kind)) or inspect.getdoc(kind) or ""
-        console.print(f"[bold]{known}[/]  positions: {kind.paper_positions}")
-        console.print(about.partition("\n")[0], markup=False)
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-        for option, sentence in kind.image_options.described().items():
-            published = kind.image_options.artifact.get(option)
-            table.add_row(option, sentence, "" if published is None else f"artifact: {json.dumps(published)}")
-        console.print(table)
-    for reason in BACKBONES.broken().values() if name is None else ():
-        console.print(f"broken: {reason}", markup=False, soft_wrap=True)
-
-
-def traits(kind: type[Method]) -> dict[str, str]:
-    """What a method says about itself, in words; what depends on arguments, for their defaults."""
-    import inspect
-
-    from sightline.core.selection import Method
-
-    word = {True: "yes", False: "no", None: "its class does not say"}
-    # Made without its arguments: a field's default is a class attribute, and one without default has no say in this.
-    bare = object.__new__(kind)
-    declared = inspect.getattr_static(kind, "reads_boxes")
-    varies = isinstance(declared, property) and declared is not inspect.getattr_static(Method, "reads_boxes")
-    described = {
-        "role": kind.role,
-        "acts": "between language layers" if kind.inside else "before the language model",
-        "merges tokens": word[kind.merges],
-        "reads boxes": word[bare.reads_boxes] + (", unless its arguments say so" if varies else ""),
-        "parity": kind.parity,
-        "signals": ", ".join(sorted(bare.needs)) or "none",
-    }
-    for model_type, arguments in kind.artifact.items():
-        where = "artifact profile" if model_type == "*" else f"artifact profile, {model_type}"
-        described[where] = ", ".join(f"{name}={value}" for name, value in arguments.items())
-    return described
