@@ -43,7 +43,7 @@ def _parameters(benchmark: Benchmark[Any]) -> Iterator[inspect.Parameter]:
     yield _parameter("arm", list[str] | None, None, arms)
     executions = f"Comma-separated: {', '.join(benchmark.executions)}."
     yield _parameter("execution", str, ",".join(benchmark.usual_executions), executions)
-    yield _parameter("random_weights", bool, False, "Needed with --config: weights do not affect speed.")
+    yield _parameter("random_weights", bool, False, "Needed with --shape: weights do not affect speed.")
     yield from (_declared(benchmark, name) for name in common if name in declared)
     yield from _former(benchmark)
     if not benchmark.together:
@@ -96,9 +96,9 @@ def requests_of(benchmark: Benchmark[Any], given: dict[str, Any]) -> Iterator[Re
     """A request per execution and per value of every option that takes several."""
     config, checkpoint = given["config"], given["checkpoint"]
     if bool(config) == bool(checkpoint):
-        raise SightlineError("name what to measure: --config NAME --random-weights, or --model CHECKPOINT")
+        raise SightlineError("name what to measure: --shape NAME --random-weights, or --model CHECKPOINT")
     if config and not given["random_weights"]:
-        raise SightlineError(f"--config {config} has no weights of its own: add --random-weights, or use --model")
+        raise SightlineError(f"--shape {config} has no weights of its own: add --random-weights, or use --model")
     asked = dict(options_of(benchmark.request))
     plain = {name: given[name] for name, option in asked.items() if option.read is None}
     written = [option.read(given[name]) for name, option in asked.items() if option.read is not None]

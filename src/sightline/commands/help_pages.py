@@ -12,7 +12,7 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
-        if command is not None:
+        if command is not None and ctx is not None:  # without a context nobody reads a page
             _show_values_only(command, ctx)
         return command
 

@@ -72,8 +72,13 @@ class Request:
 
     kind: str
     """The benchmark, by name."""
-    config: str = option("", "A published shape: qwen3-vl-8b, llava-1.5-7b, internvl3.5-8b, or tiny-*.")
-    checkpoint: str = option("", "A checkpoint instead of a config: folder or hub id.", flag="--model")
+    config: str = option(
+        "",
+        "A published shape: qwen3-vl-8b, llava-1.5-7b, internvl3.5-8b, or tiny-*.",
+        flag="--shape",
+        former="--config",
+    )
+    checkpoint: str = option("", "A checkpoint instead of a shape: folder or hub id.", flag="--model")
     arms: tuple[str, ...] = ("full:1.0",)
     """Arms measured one after the other in this process; one unless a process is shared to save time."""
     execution: str = "eager"
@@ -84,7 +89,7 @@ class Request:
     box_source: str = "annotation"
     image_size: tuple[int, int] | None = option(
         None,
-        "WIDTHxHEIGHT of the image; the config's usual size if not given.",
+        "WIDTHxHEIGHT of the image; the shape's usual size if not given.",
         read=size_of_image,
         former="--picture",
     )
@@ -96,7 +101,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if bool(self.config) == bool(self.checkpoint):
-            raise SightlineError("name what to measure: either a config with random weights or a checkpoint")
+            raise SightlineError("name what to measure: either a shape with random weights or a checkpoint")
         for name, asked in options_of(type(self)):
             value = getattr(self, name)
             if asked.minimum is not None and value < asked.minimum:

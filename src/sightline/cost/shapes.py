@@ -191,7 +191,7 @@ SHAPES: dict[str, ModelShape] = {
         (224, 224),
     ),
 }
-"""By the name that ``--config`` takes; the tiny ones exercise the same code on a CPU."""
+"""By the name that ``--shape`` takes; the tiny ones exercise the same code on a CPU."""
 
 
 def shape_named(name: str) -> ModelShape:

@@ -21,7 +21,7 @@ def test_prefill_writes_a_card_and_prints_it(tmp_path: Path, monkeypatch: pytest
     out = tmp_path / "card.json"
     done = CliRunner().invoke(
         app,
-        "prefill --config tiny-llava --random-weights --device cpu --arm full --arm target:0.2 --batch 2 "
+        "prefill --shape tiny-llava --random-weights --device cpu --arm full --arm target:0.2 --batch 2 "
         f"--execution eager --repeats 2 --warm-up 1 --share-process --out {out}".split(),
     )
     assert done.exit_code == 0, done.output
@@ -35,18 +35,18 @@ def test_prefill_writes_a_card_and_prints_it(tmp_path: Path, monkeypatch: pytest
     ("arguments", "words"),
     [
         ("prefill", "name what to measure"),
-        ("prefill --config tiny-llava", "add --random-weights"),
-        ("prefill --config tiny-llava --random-weights --batch 0", "--batch 0: give positive whole numbers"),
-        ("prefill --config tiny-llava --random-weights --batch many", "give positive whole numbers"),
-        ("ttft --config tiny-llava --random-weights --image-size large", "write WIDTHxHEIGHT"),
-        ("ttft --config tiny-llava --random-weights --decode x", "--decode x: give positive"),
-        ("ttft --config tiny-llava --random-weights --arm fastv:0.5", "fastv prunes between layers"),
-        ("sweep --config tiny-llava --random-weights --arm tarxet:0.5", "unknown selector 'tarxet'"),
+        ("prefill --shape tiny-llava", "add --random-weights"),
+        ("prefill --shape tiny-llava --random-weights --batch 0", "--batch 0: give positive whole numbers"),
+        ("prefill --shape tiny-llava --random-weights --batch many", "give positive whole numbers"),
+        ("ttft --shape tiny-llava --random-weights --image-size large", "write WIDTHxHEIGHT"),
+        ("ttft --shape tiny-llava --random-weights --decode x", "--decode x: give positive"),
+        ("ttft --shape tiny-llava --random-weights --arm fastv:0.5", "fastv prunes between layers"),
+        ("sweep --shape tiny-llava --random-weights --arm tarxet:0.5", "unknown selector 'tarxet'"),
         (
-            "sweep --config tiny-llava --random-weights --execution grahp",
+            "sweep --shape tiny-llava --random-weights --execution grahp",
             "unknown execution 'grahp'; sweep runs",
         ),
-        ("prefill --config tiny-llava --random-weights --execution stock", "prefill runs eager, compiled, graph"),
+        ("prefill --shape tiny-llava --random-weights --execution stock", "prefill runs eager, compiled, graph"),
     ],
 )
 def test_bad_options_are_one_clear_line_before_any_process_starts(
@@ -65,7 +65,7 @@ def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms
     out = tmp_path / "card.json"
     done = CliRunner().invoke(
         app,
-        "ttft --config tiny-llava --random-weights --device cpu --arm target:0.2 --execution stock,graph --decode "
+        "ttft --shape tiny-llava --random-weights --device cpu --arm target:0.2 --execution stock,graph --decode "
         f"1 --repeats 2 --warm-up 1 --profile --out {out}".split(),
     )
     assert done.exit_code == 0, done.output
@@ -78,3 +78,15 @@ def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms
 def test_batch_sizes_may_grow() -> None:
     assert batch_sizes("1,32,max") == [{"batch": 1}, {"batch": 32}, {"batch": 1, "grow": True}]
     assert batch_sizes("max") == [{"batch": 1, "grow": True}]
+
+
+def test_the_first_releases_flags_still_answer_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "measure", lambda _: pytest.fail("a process would have started"))
+    done = CliRunner().invoke(app, ["prefill", "--config", "tiny-llava", "--random-weights", "--batch", "0"])
+    assert "--batch 0: give positive whole numbers" in str(done.exception)
+    assert done.stderr.splitlines() == ["--config is called --shape now"]
+    timed = CliRunner().invoke(
+        app, ["select", "--methods", "grid,nothing", "--n", "16", "--batch", "1", "--device", "cpu"]
+    )
+    assert "nothing" in str(timed.exception)
+    assert timed.stderr.splitlines() == ["hint: --methods grid,nothing is now written --method grid --method nothing"]

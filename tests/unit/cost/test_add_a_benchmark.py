@@ -56,7 +56,7 @@ def sightline(site: Path, arguments: str, *, torch: bool = True, code: int = 0) 
 def test_its_command_appears_with_its_options_without_torch(site: Path) -> None:
     assert "Time of vision tower and projector over a batch of images" in sightline(site, "bench --help", torch=False)
     said = sightline(site, "bench vision --help", torch=False)
-    for words in ("--images", "Images per call of the vision tower.", "--config", "--share-process"):
+    for words in ("--images", "Images per call of the vision tower.", "--shape", "--share-process"):
         assert words in said
 
 
@@ -64,7 +64,7 @@ def test_it_measures_in_a_process_of_its_own_and_is_reported(site: Path, tmp_pat
     card = tmp_path / "vision.json"
     printed = sightline(
         site,
-        "bench vision --config tiny-llava --random-weights --device cpu --images 3 --repeats 2 --warm-up 1 "
+        "bench vision --shape tiny-llava --random-weights --device cpu --images 3 --repeats 2 --warm-up 1 "
         f"--out {card}",
     )
     assert printed.startswith("# Cost card: vision tower over a batch of images")
@@ -82,5 +82,5 @@ def test_it_measures_in_a_process_of_its_own_and_is_reported(site: Path, tmp_pat
 
 
 def test_an_execution_it_does_not_run_is_refused(site: Path) -> None:
-    said = sightline(site, "bench vision --config tiny-llava --random-weights --execution graph", code=2)
+    said = sightline(site, "bench vision --shape tiny-llava --random-weights --execution graph", code=2)
     assert said == "error: unknown execution 'graph'; vision runs eager\n"

@@ -25,8 +25,8 @@ from tests.unit.cost.test_card import result
 
 SUBJECT = {"--config": "", "--model": "", "--random-weights": False, "--arm": None, "--out": None, "--clip": ""}
 RUN = {"--device": "auto", "--dtype": "auto", "--attention": "sdpa", "--positions": "auto", "--picture": ""}
-RENAMED = {"--image-size": ""}
-"""Beside the former flag, which still answers."""
+RENAMED = {"--image-size": "", "--shape": ""}
+"""Beside their former flags, which still answer."""
 FIRST_RELEASE: dict[str, dict[str, Any]] = {
     "prefill": {
         **SUBJECT, **RUN, "--text-tokens": 45, "--repeats": 10, "--warm-up": 3, "--profile": False,
