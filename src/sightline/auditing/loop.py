@@ -101,9 +101,10 @@ class ShardWork:
         """Hands the arm to the device. An error here or while its answers are read is the arm's, unless an image's."""
         if not self.shard.probes:  # none of its images can be read
             return list
-        images = self.encoded
         with self._blaming(arm):
             self._set_up(arm)
+        images = self.encoded  # behind the rehearsal, which loads kernels of the vision tower too
+        with self._blaming(arm):
             collect = self.answerer.launch(arm, self.shard.probes, images, self.options.batch_tokens)
 
         def read() -> list[Answered]:
