@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from sightline import cli
 from sightline.auditing.audit import audit
 from sightline.backbones.language import LanguageModel
+from sightline.boxes.sources import BOX_SOURCES
 from sightline.core.selection import Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.report.source import read_source
@@ -29,6 +30,7 @@ from sightline.selectors import SELECTORS
 from sightline.store import load_run
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import command
+from tests.unit.boxes.test_sources import Sweeping
 from tests.unit.report.fake_run import make_run
 
 
@@ -120,6 +122,21 @@ def test_a_damaged_image_is_an_exit_code_unless_it_is_to_be_skipped(
     assert list(json.loads((skipped.out / "run.json").read_text())["bad_images"]) == [name]
     assert run.unfinished == ""
     assert run.left_out in read_source([run.path]).notes
+
+
+def test_where_images_are_searched_for_boxes_a_damaged_one_is_found_before_all_else(
+    config: Any, images: Path, mini_probes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BOX_SOURCES, "_entries", {**BOX_SOURCES._entries, "sweeping": Sweeping()})
+    name, _ = damage(images, mini_probes, 1)
+    settings = config("llava", images=images, limit=3, shard_images=2, box_source="sweeping")
+    with monkeypatch.context() as without:
+        without.setattr("sightline.auditing.worker.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
+        refused(lambda: audit(settings), name, "is damaged", "--skip-bad-images")
+    run = audit(settings.model_copy(update={"skip_bad_images": True}))
+    assert run.left_out == f"1 image could not be read ({name}), so that 2 probes have no rows"
+    assert len(run.frame()["image_id"].unique()) == 2
+    assert run.missing == 0
 
 
 def test_with_skipping_a_missing_image_is_left_out_up_front(config: Any, images: Path, mini_probes: Path) -> None:

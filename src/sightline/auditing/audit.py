@@ -39,7 +39,9 @@ def audit(config: AuditConfig) -> Run:
     with BoxesBeside(config.box_source, config.images, asked) as boxes:
         if boxes.detects:  # what the boxes are like is known when all have been found
             run_job(job, launcher, boxes, job.recorded.get("boxes", {}))
-            shards, shown = with_boxes(readable, boxes)
+            _, shown = with_boxes(readable, boxes)
+            boxed = {(probe.id, probe.view): probe for probe in shown.probes}
+            shards = [shard.mapped(lambda probe: boxed.get((probe.id, probe.view), probe)) for shard in job.shards]
             job.folder.describe_boxes(shown.facts, probe_bytes(job.probes, shards))
         else:
             shards, shown = with_boxes(job.shards, boxes)
