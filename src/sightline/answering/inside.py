@@ -15,6 +15,7 @@ from sightline.answering.select_step import salt
 from sightline.backbones.cuts import LayerCuts
 from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, Selection
+from sightline.core.selection_rules import on_behalf_of
 
 
 @dataclass
@@ -59,7 +60,8 @@ class InsidePass(ArmPass):
 
     def _schedule(self, n: int) -> dict[int, int]:
         selector = cast(LayerSelector, self.arm.selector)
-        return selector.schedule(n, self.arm.budget.resolve(n), len(self.backbone.language.layers))
+        with on_behalf_of(selector.name):
+            return selector.schedule(n, self.arm.budget.resolve(n), len(self.backbone.language.layers))
 
     def _counts(self, n: int) -> list[int]:
         return layer_counts(n, self._schedule(n), len(self.backbone.language.layers))

@@ -6,10 +6,11 @@ Behind a plus an arm may carry one intervention: ``target:0.3+remove_evidence``.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from sightline.core.prefix import PositionPolicy
 from sightline.core.probe import ORIGINAL
@@ -18,9 +19,8 @@ from sightline.errors import SightlineError
 from sightline.interventions import Intervention, split_arm
 from sightline.selectors import SELECTORS
 
-if TYPE_CHECKING:
-    from sightline.backbones.base import Backbone
-
+LARGEST = 2.0**63
+"""No argument is beyond this: it would not fit the integers that methods compute with."""
 SEED, ARTIFACT_SEED = 17, 13
 """Of the artifact's own configurations; its confirmation scripts passed 17."""
 
@@ -78,11 +78,6 @@ class Arm:
         """Of the file that the selector reads, if it reads one."""
         return self.selector.digest()
 
-    def refuse_architecture(self, kind: type[Backbone]) -> None:
-        """A method that shows the image smaller is refused by name where that makes no fewer tokens."""
-        if self.selector.resizes and kind.fixed_tokens is not None:
-            raise SightlineError(f"{self.selector.name} cannot run on {kind.__name__}: {kind.fixed_tokens}")
-
     def refuse_execution(self, execution: str, way_out: str) -> None:
         """A method that prunes between layers is refused by name where the layers run as one."""
         if self.inside and execution != "eager":
@@ -117,7 +112,10 @@ def parse_arm(text: str, *, seed: int | None = None, profile: str = "paper", mod
             raise SightlineError(
                 f"arm '{text}': '{pair}' is not an argument of {name}; it takes {', '.join(known) or 'none'}"
             )
-        arguments[key] = _coerce(value, hints[key], key, text)
+        arguments[key] = _checked(_coerce(value, hints[key], key, text), key, kind, text)
+    for key, field in known.items():
+        if key not in arguments and _default(field) is MISSING:
+            raise SightlineError(f"arm '{text}' needs {key}: write {name}:{key}={key.upper()}")
     try:
         selector = kind(**arguments)
     except (TypeError, ValueError) as error:
@@ -151,6 +149,19 @@ def parse_arms(
     return arms
 
 
+def _checked(value: Any, name: str, kind: type[Selector] | type[LayerSelector], arm: str) -> Any:
+    """An argument's value, if it is a number within the range that the method states; infinity and nan never are."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    least, most = kind.ranges.get(name, (-math.inf, math.inf))
+    if not math.isfinite(value) or abs(value) > LARGEST:
+        raise SightlineError(f"arm '{arm}': {name}={value} is not a usable number")
+    if not least <= value <= most:
+        bounds = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
+        raise SightlineError(f"arm '{arm}': {name}={value}; it must be {bounds}")
+    return value
+
+
 def _budget(text: str, arm: str, *, needed: bool) -> Budget:
     if not text:
         if needed:
@@ -164,7 +175,11 @@ def _budget(text: str, arm: str, *, needed: bool) -> Budget:
         reason = (
             str(error) if "must be" in str(error) else f"'{text}' is neither a kept fraction nor a count such as 192t"
         )
-        raise SightlineError(f"arm '{arm}': {reason}") from None
+        meant = ""
+        if text.isdecimal() and int(text) > 1:
+            share = f"{int(text) / 100:g} (that share of the tokens) or " if int(text) <= 100 else ""
+            meant = f"; did you mean {share}{text}t (that many)?"
+        raise SightlineError(f"arm '{arm}': {reason}{meant}") from None
 
 
 def _default(field: Any) -> Any:

@@ -74,7 +74,7 @@ def _row(
         "selector": arm.selector.name,
         "role": arm.selector.role,
         "arguments": arm.arguments,
-        "budget": str(arm.budget),
+        "budget": repr(trace.k / image.n) if arm.selector.role == "replay" else str(arm.budget),
         "keep_requested": None if arm.selector.role == "replay" else arm.budget.keep,
         "keep": trace.k / image.full_n,
         "n_tokens": image.full_n,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +19,7 @@ from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import Intervention
 from sightline.probes.image_name import resolve_image
-from sightline.probes.images import image_size
+from sightline.probes.images import image_size, open_image
 
 if TYPE_CHECKING:
     from sightline.store import RunFolder
@@ -50,6 +51,14 @@ class Shard:
         first = {image_key(probe): probe for probe in reversed(probes)}
         ordered = dict.fromkeys(image_key(probe) for probe in probes)
         return replace(self, probes=probes, images=tuple(first[key] for key in ordered), view=view)
+
+    def without(self, names: Container[str]) -> Shard:
+        """The shard less the images of these names, with all their probes."""
+        return replace(
+            self,
+            probes=tuple(probe for probe in self.probes if probe.image not in names),
+            images=tuple(probe for probe in self.images if probe.image not in names),
+        )
 
     def under(self, intervention: Intervention | None) -> Shard:
         """The shard's questions about the images as an intervention shows them."""
@@ -137,9 +146,28 @@ def with_boxes(shards: Sequence[Shard], boxes: BoxesBeside) -> tuple[list[Shard]
     return [shard.mapped(lambda probe: boxed[probe.id, probe.view], shard.view) for shard in shards], shown
 
 
-def check_images(root: Path, shards: Sequence[Shard]) -> dict[str, tuple[int, int]]:
-    """Every image exists, can be opened and is not a bomb, before a model is loaded: (width, height) by name."""
+def looked_at(
+    root: Path, shards: Sequence[Shard], *, decode: bool
+) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
+    """(width, height) of every image by name, and the reason for each that is missing, cannot be opened or is a bomb.
+
+    Before a model is loaded: headers are read; with ``decode`` every image is decoded too, which finds a damaged body.
+    A name that leaves the root is no bad image but an error.
+    """
     if not root.is_dir():
         raise SightlineError(f"image folder {root} does not exist")
-    names = dict.fromkeys(probe.image for shard in shards for probe in shard.images)
-    return {name: image_size(resolve_image(root, name)) for name in names}
+    names = list(dict.fromkeys(probe.image for shard in shards for probe in shard.images))
+    for name in names:
+        resolve_image(root, name)
+    with ThreadPoolExecutor() as pool:  # decoders let other threads run
+        found = dict(zip(names, pool.map(lambda name: look(root, name, decode), names), strict=True))
+    sizes = {name: seen for name, seen in found.items() if not isinstance(seen, str)}
+    return sizes, {name: seen for name, seen in found.items() if isinstance(seen, str)}
+
+
+def look(root: Path, name: str, decode: bool) -> tuple[int, int] | str:
+    """An image's size, or why it cannot be used."""
+    try:
+        return open_image(root, name).size if decode else image_size(resolve_image(root, name))
+    except SightlineError as error:
+        return str(error)

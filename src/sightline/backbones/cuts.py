@@ -19,7 +19,7 @@ from sightline.backbones.language import Batch, LanguageModel
 from sightline.backbones.signals import attention_weights, rotate
 from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, LayerState
-from sightline.core.selection_rules import check_selection, in_native_order, output_parts
+from sightline.core.selection_rules import check_selection, in_native_order, on_behalf_of, output_parts
 from sightline.errors import SightlineError
 
 
@@ -78,7 +78,8 @@ class LayerCuts:
                 signals=signals,
                 key=self.keys[b],
             )
-            selection = self.selector.cut(state, k)
+            with on_behalf_of(self.selector.name):
+                selection = self.selector.cut(state, k)
             self.signal_ms += (selecting - started) * 1e3
             self.select_ms += (self._now(batch) - selecting) * 1e3
             check_selection(selection, n, k, self.selector.name)

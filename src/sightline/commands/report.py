@@ -127,7 +127,7 @@ def gate(
         list[str] | None,
         typer.Option(
             help="For example 'posecr(target:0.3) >= 0.5' or 'accuracy(target:0.3) - accuracy(full) >= -0.02'. "
-            "Repeatable."
+            "'sightline list metrics' has all metrics. Repeatable."
         ),
     ] = None,
     rules: Annotated[Path | None, typer.Option(help="File with one rule per line; # begins a comment.")] = None,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from sightline.errors import SightlineError
 from sightline.report.metric_columns import metrics_told
 from sightline.report.panels import panel_of
 from sightline.statistics.metrics import METRICS, metrics_shown_in
@@ -34,6 +37,8 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 def print_summary(run: Run) -> None:
     frame = run.frame()
+    if frame.empty:
+        raise SightlineError(f"no image could be read: {next(iter(run.bad_images.values()), 'the run has no rows')}")
     plain = plain_rows(frame)
     frame = frame if plain.empty else plain
     manifest = run.manifest
@@ -51,6 +56,11 @@ def print_summary(run: Run) -> None:
         markup=False,
         highlight=False,
     )
+    for reason in run.bad_images.values():
+        print(f"left out: {reason}", file=sys.stderr)
+    if run.bad_images:
+        way_out = "" if run.left_out else "; mend them and run the same command, or accept it with --skip-bad-images"
+        print(f"note: {run.left_out or run.unfinished}{way_out}", file=sys.stderr)
 
 
 def print_panels(console: Console, lines: pd.DataFrame, frame: pd.DataFrame) -> None:

@@ -30,7 +30,11 @@ ROW_COLUMNS = (
         "What the arm may be ranked with: full, box-free method, box-free control, detector-assisted, oracle, replay.",
     ),
     Column("arguments", "string", "Every hyper-parameter of the selector as JSON, defaults included."),
-    Column("budget", "string", "Requested budget: a kept fraction such as 0.3, or an absolute count such as 192t."),
+    Column(
+        "budget",
+        "string",
+        "Requested budget: a kept fraction such as 0.3, or a count such as 192t; of a replayed mask what it kept.",
+    ),
     Column("keep_requested", "float64", "Requested kept fraction; null for an absolute budget or a replayed mask."),
     Column("keep", "float64", "Realised kept fraction K / N, measured on the tensor that was run."),
     Column("n_tokens", "int32", "N: visual tokens of the full prefix."),

@@ -247,6 +247,8 @@ def _audit(run: Run, name: str, only: ProbeList | None) -> Audited:
     recast_controls(frame, run)
     if run.unfinished:
         notes.append(run.unfinished)
+    if run.left_out:
+        notes.append(run.left_out)
     plain = is_plain(frame)
     # Apart: a margin that overflowed under an intervention takes nothing from the plain tables.
     main = finite_in_every_arm(frame[plain], notes).reset_index(drop=True)

@@ -21,6 +21,9 @@ from sightline.store.stored_geometry import with_anchor_precision
 
 __all__ = ["Run", "load_run", "pack_mask", "unpack_cells", "unpack_mask"]
 
+NAMED = 3
+"""Images that a sentence names; it counts the others."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -58,7 +61,8 @@ class Run:
     @cached_property
     def probes(self) -> list[dict[str, Any]]:
         """The audited probes as written into the run folder (without the header line)."""
-        lines = (self.path / PROBES).read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): a question may hold one of the other characters that Unicode ends lines with.
+        lines = (self.path / PROBES).read_text(encoding="utf-8").split("\n")
         records = [json.loads(line) for line in lines if line.strip()]
         return [record for record in records if "sightline_probes" not in record]
 
@@ -71,8 +75,30 @@ class Run:
     @property
     def unfinished(self) -> str:
         """What is still to be computed, in a sentence; "" for a finished run."""
-        missing = self.missing
-        return f"the run is not finished: {missing} of its shards are still to be computed" if missing else ""
+        reasons = []
+        if missing := self.missing:
+            reasons.append(f"{missing} of its shards are still to be computed")
+        if self.bad_images and not self.manifest.get("skip_bad_images"):
+            reasons.append(self._unreadable)
+        return f"the run is not finished: {', and '.join(reasons)}" if reasons else ""
+
+    @property
+    def left_out(self) -> str:
+        """What the run lacks on purpose, in a sentence: images that ``--skip-bad-images`` left out; "" for none."""
+        return self._unreadable if self.bad_images and self.manifest.get("skip_bad_images") else ""
+
+    @property
+    def bad_images(self) -> dict[str, str]:
+        """Images that could not be read, by name, with the reason; their probes have no rows."""
+        return {name: str(entry["reason"]) for name, entry in self.manifest.get("bad_images", {}).items()}
+
+    @property
+    def _unreadable(self) -> str:
+        names = list(self.bad_images)
+        probes = sum(probe["image"] in self.bad_images for probe in self.probes)
+        named = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+        images = f"{len(names)} image{'s' * (len(names) > 1)}"
+        return f"{images} could not be read ({named}), so that {probes} probes have no rows"
 
 
 def load_run(path: Path | str) -> Run:
