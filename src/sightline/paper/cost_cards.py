@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sightline.cost.benchmarks.prefill import PrefillRequest
@@ -13,6 +12,7 @@ from sightline.cost.cost_card import CostCard
 from sightline.cost.measure import measure
 from sightline.errors import SightlineError
 from sightline.paper.models import MODELS
+from sightline.paper.needs import Need
 from sightline.paper.probe_sets import CONFIRMATION, built_set
 
 if TYPE_CHECKING:
@@ -74,8 +74,6 @@ def _probe_count(study: Study) -> int:
 
 
 def _servable(study: Study, model: str, arms: Sequence[str]) -> tuple[str, ...]:
-    from sightline.paper.needs import Need
-
     (need,) = study.servable([Need(model, CONFIRMATION, tuple(arms))])
     return need.arms
 
@@ -96,7 +94,3 @@ def line_of(card: CostCard, arm: str) -> dict[str, Any]:
         if str(record.get("arm")).partition(":1.0")[0] == arm:
             return record
     raise SightlineError(f"{arm} has not been timed")
-
-
-def cards_folder(out: Path) -> Path:
-    return out / "cards"
