@@ -157,9 +157,16 @@ def _alternative(case: dict[str, Any], panel: dict[str, Any], arm: str) -> str:
     )
 
 
+def _margin_words(panel: dict[str, Any]) -> str:
+    if panel["margin"] is None:
+        return ""
+    at = f" at t = {shown(panel['threshold'])}" if panel["threshold"] else ""
+    return f", margin {format_value(panel['margin'], 'signed')}{at}"
+
+
 def _panel_words(panel: dict[str, Any], arm: str) -> str:
     verdict = "right" if panel["correct"] else "wrong"
-    margin = "" if panel["margin"] is None else f", margin {format_value(panel['margin'], 'signed')}"
+    margin = _margin_words(panel)
     cells = f"{panel['evidence_kept']} of {panel['evidence_cells']} evidence cells"
     return f"{arm}: {panel['predicted']} ({verdict}{margin}), {cells}"
 
@@ -179,9 +186,7 @@ def _pair_sentences(case: dict[str, Any], panels: list[dict[str, Any]], arms: li
 
 def _sentences(case: dict[str, Any], panel: dict[str, Any], arm: str) -> tuple[str, str]:
     verdict = "right" if panel["correct"] else "wrong"
-    margin = "" if panel["margin"] is None else f", margin {format_value(panel['margin'], 'signed')}"
-    if panel["threshold"]:
-        margin += f" at t = {shown(panel['threshold'])}"
+    margin = _margin_words(panel)
     asked = case["target"] or case["question"]
     kept = f"with {panel['evidence_kept']} of {panel['evidence_cells']} evidence cells kept"
     if panel["evidence_cells"] == 0:

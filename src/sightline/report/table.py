@@ -166,7 +166,11 @@ class Table:
         if not known or len(known) < len(owners):
             return self.frame
         apart = {
-            key: [run.own(str(arm)) or arm for run, arm in zip(known, self.frame[key], strict=True)] for key in present
+            key: [
+                arm if pd.isna(arm) else run.own(str(arm)) or arm
+                for run, arm in zip(known, self.frame[key], strict=True)
+            ]
+            for key in present
         }
         models = self.frame["model"] if "model" in self.frame else [run.model for run in known]
         return self.frame.assign(run=[run.label for run in known], model=models, **apart)

@@ -104,7 +104,7 @@ def test_the_gate_notes_that_a_rule_is_about_an_oracle(mixed: Path) -> None:
         "protected:0.3 (oracle: reads the annotated boxes): a diagnostic, not a method that could be deployed"
     ], "once, however many rules name it"
     assert not any("oracle" in note for note in run_gate(mixed, rules[2:], least_n=1, draws=DRAWS)[1])
-    assert f"Note: {about[0]}." in markdown(gate_runs([mixed], rules, least_n=1, draws=DRAWS))
+    assert f"- {about[0]}" in markdown(gate_runs([mixed], rules, least_n=1, draws=DRAWS))
 
 
 def test_replays_and_unknown_methods_are_neither_box_free_nor_oracles(tmp_path: Path) -> None:

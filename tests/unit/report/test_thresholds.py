@@ -123,7 +123,7 @@ def test_captions_and_notes_name_the_threshold_and_where_it_comes_from(named: Pa
     assert "plain: The threshold is the one that was given, t = 2." in notes(named)
     assert "Answers at t = 2 compared with Full" in page
     assert "the image changes; all at t = 2" in page
-    assert re.search(r"says (yes|no) \((right|wrong), margin [+−][\d.]+ at t = 2\)", page), "beneath the first picture"
+    assert re.search(r"(yes|no) \((right|wrong), margin [+−][\d.]+ at t = 2\)", page), "beneath the first picture"
     assert "With the same mask, at t = 2, the position policy" in page
     for name in ("main", "paired_differences", "correct_positive_provenance", "deletion", "box_sources"):
         assert "Answers are at t = 2." in (named.parent / "tables" / f"{name}.md").read_text(), name
@@ -306,7 +306,7 @@ def test_compare_is_at_the_threshold(tmp_path: Path) -> None:
     expected, found = (tables(page) for page in pages)
     for name in ("main", "between_runs", "flips_between_runs", "sameness"):
         pd.testing.assert_frame_equal(expected[name], found[name], rtol=1e-9, atol=1e-9, obj=name)
-    assert "Answers at t = 2, from A to B" in pages[1].read_text(encoding="utf-8")
+    assert "Probes whose answer at t = 2 differs from A to B" in pages[1].read_text(encoding="utf-8")
 
 
 def test_compare_judges_both_runs_on_the_same_held_out_images(tmp_path: Path) -> None:
