@@ -49,6 +49,7 @@ SUBSTITUTIONS = (
     (r"--execution eager,compiled\b", "--execution eager"),
     (r"(bench sweep .*)--images 100 (.*)--execution compiled\b", r"\1--images 2 \2--execution eager"),
     (r"--n 144,576,2500\b", "--n 36,144"),
+    (r"(paper run .*)--limit 20\b", r"\1--limit 4"),
 )
 """(pattern, replacement) in commands: published shapes, batches and executions that are meant for a GPU."""
 
@@ -103,12 +104,34 @@ lines = [line.replace('"label": "no"', '"label": "yes"') if changed in line else
 Path("probes.jsonl").write_text("".join(lines), encoding="utf-8")
 """
 
+VALID_IMAGES = """
+from pathlib import Path
+from sightline import load_run
+images = load_run("replication/runs/qwen-confirmation").frame()["image_id"].unique()
+Path("valid.txt").write_text("".join(f"{image}\\n" for image in images))
+"""
+DECISIONS = """
+import csv
+with open("replaced/screening.csv", newline="") as file:
+    reviewed = [{**row, "decision": "valid_semantic_edit"} for row in csv.DictReader(file)]
+with open("replaced/screening.csv", "w", newline="") as file:
+    writer = csv.DictWriter(file, list(reviewed[0]))
+    writer.writeheader()
+    writer.writerows(reviewed)
+"""
+
 PREPARED = {
     "docs/box-sources.md": Prepared((BUILD,)),
     "docs/cost.md": Prepared((BUILD,)),
     "docs/interventions.md": Prepared((BUILD,)),
     "docs/geometry.md": Prepared(
         python="import numpy as np\nkept = np.arange(100, 300)\nmasks = np.zeros((2, 576), bool)\nmasks[:, kept] = True"
+    ),
+    "docs/paper.md": Prepared(
+        between={
+            "sightline paper run S7 --valid valid.txt --out replication": VALID_IMAGES,
+            "sightline paper run S13 --decisions replaced/screening.csv --out replication": DECISIONS,
+        }
     ),
     "docs/probes.md": Prepared(
         between={"sightline probes verify probes.jsonl": CHANGE_A_LABEL},
