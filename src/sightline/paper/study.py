@@ -63,7 +63,7 @@ def _with_recorded(options: StudyOptions, recorded: Mapping[str, Any]) -> StudyO
     for name, path in options.judgements.items():
         if path is not None and not path.is_file():
             raise SightlineError(f"--{name}: there is no file {path}")
-    files = {
+    files: dict[str, Any] = {
         name: Path(recorded[name])
         for name, path in options.judgements.items()
         if path is None and recorded.get(name) is not None
