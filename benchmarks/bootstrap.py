@@ -17,7 +17,7 @@ import pandas as pd
 from sightline.analysis.thresholds import accuracy_optimal
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import difference_interval
-from sightline.statistics.correlation import spearman_interval
+from sightline.statistics.correlation import spearman_interval, spearman_intervals
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary, paired_differences
 
@@ -71,6 +71,8 @@ def main() -> None:
     left, right = arms(2)
     rng = np.random.default_rng(2)
     x, y, *controls = rng.normal(size=(5, IMAGES))
+    predictors = {f"x{i}": rng.normal(size=IMAGES) for i in range(3)}
+    outcomes = {f"y{i}": rng.normal(size=IMAGES) for i in range(5)}
     run = frame(10)
     big_labels = rng.random(100_000) < 0.5
     big_margins = rng.normal(size=100_000) + big_labels
@@ -88,6 +90,11 @@ def main() -> None:
         ),
         ("AUROC difference, 10,000 draws", lambda: difference_interval(left, right, METRICS["auroc"]), "-"),
         ("partial Spearman, 3 controls, refitted in 10,000 draws", lambda: spearman_interval(x, y, controls), "14.7"),
+        (
+            "15 partial Spearmans of 8 columns, 10,000 draws",
+            lambda: spearman_intervals(predictors, outcomes, controls),
+            "14.7 x 15",
+        ),
         (f"all {len(METRICS)} metrics of 10 arms, 10,000 draws", lambda: arm_summary(run), "-"),
         (f"all {len(METRICS)} differences of 9 arms, 10,000 draws", lambda: paired_differences(run), "5.2 x 9"),
         ("accuracy-optimal threshold of 100,000 rows", lambda: accuracy_optimal(big_labels, big_margins), "-"),

@@ -81,7 +81,7 @@ def reference(kind: Any) -> str:
 
 def needs_of(selector: Any) -> str:
     """Signals, query span and boxes; without signals a method looks at projected tokens, or at geometry alone."""
-    if selector.role in ("reference", "replay"):
+    if selector.role in ("reference", "replay") or selector.resizes:
         return "-"
     looks = [f"`{name}`" for name in sorted(selector.needs)]
     query = "none" if selector.inside else selector.query
@@ -115,6 +115,8 @@ def action(selector: Any) -> str:
     """Whether the method deletes or merges, and where."""
     if selector.inside:
         return f"{'merges' if selector.merges else 'deletes'} inside the LLM"
+    if selector.resizes:
+        return "shrinks the image"
     if not selector.merges:
         return "deletes nothing" if selector.role == "reference" else "deletes"
     selection = selector.select(Inputs(64, torch.device("cpu"), seed=0).view(selector.needs), 20)
@@ -166,6 +168,8 @@ def refusals() -> str:
     for name in SELECTORS:
         for model_type, title in ARCHITECTURES.items():
             backbone = stub(model_type)
+            if made(name).resizes and backbone.fixed_tokens is not None:
+                rows.append([f"`{name}`", title, backbone.fixed_tokens])
             reasons = [(need, backbone.serves(need)) for need in sorted(made(name).needs)]
             unmet = [(need, reason) for need, reason in reasons if reason is not None]
             if unmet:

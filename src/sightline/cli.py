@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
+from typing import Any, NoReturn
 
 import typer
 
 from sightline import __version__
+from sightline.commands.help_pages import Commands
 from sightline.errors import SightlineError
 
 app = typer.Typer(
     name="sightline",
+    cls=Commands,
     help="Audit visual-token pruning: does the answer survive, and do the cells that support it?",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-_GROUPS = ("probes", "controls", "bench", "paper", "reader")
+_GROUPS = ("probes", "controls", "masks", "bench", "paper", "reader")
 """Sub-command groups: ``sightline.commands.<name>`` with an ``app``."""
 _COMMANDS = {
     "demo": ("demo",),
-    "run": ("run", "rows", "selectors", "backbones"),
+    "run": ("run", "rows"),
+    "methods": ("selectors", "backbones"),
     "report": ("report", "compare", "gate"),
     "check": ("doctor", "ask"),
     "agreement": ("agreement",),
@@ -62,8 +67,23 @@ def _assemble() -> None:
 _assemble()
 
 
+RESUMED = ("run", "demo")
+"""Commands that go on where they stopped."""
+INTERRUPTED, TERMINATED = 130, 143
+"""Exit codes after Ctrl-C and SIGTERM, as shells expect them."""
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived. No ``except Exception`` on the way may hold it up."""
+
+
+def _terminate(number: int, frame: Any) -> NoReturn:
+    raise Terminated
+
+
 def main() -> None:
     """Entry point. A SightlineError, or memory that ran out, is one line on stderr; anything else is a bug."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except SightlineError as error:
@@ -79,6 +99,20 @@ def main() -> None:
             raise
         print(f"error: {line}", file=sys.stderr)
         sys.exit(2)
+    except Terminated:
+        _say_stopped("terminated")
+        sys.exit(TERMINATED)
     except KeyboardInterrupt:
-        print("\ninterrupted; finished shards are kept, run the same command to go on", file=sys.stderr)
-        sys.exit(130)
+        _say_stopped("interrupted")
+        sys.exit(INTERRUPTED)
+    except SystemExit as stopped:
+        if stopped.code == INTERRUPTED:  # typer's way of saying that Ctrl-C was pressed
+            _say_stopped("interrupted")
+        raise
+
+
+def _say_stopped(how: str) -> None:
+    """One line, with how to go on where a command can."""
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    way_on = "; finished shards are kept, run the same command to go on" if command in RESUMED else ""
+    print(f"\n{how}{way_on}", file=sys.stderr)

@@ -1,9 +1,11 @@
-"""A progress bar with rate and time left on a terminal; a line now and then in a log."""
+"""What is going on: a bar with rate and time left or a spinner on a terminal; a line now and then in a log."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -11,6 +13,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as RichProgress
 
 LOG_EVERY_SECONDS = 30.0
+
+
+@contextmanager
+def waiting_for(what: str, *, logged: bool = True) -> Iterator[None]:
+    """Says what is being waited for: a spinner on a terminal, a line in a log unless it is not ``logged``."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status(what):
+            yield
+        return
+    if logged:
+        print(what, file=sys.stderr, flush=True)
+    yield
 
 
 class Progress:

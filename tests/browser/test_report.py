@@ -34,7 +34,9 @@ def pixels(element: WebElement) -> np.ndarray:
 def column(browser: WebDriver, table: str, index: int) -> list[str]:
     return [
         str(cell.get_attribute("data-sort"))
-        for cell in browser.find_elements(By.CSS_SELECTOR, f"#table-{table} tbody tr > :nth-child({index})")
+        for cell in browser.find_elements(
+            By.CSS_SELECTOR, f"#table-{table} tbody:not(.heading) tr > :nth-child({index})"
+        )
     ]
 
 
@@ -61,10 +63,18 @@ def test_hostile_words_are_shown_as_words(opened: WebDriver) -> None:
 def test_the_first_screen_has_words_numbers_and_a_picture(opened: WebDriver) -> None:
     for selector in (".verdicts li", "#hero svg", "#table-main"):
         assert one(opened, selector).rect["y"] < 900, selector
-    assert "Unsupported: correct, but the evidence is gone." in one(opened, "#hero figcaption").text
-    picture = pixels(one(opened, "#hero svg"))
-    assert (picture < 90).mean() > 0.1, "dropped cells are dark"
-    assert (picture > 150).mean() > 0.1, "kept cells are bright"
+    assert one(opened, ".headline").rect["y"] < one(opened, ".verdicts li").rect["y"]
+    assert "The same answer, with and without the evidence." in one(opened, "#hero figcaption").text
+    for picture in opened.find_elements(By.CSS_SELECTOR, "#hero .pair > div > svg:not(.inset)"):
+        assert (pixels(picture) < 90).mean() > 0.1, "dropped cells are dark"
+        assert (pixels(picture) > 150).mean() > 0.1, "kept cells are bright"
+
+
+def test_the_magnified_evidence_is_lit_undimmed_and_dark_where_it_was_dropped(opened: WebDriver) -> None:
+    kept, gone, undimmed = opened.find_elements(By.CSS_SELECTOR, "#hero .inset")
+    shade = {name: float(pixels(inset).mean()) for name, inset in (("gone", gone), ("undimmed", undimmed))}
+    assert shade["gone"] < 0.6 * shade["undimmed"]
+    assert undimmed.rect["width"] > 1.8 * kept.rect["width"], "the evidence itself is the largest"
 
 
 def test_a_table_sorts_both_ways_and_says_so(opened: WebDriver) -> None:
@@ -96,7 +106,7 @@ def test_missing_values_sort_last(opened: WebDriver) -> None:
 
 def test_a_long_table_is_narrowed_by_its_metric(opened: WebDriver) -> None:
     def visible() -> set[str]:
-        rows = opened.find_elements(By.CSS_SELECTOR, "#table-paired_differences tbody tr")
+        rows = opened.find_elements(By.CSS_SELECTOR, "#table-paired_differences tbody:not(.heading) tr")
         return {row.find_elements(By.CSS_SELECTOR, "td")[1].text for row in rows if row.is_displayed()}
 
     assert visible() == {"Accuracy"}
@@ -171,6 +181,28 @@ def test_narrow_windows_do_not_scroll_sideways(opened: WebDriver, width: int) ->
     screen = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     assert opened.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_on_a_telephone_every_arm_is_on_the_frontier_and_arms_stay_in_view(opened: WebDriver) -> None:
+    screen = {"width": 400, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    (chart,) = [c for c in opened.find_elements(By.CSS_SELECTOR, "#frontier svg[class*=only-]") if c.is_displayed()]
+    assert chart.rect["x"] >= 0
+    assert chart.rect["x"] + chart.rect["width"] <= 400
+    shown = {label.text for label in chart.find_elements(By.CSS_SELECTOR, "text.name")}
+    assert shown >= {"Full", "target:0.15", "target:0.3", "target:0.5", "random:0.3", "grid:0.3", "visionzip:0.3"}
+    holder = one(opened, "[aria-label='Main results']")
+    arm = one(opened, "#table-main tbody:not(.heading) th")
+    before = arm.rect["x"]
+    opened.execute_script("arguments[0].scrollLeft = 300", holder)
+    assert opened.execute_script("return arguments[0].scrollLeft", holder) > 100
+    left = opened.execute_script("return arguments[0].getBoundingClientRect().x", arm)
+    assert abs(left - before) < 2, "the first column does not scroll away"
+
+
+def test_a_desk_has_one_frontier_and_it_is_the_wide_one(opened: WebDriver) -> None:
+    (chart,) = [c for c in opened.find_elements(By.CSS_SELECTOR, "#frontier svg[class*=only-]") if c.is_displayed()]
+    assert "only-wide" in str(chart.get_attribute("class"))
 
 
 def test_dark_mode_is_dark_and_stays_legible(opened: WebDriver) -> None:

@@ -21,7 +21,8 @@ MODELS: dict[str, dict[str, int]] = {"qwen3vl": {"max_pixels": 50176}, "llava": 
 """Checkpoints, and image options that keep them quick."""
 DTYPES = ("float32", "bfloat16")
 KEEPS = ("1t", "0.1", "0.3", "0.7", "1.0")
-METHODS = tuple(SELECTORS.names())
+METHODS = tuple(name for name, kind in SELECTORS.items() if not kind.resizes)
+"""All that look at an image in its usual size; those that are shown a smaller one: tests/integration/test_resize.py."""
 
 CLASS_TOKEN = {"fastervlm", "holov", "mmtok", "nuwa", "prumerge", "prumerge_plus", "scope", "visionzip", "vispruner"}
 CLIP_SPACE = {"anchorprune", "cdpruner"}

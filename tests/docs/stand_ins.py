@@ -104,6 +104,21 @@ lines = [line.replace('"label": "no"', '"label": "yes"') if changed in line else
 Path("probes.jsonl").write_text("".join(lines), encoding="utf-8")
 """
 
+A_METHOD = '''
+from dataclasses import dataclass
+from typing import ClassVar
+import torch
+from sightline import Selection, Selector
+from sightline.selectors import SELECTORS
+
+@SELECTORS.register("mine")
+@dataclass(frozen=True)
+class Mine(Selector):
+    """Keeps the first tokens."""
+    name: ClassVar[str] = "mine"
+    def select(self, view, k):
+        return Selection(torch.arange(k))
+'''
 VALID_IMAGES = """
 from pathlib import Path
 from sightline import load_run
@@ -125,7 +140,15 @@ PREPARED = {
     "docs/cost.md": Prepared((BUILD,)),
     "docs/interventions.md": Prepared((BUILD,)),
     "docs/geometry.md": Prepared(
-        python="import numpy as np\nkept = np.arange(100, 300)\nmasks = np.zeros((2, 576), bool)\nmasks[:, kept] = True"
+        python="""
+import numpy as np
+from sightline.geometry.cells import grid_cells
+cells, regions = grid_cells(24, 24), [[0.41, 0.30, 0.47, 0.33]]
+kept = lineage = anchors = np.arange(100, 300)
+masks = np.zeros((2, 576), bool)
+masks[:, kept] = True
+shares = masks[0].astype(float)
+"""
     ),
     "docs/paper.md": Prepared(
         between={
@@ -168,11 +191,12 @@ latency_table = lambda source: None
 """,
     ),
     "docs/runs.md": Prepared(
-        (BUILD, BUILD.replace("probes.jsonl", "probes/textocr.jsonl"), f"{RUN} {QWEN} --out runs/first")
+        (BUILD, BUILD.replace("probes.jsonl", "probes/textocr.jsonl"), f"{RUN} {QWEN} --out runs/first"),
+        files={"my.py": A_METHOD},
     ),
     "docs/statistics.md": Prepared(
-        (BUILD, f"{RUN} {QWEN} --out runs/first"),
-        python='import sightline\nrows = sightline.load_run("runs/first").frame()',
+        (BUILD, f"{RUN} {INTERNVL} --out runs/first"),
+        python='import sightline\nrows = frame = development_frame = sightline.load_run("runs/first").frame()',
     ),
     "docs/write-a-selector.md": Prepared((BUILD.replace("probes.jsonl", "PROBES"),)),
 }

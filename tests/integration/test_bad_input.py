@@ -8,18 +8,30 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from typer.testing import CliRunner
 
 from sightline import cli
 from sightline.auditing.audit import audit
 from sightline.backbones.language import LanguageModel
+from sightline.boxes.sources import BOX_SOURCES
+from sightline.core.selection import Selection, Selector, TokenView
 from sightline.errors import SightlineError
+from sightline.report.source import read_source
+from sightline.selectors import SELECTORS
+from sightline.store import load_run
+from tests.integration.test_audit import facts
 from tests.integration.test_resume import command
+from tests.unit.boxes.test_sources import Sweeping
+from tests.unit.report.fake_run import make_run
 
 
 def refused(work: Callable[[], object], *words: str) -> None:
@@ -60,17 +72,87 @@ def test_missing_image(config: Any, images: Path, mini_probes: Path) -> None:
     refused(lambda: audit(config("llava", images=images)), first_image(mini_probes), "does not exist")
 
 
-def test_truncated_image_is_named_and_finished_shards_stay(config: Any, images: Path, mini_probes: Path) -> None:
-    names = [json.loads(line)["image"] for line in mini_probes.read_text(encoding="utf-8").splitlines()[1:7:2]]
-    victim = images / names[2]
-    data = victim.read_bytes()
-    victim.write_bytes(data[: len(data) // 2])
-    settings = config("llava", images=images, shard_images=1)
-    refused(lambda: audit(settings), names[2])
-    done = list((settings.out / "rows").glob("*/*.parquet"))
-    assert done, "shards before the damaged image are kept"
-    victim.write_bytes(data)
-    assert audit(settings).missing == 0
+def damage(images: Path, mini_probes: Path, index: int) -> tuple[str, bytes]:
+    """Cuts the body of the image of that index in half, header and all else as they were; its name and old content."""
+    lines = mini_probes.read_text(encoding="utf-8").splitlines()[1:]
+    name = list(dict.fromkeys(json.loads(line)["image"] for line in lines))[index]
+    data = (images / name).read_bytes()
+    (images / name).write_bytes(data[: len(data) // 2])
+    return name, data
+
+
+@pytest.mark.parametrize("shard_images", [1, 2, 4], ids=["a-shard-of-its-own", "beside-another", "one-shard"])
+def test_a_damaged_image_costs_its_own_probes_and_is_made_up_for_when_mended(
+    config: Any, images: Path, mini_probes: Path, tmp_path: Path, shard_images: int
+) -> None:
+    whole = audit(config("llava", images=images, limit=4, shard_images=shard_images, out=tmp_path / "whole"))
+    name, data = damage(images, mini_probes, 2)
+    settings = config("llava", images=images, limit=4, shard_images=shard_images)
+    partial = audit(settings)
+    assert list(partial.bad_images) == [name]
+    assert "is damaged" in partial.bad_images[name]
+    assert f"1 image could not be read ({name}), so that 2 probes have no rows" in partial.unfinished
+    lost = facts(whole.frame())
+    about = {probe["id"] for probe in whole.probes if probe["image"] == name}
+    kept = lost[~lost["probe_id"].isin(about)].reset_index(drop=True)
+    assert facts(partial.frame())["probe_id"].tolist() == kept["probe_id"].tolist()
+    (images / name).write_bytes(data)
+    mended = audit(settings)
+    assert mended.bad_images == {}
+    assert mended.unfinished == ""
+    pd.testing.assert_frame_equal(facts(mended.frame()), lost)
+    assert set(mended.images.column("image").to_pylist()) == set(whole.images.column("image").to_pylist())
+
+
+def test_a_damaged_image_is_an_exit_code_unless_it_is_to_be_skipped(
+    config: Any, images: Path, mini_probes: Path, tmp_path: Path
+) -> None:
+    name, _ = damage(images, mini_probes, 1)
+    settings = config("llava", images=images, limit=3, shard_images=2)
+    failed = subprocess.run(command(settings), capture_output=True, text=True)
+    assert failed.returncode == 1
+    assert "Traceback" not in failed.stderr
+    assert name in failed.stderr.splitlines()[-1]
+    assert "--skip-bad-images" in failed.stderr.splitlines()[-1]
+    skipped = settings.model_copy(update={"out": tmp_path / "skipped", "skip_bad_images": True})
+    done = subprocess.run(command(skipped), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"note: 1 image could not be read ({name}), so that 2 probes have no rows" in done.stderr
+    run = load_run(skipped.out)
+    assert list(json.loads((skipped.out / "run.json").read_text())["bad_images"]) == [name]
+    assert run.unfinished == ""
+    assert run.left_out in read_source([run.path]).notes
+
+
+def test_where_images_are_searched_for_boxes_a_damaged_one_is_found_before_all_else(
+    config: Any, images: Path, mini_probes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BOX_SOURCES, "_entries", {**BOX_SOURCES._entries, "sweeping": Sweeping()})
+    name, _ = damage(images, mini_probes, 1)
+    settings = config("llava", images=images, limit=3, shard_images=2, box_source="sweeping")
+    with monkeypatch.context() as without:
+        without.setattr("sightline.auditing.worker.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
+        refused(lambda: audit(settings), name, "is damaged", "--skip-bad-images")
+    run = audit(settings.model_copy(update={"skip_bad_images": True}))
+    assert run.left_out == f"1 image could not be read ({name}), so that 2 probes have no rows"
+    assert len(run.frame()["image_id"].unique()) == 2
+    assert run.missing == 0
+
+
+def test_with_skipping_a_missing_image_is_left_out_up_front(config: Any, images: Path, mini_probes: Path) -> None:
+    (images / first_image(mini_probes)).unlink()
+    run = audit(config("llava", images=images, limit=2, skip_bad_images=True))
+    assert list(run.bad_images) == [first_image(mini_probes)]
+    assert len(run.frame()["image_id"].unique()) == 1
+    refused(lambda: audit(config("llava", images=images, limit=2)), "does not exist", "--skip-bad-images")
+
+
+def test_an_image_that_is_damaged_after_it_was_recorded_is_no_reason_to_drop_its_rows(
+    config: Any, images: Path, mini_probes: Path
+) -> None:
+    audit(config("llava", images=images, limit=2, arms=["full"]))
+    name, _ = damage(images, mini_probes, 0)
+    refused(lambda: audit(config("llava", images=images, limit=2, arms=["center:0.3"])), name, "restore the file")
 
 
 def test_image_bomb(config: Any, images: Path, mini_probes: Path) -> None:
@@ -143,10 +225,11 @@ def test_a_method_the_backbone_cannot_serve_is_refused_by_name(config: Any) -> N
 
 def test_run_folder_of_another_model_dtype_or_probes(config: Any, mini_probes: Path, tmp_path: Path) -> None:
     audit(config("llava", arms=["full"], limit=1))
-    refused(lambda: audit(config("qwen3vl", arms=["full"], limit=1)), "weight_digest", "--out")
+    other = "holds a run of llava (llava), this command has qwen3vl (qwen3_vl)"
+    refused(lambda: audit(config("qwen3vl", arms=["full"], limit=1)), other, "--out")
     refused(lambda: audit(config("llava", arms=["full"], limit=1, dtype="bfloat16")), "dtype", "bfloat16")
-    other = with_probe(mini_probes, tmp_path / "p.jsonl", question="Is it there?")
-    refused(lambda: audit(config("llava", arms=["full"], limit=1, probes=other)), "probe_digest")
+    changed = with_probe(mini_probes, tmp_path / "p.jsonl", question="Is it there?")
+    refused(lambda: audit(config("llava", arms=["full"], limit=1, probes=changed)), "over other probes")
 
 
 def test_a_folder_that_is_no_run_is_left_alone(config: Any, tmp_path: Path) -> None:
@@ -244,3 +327,242 @@ def test_help_is_quick_and_does_not_import_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "run" in done.stdout
+
+
+@pytest.fixture
+def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading a model fails the test: what is wrong must be known before."""
+
+    def load(*_: Any, **__: Any) -> None:
+        pytest.fail("a model was loaded")
+
+    monkeypatch.setattr("sightline.auditing.worker.load_backbone", load)
+
+
+@pytest.mark.usefixtures("no_weights")
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"device": "gpu"}, ["unknown --device 'gpu'", "cuda:1"]),
+        ({"arms": ["target:30"]}, ["0.3", "30t"]),
+        ({"arms": ["masks"]}, ["masks:file=FILE"]),
+        ({"arms": ["masks:file=nowhere.jsonl"]}, ["cannot read nowhere.jsonl"]),
+        ({"arms": ["prumerge:0.3"], "model": "internvl"}, ["prumerge cannot run on InternVL", "class token"]),
+        ({"arms": ["visionzip:0.3"], "model": "qwen3vl"}, ["visionzip cannot run on Qwen3VL", "no class token"]),
+        ({"arms": ["nuwa:0.3"]}, ["nuwa cannot run on Llava", "the vision tower has", "first_layer"]),
+        ({"arms": ["anchorprune:0.3"]}, ["--clip"]),
+        ({"model": "lava"}, ["lava does not exist", "did you mean", "llava"]),
+        ({"imports": ["nowhere.py"]}, ["--import nowhere.py", "cannot be read"]),
+    ],
+)
+def test_what_is_wrong_is_said_before_a_model_is_loaded(
+    config: Any, data: Path, changes: dict[str, Any], words: list[str]
+) -> None:
+    changes = {"arms": ["full"], **changes}
+    if "model" in changes:
+        changes["model"] = str(data / "tiny" / changes["model"])
+    refused(lambda: audit(config("llava", **changes)), *words)
+
+
+@pytest.mark.usefixtures("no_weights")
+def test_a_slip_in_a_relative_model_folder_is_not_looked_up_on_the_hub(
+    config: Any, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(*_: Any, **__: Any) -> None:
+        pytest.fail("the hub was asked")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    settings = {name: Path(getattr(config("llava"), name)).resolve() for name in ("probes", "images", "out")}
+    monkeypatch.chdir(data)
+    refused(lambda: audit(config("llava", model="tiny/lava", **settings)), "tiny/lava does not exist", "tiny/llava?")
+
+
+def test_a_run_of_another_model_is_refused_before_a_model_is_loaded(config: Any, request: Any) -> None:
+    audit(config("llava", arms=["full"], limit=1))
+    request.getfixturevalue("no_weights")
+    refused(lambda: audit(config("qwen3vl", arms=["full"], limit=1)), "of llava (llava)", "qwen3vl (qwen3_vl)")
+    refused(lambda: audit(config("llava", arms=["full"], limit=2)), "with limit 1, this command has 2")
+
+
+def places(root: Path) -> dict[str, Path]:
+    """Paths that cannot become a folder."""
+    (root / "file").write_text("precious")
+    (root / "link").symlink_to(root / "nothing")
+    return {
+        "a file": root / "file",
+        "below a file": root / "file" / "below",
+        "a dangling link": root / "link",
+        "below a dangling link": root / "link" / "below",
+    }
+
+
+@pytest.mark.usefixtures("no_weights")
+@pytest.mark.parametrize("place", ["a file", "below a file", "a dangling link", "below a dangling link"])
+def test_a_run_says_in_one_line_that_its_folder_cannot_be(config: Any, tmp_path: Path, place: str) -> None:
+    out = places(tmp_path)[place]
+    refused(lambda: audit(config("llava", out=out)), str(out), "choose another --out")
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+@pytest.mark.usefixtures("no_weights")
+def test_a_folder_that_may_not_be_written_to_is_refused(
+    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs the tests may be allowed to write everywhere, so the answer to the question is replaced."""
+    monkeypatch.setattr("os.access", lambda place, mode: Path(place) != tmp_path)
+    refused(lambda: audit(config("llava", out=tmp_path / "run")), f"{tmp_path} is not writable", "--out")
+
+
+@pytest.mark.parametrize("place", ["a file", "below a file", "a dangling link", "below a dangling link"])
+@pytest.mark.parametrize("name", ["demo", "controls", "scenes", "report", "rows", "bench"])
+def test_every_command_that_writes_says_in_one_line_that_it_cannot(
+    config: Any, mini_probes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, name: str
+) -> None:
+    out = places(tmp_path)[place]
+    run = str(make_run(tmp_path / "made", images=4))
+    if name in ("rows", "bench"):
+        out = out / "rows.csv"
+    words = {
+        "demo": ["demo", "--out", str(out)],
+        "controls": ["controls", "build", "occlusion", str(mini_probes), "--out", str(out)],
+        "scenes": ["reader", "scenes", "--split", "development", "--images", "1", "--out", str(out)],
+        "report": ["report", run, "--out", str(out), "--draws", "100"],
+        "rows": ["rows", run, "--out", str(out)],
+        "bench": ["bench", "select", "--method", "grid", "--n", "16", "--batch", "1", "--csv", str(out)],
+    }[name]
+    monkeypatch.setattr("sightline.auditing.worker.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
+    done = CliRunner().invoke(cli.app, words)
+    assert isinstance(done.exception, SightlineError), done.output
+    assert "\n" not in str(done.exception)
+    assert "cannot" in str(done.exception)
+
+
+@dataclass(frozen=True)
+class Careless(Selector):
+    """What somebody's selector may do wrong."""
+
+    how: str = "tensor"
+    name: ClassVar[str] = "careless"
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        wrong: dict[str, Any] = {
+            "tensor": torch.arange(k),
+            "list": Selection(list(range(k))),  # type: ignore[arg-type]
+            "floats": Selection(torch.arange(k).float()),
+            "none": None,
+            "mix": Selection(torch.arange(k), mix=torch.ones(k, view.tokens.shape[0], dtype=torch.long)),
+        }
+        if self.how == "exit":
+            sys.exit(0)
+        if self.how == "raise":
+            raise KeyError("colour")
+        return cast(Selection, wrong[self.how])
+
+
+@pytest.fixture
+def _careless() -> Any:
+    SELECTORS.names()
+    SELECTORS.add("careless", Careless)
+    yield
+    del SELECTORS._entries["careless"]
+
+
+@pytest.mark.usefixtures("_careless")
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("tensor", "returned a Tensor; it must return Selection(anchors)"),
+        ("none", "returned a NoneType"),
+        ("list", "anchors that are a list"),
+        ("floats", "of float32"),
+        ("mix", "a mix that is"),
+        ("exit", "failed (SystemExit: 0)"),
+        ("raise", "failed (KeyError: 'colour')"),
+    ],
+)
+def test_a_selector_that_does_something_wrong_is_named_and_spoils_nothing(config: Any, how: str, words: str) -> None:
+    failing = config("llava", arms=["center:0.3", f"careless:0.3:how={how}"], limit=2, matched_controls=False)
+    refused(lambda: audit(failing), "selector careless", words)
+    alone = audit(config("llava", arms=["full"], limit=2, matched_controls=False))
+    assert alone.arms == ["center:0.3", "full"]
+    assert alone.missing == 0
+    assert words in alone.manifest["set_aside"][failing.arms[1] if how != "tensor" else "careless:0.3"]
+
+
+@pytest.mark.usefixtures("_careless")
+def test_an_arm_that_failed_is_tried_again_when_it_is_named(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config("llava", arms=["careless:0.3"], limit=2, matched_controls=False)
+    refused(lambda: audit(settings), "selector careless")
+    monkeypatch.setattr(Careless, "select", lambda self, view, k: Selection(torch.arange(k)))
+    mended = audit(settings)
+    assert mended.arms == ["careless:0.3"]
+    assert mended.missing == 0
+    assert mended.manifest["set_aside"] == {}
+
+
+def test_an_arm_that_an_earlier_release_accepted_and_never_ran_does_not_stop_others(
+    config: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = config("llava", arms=["full"], limit=1)
+    audit(settings)
+    manifest = json.loads((settings.out / "run.json").read_text())
+    manifest["arms"].append("hybrid:0.3:core=nan")
+    (settings.out / "run.json").write_text(json.dumps(manifest))
+    assert audit(config("llava", arms=["center:0.3"], limit=1)).arms == ["full", "center:0.3"]
+    assert "note: hybrid:0.3:core=nan of an earlier command is left out" in capsys.readouterr().err
+
+
+def test_line_ends_that_only_unicode_knows_may_stand_in_a_question(
+    config: Any, mini_probes: Path, tmp_path: Path
+) -> None:
+    question = 'Does the image\u2028contain\u2029the exact\u0085text "A"?'
+    rows = [json.loads(line) for line in mini_probes.read_text(encoding="utf-8").split("\n") if line]
+    rows = [{"sightline_probes": 1}, {**rows[1], "question": question}, *rows[2:]]
+    probes = tmp_path / "p.jsonl"
+    probes.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    run = audit(config("llava", probes=probes, arms=["full"], limit=2))
+    assert run.probes[0]["question"] == question
+    assert CliRunner().invoke(cli.app, ["gate", str(run.path), "--rule", "accuracy(full) >= 0"]).exit_code in (0, 1)
+    done = CliRunner().invoke(cli.app, ["report", str(run.path), "--out", str(tmp_path / "r"), "--draws", "100"])
+    assert done.exit_code == 0, done.exception
+
+
+def test_a_budget_of_more_tokens_than_there_are_is_noted(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    run = audit(config("llava", arms=["center:100000t"], limit=2))
+    assert set(run.frame()["keep"]) == {1.0}
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note:")]
+    n = run.frame()["n_tokens"].iloc[0]
+    assert notes == [f"note: center:100000t keeps all {n} tokens of an image: its budget is larger"]
+
+
+def test_controls_that_nobody_named_are_announced_once(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = config("llava", arms=["target:0.3"], limit=1, matched_controls=True)
+    audit(settings)
+    line = "added as matched controls: random:0.3, grid:0.3 (--no-matched-controls leaves them out)"
+    assert line in capsys.readouterr().err.splitlines()
+    audit(settings)
+    assert "matched controls" not in capsys.readouterr().err
+
+
+def test_a_selector_in_a_file_is_imported_recorded_and_held_to(config: Any, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from dataclasses import dataclass\nfrom typing import ClassVar\nimport torch\n"
+        "from sightline.core.selection import Selection, Selector\nfrom sightline.selectors import SELECTORS\n\n"
+        "@SELECTORS.register('mine')\n@dataclass(frozen=True)\nclass Mine(Selector):\n"
+        "    name: ClassVar[str] = 'mine'\n"
+        "    def select(self, view, k):\n        n = view.tokens.shape[0]\n"
+        "        return Selection(torch.arange(n - k, n))\n"
+    )
+    try:
+        run = audit(config("llava", arms=["mine:0.3"], imports=[file], limit=1, matched_controls=False))
+        digest = f"sha256:{sha256(file.read_bytes()).hexdigest()}"
+        assert run.manifest["imports"] == {"mine.py": digest}
+        assert run.manifest["inputs"] == {"mine:0.3": digest}
+        assert run.frame()["selector"].unique().tolist() == ["mine"]
+        broken = tmp_path / "broken.py"
+        broken.write_text("import no_such_module\n")
+        words = ("--import", "broken.py", "No module named 'no_such_module'")
+        refused(lambda: audit(config("llava", arms=["full"], imports=[broken])), *words)
+    finally:
+        del SELECTORS._entries["mine"]

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from typer.testing import CliRunner
 
+from sightline.auditing import mask_export
 from sightline.auditing.audit import audit
+from sightline.cli import app
+from sightline.core.selection import Selection
 from sightline.errors import SightlineError
 from sightline.probes import read_probes
+from sightline.selectors.masks import Masks
 from sightline.store import RunFolder
+from sightline.store.load import unpack_cells
 
 
 def write(path: Path, probes: Path, kept: list[int]) -> None:
@@ -67,3 +75,181 @@ def test_a_changed_file_is_read_again(config: Any, masks: Path, mini_probes: Pat
     assert set(audit(config("llava", arms=[arm], limit=2)).frame()["k_tokens"]) == {2}
     write(masks, mini_probes, [5])
     assert set(audit(config("llava", arms=[arm], limit=2, out=tmp_path / "other")).frame()["k_tokens"]) == {1}
+
+
+def test_a_mended_file_is_accepted_while_no_row_was_made_from_the_old_one(
+    config: Any, masks: Path, mini_probes: Path
+) -> None:
+    write(masks, mini_probes, [0, 100_000])
+    settings = config("llava", arms=[f"masks:file={masks}"], limit=2)
+    with pytest.raises(SightlineError, match="lists token 100000"):
+        audit(settings)
+    write(masks, mini_probes, [0, 3])
+    assert set(audit(settings).frame()["k_tokens"]) == {2}
+
+
+def test_a_probe_without_a_line_is_named_before_a_model_is_loaded(
+    config: Any, masks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = masks.read_text().splitlines()
+    masks.write_text("\n".join(lines[:1]) + "\n")
+    monkeypatch.setattr("sightline.auditing.worker.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
+    with pytest.raises(SightlineError, match=r"has no mask for probe '.*' \(and 2 more\)"):
+        audit(config("llava", arms=[f"masks:file={masks}"], limit=2))
+
+
+def test_rows_of_a_replay_say_what_was_kept_as_their_budget(config: Any, masks: Path) -> None:
+    frame = audit(config("llava", arms=[f"masks:file={masks}"], limit=1)).frame()
+    assert frame["budget"].astype(float).tolist() == frame["keep"].tolist()
+    assert set(frame["keep"]) == {2 / frame["n_tokens"].iloc[0]}
+    assert frame["keep_requested"].isna().all()
+
+
+def export(run: Any, arm: str, out: Path, *options: str) -> Any:
+    return CliRunner().invoke(app, ["masks", "export", str(run.path), "--arm", arm, "--out", str(out), *options])
+
+
+def answers(run: Any, arm: str) -> list[Any]:
+    frame = run.frame()
+    columns = ["probe_id", "k_tokens", "ecr", "loss_yes", "loss_no", "kept_mask", "lineage_mask"]
+    return [tuple(row) for row in frame[frame["arm"] == arm][columns].itertuples(index=False)]
+
+
+@pytest.mark.parametrize("model", ["llava", "qwen3vl", "internvl"])
+def test_exported_masks_replay_bit_for_bit(config: Any, tmp_path: Path, model: str) -> None:
+    run = audit(config(model, arms=["target:0.3"], limit=2, matched_controls=False))
+    file = tmp_path / "target.jsonl.gz"
+    done = export(run, "target:0.3", file)
+    assert done.exit_code == 0, done.exception
+    arm = f"masks:file={file}"
+    replayed = audit(config(model, arms=[arm], limit=2, out=tmp_path / "again"))
+    assert answers(replayed, arm) == answers(run, "target:0.3")
+
+
+def test_a_line_says_where_it_was_made_and_index_0_is_the_first_token_of_the_first_block(
+    config: Any, tmp_path: Path
+) -> None:
+    run = audit(config("internvl", arms=["full"], limit=1, image_options={"min_tiles": 2, "max_tiles": 4}))
+    file = tmp_path / "m.jsonl"
+    assert export(run, "full", file).exit_code == 0
+    line = json.loads(file.read_text().splitlines()[0])
+    row = run.frame().iloc[0]
+    assert line["n_tokens"] == row["n_tokens"] == sum(rows * columns for rows, columns in line["layout"])
+    assert len(line["layout"]) > 1, "tiles and a thumbnail"
+    cells = unpack_cells(run.images.to_pylist()[0]["cells"])
+    (rows, columns), *_ = line["layout"]
+    first_block = cells[: rows * columns]
+    assert (cells[0][:2] == first_block[:, :2].min(axis=0)).all()
+    assert cells[1][0] > cells[0][0], "to the right first"
+    assert cells[columns][1] > cells[0][1], "then the next row"
+
+
+def test_masks_of_another_model_are_refused_with_both_counts(config: Any, tmp_path: Path) -> None:
+    run = audit(config("qwen3vl", arms=["center:0.3"], limit=1))
+    file = tmp_path / "m.jsonl"
+    assert export(run, "center:0.3", file).exit_code == 0
+    made = int(run.frame()["n_tokens"].iloc[0])
+    with pytest.raises(SightlineError) as caught:
+        audit(config("llava", arms=[f"masks:file={file}"], limit=1, out=tmp_path / "other"))
+    message = str(caught.value)
+    assert f"{file}:1 was made for {made} tokens, this model makes " in message
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        line["layout"] = [[1, made]]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(SightlineError, match=rf"was made for a layout of 1 x {made}, this model makes "):
+        audit(config("qwen3vl", arms=[f"masks:file={file}"], limit=1, out=tmp_path / "third"))
+
+
+@pytest.mark.parametrize(
+    ("model", "arm"),
+    [
+        ("llava", "visionzip:0.3"),
+        ("llava", "visionzip:0.3:order=rank"),
+        ("llava", "prumerge:0.3"),
+        ("llava", "tome:0.5"),
+        ("qwen3vl", "tome:0.5"),
+        ("qwen3vl", "visionzip_qwen:0.3"),
+    ],
+)
+def test_merges_are_computed_again_checked_and_replayed_bit_for_bit(
+    config: Any, data: Path, tmp_path: Path, model: str, arm: str
+) -> None:
+    settings = config(model, arms=[arm], limit=2, matched_controls=False)
+    run = audit(settings)
+    file = tmp_path / "merges.jsonl"
+    without = export(run, arm, file)
+    assert "--model and --images" in str(without.exception)
+    done = export(run, arm, file, "--model", settings.model, "--images", str(settings.images))
+    assert done.exit_code == 0, done.exception
+    assert not {"kept_indices"} & set(json.loads(file.read_text().splitlines()[0]))
+    replay = f"masks:file={file}"
+    again = audit(config(model, arms=[replay], limit=2, out=tmp_path / "again"))
+    assert answers(again, replay) == answers(run, arm)
+
+
+def test_merges_of_another_checkpoint_or_with_other_tokens_are_not_exported(
+    config: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config("llava", arms=["tome:0.5"], limit=1, matched_controls=False)
+    run = audit(settings)
+    other = export(run, "tome:0.5", tmp_path / "m", "--model", str(data / "tiny" / "qwen3vl"), "--images", str(data))
+    assert "holds a run of llava (llava), this command has qwen3vl (qwen3_vl)" in str(other.exception)
+    plain = mask_export._selections
+
+    def moved(*arguments: Any) -> list[Selection]:
+        return [replace(one, anchors=torch.arange(len(one.anchors))) for one in plain(*arguments)]
+
+    monkeypatch.setattr(mask_export, "_selections", moved)
+    words = ("--model", settings.model, "--images", str(settings.images))
+    assert "chooses other tokens now" in str(export(run, "tome:0.5", tmp_path / "m", *words).exception)
+    assert not (tmp_path / "m").exists()
+
+
+def test_an_arm_that_prunes_between_layers_has_no_mask_to_export(config: Any, tmp_path: Path) -> None:
+    run = audit(config("llava", arms=["fastv:0.5"], limit=1, matched_controls=False))
+    assert "prunes between language layers" in str(export(run, "fastv:0.5", tmp_path / "m").exception)
+    assert "has no arm 'grid:0.3'; it has fastv:0.5" in str(export(run, "grid:0.3", tmp_path / "m").exception)
+
+
+GROUP = [3, [3, 4], [0.5, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\x1f\x8b\x08damaged", "cannot read"),
+        (b"[" * 50_000, "not JSON lines"),
+        (b'{"id": "a", "kept_indices": [1], "n_tokens": "9"}', "'n_tokens' must be a positive whole number"),
+        (b'{"id": "a", "kept_indices": [1], "layout": [3, 3]}', "'layout' must be a list of [rows, columns]"),
+        (b'{"id": "a", "groups": [[3, [3, 4], [1.0]]]}', "a group is [anchor, [source, ...], [weight, ...]]"),
+        (b'{"id": "a", "groups": [[3, [3, 3], [1.0, 1.0]]]}', "a group is"),
+        (b'{"id": "a", "groups": [[3, [3, 4], [NaN, 1]]]}', "a group is"),
+        (b'{"id": "a", "groups": {"a": 1}}', "a group is"),
+        (json.dumps({"id": "a", "groups": [GROUP], "merge_at": "here"}).encode(), "'merge_at' must be"),
+    ],
+)
+def test_an_odd_mask_file_is_one_line(tmp_path: Path, content: bytes, words: str) -> None:
+    file = tmp_path / ("m.jsonl.gz" if content.startswith(b"\x1f") else "m.jsonl")
+    file.write_bytes(content)
+    with pytest.raises(SightlineError) as caught:
+        Masks(str(file)).check_probes(["a"])
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("file", ["a\0b.jsonl", "x" * 5000, "."])
+def test_a_path_that_no_mask_file_can_have_is_one_line(file: str) -> None:
+    for ask in (Masks(file).digest, lambda: Masks(file).check_probes(["a"])):
+        with pytest.raises(SightlineError) as caught:
+            ask()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_group_that_reaches_beyond_the_image_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "m.jsonl"
+    file.write_text(json.dumps({"id": "a", "groups": [GROUP]}) + "\n")
+    assert Masks(str(file)).indices("a", 5) == (3,)
+    assert Masks(str(file)).indices("a", 4) == (3,), "source N is the class token"
+    with pytest.raises(SightlineError, match="the masks were made for another model"):
+        Masks(str(file)).indices("a", 3)

@@ -13,8 +13,10 @@ from sightline.analysis.comparison import (
     answered_right,
     by_model,
     clustered_mean,
+    held_threshold,
     interval_columns,
     table_of,
+    threshold_of,
     views_of,
 )
 from sightline.core.probe import ORIGINAL
@@ -23,23 +25,29 @@ from sightline.statistics.intervals import percentile_interval
 from sightline.statistics.metrics import METRICS, point, why_not
 from sightline.statistics.summaries import arm_rows
 
+ENDS = ("min", "max")
+RANGED = ("accuracy", "hfpr", "auroc", "delta_accuracy")
+"""Columns whose range over the seeds of wrong images the report's CSV has."""
+
 
 def image_dependence_table(
     frame: pd.DataFrame,
     *,
-    threshold: float | Mapping[str, float] = 0.0,
+    threshold: float | Mapping[str, float] | None = None,
     images: Collection[str] | None = None,
     draws: int = DRAWS,
 ) -> pd.DataFrame:
-    """The same questions about the matching image, a gray one and wrong ones, at one threshold per model.
+    """The same questions about the matching image, a gray one and wrong ones.
 
-    ``images`` restricts the table to a stratum, for example ``outcomes.lexically_plausible(run.probes)``. The row
-    ``wrong images`` averages over the seeds. ``delta_accuracy`` is against the matching image, paired by image.
+    Answers are those that the rows hold, or at a ``threshold`` for all models or per model. ``images`` restricts the
+    table to a stratum, for example ``outcomes.lexically_plausible(run.probes)``. The row ``wrong images`` averages over
+    the seeds and has their range in ``_min`` and ``_max``. ``delta_accuracy`` is against the matching image, paired by
+    image.
     """
     records: list[Record] = []
     chosen = frame if images is None else frame[frame["image_id"].isin(set(images))]
     for model, rows in by_model(chosen):
-        cut = threshold.get(model, 0.0) if isinstance(threshold, Mapping) else threshold
+        cut = threshold_of(model, threshold)
         for arm, own in rows.groupby("plain_arm", sort=False):
             views = views_of(own, str(arm))
             controls = {v: p for v, p in views.items() if v == "blank" or v.startswith("image_mismatch_seed")}
@@ -56,14 +64,17 @@ def image_dependence_table(
             wrong = [line for line in lines if str(line["condition"]).startswith("image_mismatch_seed")]
             if len(wrong) > 1:
                 names = [name for name in wrong[0] if name != "condition" and not name.endswith(("_low", "_high"))]
-                lines.append({"condition": "wrong images", **{n: float(np.mean([w[n] for w in wrong])) for n in names}})
-            records += [{"model": model, "arm": arm, "threshold": cut, **line} for line in lines]
+                seeds = {name: np.array([line[name] for line in wrong], dtype=np.float64) for name in names}
+                lines.append({"condition": "wrong images", **{name: float(v.mean()) for name, v in seeds.items()}})
+                lines[-1] |= {f"{name}_{end}": float(getattr(v, end)()) for name, v in seeds.items() for end in ENDS}
+            at = held_threshold(matched) if cut is None else cut
+            records += [{"model": model, "arm": arm, "threshold": at, **line} for line in lines]
     return table_of(
         records, "no arm was asked about gray or wrong images; run a set of `sightline controls build image-free`"
     )
 
 
-def _image_metrics(rows: pd.DataFrame, threshold: float, draws: int) -> Record:
+def _image_metrics(rows: pd.DataFrame, threshold: float | None, draws: int) -> Record:
     has_margin = "margin" in rows
     arm = arm_rows(rows.reset_index(), threshold if has_margin else None)
     names = ("accuracy", "positive_accuracy", "negative_accuracy", "hfpr", "yes_rate", "auroc")

@@ -34,8 +34,11 @@ def probe_scales(run: Run) -> pd.DataFrame:
     table = run.images.select(["image_key", "cells"])
     for key, packed in zip(table.column("image_key").to_pylist(), table.column("cells").to_pylist(), strict=True):
         cells[key] = unpack_cells(packed).astype(np.float64)
-    keys = run.rows.select(["probe_id", "view", "image_key"]).to_pandas()
-    shown = keys[keys["view"] == ORIGINAL].drop_duplicates("probe_id").set_index("probe_id")["image_key"]
+    keys = run.rows.select(["probe_id", "view", "image_key", "n_tokens"]).to_pandas()
+    keys = keys[keys["view"] == ORIGINAL].drop_duplicates(["probe_id", "image_key"])
+    # An image that an arm was shown smaller has fewer cells than the full prefix has tokens.
+    whole = keys["image_key"].map({key: len(found) for key, found in cells.items()}) == keys["n_tokens"]
+    shown = keys[whole].drop_duplicates("probe_id").set_index("probe_id")["image_key"]
     records: dict[str, dict[str, float]] = {}
     for probe in run.probes:
         if probe.get("view", ORIGINAL) != ORIGINAL or not probe["regions"] or probe["id"] not in shown.index:

@@ -5,24 +5,41 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from sightline.analysis.comparison import Record, by_model, indexed, margins_of, table_of
+from sightline.analysis.comparison import Record, by_model, held_threshold, indexed, margins_of, table_of
 from sightline.analysis.thresholds import accuracy_optimal, evaluate, flips, predict
 from sightline.core.probe import ORIGINAL
 from sightline.probes.split import hash_side
 from sightline.statistics.metrics import auroc
 from sightline.statistics.plain_rows import UNCHANGED
 
+Pair = tuple[pd.DataFrame, pd.DataFrame]
+"""The rows of one arm with compact and with preserved positions: the same probes in the same order."""
 
-def position_policy_table(frame: pd.DataFrame, *, dev_buckets: int = 5) -> pd.DataFrame:
-    """The same masks with compact and with preserved positions: raw, at own thresholds, at the compact one.
 
-    Thresholds are chosen on the development side of the image-hash split and evaluated on the other. A comparison
-    whose masks differ between the policies is none; ``mask_mismatches`` counts them.
+def position_policy_table(
+    frame: pd.DataFrame, *, dev_buckets: int = 5, development: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """The same masks with compact and with preserved positions: as answered, at own thresholds, at the compact one.
+
+    ``raw`` is at the threshold of the rows' own answers, 0 unless another was applied. The others are chosen on
+    ``development`` rows, where those have the arm under both policies, and judged on all of ``frame``; or else on the
+    development side of the image-hash split and judged on the other. A comparison whose masks differ between the
+    policies is none; ``mask_mismatches`` counts them.
     """
+    elsewhere = {} if development is None else _both_policies(development)
+    records: list[Record] = []
+    for (model, arm), pair in _both_policies(frame).items():
+        found = _compare_policies(pair, elsewhere.get((model, arm)), dev_buckets)
+        records += [{"model": model, "arm": arm, **record} for record in found]
+    return table_of(records, "no arm was run under both position policies; run again with --interventions positions")
+
+
+def _both_policies(frame: pd.DataFrame) -> dict[tuple[str, str], Pair]:
+    """By model and arm, for every pruning arm that was run under both."""
     rows = frame[
         (frame["view"] == ORIGINAL) & frame["intervention"].fillna(UNCHANGED).isin((UNCHANGED, "swap_positions"))
     ]
-    records: list[Record] = []
+    pairs: dict[tuple[str, str], Pair] = {}
     for model, members in by_model(rows):
         for arm, own in members.groupby("plain_arm", sort=False):
             sides = {str(policy): part for policy, part in own.groupby("positions", sort=False)}
@@ -30,28 +47,27 @@ def position_policy_table(frame: pd.DataFrame, *, dev_buckets: int = 5) -> pd.Da
                 continue
             compact, preserve = (indexed(sides[policy], f"{arm} {policy}") for policy in ("compact", "preserve"))
             both = compact.index.intersection(preserve.index)
-            records += [
-                {"model": model, "arm": arm, **record}
-                for record in _policies(compact.loc[both], preserve.loc[both], dev_buckets)
-            ]
-    return table_of(records, "no arm was run under both position policies; run again with --interventions positions")
+            pairs[model, str(arm)] = compact.loc[both], preserve.loc[both]
+    return pairs
 
 
-def _policies(compact: pd.DataFrame, preserve: pd.DataFrame, dev_buckets: int) -> list[Record]:
+def _compare_policies(pair: Pair, elsewhere: Pair | None, dev_buckets: int) -> list[Record]:
+    compact, preserve = pair
     label = (compact["label"] == "yes").to_numpy()
     margins = {"compact": margins_of(compact).to_numpy(), "preserve": margins_of(preserve).to_numpy()}
     different = int((compact["kept_mask"] != preserve["kept_mask"]).sum()) if "kept_mask" in compact else 0
     dev = np.array([hash_side(str(image), dev_buckets) == "dev" for image in compact["image_id"]])
-    cuts: dict[str, tuple[float, float]] = {"raw": (0.0, 0.0)}
-    if dev.any() and not dev.all():
-        own = {name: accuracy_optimal(label[dev], margin[dev]).threshold for name, margin in margins.items()}
-        cuts |= {
-            "own thresholds": (own["compact"], own["preserve"]),
-            "compact threshold": (own["compact"], own["compact"]),
-        }
+    judged = ~dev if elsewhere is None else np.ones(len(label), dtype=bool)
+    cuts: dict[str, tuple[float, float]] = {"raw": (held_threshold(compact), held_threshold(preserve))}
+    if elsewhere is not None or (dev.any() and not dev.all()):
+        own = tuple(
+            accuracy_optimal(side["label"] == "yes", margins_of(side)).threshold
+            for side in elsewhere or (compact[dev], preserve[dev])
+        )
+        cuts |= {"own thresholds": (own[0], own[1]), "compact threshold": (own[0], own[0])}
     records: list[Record] = []
     for name, (first, second) in cuts.items():
-        part = np.ones(len(label), dtype=bool) if name == "raw" else ~dev
+        part = np.ones(len(label), dtype=bool) if name == "raw" else judged
         before, after = margins["compact"][part], margins["preserve"][part]
         moved = flips(predict(before, first), predict(after, second))
         record: Record = {

@@ -7,20 +7,21 @@ from itertools import combinations
 
 import pandas as pd
 
-from sightline.analysis.comparison import Record, answered_right, by_model, table_of
+from sightline.analysis.comparison import Record, answered_right, by_model, table_of, threshold_of
 from sightline.statistics.intervals import wilson
 from sightline.statistics.paired import mcnemar
 
 VERSIONS = ("original", "replacement", "sham", "erase")
 KINDS = [f"{version}_{asked}" for version in VERSIONS for asked in ("source", "target")]
-Thresholds = float | Mapping[str, float]
-"""One for all models, or one per model; 0 for a model that is not named."""
+Thresholds = float | Mapping[str, float] | None
+"""One for all models, or one per model, 0 for a model that is not named; None for the answers that the rows hold."""
 
 
-def text_replacement_table(frame: pd.DataFrame, *, threshold: Thresholds = 0.0) -> pd.DataFrame:
+def text_replacement_table(frame: pd.DataFrame, *, threshold: Thresholds = None) -> pd.DataFrame:
     """The four-control test: both questions answered right on the original, the replacement, the sham, the erasure.
 
-    A semantic switch is original and replacement; ``all_controls`` all four, with Wilson's interval.
+    A semantic switch is original and replacement; ``all_controls`` all four, with Wilson's interval. Answers are those
+    that the rows hold, or at a ``threshold`` for all models or per model.
     """
     records: list[Record] = []
     for model, arm, passed in _passed(frame, threshold):
@@ -36,7 +37,7 @@ def text_replacement_table(frame: pd.DataFrame, *, threshold: Thresholds = 0.0) 
     )
 
 
-def text_replacement_models_table(frame: pd.DataFrame, *, threshold: Thresholds = 0.0) -> pd.DataFrame:
+def text_replacement_models_table(frame: pd.DataFrame, *, threshold: Thresholds = None) -> pd.DataFrame:
     """Two models under the same arm on the same images: exact McNemar test of passing all four controls.
 
     ``only_first`` images pass under the first model alone, ``only_second`` under the second; images that one of the
@@ -66,7 +67,7 @@ def text_replacement_models_table(frame: pd.DataFrame, *, threshold: Thresholds 
 def _passed(frame: pd.DataFrame, threshold: Thresholds) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Per model and arm: images x versions, True where both questions are answered right; complete images only."""
     for model, rows in by_model(frame[frame["kind"].isin(KINDS)]):
-        cut = threshold.get(model, 0.0) if isinstance(threshold, Mapping) else threshold
+        cut = threshold_of(model, threshold)
         for arm, own in rows.groupby("plain_arm", sort=False):
             right = own.assign(right=answered_right(own, cut)).pivot_table(
                 index="image_id", columns="kind", values="right"

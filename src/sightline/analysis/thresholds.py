@@ -1,13 +1,12 @@
 """Where to cut the margin: predict yes iff margin >= t.
 
-t = 0 is the likelihood's own decision. Everything else is chosen on a development split and evaluated on the rest:
-per arm (own), once from the full prefix for all arms (shared), once from all arms' rows together (pooled), or the most
-accurate one whose hard-negative false-positive rate stays within a bound (risk-constrained).
+t = 0 is the likelihood's own decision. Everything else is searched on labelled rows: the most accurate threshold, or
+the most accurate one whose hard-negative false-positive rate stays within a bound. On which rows, and for which arms,
+is said by a rule (``threshold_rules``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,17 +43,6 @@ class Flips:
     @property
     def total(self) -> int:
         return self.no_to_yes + self.yes_to_no
-
-
-@dataclass(frozen=True)
-class ChosenThresholds:
-    """Three thresholds for one arm, chosen on development rows."""
-
-    own: float
-    shared: float | None
-    """The reference arm's own."""
-    pooled: float
-    """The best for the rows of all arms together."""
 
 
 def _checked(labels: ArrayLike, margins: ArrayLike) -> tuple[BoolArray, FloatArray]:
@@ -141,24 +129,3 @@ def flips(before: ArrayLike, after: ArrayLike) -> Flips:
     if first.shape != second.shape:
         raise SightlineError(f"flips need the same rows before and after, got {first.shape} and {second.shape}")
     return Flips(int(np.count_nonzero(~first & second)), int(np.count_nonzero(first & ~second)))
-
-
-def choose_thresholds(
-    arms: Mapping[str, tuple[ArrayLike, ArrayLike]], reference: str | None = "full"
-) -> dict[str, ChosenThresholds]:
-    """Own, shared and pooled accuracy-optimal thresholds of every arm, from development rows alone.
-
-    ``arms`` maps a name to the (labels, margins) of its development rows, each (n,). The shared threshold is the
-    reference arm's, None where there is no reference.
-    """
-    if reference is not None and reference not in arms:
-        raise SightlineError(f"no arm '{reference}' to take a shared threshold from; arms: {', '.join(arms)}")
-    own: dict[str, float] = {}
-    for name, (labels, margins) in arms.items():
-        try:
-            own[name] = accuracy_optimal(labels, margins).threshold
-        except SightlineError as error:
-            raise SightlineError(f"arm '{name}': {error}") from None
-    pooled = accuracy_optimal(*(np.concatenate([np.asarray(arm[part]) for arm in arms.values()]) for part in (0, 1)))
-    shared = None if reference is None else own[reference]
-    return {name: ChosenThresholds(threshold, shared, pooled.threshold) for name, threshold in own.items()}

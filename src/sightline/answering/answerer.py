@@ -21,6 +21,7 @@ from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.probe import Probe
+from sightline.errors import SightlineError
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,12 @@ class Answerer:
         self.positions: PositionPolicy = positions or backbone.paper_positions
 
     def over(self, arm: Arm, probes: Sequence[Probe], encoded: Sequence[Encoded]) -> ArmPass:
-        """The arm's prefixes for these probes, each about the image beside it."""
+        """The arm's prefixes for these probes, each about the image beside it.
+
+        An arm that shows images smaller needs them encoded so: ``backbone.preprocess(image, budget=arm.image_budget)``.
+        """
+        if arm.image_budget is not None and any(image.usual_n is None for image in encoded):
+            raise SightlineError(f"{arm.text} reads smaller images, and was given one in its usual size")
         prompts = [self.scorer.prompt(self.backbone, probe) for probe in probes]
         policy = arm.positions(self.positions)
         if arm.inside:

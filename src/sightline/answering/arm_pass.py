@@ -24,7 +24,8 @@ class Trace:
     """(N,) bool: cells of the outputs' anchors."""
     lineage: np.ndarray
     """(N,) bool: cells of every source of an output."""
-    merges: bool
+    shares: np.ndarray | None
+    """(N,) of every source the largest part it has in one output, positive on the lineage; None: nothing was mixed."""
     k: int
     k_layers: list[int] | None
     """Visual tokens that each language layer read; None when all layers read K."""
@@ -35,6 +36,10 @@ class Trace:
     materialise_ms: float
     inside_ms: float = 0.0
     """What of the signal and select time passed inside the language model's forward."""
+
+    @property
+    def merges(self) -> bool:
+        return self.shares is not None
 
 
 @dataclass

@@ -10,6 +10,8 @@ from sightline.answering.scorers.generation import MAX_NEW_TOKENS, Generation
 from sightline.arms.arm import parse_arm
 from sightline.backbones import load_backbone
 from sightline.backbones.clip import ClipSpace
+from sightline.backbones.loading import checkpoint_folder
+from sightline.backbones.served import Served
 from sightline.core.probe import Probe
 from sightline.probes.images import open_image
 
@@ -36,14 +38,15 @@ def ask(
     """Loads a model and answers greedily."""
     parsed = parse_arm(arm)
     opened = open_image(image.parent, image.name)
+    Served.by_description(checkpoint_folder(model)).refuse(parsed.selector, clip=clip is not None)
     backbone = load_backbone(model, dtype=dtype, device=device)
     space = ClipSpace(clip, backbone.language.device) if clip else None
     answerer = Answerer(backbone, Generation(max_new_tokens), clip=space)
     answerer.step.refuse_unserved([parsed])
-    encoded = backbone.encode([backbone.preprocess(opened)], parsed.selector.needs)
+    encoded = backbone.encode([backbone.preprocess(opened, budget=parsed.image_budget)], parsed.selector.needs)
     probe = Probe(
         id="ask", image=image.name, image_id=image.name, question=question, label="yes", target_text=target,
         source_text=target, regions=(),
     )  # fmt: skip
     (answered,) = answerer.answer(parsed, [probe], encoded)
-    return Reply(answered.values["answer"], answered.trace.k, encoded[0].n)
+    return Reply(answered.values["answer"], answered.trace.k, encoded[0].full_n)

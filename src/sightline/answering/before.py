@@ -15,7 +15,7 @@ from sightline.answering.materialise import materialise
 from sightline.answering.select_step import Selected, SelectStep
 from sightline.core.prefix import Prefix
 from sightline.core.selection import Selection
-from sightline.core.selection_rules import check_anchors, contributing
+from sightline.core.selection_rules import check_anchors, largest_shares
 from sightline.device.stopwatch import Stopwatch
 from sightline.device.transfer import Arriving, on_device
 from sightline.errors import SightlineError
@@ -67,16 +67,16 @@ class BeforePass(ArmPass):
 
     def traces(self) -> list[Trace]:
         traces = []
-        for i, (anchors, lineage, merges) in enumerate(self._kept.read(self.arm.selector.name)):
+        for i, (anchors, lineage, shares) in enumerate(self._kept.read(self.arm.selector.name)):
             k = len(self.selections[i].anchors)
             traces.append(
                 Trace(
                     anchors=anchors,
                     lineage=lineage,
-                    merges=merges,
+                    shares=shares,
                     k=k,
                     k_layers=None,
-                    sequence_full=self.prompts[i].full_length(self.encoded[i].n),
+                    sequence_full=self.prompts[i].full_length(self.encoded[i].full_n),
                     sequence_pruned=self.prompts[i].prompt_length(k),
                     signal_ms=self.selected[i].signal_ms,
                     select_ms=self.selected[i].select_ms,
@@ -94,12 +94,12 @@ class KeptTokens:
         self._sizes = [len(selection.anchors) for selection in selections]
         self._merges = [selection.mix is not None for selection in selections]
         self._anchors = Arriving(torch.cat([selection.anchors for selection in selections]))
-        sources = [
-            contributing(selection.mix, n)
+        shares = [
+            largest_shares(selection.mix, n)
             for n, selection in zip(counts, selections, strict=True)
             if selection.mix is not None
         ]
-        self._sources = Arriving(torch.cat(sources)) if sources else None
+        self._shares = Arriving(torch.cat(shares)) if shares else None
 
     def anchors(self, selector: str) -> list[Tensor]:
         """Per probe (K,), checked: the values of a GPU's selections are seen here for the first time."""
@@ -108,12 +108,13 @@ class KeptTokens:
             check_anchors(part, n, selector, merges=merges)
         return parts
 
-    def read(self, selector: str) -> list[tuple[np.ndarray, np.ndarray, bool]]:
-        """Per probe (N,) bool of anchors, (N,) bool of their lineage, and whether tokens were merged."""
+    def read(self, selector: str) -> list[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+        """Per probe (N,) bool of anchors, (N,) bool of their lineage, and (N,) shares if tokens were mixed."""
         sizes = [n for n, merges in zip(self._counts, self._merges, strict=True) if merges]
-        sources = iter(torch.split(self._sources.read(), sizes) if self._sources is not None else ())
-        masks = []
+        mixed = iter(torch.split(self._shares.read(), sizes) if self._shares is not None else ())
+        masks: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
         for anchors, n, merges in zip(self.anchors(selector), self._counts, self._merges, strict=True):
             mask = index_mask(anchors, n)
-            masks.append((mask, next(sources).numpy() if merges else mask, merges))
+            shares = next(mixed).numpy() if merges else None
+            masks.append((mask, mask if shares is None else shares > 0, shares))
         return masks

@@ -15,6 +15,7 @@ from sightline.answering.select_step import salt
 from sightline.backbones.cuts import LayerCuts
 from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, Selection
+from sightline.core.selection_rules import on_behalf_of
 
 
 @dataclass
@@ -59,7 +60,8 @@ class InsidePass(ArmPass):
 
     def _schedule(self, n: int) -> dict[int, int]:
         selector = cast(LayerSelector, self.arm.selector)
-        return selector.schedule(n, self.arm.budget.resolve(n), len(self.backbone.language.layers))
+        with on_behalf_of(selector.name):
+            return selector.schedule(n, self.arm.budget.resolve(n), len(self.backbone.language.layers))
 
     def _counts(self, n: int) -> list[int]:
         return layer_counts(n, self._schedule(n), len(self.backbone.language.layers))
@@ -72,14 +74,15 @@ class InsidePass(ArmPass):
         traces = []
         for i, (prompt, image) in enumerate(zip(self.prompts, self.encoded, strict=True)):
             cutter, place = self._cuts[i]
-            lineage = cutter.lineage[place].any(dim=0).numpy()
+            shares = cutter.parts[place].double().amax(dim=0).numpy()
+            lineage = shares > 0
             anchors = index_mask(cutter.anchors[place], image.n)
             k, batch = len(cutter.anchors[place]), len(cutter.keys)
             traces.append(
                 Trace(
                     anchors=anchors,
                     lineage=lineage,
-                    merges=bool((lineage != anchors).any()),
+                    shares=shares if (lineage != anchors).any() else None,
                     k=k,
                     k_layers=self._counts(image.n),
                     sequence_full=prompt.full_length(image.n),

@@ -73,7 +73,7 @@ def materialise(
         deepstack=deepstack,
         reads=_reads(prompt),
         prompt_length=prompt.prompt_length(k),
-        full_length=prompt.full_length(encoded.n),
+        full_length=prompt.full_length(encoded.full_n),
     )
 
 

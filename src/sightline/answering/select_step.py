@@ -7,7 +7,7 @@ completed where they are read (``sightline.answering.before``). Shapes are check
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -17,11 +17,17 @@ from torch import Tensor
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
-from sightline.backbones.signals import hidden_indices, misnamed
+from sightline.backbones.served import Served
 from sightline.core.prefix import Elapsed, Encoded, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import Selection, Selector, TokenView
-from sightline.core.selection_rules import check_anchors, check_selection, check_shapes, in_native_order
+from sightline.core.selection_rules import (
+    check_anchors,
+    check_selection,
+    check_shapes,
+    in_native_order,
+    on_behalf_of,
+)
 from sightline.device.memory import FEWER, in_halves
 from sightline.device.stopwatch import Stopwatch
 from sightline.device.transfer import on_device
@@ -61,26 +67,9 @@ class SelectStep:
 
     def refuse_unserved(self, arms: Iterable[Arm]) -> None:
         """A method that this architecture cannot serve is refused by name, before any work."""
+        served = Served.by(self.backbone)
         for arm in arms:
-            for name in sorted(arm.selector.needs):
-                problem = misnamed(name, arm.inside)
-                if problem is not None:
-                    raise SightlineError(f"selector {arm.selector.name} cannot get what it needs: {problem}")
-                reason = self.backbone.serves(name)
-                kind = type(self.backbone).__name__
-                if reason is not None:
-                    raise SightlineError(f"{arm.selector.name} cannot run on {kind}: it needs {name}, but {reason}")
-                try:
-                    hidden_indices([name], len(self.backbone.vision_blocks))
-                except SightlineError as error:
-                    layers = [f.name for f in fields(cast(Any, arm.selector)) if "layer" in f.name]
-                    way_out = f"; set {' and '.join(layers)}" if layers else "; this tower is too shallow for it"
-                    raise SightlineError(f"{arm.selector.name} cannot run on {kind}: {error}{way_out}") from None
-                if name.startswith("clip.") and self.clip is None:
-                    raise SightlineError(
-                        f"{arm.selector.name} needs {name}: name a CLIP checkpoint with --clip (for LLaVA-1.5: "
-                        "openai/clip-vit-large-patch14-336, through `sightline convert` as it has no safetensors)"
-                    )
+            served.refuse(arm.selector, clip=self.clip is not None)
 
     def count(self, probe: Probe, arm: Arm, n: int) -> int:
         """K, resolved before the method runs. A replayed mask brings its own count."""
@@ -159,8 +148,11 @@ class SelectStep:
         selector: Any = arm.selector
         n, device = views[0].tokens.shape[0], views[0].tokens.device
         watch = Stopwatch(device, shared_by=len(views))
-        chosen = selector.select_many(views, k) if len(views) > 1 else [selector.select(views[0], k)]
+        with on_behalf_of(selector.name):
+            chosen = list(selector.select_many(views, k)) if len(views) > 1 else [selector.select(views[0], k)]
         watch.stop()
+        if len(chosen) != len(views):
+            raise SightlineError(f"selector {selector.name} returned {len(chosen)} selections for {len(views)} views")
         selected = []
         for selection, signal_times in zip(chosen, times, strict=True):
             (check_shapes if self.queues else check_selection)(selection, n, k, selector.name)

@@ -6,6 +6,7 @@ Behind a plus an arm may carry one intervention: ``target:0.3+remove_evidence``.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from types import UnionType
@@ -18,6 +19,8 @@ from sightline.errors import SightlineError
 from sightline.interventions import Intervention, split_arm
 from sightline.selectors import SELECTORS
 
+LARGEST = 2.0**63
+"""No argument is beyond this: it would not fit the integers that methods compute with."""
 SEED, ARTIFACT_SEED = 17, 13
 """Of the artifact's own configurations; its confirmation scripts passed 17."""
 
@@ -50,6 +53,11 @@ class Arm:
         if intervention.on_mask and (self.inside or self.selector.merges):
             how = "prunes between layers, so there is no one" if self.inside else "merges tokens, so its outputs are no"
             raise SightlineError(f"arm '{self.text}+{intervention}': {self.selector.name} {how} mask to change")
+        if intervention.on_mask and self.selector.resizes:
+            raise SightlineError(
+                f"arm '{self.text}+{intervention}': {self.selector.name} keeps every token of a smaller image, so it "
+                "has no mask to change; occlusion and blank, which change the image, go with it"
+            )
         return replace(self, text=f"{self.text}+{intervention}", intervention=intervention)
 
     @property
@@ -60,6 +68,11 @@ class Arm:
     def inside(self) -> bool:
         """Whether the method prunes between language layers instead of before them."""
         return self.selector.inside
+
+    @property
+    def image_budget(self) -> Budget | None:
+        """What the image itself is made small enough for; None: it is looked at in its usual size."""
+        return self.budget if self.selector.resizes else None
 
     def input_digest(self) -> str | None:
         """Of the file that the selector reads, if it reads one."""
@@ -99,7 +112,10 @@ def parse_arm(text: str, *, seed: int | None = None, profile: str = "paper", mod
             raise SightlineError(
                 f"arm '{text}': '{pair}' is not an argument of {name}; it takes {', '.join(known) or 'none'}"
             )
-        arguments[key] = _coerce(value, hints[key], key, text)
+        arguments[key] = _checked(_coerce(value, hints[key], key, text), key, kind, text)
+    for key, field in known.items():
+        if key not in arguments and _default(field) is MISSING:
+            raise SightlineError(f"arm '{text}' needs {key}: write {name}:{key}={key.upper()}")
     try:
         selector = kind(**arguments)
     except (TypeError, ValueError) as error:
@@ -133,6 +149,19 @@ def parse_arms(
     return arms
 
 
+def _checked(value: Any, name: str, kind: type[Selector] | type[LayerSelector], arm: str) -> Any:
+    """An argument's value, if it is a number within the range that the method states; infinity and nan never are."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    least, most = kind.ranges.get(name, (-math.inf, math.inf))
+    if not math.isfinite(value) or abs(value) > LARGEST:
+        raise SightlineError(f"arm '{arm}': {name}={value} is not a usable number")
+    if not least <= value <= most:
+        bounds = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
+        raise SightlineError(f"arm '{arm}': {name}={value}; it must be {bounds}")
+    return value
+
+
 def _budget(text: str, arm: str, *, needed: bool) -> Budget:
     if not text:
         if needed:
@@ -146,7 +175,11 @@ def _budget(text: str, arm: str, *, needed: bool) -> Budget:
         reason = (
             str(error) if "must be" in str(error) else f"'{text}' is neither a kept fraction nor a count such as 192t"
         )
-        raise SightlineError(f"arm '{arm}': {reason}") from None
+        meant = ""
+        if text.isdecimal() and int(text) > 1:
+            share = f"{int(text) / 100:g} (that share of the tokens) or " if int(text) <= 100 else ""
+            meant = f"; did you mean {share}{text}t (that many)?"
+        raise SightlineError(f"arm '{arm}': {reason}{meant}") from None
 
 
 def _default(field: Any) -> Any:

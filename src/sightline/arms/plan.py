@@ -72,13 +72,15 @@ def matched_controls(arms: Iterable[Arm], *, seed: int | None, profile: str, mod
 
 
 def claims_coverage(arm: Arm) -> bool:
-    """Whether the arm prunes by a method that is meant to keep what matters."""
-    return arm.selector.role == "method" and arm.budget.keep != 1.0
+    """Whether the arm spends less than all tokens in a way that is meant to keep what matters."""
+    return (arm.selector.role == "method" or arm.selector.resizes) and arm.budget.keep != 1.0
 
 
 def applies(intervention: Intervention, arm: Arm) -> bool:
     if arm.intervention is not None:
         return False
+    if arm.selector.resizes and intervention.view == ORIGINAL:
+        return False  # nothing is pruned: there is no mask to change, and no gap between positions to close
     if intervention.on_mask:
         return claims_coverage(arm) and not arm.inside and arm.selector.merges is False
     return claims_coverage(arm) or (intervention.view != ORIGINAL and arm.text == "full")

@@ -74,6 +74,10 @@ class AuditConfig(BaseModel):
         True,
         description="Random and Grid at the budget of every arm that claims coverage, added where they are missing.",
     )
+    imports: Annotated[list[Path], Flag(WHAT, "import")] = Field(
+        default_factory=list,
+        description="Python file to import first, whose decorators register a selector, a metric or anything else.",
+    )
     limit: Annotated[int | None, Flag(WHAT)] = Field(None, ge=1, description="Audit only the first so many images.")
     image_prefix: Annotated[str, Flag(WHAT)] = Field(
         "", description="Leading part of image names in the probe file to strip."
@@ -124,6 +128,10 @@ class AuditConfig(BaseModel):
         1, ge=1, description="Images per vision call; with one, no image's tokens depend on its neighbours at all."
     )
 
+    skip_bad_images: Annotated[bool, Flag(OUTPUT)] = Field(
+        False,
+        description="Leave out the probes of images that are missing or damaged, and count them, instead of failing.",
+    )
     out: Annotated[Path, Flag(OUTPUT)] = Field(description="Run folder: created, resumed or amended.")
     shard_images: Annotated[int, Flag(OUTPUT)] = Field(
         default_factory=ByDevice(8, 64),
@@ -135,6 +143,11 @@ class AuditConfig(BaseModel):
     @classmethod
     def _former_fields(cls, values: Any) -> Any:
         return with_image_options(values) if isinstance(values, Mapping) else values
+
+    @field_validator("arms", "imports", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, given: Any) -> Any:
+        return [given] if isinstance(given, str | Path) else given
 
     @field_validator("interventions", mode="before")
     @classmethod
@@ -179,7 +192,7 @@ def _flag(field: str) -> Flag:
 
 def read_config(path: Path | None, overrides: Mapping[str, Any]) -> AuditConfig:
     """A YAML file's values, replaced by every override that is not None (or empty); image options one by one."""
-    values = with_image_options(_file_values(path)) if path is not None else {}
+    values = with_image_options(_by_field(_file_values(path), path)) if path is not None else {}
     given = {name: value for name, value in with_image_options(overrides).items() if value not in (None, [], {})}
     if "image_options" in values and "image_options" in given:
         given["image_options"] = _over(values["image_options"], given["image_options"])
@@ -189,16 +202,34 @@ def read_config(path: Path | None, overrides: Mapping[str, Any]) -> AuditConfig:
         raise SightlineError(_in_words(error, path)) from None
 
 
-def _file_values(path: Path) -> dict[str, Any]:
+def _file_values(path: Path) -> dict[Any, Any]:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except OSError as error:
         raise SightlineError(f"cannot read config {path}: {error.strerror}") from None
-    except yaml.YAMLError as error:
+    except UnicodeDecodeError as error:
+        raise SightlineError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except RecursionError:
+        raise SightlineError(f"{path} is nested too deeply to be a mapping of options") from None
+    except (yaml.YAMLError, ValueError) as error:  # the second of a number or date that Python has no value for
         raise SightlineError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(values, dict):
         raise SightlineError(f"{path} must hold a mapping of options")
     return values
+
+
+def _by_field(values: Mapping[Any, Any], path: Path) -> dict[str, Any]:
+    """The file's values by field, whether a key is spelled as the field (``arms``) or as its flag (``arm``)."""
+    fields = {flag_of(name).removeprefix("--"): name for name in AuditConfig.model_fields}
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if not isinstance(key, str):
+            raise SightlineError(f"{path}: {key!r} is no option; keys are names such as model")
+        name = fields.get(key.replace("_", "-"), key)
+        if name in found:
+            raise SightlineError(f"{path} names '{name}' twice, once as '{key}'; leave one of the two")
+        found[name] = value
+    return found
 
 
 def _in_words(error: ValidationError, path: Path | None) -> str:
@@ -210,4 +241,4 @@ def _in_words(error: ValidationError, path: Path | None) -> str:
     if first["type"] == "extra_forbidden":
         place = f" in {path}" if path is not None else ""
         return f"unknown option '{field}'{place}; known: {', '.join(AuditConfig.model_fields)}"
-    return f"{flag_of(field)}: {first['msg']}"
+    return f"{flag_of(field)}: {str(first['msg']).splitlines()[0]}"

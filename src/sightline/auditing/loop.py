@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -17,6 +18,7 @@ from sightline.answering.answerer import Answered, Answerer, Collect
 from sightline.answering.encoding import encode_all
 from sightline.answering.select_step import all_needs
 from sightline.arms.arm import Arm
+from sightline.auditing.image_previews import Detail
 from sightline.auditing.shards import Shard, Task, image_key, region_geometries
 from sightline.backbones import Pixels
 from sightline.core.prefix import Encoded
@@ -34,6 +36,7 @@ class Seen:
 
     digest: str
     preview: bytes
+    details: Sequence[Detail] = ()
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class Prepared:
     """None when the run has records of these images already, or nobody keeps any."""
     boxes_ms: Mapping[str, float] | None = None
     """Per image what a text detector took; None when nothing was detected."""
+    bad: Mapping[str, str] = field(default_factory=dict)
+    """Images of the shard that cannot be read, with the reason; neither they nor their probes are in ``shard``."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,8 @@ class LoopOptions:
     run. None: nothing is rehearsed."""
     setup_ms: list[float] = field(default_factory=list)
     """What rehearsals took."""
+    failed: set[str] = field(default_factory=set)
+    """Arms whose work raised an error."""
 
 
 @dataclass
@@ -93,11 +100,32 @@ class ShardWork:
         return region_geometries(self.shard.probes, self.encoded)
 
     def launch(self, arm: Arm) -> Collect:
+        """Hands the arm to the device. An error here or while its answers are read is the arm's, unless an image's."""
+        if not self.shard.probes:  # none of its images can be read
+            return list
+        with self._blaming(arm):
+            self._set_up(arm)
+        images = self.encoded  # behind the rehearsal, which loads kernels of the vision tower too
+        with self._blaming(arm):
+            collect = self.answerer.launch(arm, self.shard.probes, images, self.options.batch_tokens)
+
+        def read() -> list[Answered]:
+            with self._blaming(arm):
+                return collect()
+
+        return read
+
+    @contextmanager
+    def _blaming(self, arm: Arm) -> Iterator[None]:
+        self.options.failed.add(arm.text)
+        yield
+        self.options.failed.discard(arm.text)
+
+    def _set_up(self, arm: Arm) -> None:
         if self.options.rehearsed is not None and arm.text in self.options.rehearsed:
             self.options.rehearsed.remove(arm.text)
             with setting_up(self.answerer.backbone.language.device, self.options.setup_ms):
                 self._rehearse(arm)
-        return self.answerer.launch(arm, self.shard.probes, self.encoded, self.options.batch_tokens)
 
     def _rehearse(self, arm: Arm) -> None:
         """Over two probes whose answers nobody reads: kernels are loaded before any time of this arm is recorded."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import sightline
 from sightline.auditing.config import AuditConfig
-from sightline.backbones import Backbone, ImageOptions
+from sightline.backbones import BACKBONES, Backbone, ImageOptions, options_for
+from sightline.backbones.loading import choose_dtype, description_digests, model_type
 
 
 def reporting_contract(config: AuditConfig, backbone: Backbone, digest: str) -> dict[str, Any]:
@@ -19,7 +21,7 @@ def reporting_contract(config: AuditConfig, backbone: Backbone, digest: str) -> 
 
     device = backbone.language.device
     return {
-        "model": config.model.rstrip("/").split("/")[-1] if "/" in config.model else config.model,
+        "model": model_name(config),
         "model_type": str(backbone.model.config.model_type),
         "weight_digest": digest,
         "scorer": config.scorer,
@@ -38,6 +40,29 @@ def reporting_contract(config: AuditConfig, backbone: Backbone, digest: str) -> 
     }
 
 
+def model_name(config: AuditConfig) -> str:
+    """Folder name or hub id, never a local path."""
+    return config.model.rstrip("/").split("/")[-1] if "/" in config.model else config.model
+
+
+def settings_before_loading(config: AuditConfig, source: Path, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run folder has to agree with, as far as it can be told before any weights are read."""
+    kind = model_type(source)
+    contract = {
+        "model": model_name(config),
+        "model_type": kind,
+        "scorer": config.scorer,
+        "positions": BACKBONES.get(kind).paper_positions if config.positions == "auto" else config.positions,
+        "box_source": config.box_source,
+        "profile": config.profile,
+        "dtype": str(choose_dtype(config.dtype, source)).removeprefix("torch."),
+        "attention": config.attention,
+        "checkpoint_files": description_digests(source),
+    }
+    options = options_for(source, config.profile, config.image_options)
+    return manifest_settings(config, contract, options, recorded)
+
+
 def manifest_settings(
     config: AuditConfig, contract: Mapping[str, Any], options: ImageOptions, recorded: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -51,4 +76,5 @@ def manifest_settings(
         "image_options": options.as_recorded(recorded.get("image_options", {})),
         "seed": config.seed,
         "images": str(config.images),
+        "skip_bad_images": config.skip_bad_images,
     }

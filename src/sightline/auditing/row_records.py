@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from sightline.answering.answerer import Answered
 from sightline.arms.arm import Arm
 from sightline.auditing.loop import ShardWork
 from sightline.auditing.shards import image_key
+from sightline.boxes.sources import reads_boxes
 from sightline.core.prefix import Encoded
 from sightline.core.probe import ORIGINAL, Probe
+from sightline.core.regime import NO_BOXES, arm_regime
 from sightline.geometry.coverage import Geometry
 from sightline.store.load import pack_mask
 
-PREVIEW_SIDE = 640
-PREVIEW_QUALITY = 60
 GEOMETRY = (
-    "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1",
-    "worst_region", "all_half",
+    "visible", "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1",
+    "worst_region", "all_half", "legibility",
 )  # fmt: skip
 CONTRACT = (
     "positions",
-    "box_source",
     "profile",
     "model",
     "model_type",
@@ -54,9 +51,10 @@ def row_records(
     each = zip(work.shard.probes, work.encoded, work.geometries, answers, strict=True)
     for probe, image, regions, answered in each:
         trace = answered.trace
-        geometry = regions.measure(trace.lineage, trace.anchors) if regions is not None else None
+        geometry = regions.measure(trace.lineage, trace.anchors, trace.shares) if regions is not None else None
         detection = None if boxes_ms is None else boxes_ms.get(probe.image)
-        rows.append({**_row(arm, probe, image, answered, geometry, contract), "boxes_ms": detection})
+        row = _row(arm, probe, image, answered, geometry, contract)
+        rows.append({**row, **boxes_read(arm, contract, detected=boxes_ms is not None), "boxes_ms": detection})
     return rows
 
 
@@ -76,17 +74,17 @@ def _row(
         "selector": arm.selector.name,
         "role": arm.selector.role,
         "arguments": arm.arguments,
-        "budget": str(arm.budget),
+        "budget": repr(trace.k / image.n) if arm.selector.role == "replay" else str(arm.budget),
         "keep_requested": None if arm.selector.role == "replay" else arm.budget.keep,
-        "keep": trace.k / image.n,
-        "n_tokens": image.n,
+        "keep": trace.k / image.full_n,
+        "n_tokens": image.full_n,
         "k_tokens": trace.k,
         "k_layers": layers,
-        "keep_layer_mean": float(np.mean(layers)) / image.n if layers else trace.k / image.n,
+        "keep_layer_mean": float(np.mean(layers)) / image.full_n if layers else trace.k / image.full_n,
         "intervention": _intervention(arm, probe),
         "probe_id": probe.id,
         "image_id": probe.image_id,
-        "image_key": image_key(probe),
+        "image_key": image_key(probe, arm.image_budget),
         "view": probe.view,
         "label": probe.label,
         "kind": probe.kind,
@@ -110,6 +108,13 @@ def _row(
     }
 
 
+def boxes_read(arm: Arm, contract: Mapping[str, Any], detected: bool) -> dict[str, str]:
+    """What the arm was shown, and which regime that makes it."""
+    selector = arm.selector
+    source = contract["box_source"] if reads_boxes(selector) else NO_BOXES
+    return {"box_source": source, "regime": arm_regime(selector.role, selector.reads_boxes, detected)}
+
+
 def _intervention(arm: Arm, probe: Probe) -> str:
     """The arm's own; for a probe that is about a control image already, that image's name."""
     if arm.intervention is not None:
@@ -124,7 +129,7 @@ def image_records(work: ShardWork) -> list[dict[str, Any]]:
         encoded = work.images[image_key(probe)]
         records.append(
             {
-                "image_key": image_key(probe),
+                "image_key": image_key(probe, prepared.shard.image_budget),
                 "image": probe.image,
                 "image_id": probe.image_id,
                 "digest": seen.digest,
@@ -133,14 +138,8 @@ def image_records(work: ShardWork) -> list[dict[str, Any]]:
                 "layout": json.dumps(encoded.layout),
                 "cells": encoded.cells.astype("<f4").tobytes(),
                 "preview": seen.preview,
+                "details": [detail.jpeg for detail in seen.details],
+                "detail_boxes": [list(detail.box) for detail in seen.details],
             }
         )
     return records
-
-
-def preview(image: Image.Image) -> bytes:
-    """A JPEG small enough to inline in a report and large enough to read a word in. The image is shrunk in place."""
-    image.thumbnail((PREVIEW_SIDE, PREVIEW_SIDE))
-    buffer = io.BytesIO()
-    image.save(buffer, format="JPEG", quality=PREVIEW_QUALITY, optimize=True)
-    return buffer.getvalue()

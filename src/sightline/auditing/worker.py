@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from sightline.answering.answerer import Answerer
 from sightline.answering.scorers import SCORERS
 from sightline.arms.arm import Arm
 from sightline.auditing.config import AuditConfig
+from sightline.auditing.image_previews import details, preview
 from sightline.auditing.loop import LoopOptions, Prepared, Seen, answer_shards, total_rows
 from sightline.auditing.reporting_contract import manifest_settings, reporting_contract
-from sightline.auditing.row_records import image_records, preview, row_records
-from sightline.auditing.shards import Shard, Task, with_boxes
+from sightline.auditing.row_records import image_records, row_records
+from sightline.auditing.shards import Shard, Task, image_key, with_boxes
 from sightline.backbones import load_backbone, options_for, weight_digest
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import use_execution
@@ -21,11 +23,12 @@ from sightline.backbones.loading import checkpoint_digests, checkpoint_folder, d
 from sightline.backbones.vision_execution import use_vision_execution
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import reads_boxes
+from sightline.core.selection import Budget
 from sightline.device.kernels.causal import planless
 from sightline.errors import SightlineError
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import image_digest, open_image
-from sightline.progress import Progress
+from sightline.progress import Progress, waiting_for
 from sightline.store import RunFolder
 
 
@@ -35,6 +38,11 @@ class Worker:
     def __init__(self, config: AuditConfig) -> None:
         self.config = config
         source = checkpoint_folder(config.model)
+        with waiting_for(f"loading {source.name}"):
+            self._load(source)
+
+    def _load(self, source: Path) -> None:
+        config = self.config
         backbone = load_backbone(
             str(source),
             dtype=config.dtype,
@@ -57,9 +65,22 @@ class Worker:
         settings = manifest_settings(self.config, self.contract, self.answerer.backbone.options, recorded)
         return {**settings, **self._files}
 
-    def refuse_unserved(self, arms: Sequence[Arm]) -> None:
-        """A method that this architecture cannot serve is refused by name, before any work."""
+    def refuse_unserved(self, arms: Sequence[Arm], sizes: Mapping[str, tuple[int, int]]) -> None:
+        """A method that this architecture cannot serve is refused by name, before any work.
+
+        So is a budget that an image, of this (width, height), cannot be made small enough for.
+        """
         self.answerer.step.refuse_unserved(arms)
+        for arm in arms:
+            if arm.image_budget is not None:
+                self._refuse_misfits(arm, arm.image_budget, sizes)
+
+    def _refuse_misfits(self, arm: Arm, budget: Budget, sizes: Mapping[str, tuple[int, int]]) -> None:
+        for size, name in {size: name for name, size in sizes.items()}.items():
+            try:
+                self.answerer.backbone.fit(size, budget)
+            except SightlineError as error:
+                raise SightlineError(f"arm '{arm.text}', image {name}: {error}") from None
 
     def work(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
         """Writes the rows of every task, and records of images that have none yet."""
@@ -71,45 +92,71 @@ class Worker:
             self.config.batch_tokens, self.config.batch_images, rehearsed=new, setup_ms=self._execution.setup_ms
         )
 
+        try:
+            self._write_answers(folder, tasks, boxes, options)
+        except Exception as error:
+            folder.set_aside(options.failed, f"it failed ({str(error) or type(error).__name__}); name it to try again")
+            raise
+        self._say_setup(folder)
+
+    def _write_answers(
+        self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside, options: LoopOptions
+    ) -> None:
         def prepare(shard: Shard) -> Prepared:
             return self._prepare(folder, shard, boxes)
 
+        roomy: set[str] = set()
         with planless(), Progress("auditing", total_rows(tasks), "rows") as progress:  # shapes hardly ever recur
             for work, arm, answers in answer_shards(self.answerer, tasks, prepare, options):
                 prepared, shard = work.prepared, work.shard
-                if prepared.seen is not None and not folder.has_images(shard.index, shard.view):
-                    folder.write_images(shard.index, shard.view, image_records(work))
+                if prepared.bad:
+                    folder.record_bad_images(shard.index, prepared.bad)
+                if prepared.seen is not None and not folder.has_images(shard.index, shard.version):
+                    folder.write_images(shard.index, shard.version, image_records(work))
                 billed = prepared.boxes_ms if reads_boxes(arm.selector) else None
                 rows = row_records(arm, work, answers, self.contract, billed)
                 folder.write_rows(arm.text, shard.index, rows, self.answerer.scorer.columns)
                 progress.advance(len(rows))
+                if arm.text not in roomy and _says_too_much(arm, rows):
+                    roomy.add(arm.text)
                 del work, prepared  # the next shard may need the memory of its images
-        self._say_setup(folder)
 
     def _prepare(self, folder: RunFolder, shard: Shard, boxes: BoxesBeside) -> Prepared:
         """Decodes every image once, for the tower and for the report, and waits for their boxes.
 
-        An image whose file is not what it was when the run recorded it is refused: its rows would mix the two.
+        An image that cannot be read is left out with its probes, and said so. One whose file is not what it was when
+        the run recorded it is refused: its rows would mix the two.
         """
-        known, recorded = folder.has_images(shard.index, shard.view), folder.image_digests(shard.index)
-        pixels, seen = [], []
+        known, recorded = folder.has_images(shard.index, shard.version), folder.image_digests(shard.index)
+        pixels, seen, bad, backbone = [], [], {}, self.answerer.backbone
         for probe in shard.images:
-            file = resolve_image(self.config.images, probe.image)
-            digest = image_digest(file)
+            try:
+                digest = image_digest(resolve_image(self.config.images, probe.image))
+                image = open_image(self.config.images, probe.image, occlude=probe.occlude)
+            except SightlineError as error:
+                if probe.image in recorded:
+                    raise SightlineError(f"{error}; {folder.path} holds rows of it, restore the file") from None
+                bad[probe.image] = str(error)
+                continue
             if recorded.get(probe.image, digest) != digest:
                 raise SightlineError(
-                    f"image {file} has other content than the one that {folder.path} holds rows of; "
-                    "restore the file or choose another --out"
+                    f"image {resolve_image(self.config.images, probe.image)} has other content than the one that "
+                    f"{folder.path} holds rows of; restore the file or choose another --out"
                 )
-            image = open_image(self.config.images, probe.image, occlude=probe.occlude)
-            pixels.append(self.answerer.backbone.preprocess(image))
+            pixels.append(backbone.preprocess(image, budget=shard.image_budget))
             if not known:
-                seen.append(Seen(digest, preview(image)))
-        records = None if known else seen
+                options = pixels[-1].options
+                smaller = None if options is None else backbone.under(options).shown_size(image.size)
+                key = image_key(probe)
+                regions = (box for asked in shard.probes if image_key(asked) == key for box in asked.regions)
+                # Before the preview shrinks the image. What was shown smaller is shown no sharper than that.
+                sharp = details(image, regions) if smaller is None else []
+                seen.append(Seen(digest, preview(image, smaller), sharp))
+        records, readable = None if known else seen, shard.without(bad)
         if not boxes.detects:
-            return Prepared(shard, pixels, records)
-        (boxed,), shown = with_boxes([shard], boxes)
-        return Prepared(boxed, pixels, records, shown.ms)
+            return Prepared(readable, pixels, records, bad=bad)
+        (boxed,), shown = with_boxes([readable], boxes)
+        return Prepared(boxed, pixels, records, shown.ms, bad)
 
     def _say_setup(self, folder: RunFolder) -> None:
         setup = self._execution.setup_ms
@@ -117,3 +164,12 @@ class Worker:
             folder.add_setup(sum(setup))
             print(f"{self.config.execution}: set-up took {sum(setup) / 1e3:.1f} s", file=sys.stderr, flush=True)
             setup.clear()
+
+
+def _says_too_much(arm: Arm, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Notes a token budget beyond an image's tokens, which prunes nothing there; whether it was so."""
+    fewest = min((int(row["n_tokens"]) for row in rows), default=None)
+    if fewest is None or arm.budget.count is None or arm.budget.count <= fewest:
+        return False
+    print(f"note: {arm.text} keeps all {fewest} tokens of an image: its budget is larger", file=sys.stderr, flush=True)
+    return True

@@ -23,6 +23,7 @@ from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.registry import Registry
 from sightline.device.memory import Limit
 from sightline.errors import SightlineError
+from sightline.geometry.legibility import Sampling
 
 BACKBONES: Registry[type[Backbone]] = Registry(
     "architecture", group="sightline.backbones", package="sightline.backbones"
@@ -49,6 +50,8 @@ class Backbone(Prompting, ABC):
     """Whether the tower lines up the patches of all images of a batch in one sequence."""
     class_tokens: ClassVar[int] = 1
     """Tokens that the vision tower puts before the patches of every tile."""
+    fixed_tokens: ClassVar[str | None] = "its class does not say how fewer tokens are asked for (Backbone.fitting)"
+    """Why the model cannot be shown a smaller image to make fewer tokens of it; None where ``fitting`` knows how."""
     processor_steps: ClassVar[tuple[str, ...]] = ("do_resize", "do_rescale", "do_normalize")
     """What the image processor must be set to do: ``pixel_pipeline`` always does it."""
     paper_positions: ClassVar[PositionPolicy] = "compact"
@@ -93,6 +96,15 @@ class Backbone(Prompting, ABC):
     def cells_of(self, pixels: Pixels) -> tuple[np.ndarray, tuple[tuple[int, int], ...]]:
         """(N, 4) cells of an image's tokens, and the rows and columns of each grid of tokens."""
 
+    @property
+    def token_pixels(self) -> int | None:
+        """Input pixels that one visual token is made from, merged patches together; None: rows have no legibility."""
+        return None
+
+    def sampling(self, pixels: Pixels) -> Sampling | None:
+        """How finely the tower reads an image of this size."""
+        return None if self.token_pixels is None else Sampling(pixels.size, self.token_pixels)
+
     def captured(self, tower: Tower, states: Mapping[int, Tensor]) -> dict[str, Tensor]:
         """What signals are read from, one row per patch: kept hidden states, and tables if attention needs them."""
         return {f"hidden:{index}": rows for index, rows in states.items()}
@@ -105,11 +117,29 @@ class Backbone(Prompting, ABC):
         """The image after whatever the image options do to it before the processor's own steps."""
         return image
 
+    def altered_size(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) of ``altered`` for an image of this size."""
+        return height, width
+
+    def fitting(self, size: tuple[int, int], k: int) -> ImageOptions:
+        """Image options under which an image of this (width, height) makes at most k tokens, as near to k as it can.
+
+        Asked only for fewer tokens than the image makes. A k that no size of the image meets is refused in words.
+        """
+        raise SightlineError(f"{type(self).__name__} makes no smaller images: {self.fixed_tokens}")
+
+    def shown_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        """(width, height) in pixels that the tower is shown of an image of this (width, height)."""
+        return size
+
     def byte_values(self) -> Tensor:
         """(3, 256) float32 normalised value of each byte in each channel."""
         return processor_table(self.image_processor)
 
     preprocess = image_steps.preprocess
+    fit = image_steps.fit
+    token_count = image_steps.token_count
+    under = image_steps.under
     image_bytes = image_steps.image_bytes
     pixel_values = image_steps.pixel_values
     preparing = image_steps.preparing

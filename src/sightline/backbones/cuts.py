@@ -19,7 +19,7 @@ from sightline.backbones.language import Batch, LanguageModel
 from sightline.backbones.signals import attention_weights, rotate
 from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, LayerState
-from sightline.core.selection_rules import check_selection, in_native_order
+from sightline.core.selection_rules import check_selection, in_native_order, on_behalf_of, output_parts
 from sightline.errors import SightlineError
 
 
@@ -27,8 +27,8 @@ from sightline.errors import SightlineError
 class LayerCuts:
     """One method's cuts over a batch of prefixes that all have the same number of visual tokens.
 
-    After the run ``lineage[b]`` (K, N) says which of the N original tokens flow into each survivor, and
-    ``anchors[b]`` (K,) which one represents it.
+    After the run ``parts[b]`` (K, N) says how much of each survivor comes from each of the N original tokens (bool
+    until something is mixed, then float64), and ``anchors[b]`` (K,) which one represents it.
     """
 
     selector: LayerSelector
@@ -37,14 +37,14 @@ class LayerCuts:
     layouts: Sequence[tuple[tuple[int, int], ...]]
     keys: Sequence[str]
     anchors: list[Tensor] = field(default_factory=list)
-    lineage: list[Tensor] = field(default_factory=list)
+    parts: list[Tensor] = field(default_factory=list)
     signal_ms: float = 0.0
     select_ms: float = 0.0
 
     def __post_init__(self) -> None:
         for prefix in self.prefixes:
             self.anchors.append(torch.arange(prefix.k))
-            self.lineage.append(torch.eye(prefix.k, dtype=torch.bool))
+            self.parts.append(torch.eye(prefix.k, dtype=torch.bool))
 
     def wants(self, layer: int) -> bool:
         return layer in self.schedule
@@ -78,7 +78,8 @@ class LayerCuts:
                 signals=signals,
                 key=self.keys[b],
             )
-            selection = self.selector.cut(state, k)
+            with on_behalf_of(self.selector.name):
+                selection = self.selector.cut(state, k)
             self.signal_ms += (selecting - started) * 1e3
             self.select_ms += (self._now(batch) - selecting) * 1e3
             check_selection(selection, n, k, self.selector.name)
@@ -88,12 +89,11 @@ class LayerCuts:
             tokens = batch.hidden[b, visual]
             if selection.mix is None:
                 pieces.append(tokens[here])
-                self.lineage[b] = self.lineage[b][anchors]
+                self.parts[b] = self.parts[b][anchors]
             else:
                 mix = selection.mix.to(tokens.device, tokens.dtype)
                 pieces.append(mix @ tokens)
-                support = (selection.mix != 0).cpu().float()
-                self.lineage[b] = (support @ self.lineage[b].float()) > 0
+                self.parts[b] = output_parts(selection.mix.cpu().double()) @ self.parts[b].double()
             placed.append(here)
             self.anchors[b] = self.anchors[b][anchors]
         return self._shorten(batch, torch.stack(pieces), torch.stack(placed), n, k, layer)

@@ -6,6 +6,7 @@ to use, in the order of the functions below.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,10 +18,12 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.backbones.normalising import Normaliser
-from sightline.backbones.pixels import Pixels, stored_pixels
+from sightline.backbones.options import ImageOptions
+from sightline.backbones.pixels import Fit, Pixels, stored_pixels
 from sightline.backbones.signals import hidden_indices
 from sightline.backbones.tower import Tower
 from sightline.core.prefix import Encoded
+from sightline.core.selection import Budget
 from sightline.device.stopwatch import Stopwatch
 from sightline.errors import SightlineError
 
@@ -28,14 +31,44 @@ if TYPE_CHECKING:
     from sightline.backbones.base import Backbone
 
 
-def preprocess(backbone: Backbone, image: Image.Image, into: Tensor | None = None) -> Pixels:
-    """What the host does: all of it for a model on the CPU, else no more than the image's bytes."""
+def preprocess(
+    backbone: Backbone, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None
+) -> Pixels:
+    """What the host does: all of it for a model on the CPU, else no more than the image's bytes.
+
+    Under a ``budget`` the image is made small enough for the model to make no more tokens than that.
+    """
     started = time.perf_counter()
+    fit = None if budget is None else backbone.fit(image.size, budget)
+    backbone = backbone if fit is None else backbone.under(fit.options)
     data = backbone.image_bytes(image, into)
     grid = backbone.patch_grid(*data.shape[:2])
     if backbone.language.device.type == "cpu":
         data = backbone.pixel_values(data)
-    return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3)
+    return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit)
+
+
+def fit(backbone: Backbone, size: tuple[int, int], budget: Budget) -> Fit:
+    """How an image of this (width, height) meets a budget; at its usual size if that does."""
+    n = backbone.token_count(size)
+    k = budget.resolve(n)
+    return Fit(backbone.fitting(size, k) if k < n else backbone.options, n)
+
+
+def token_count(backbone: Backbone, size: tuple[int, int]) -> int:
+    """N for an image of this (width, height), from arithmetic alone."""
+    width, height = size
+    grid = backbone.patch_grid(*backbone.altered_size(height, width))
+    return len(backbone.cells_of(Pixels(torch.empty(0), grid, size, 0.0))[0])
+
+
+def under(backbone: Backbone, options: ImageOptions | None) -> Backbone:
+    """The same model, its memory of limits and tables included, with other image options; None changes nothing."""
+    if options is None:
+        return backbone
+    changed = copy.copy(backbone)
+    changed.options = options
+    return changed
 
 
 def image_bytes(backbone: Backbone, image: Image.Image, into: Tensor | None = None) -> Tensor:
@@ -77,7 +110,7 @@ def normaliser(backbone: Backbone, device: torch.device) -> Normaliser:
 def tower_inputs(backbone: Backbone, batch: Sequence[Pixels]) -> Tensor:
     """Pixel values of all images of the batch, on the model's device and in its dtype."""
     device = backbone.language.device
-    values = [backbone.pixel_values(item.data.to(device, non_blocking=True)) for item in batch]
+    values = [backbone.under(item.options).pixel_values(item.data.to(device, non_blocking=True)) for item in batch]
     return torch.cat(values).to(backbone.language.dtype)
 
 
@@ -115,7 +148,7 @@ def seen(
     states: Mapping[int, Tensor],
 ) -> list[Encoded]:
     """What the tower returned for a batch, image by image; without a tower, no states were kept."""
-    placed = [backbone.cells_of(item) for item in batch]
+    placed = [backbone.under(item.options).cells_of(item) for item in batch]
     tokens, cells = outputs[0].flatten(0, -2).shape[0], sum(len(cells) for cells, _ in placed)
     if tokens != cells:
         raise SightlineError(
@@ -132,7 +165,9 @@ def seen(
             deepstack=tuple(level[i] for level in parts[1:]),
             cells=cells,
             layout=layout,
+            sampling=backbone.sampling(item),
             captured={name: rows[i] for name, rows in kept.items()},
+            usual_n=None if item.fit is None else item.fit.usual_n,
         )
-        for i, (cells, layout) in enumerate(placed)
+        for i, (item, (cells, layout)) in enumerate(zip(batch, placed, strict=True))
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from sightline.backbones.sequential_positions import sequential_positions
 from sightline.backbones.signals import split_name
 from sightline.backbones.tower import Tower, patch_product
 from sightline.core.prefix import Encoded, PositionPolicy
+from sightline.errors import SightlineError
 from sightline.geometry.cells import tile_cells, tiled_canvas
 
 
@@ -41,6 +42,7 @@ class InternVL(Backbone):
     image_processor_class = "GotOcr2ImageProcessorPil"
     image_options = InternVLOptions
     options: InternVLOptions
+    fixed_tokens = None
 
     @property
     def image_token_id(self) -> int:
@@ -65,6 +67,29 @@ class InternVL(Backbone):
         patch_high, patch_wide = self.model.config.vision_config.patch_size
         tiles = columns * rows
         return tiles + (tiles > 1), tile_high // int(patch_high), tile_wide // int(patch_wide)
+
+    def fitting(self, size: tuple[int, int], k: int) -> InternVLOptions:
+        """The most tiles whose canvas, thumbnail included, makes at most k tokens.
+
+        Which canvas an image gets depends on its shape, so more tiles allowed may mean fewer used: all are tried, and
+        of equally many tokens the widest choice of canvases wins.
+        """
+        low, high = self._tile_limits()
+        tried = [replace(self.options, min_tiles=min(low, most), max_tiles=most) for most in range(1, high + 1)]
+        counts = [(self.under(options).token_count(size), options) for options in tried]
+        fitting = [count for count in counts if count[0] <= k]
+        if not fitting:
+            fewest = min(count for count, _ in counts)
+            raise SightlineError(
+                f"an image of {size[0]} x {size[1]} pixels makes {fewest} visual tokens on {type(self).__name__} with "
+                f"the fewest tiles, and the budget is {k}; choose a larger budget"
+            )
+        return max(reversed(fitting), key=lambda count: count[0])[1]
+
+    def shown_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        columns, rows = self._canvas(size)
+        high, wide = self._tile_size()
+        return columns * wide, rows * high
 
     def byte_values(self) -> Tensor:
         return tensor_table(self.image_processor) if self.options.tensor_resize else super().byte_values()
@@ -94,6 +119,12 @@ class InternVL(Backbone):
         ratio = float(config.downsample_ratio)
         (height, width), (patch_h, patch_w) = config.vision_config.image_size, config.vision_config.patch_size
         return int(height // patch_h * ratio), int(width // patch_w * ratio)
+
+    @property
+    def token_pixels(self) -> int:
+        """Of a tile or of the thumbnail: both are as large."""
+        (height, width), (rows, columns) = self._tile_size(), self.tile_grid
+        return (height // rows) * (width // columns)
 
     @property
     def vision_blocks(self) -> Any:

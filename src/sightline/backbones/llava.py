@@ -37,6 +37,7 @@ class Llava(Backbone):
     image_processor_class = "CLIPImageProcessorPil"
     image_options = LlavaOptions
     options: LlavaOptions
+    fixed_tokens = "its processor makes a square of one size of every image, large or small (576 tokens in LLaVA-1.5)"
     processor_steps = (*Backbone.processor_steps, "do_center_crop")
 
     @property
@@ -69,6 +70,10 @@ class Llava(Backbone):
     def side(self) -> int:
         vision = self.model.config.vision_config
         return int(vision.image_size) // int(vision.patch_size)
+
+    @property
+    def token_pixels(self) -> int:
+        return int(self.model.config.vision_config.patch_size) ** 2
 
     @property
     def vision_blocks(self) -> Any:

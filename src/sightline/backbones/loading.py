@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +17,7 @@ from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.options import ImageOptions
 from sightline.errors import SightlineError
 
+DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ATTENTION = ("sdpa", "eager")
 WEIGHTS = "*.safetensors"
@@ -30,32 +33,50 @@ def checkpoint_folder(source: str, weights: str = WEIGHTS) -> Path:
     folder = Path(source)
     if folder.is_dir():
         return folder
-    if folder.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1:
-        raise SightlineError(f"model folder {source} does not exist; give a local folder or a hub id such as org/name")
+    # "models/typo" reads like a hub id, but where there is a folder models it is a slip.
+    if folder.exists() or source.startswith((".", "/", "~")) or source.count("/") != 1 or folder.parent.is_dir():
+        raise SightlineError(
+            f"model folder {source} does not exist{_similar(folder)}; give a local folder or a hub id such as org/name"
+        )
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(source, allow_patterns=[*DESCRIPTION, weights]))
     except Exception as error:
         raise SightlineError(
-            f"cannot fetch model {source}: {type(error).__name__}; give a local folder instead"
+            f"there is no folder {source} here, and as a hub id it cannot be fetched ({type(error).__name__}); "
+            "give a local folder instead"
         ) from error
 
 
-def model_type(folder: Path) -> str:
+def _similar(folder: Path) -> str:
+    """A folder beside the one named, for somebody who mistyped."""
+    beside = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()] if folder.parent.is_dir() else []
+    close = difflib.get_close_matches(folder.name, beside, n=1)
+    return f"; did you mean {folder.parent / close[0]}?" if close else ""
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """The ``config.json`` of a checkpoint folder."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise SightlineError(f"{folder} has no config.json: it is not a checkpoint folder") from None
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise SightlineError(f"{folder / 'config.json'} is not valid JSON: {error}") from None
-    kind = config.get("model_type")
+    if not isinstance(config, dict):
+        raise SightlineError(f"{folder / 'config.json'} does not describe a model: it is no JSON object")
+    return config
+
+
+def model_type(folder: Path) -> str:
+    kind = str(described(folder).get("model_type"))
     if kind not in BACKBONES:
         raise SightlineError(
             f"{folder.name} is a '{kind}' model; Sightline audits {', '.join(BACKBONES.names())} "
             "(see docs/add-a-backbone.md to add an architecture)"
         )
-    return str(kind)
+    return kind
 
 
 def weight_files(folder: Path, source: str = "") -> list[Path]:
@@ -107,16 +128,20 @@ def _file_digest(file: Path) -> bytes:
 def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not DEVICE.fullmatch(name):
+        raise SightlineError(f"unknown --device '{name}'; choose auto, cpu, cuda or a numbered one such as cuda:1")
     device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise SightlineError("--device cuda was asked for but torch sees no GPU; use --device cpu")
+    if device.index is not None and device.type == "cuda" and device.index >= torch.cuda.device_count():
+        raise SightlineError(f"--device {name} does not exist; the last one is cuda:{torch.cuda.device_count() - 1}")
     return device
 
 
 def choose_dtype(name: str, folder: Path) -> torch.dtype:
     """``auto`` is the dtype the checkpoint was saved in."""
     if name == "auto":
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = described(folder)
         name = str(config.get("dtype") or config.get("torch_dtype") or "float32")
     if name not in DTYPES:
         raise SightlineError(f"unknown dtype '{name}'; choose one of {', '.join(DTYPES)}")
@@ -165,7 +190,7 @@ def load_backbone(
     backbone = BACKBONES.get(model_type(folder))
     chosen = options_for(folder, given=options)
     weight_files(folder, source)
-    precision = choose_dtype(dtype, folder)
+    place, precision = choose_device(device), choose_dtype(dtype, folder)
     if precision == torch.float32:
         # float32 means float32: a GPU's convolutions would otherwise round the patches to ten bits.
         torch.backends.cudnn.allow_tf32 = False
@@ -173,7 +198,7 @@ def load_backbone(
         return backbone.load(
             str(folder),
             dtype=precision,
-            device=choose_device(device),
+            device=place,
             attention=attention,
             options=chosen,
         )

@@ -8,8 +8,20 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from sightline.backbones.options import ImageOptions
+
 Grid = tuple[int, int, int]
 """Tiles of an image, and rows and columns of patches in each."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """An image asked for at fewer visual tokens than it usually makes."""
+
+    options: ImageOptions
+    """Under which it makes as many tokens as the budget allows, or as few less as its size permits."""
+    usual_n: int
+    """Tokens that it makes at its usual size."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +35,13 @@ class Pixels:
     size: tuple[int, int]
     """(width, height) of the image before preprocessing."""
     preprocess_ms: float
+    fit: Fit | None = None
+    """How it is made smaller to meet a budget; None: it has its usual size."""
+
+    @property
+    def options(self) -> ImageOptions | None:
+        """Those it was prepared under; None: the backbone's."""
+        return None if self.fit is None else self.fit.options
 
 
 def stored_pixels(image: Image.Image) -> np.ndarray:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -57,6 +58,7 @@ class Qwen3VL(Backbone):
     class_tokens = 0
     system = "You are a helpful assistant."
     paper_positions = "preserve"
+    fixed_tokens = None
 
     @property
     def image_token_id(self) -> int:
@@ -67,6 +69,11 @@ class Qwen3VL(Backbone):
         size = self.image_processor.size
         return self.options.min_pixels or size["shortest_edge"], self.options.max_pixels or size["longest_edge"]
 
+    @property
+    def _factor(self) -> int:
+        """Pixels along the side of a token's cell in the resized image."""
+        return int(self.image_processor.patch_size) * int(self.image_processor.merge_size)
+
     def processor_arguments(self) -> dict[str, Any]:
         low, high = self._area()
         return {"min_pixels": low, "max_pixels": high}
@@ -74,15 +81,41 @@ class Qwen3VL(Backbone):
     def altered(self, image: Image.Image) -> Image.Image:
         if self.options.jpeg_quality is not None:
             image = reencode_jpeg(image, self.options.jpeg_quality)
-        factor = self.options.first_resize_factor
-        if factor is not None:
-            height, width = resized_size(image.height, image.width, factor, *self._area())
+        if self.options.first_resize_factor is not None:
+            height, width = self.altered_size(image.height, image.width)
             image = image.resize((width, height), Image.Resampling.BICUBIC)
         return image
 
+    def altered_size(self, height: int, width: int) -> tuple[int, int]:
+        factor = self.options.first_resize_factor
+        return (height, width) if factor is None else resized_size(height, width, factor, *self._area())
+
+    def fitting(self, size: tuple[int, int], k: int) -> Qwen3VLOptions:
+        """The most pixels that make at most k tokens: the processor itself shrinks the image, in one step.
+
+        More pixels never make fewer tokens, so that bound is found by halving. The fewest pixels, to which a small
+        image is enlarged, are bounded alike.
+        """
+        width, height = size
+        fewest, _ = self._area()
+
+        def tokens(most: int) -> int:
+            return math.prod(resized_size(height, width, self._factor, min(fewest, most), most)) // self._factor**2
+
+        low, high = 1, math.prod(self.shown_size(size)) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if tokens(middle) <= k else (low, middle)
+        return replace(self.options, min_pixels=min(fewest, low), max_pixels=low, first_resize_factor=None)
+
+    def shown_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        edge = int(self.image_processor.patch_size)
+        _, rows, columns = self.patch_grid(*self.altered_size(size[1], size[0]))
+        return columns * edge, rows * edge
+
     def patch_grid(self, height: int, width: int) -> tuple[int, int, int]:
-        edge, merge = int(self.image_processor.patch_size), int(self.image_processor.merge_size)
-        high, wide = resized_size(height, width, edge * merge, *self._area())
+        edge = int(self.image_processor.patch_size)
+        high, wide = resized_size(height, width, self._factor, *self._area())
         return 1, high // edge, wide // edge
 
     def pixel_pipeline(self, height: int, width: int, device: torch.device) -> Callable[[Tensor], Tensor]:
@@ -107,6 +140,10 @@ class Qwen3VL(Backbone):
     @property
     def merge(self) -> int:
         return int(self.model.config.vision_config.spatial_merge_size)
+
+    @property
+    def token_pixels(self) -> int:
+        return (int(self.image_processor.patch_size) * self.merge) ** 2
 
     def tower(self, grids: Sequence[Grid]) -> Tower:
         """Positions are interpolated from the checkpoint's grid, once for these images."""

@@ -69,7 +69,7 @@ class CapturedVision:
         self._data = sample.data.to(device, copy=True)
         self.staging = torch.empty_like(sample.data, pin_memory=True) if device.type == "cuda" else None
         """Memory for the next image's bytes, free again when the tokens of the last one have been read."""
-        self._prepare = backbone.preparing(self._data)
+        self._prepare = backbone.under(sample.options).preparing(self._data)
         self._replay: Callable[[], tuple[list[Tensor], dict[int, Tensor]]] = self._call
         if device.type == "cuda":
             # A resize is dozens of small steps; compiled they are one per direction.

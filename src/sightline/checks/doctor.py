@@ -48,8 +48,8 @@ def examine(
     image_options: Mapping[str, Any] | None = None,
 ) -> list[Check]:
     """Every check, in words. A failed check says what differs and by how much."""
-    backbone = load_backbone(model, dtype=dtype, device=device, attention=attention, options=image_options)
     opened = open_image(image.parent, image.name) if image else drawn_image()
+    backbone = load_backbone(model, dtype=dtype, device=device, attention=attention, options=image_options)
     page = AskedImage(backbone, opened, backbone.encode([backbone.preprocess(opened)])[0])
     return [
         cell_count(page),

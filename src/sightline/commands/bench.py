@@ -6,17 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from sightline.commands.benchmark_commands import command_of
+from sightline.commands.help_pages import Commands
 from sightline.cost.benchmarks.base import BENCHMARKS
-from sightline.cost.request import positive_numbers
+from sightline.cost.request import positive_numbers, words_of
 
 if TYPE_CHECKING:
     from sightline.cost.timing.time_selection import Timing
 
+LENGTH, OUTPUT = "How long", "Output"
+"""Panels of the help."""
 
-class Benchmarks(TyperGroup):
+
+class Benchmarks(Commands):
     """The commands below, and one per registered benchmark, made when somebody asks for it."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -50,24 +53,38 @@ def _bench() -> None:
 # card, so that it shares none of their options and nothing of what they hand back.
 @app.command()
 def select(
-    methods: Annotated[str, typer.Option(help="Comma-separated methods. [default: all]")] = "",
+    method: Annotated[
+        list[str] | None, typer.Option(metavar="METHOD", help="Method to time. Repeatable.", show_default="all")
+    ] = None,
+    methods: Annotated[str, typer.Option(hidden=True)] = "",
     n: Annotated[str, typer.Option("--n", help="Comma-separated numbers of visual tokens.")] = "576,2500",
     batch: Annotated[str, typer.Option(help="Comma-separated images per call.")] = "1,32",
     device: Annotated[str, typer.Option(help="auto (CPU, and GPU where there is one), cpu, cuda.")] = "auto",
-    repeats: Annotated[int, typer.Option(min=1, help="Samples per measurement.")] = 7,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Stop a measurement early after this long.")] = 5.0,
-    csv: Annotated[Path | None, typer.Option(help="Table with one line per measurement.")] = None,
-    json: Annotated[Path | None, typer.Option(help="The same with every sample.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Samples per measurement.", rich_help_panel=LENGTH)] = 7,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, help="Stop a measurement early after this long.", rich_help_panel=LENGTH)
+    ] = 5.0,
+    csv: Annotated[
+        Path | None, typer.Option(help="Table with one line per measurement.", rich_help_panel=OUTPUT)
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="The same with every sample.", rich_help_panel=OUTPUT)] = None,
 ) -> None:
     """Time every method: median ms per image at keep 0.4, beside its official implementation (one CPU thread).
 
     Only the choice is timed, not the signals it reads. Times on a machine that does other work are worthless. All
-    methods at both sizes take a quarter of an hour on a CPU; name fewer with --methods.
+    methods at both sizes take a quarter of an hour on a CPU; name fewer with --method.
     """
     from sightline.cost.timing.time_selection import devices, time_method, timed_methods
+    from sightline.store.folder import refuse_unusable_place
 
+    for file in filter(None, (csv, json)):
+        refuse_unusable_place(file.parent)
     sizes, batches = positive_numbers(n, "--n"), positive_numbers(batch, "--batch")
-    names = timed_methods(part.strip() for part in methods.split(",") if part.strip())
+    named = [*(method or ()), *words_of(methods)]
+    if methods:
+        written = " ".join(f"--method {name}" for name in words_of(methods))
+        typer.echo(f"hint: --methods {methods} is now written {written}", err=True)
+    names = timed_methods(named)
     timings: list[Timing] = []
     for place in devices(device):
         for name in names:

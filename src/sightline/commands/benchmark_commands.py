@@ -116,7 +116,10 @@ def _measure(requests: list[Request], share_process: bool, out: Path | None) -> 
     from sightline.cost.cost_card import CostCard
     from sightline.cost.measure import measure, separate
     from sightline.cost.subject import runnable_arm
+    from sightline.store.folder import refuse_unusable_place
 
+    if out is not None:
+        refuse_unusable_place(out.parent)
     for request in requests:  # a request that cannot be served is refused before anything is measured
         for arm in request.arms:
             runnable_arm(arm, request.execution)

@@ -44,7 +44,7 @@ def image_free(
     """The same questions about a gray image and about wrong images that show none of the words asked for."""
     from sightline.controls.image_free import SEEDS, blank_probes, image_free_probes, mismatch_view, mismatched_probes
 
-    found = _read(probes, image_prefix)
+    found = _read(probes, image_prefix, out)
     records = reading.read(annotations).records
     seeds = tuple(seed or SEEDS)
     control, mappings = image_free_probes(found.probes, records, seeds)
@@ -78,7 +78,7 @@ def occlusion(
     """Each question about its image, with the evidence grayed, and with as large a box grayed elsewhere."""
     from sightline.interventions.occluded_views import SEED, occlusion_probes
 
-    found = _read(probes, image_prefix)
+    found = _read(probes, image_prefix, out)
     control = occlusion_probes(found.probes, limit)
     prefix = image_prefix if layout == "artifact" else None
     _write(out / "occlusion.jsonl", control, found, {"control": "occlusion", "seed": SEED}, prefix)
@@ -101,7 +101,7 @@ def boxes(
     from sightline.boxes.quality import BoxQuality
     from sightline.boxes.sources import noise_probes
 
-    found = _read(probes, image_prefix)
+    found = _read(probes, image_prefix, out)
     quality = []
     for name in variant or list(VARIANTS):
         if name not in VARIANTS:
@@ -144,7 +144,7 @@ def text_replacement(
         version_probes,
     )
 
-    found = _read(probes, image_prefix)
+    found = _read(probes, image_prefix, out)
     valid = None if decisions is None else reviewed_images(decisions)
     chosen = [probe for probe in found.probes if valid is None or probe.image_id in valid]
     engine = None if screen == "none" else Screen(screen)
@@ -183,9 +183,12 @@ def text_replacement(
     )
 
 
-def _read(path: Path, image_prefix: str) -> ProbeSet:
+def _read(path: Path, image_prefix: str, out: Path) -> ProbeSet:
+    """The probes, once it is known that a control set of them can be written."""
     from sightline.probes import read_probes
+    from sightline.store.folder import refuse_unusable_place
 
+    refuse_unusable_place(out)
     return read_probes(path, image_prefix=image_prefix or None)
 
 
@@ -194,8 +197,9 @@ def _write(
 ) -> None:
     """In our layout, or in the artifact's when ``prefix`` (its image root) is given."""
     from sightline.probes import write_probes
+    from sightline.store.folder import make_folder
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     rows = list(probes)
     if prefix is None:
         origin = {"probes_digest": source.digest}
@@ -208,6 +212,8 @@ def _write(
 def _table(path: Path, rows: list[dict[str, Any]]) -> None:
     import pandas as pd
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(rows).to_csv(path, index=False)
+    from sightline.store.folder import make_folder, write_whole
+
+    make_folder(path.parent)
+    write_whole(path, pd.DataFrame(rows).to_csv(index=False).encode())
     typer.echo(f"wrote        {path}: {len(rows)} rows")

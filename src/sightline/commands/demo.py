@@ -26,30 +26,35 @@ def demo(
     from sightline.checks.shipped_demo import run_demo
 
     done = run_demo(out, limit=limit)
-    print_table(done.summary)
+    print_table(done.summary, done.run.frame())
     typer.echo(f"rows: {done.run.path}")
     if done.picture is not None:
         typer.echo(f"picture of an unsupported answer: {done.picture}")
     typer.echo(f"report: {done.report}")
 
 
-def print_table(summary: pd.DataFrame) -> None:
-    """One line per arm: each metric of the demo with its 95 % interval."""
+def print_table(summary: pd.DataFrame, rows: pd.DataFrame) -> None:
+    """One line per arm: each metric of the demo with its 95 % interval, by the panels of the report."""
     from rich.console import Console
     from rich.table import Table
 
+    from sightline.report.panels import panel_of
     from sightline.statistics.metrics import METRICS, metrics_shown_in
 
     metrics = metrics_shown_in("demo")
-    table = Table(box=None, pad_edge=False)
-    table.add_column("arm", no_wrap=True)
-    for metric in metrics:
-        table.add_column(metric.label, justify="right", min_width=12)
     console = Console()
     between = " " if console.width >= WIDE else "\n"
-    for line in summary.to_dict("records"):
-        table.add_row(line["arm"], *(interval(line, metric.name, between) for metric in metrics))
-    console.print(table)
+    panels = rows.drop_duplicates("arm").set_index("arm")["regime"].map(panel_of)
+    for place, heading in enumerate(sorted(set(panels))):
+        table = Table(box=None, pad_edge=False, show_header=place == 0)
+        table.add_column("arm", no_wrap=True, min_width=int(summary["arm"].str.len().max()))
+        for metric in metrics:
+            table.add_column(metric.label, justify="right", min_width=12)
+        for line in summary.to_dict("records"):
+            if panels[line["arm"]] == heading:
+                table.add_row(line["arm"], *(interval(line, metric.name, between) for metric in metrics))
+        console.print(heading, style="italic", markup=False, highlight=False)
+        console.print(table)
     unsupported = METRICS["unsupported"]
     console.print(f"95 % intervals over images. {unsupported.label}: {unsupported.definition}.")
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from sightline.errors import SightlineError
+
+MODEL, STEPS, SPEED, CHECKS = "What is trained", "Steps", "Speed", "Checks on the way"
+"""Panels of the help."""
 
 app = typer.Typer(help="The embedded reader: draw its scenes, train it, write its model card.", no_args_is_help=True)
 
@@ -21,19 +26,84 @@ def scenes(
     """Draw synthetic scenes with word boxes in TextOCR's layout, for ``sightline probes build --format textocr``."""
     from sightline.probes.scenes.textocr_set import ANNOTATIONS, IMAGES, write_scenes
     from sightline.progress import Progress
+    from sightline.store.folder import refuse_unusable_place
 
+    refuse_unusable_place(out)
     with Progress("drawing", images, "images") as bar:
         document = write_scenes(split, images, out, bar.advance)
     typer.echo(f"{len(document['imgs'])} images with {len(document['anns'])} words: {out / IMAGES}")
     typer.echo(f"annotations: {out / ANNOTATIONS}")
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
-def train(context: typer.Context) -> None:
-    """Train the reader in legs: ``sightline reader train --help`` lists the options."""
+@app.command()
+def train(
+    out: Annotated[Path, typer.Option(help="Folder for the training state and metrics.json.")],
+    resume: Annotated[Path | None, typer.Option(help="--out of the leg before.")] = None,
+    minutes: Annotated[float, typer.Option(min=0.0, help="Wall-clock minutes of this leg, all included.")] = 9.0,
+    progress: Annotated[
+        str, typer.Option(metavar="FROM:TO", help="Part of the schedule that this leg covers, in 0..1.")
+    ] = "0:1",
+    reserve: Annotated[float, typer.Option(min=0.0, help="Seconds kept for saving and the last check.")] = 40.0,
+    preset: Annotated[Literal["full", "toy"], typer.Option(help="Size of the model.", rich_help_panel=MODEL)] = "full",
+    language_only: Annotated[
+        bool,
+        typer.Option(
+            "--language-only",
+            help="Train the language layers; vision tower and embeddings stay.",
+            rich_help_panel=MODEL,
+        ),
+    ] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Pages per step.", rich_help_panel=STEPS)] = 96,
+    lr: Annotated[float, typer.Option(min=0.0, help="Peak of the learning rate.", rich_help_panel=STEPS)] = 1e-3,
+    seed: Annotated[int, typer.Option(help="Seed of pages and weights.", rich_help_panel=STEPS)] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Processes that draw pages.", show_default="two fewer than cores", rich_help_panel=SPEED
+        ),
+    ] = None,
+    compile: Annotated[
+        bool | None,
+        typer.Option(
+            "--compile/--no-compile", help="Compile the steps.", show_default="on a GPU", rich_help_panel=SPEED
+        ),
+    ] = None,
+    mixed: Annotated[
+        bool | None,
+        typer.Option(
+            "--mixed/--no-mixed",
+            help="Matrix products in bfloat16.",
+            show_default="on a GPU",
+            rich_help_panel=SPEED,
+        ),
+    ] = None,
+    log_every: Annotated[int, typer.Option(min=1, help="Steps between two lines.", rich_help_panel=CHECKS)] = 100,
+    eval_images: Annotated[int, typer.Option(min=1, help="Held-out pages of a check.", rich_help_panel=CHECKS)] = 256,
+    eval_seconds: Annotated[
+        float, typer.Option(min=0.0, help="Seconds between two checks.", rich_help_panel=CHECKS)
+    ] = 120.0,
+) -> None:
+    """Train the reader from scratch in legs, each a part of the schedule within its minutes."""
+    given = dict(locals())
+    for name, value in given.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise SightlineError(f"--{name.replace('_', '-')} {value} is not a finite number")
     from sightline.reader.train import main
+    from sightline.store.folder import refuse_unusable_place
 
-    main(context.args)
+    refuse_unusable_place(out)
+    main(list(_spelled(given)))
+
+
+def _spelled(given: Mapping[str, object]) -> Iterator[str]:
+    """Options as the training script takes them, which knows nothing of typer; what is None is left to it."""
+    for name, value in given.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            if value or name != "language_only":
+                yield flag if value else f"--no-{flag.removeprefix('--')}"
+        elif value is not None:
+            yield f"{flag}={value}"
 
 
 @app.command()
@@ -46,7 +116,9 @@ def export(
 
     from sightline.reader.export import export as write_checkpoint
     from sightline.reader.model_card import TRAINING
+    from sightline.store.folder import refuse_unusable_place
 
+    refuse_unusable_place(out)
     write_checkpoint(state, out)
     metrics = state / "metrics.json"
     if not metrics.is_file():

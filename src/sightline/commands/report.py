@@ -18,6 +18,18 @@ OutOption = Annotated[Path, typer.Option(help="Folder for report.html and tables
 CasesOption = Annotated[int, typer.Option(min=0, help="How many images to put into the page.")]
 DrawsOption = Annotated[int, typer.Option(min=100, help="Bootstrap draws.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of the draws.")]
+DevelopmentOption = Annotated[
+    list[Path] | None,
+    typer.Option(help="Run over other images of the same model: thresholds are chosen there. Repeatable."),
+]
+ThresholdOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[MODEL=]RULE",
+        help="Read all answers at this threshold: a number, or full-dev, own-dev, shared, 'hfpr<=0.05', chosen on "
+        "--development or else on half of the images, which leaves the other half in the tables. Repeatable.",
+    ),
+]
 
 
 @contextmanager
@@ -48,10 +60,8 @@ def report(
     reference: Annotated[
         list[str] | None, typer.Option(help="Compare all arms with this one too, for example random:0.3. Repeatable.")
     ] = None,
-    development: Annotated[
-        list[Path] | None,
-        typer.Option(help="Run over other images of the same model: thresholds are chosen there. Repeatable."),
-    ] = None,
+    threshold: ThresholdOption = None,
+    development: DevelopmentOption = None,
     only: Annotated[
         Path | None, typer.Option(help="Report on these probes alone: a file with one probe id per line.")
     ] = None,
@@ -70,6 +80,7 @@ def report(
             references=reference or (),
             costs=cost or (),
             developments=development or (),
+            threshold=threshold or None,
             only=only,
             cases=cases,
             draws=draws,
@@ -84,6 +95,8 @@ def compare(
     first: Annotated[Path, typer.Argument(metavar="RUN_A", help="The run to compare with.")],
     second: Annotated[Path, typer.Argument(metavar="RUN_B", help="The run to compare.")],
     out: OutOption = Path("comparison"),
+    threshold: ThresholdOption = None,
+    development: DevelopmentOption = None,
     cases: CasesOption = 60,
     draws: DrawsOption = 10_000,
     seed: SeedOption = 17,
@@ -93,7 +106,17 @@ def compare(
 
     _note_unfinished([first, second])
     with _steps() as progress:
-        page = compare_runs(first, second, out, cases=cases, draws=draws, seed=seed, progress=progress)
+        page = compare_runs(
+            first,
+            second,
+            out,
+            developments=development or (),
+            threshold=threshold or None,
+            cases=cases,
+            draws=draws,
+            seed=seed,
+            progress=progress,
+        )
     typer.echo(f"comparison: {page}")
     typer.echo(f"tables: {page.parent / 'tables'}")
 
@@ -104,10 +127,12 @@ def gate(
         list[str] | None,
         typer.Option(
             help="For example 'posecr(target:0.3) >= 0.5' or 'accuracy(target:0.3) - accuracy(full) >= -0.02'. "
-            "Repeatable."
+            "'sightline list metrics' has all metrics. Repeatable."
         ),
     ] = None,
     rules: Annotated[Path | None, typer.Option(help="File with one rule per line; # begins a comment.")] = None,
+    threshold: ThresholdOption = None,
+    development: DevelopmentOption = None,
     least_n: Annotated[
         int, typer.Option(min=1, help="Refuse a rule whose metric concerns fewer probes than this.")
     ] = 50,
@@ -129,7 +154,16 @@ def gate(
         asked = [*(rule or ()), *(read_rules(rules) if rules is not None else ())]
         with _steps() as progress:
             progress("resampling images")
-            gated = gate_runs(runs, asked, least_n=least_n, allow_partial=allow_partial, draws=draws, seed=seed)
+            gated = gate_runs(
+                runs,
+                asked,
+                developments=development or (),
+                threshold=threshold or None,
+                least_n=least_n,
+                allow_partial=allow_partial,
+                draws=draws,
+                seed=seed,
+            )
         for run in gated:
             _print_gated(run)
             for note in run.notes:

@@ -2,58 +2,91 @@
 
 from __future__ import annotations
 
+import sys
+
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from sightline.errors import SightlineError
+from sightline.report.metric_columns import metrics_told
+from sightline.report.panels import panel_of
 from sightline.statistics.metrics import METRICS, metrics_shown_in
+from sightline.statistics.out_of_sight import out_of_sight
 from sightline.statistics.plain_rows import plain_rows
 from sightline.statistics.summaries import arm_points
 from sightline.store import Run
 
 TIMES = {"select ms": ("select_ms", "signal_ms"), "language ms": ("language_ms",)}
 """Mean milliseconds per row: column -> the stages it adds up."""
+LONG_ARM = 18
+"""Characters of an arm that folds on a narrow terminal."""
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """One line per arm: its metrics by their labels, then its times."""
-    metrics = metrics_shown_in("terminal")
+    names = [metric.name for metric in metrics_shown_in("terminal")]
     records = []
     for arm, rows in frame.groupby("arm", sort=False):
-        points = arm_points(rows, [metric.name for metric in metrics])
         times = {title: sum(float(rows[stage].mean()) for stage in stages) for title, stages in TIMES.items()}
-        records.append({"arm": arm, **{metric.label: points[metric.name] for metric in metrics}, **times})
-    return pd.DataFrame(records)
+        records.append({"arm": arm, **arm_points(rows, names), **times})
+    arms = pd.DataFrame(records)
+    told = metrics_told("terminal", arms)
+    return arms[["arm", *(metric.name for metric in told), *TIMES]].rename(columns={m.name: m.label for m in told})
 
 
 def print_summary(run: Run) -> None:
     frame = run.frame()
+    if frame.empty:
+        raise SightlineError(f"no image could be read: {next(iter(run.bad_images.values()), 'the run has no rows')}")
     plain = plain_rows(frame)
     frame = frame if plain.empty else plain
     manifest = run.manifest
     console = Console()
-    console.print(_printed(summary(frame)))
+    print_panels(console, summary(frame), frame)
     probes, images = frame["probe_id"].nunique(), frame["image_id"].nunique()
     unsupported = METRICS["unsupported"]
     console.print(f"{unsupported.label}: {unsupported.definition}; ms per row", markup=False, highlight=False)
+    hidden = out_of_sight(frame)
+    if hidden:
+        console.print(hidden, markup=False, highlight=False)
     console.print(
         f"{manifest['model']} ({manifest['model_type']}, {manifest['dtype']}, {manifest['device']}, "
         f"positions {manifest['positions']}): {probes} probes on {images} images; rows in {run.path}",
         markup=False,
         highlight=False,
     )
+    for reason in run.bad_images.values():
+        print(f"left out: {reason}", file=sys.stderr)
+    if run.bad_images:
+        way_out = "" if run.left_out else "; mend them and run the same command, or accept it with --skip-bad-images"
+        print(f"note: {run.left_out or run.unfinished}{way_out}", file=sys.stderr)
 
 
-def _printed(lines: pd.DataFrame) -> Table:
-    """Numbers stay whole in any width: headings break between words, and long arms fold instead."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("arm", overflow="fold")
-    for column in lines.columns[1:]:
-        table.add_column(str(column).replace(" ", "\n"), justify="right", no_wrap=True)
-    for record in lines.itertuples(index=False):
-        values = [
-            f"{value:.1f}" if str(column).endswith("ms") else f"{value:.3f}"
-            for column, value in zip(lines.columns[1:], record[1:], strict=True)
-        ]
-        table.add_row(str(record[0]), *("-" if value == "nan" else value for value in values))
-    return table
+def print_panels(console: Console, lines: pd.DataFrame, frame: pd.DataFrame) -> None:
+    """The lines of a summary as a table, oracles apart from methods as in the report.
+
+    Numbers stay whole in any width: headings break between words, and long arms fold instead.
+    """
+    columns = [str(column) for column in lines.columns[1:]]
+    printed = [[str(arm), *map(_number, columns, values)] for arm, *values in lines.itertuples(index=False)]
+    # The panels are tables of their own: what stands below one another has one width in all of them.
+    widths = [max(len(row[i]) for row in printed) for i in range(len(columns) + 1)]
+    panels = frame.drop_duplicates("arm").set_index("arm")["regime"].map(panel_of)
+    for place, heading in enumerate(sorted(set(panels))):
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), show_header=place == 0)
+        table.add_column("arm", overflow="fold", min_width=min(LONG_ARM, widths[0]))
+        for column, width in zip(columns, widths[1:], strict=True):
+            words = column.split()
+            table.add_column("\n".join(words), justify="right", no_wrap=True, min_width=max(width, *map(len, words)))
+        for row in printed:
+            if panels[row[0]] == heading:
+                table.add_row(*row)
+        console.print(heading, style="italic", markup=False, highlight=False)
+        console.print(table)
+
+
+def _number(column: str, value: float) -> str:
+    if value != value:
+        return "-"
+    return f"{value:.1f}" if column.endswith("ms") else f"{value:.3f}"

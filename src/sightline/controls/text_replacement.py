@@ -29,6 +29,7 @@ from sightline.core.probe import Box, Label, Probe
 from sightline.errors import SightlineError
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import open_image
+from sightline.store.folder import make_folder
 
 LEAST_WIDTH, LEAST_HEIGHT = 20, 12
 REPLACEMENT, SHAM, ERASE, ORIGINAL = "replacement", "sham", "erase", "original"
@@ -200,7 +201,7 @@ def edit_region_probe(made: Replaced) -> Probe | None:
 
 def save_versions(made: Iterable[Replaced], root: Path, folder: Path) -> None:
     """Rendered versions as PNG and the original byte for byte: one folder holds all that a run needs."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for one in made:
         original = resolve_image(root, one.positive.image)
         (folder / version_file(one.image_id, ORIGINAL, original.suffix)).write_bytes(original.read_bytes())

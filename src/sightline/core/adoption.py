@@ -8,7 +8,20 @@ from typing import Any
 from sightline.core.selection import Budget, LayerSelector, Selector
 from sightline.errors import SightlineError
 
-NEW_WORDS = frozenset({"artifact", "batches", "count", "inside", "needs_budget", "official_ms", "role"})
+NEW_WORDS = frozenset(
+    {
+        "artifact",
+        "batches",
+        "check_probes",
+        "count",
+        "inside",
+        "needs_budget",
+        "official_ms",
+        "ranges",
+        "resizes",
+        "role",
+    }
+)
 """Names that mean something since methods have a base class; an argument called so would be taken for that."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from sightline.core.selection import QuerySpan
+from sightline.geometry.legibility import Sampling
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,10 +35,14 @@ class Encoded:
     """(N, 4) float64, normalised to the original image."""
     layout: tuple[tuple[int, int], ...]
     """Row-major (rows, columns) blocks that make up the N tokens."""
+    sampling: Sampling | None = None
+    """How finely the tower read the image; None where the architecture does not say what a token is made from."""
     captured: Mapping[str, Tensor] = field(default_factory=dict)
     """Vision-layer activations that signals are computed from; only what some selector of the run needs."""
     signals: dict[str, tuple[Tensor, Elapsed]] = field(init=False, default_factory=dict, compare=False, repr=False)
     """Signals of this image that some arm has asked for, each with what computing it took; all arms share them."""
+    usual_n: int | None = None
+    """Tokens of the image at its usual size, where this is the image shown smaller to meet a budget."""
     preprocess_ms: float = 0.0
     vision_time: Elapsed | None = None
 
@@ -49,6 +54,11 @@ class Encoded:
     @property
     def n(self) -> int:
         return int(self.tokens.shape[0])
+
+    @property
+    def full_n(self) -> int:
+        """N of the full prefix: what a budget is a share of, whatever size the image is shown at."""
+        return self.n if self.usual_n is None else self.usual_n
 
 
 @dataclass(frozen=True)

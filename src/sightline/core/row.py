@@ -24,8 +24,17 @@ ROW_COLUMNS = (
     Column("plain_arm", "string", "The same arm without its intervention: what an intervention is compared with."),
     Column("selector", "string", "Registered name of the selector."),
     Column("role", "string", "What the selector claims to be: reference, method, control, oracle or replay."),
+    Column(
+        "regime",
+        "string",
+        "What the arm may be ranked with: full, box-free method, box-free control, detector-assisted, oracle, replay.",
+    ),
     Column("arguments", "string", "Every hyper-parameter of the selector as JSON, defaults included."),
-    Column("budget", "string", "Requested budget: a kept fraction such as 0.3, or an absolute count such as 192t."),
+    Column(
+        "budget",
+        "string",
+        "Requested budget: a kept fraction such as 0.3, or a count such as 192t; of a replayed mask what it kept.",
+    ),
     Column("keep_requested", "float64", "Requested kept fraction; null for an absolute budget or a replayed mask."),
     Column("keep", "float64", "Realised kept fraction K / N, measured on the tensor that was run."),
     Column("n_tokens", "int32", "N: visual tokens of the full prefix."),
@@ -37,17 +46,18 @@ ROW_COLUMNS = (
         "Mean over language layers of the fraction of visual tokens that the layer read.",
     ),
     Column("positions", "string", "Position policy: preserve (original ids) or compact (renumbered)."),
-    Column("box_source", "string", "Where the selector-visible boxes came from."),
+    Column("box_source", "string", "Where the boxes that the selector read came from; none if it reads no boxes."),
     Column("intervention", "string", "What was done to the mask or the image on purpose; none for a plain arm."),
     Column("probe_id", "string", "Probe identifier, unique within the probe set."),
     Column("image_id", "string", "Image identifier: the unit that bootstraps resample."),
-    Column("image_key", "string", "Key into the images table (file and view)."),
+    Column("image_key", "string", "Key into the images table (file, view, and size if it was shown smaller)."),
     Column("view", "string", "Image variant: orig, or the name of an occlusion or control."),
     Column("label", "string", "True answer, yes or no."),
     Column("kind", "string", "How the probe was made."),
     Column("predicted", "string", "What the arm answered, in the words of the label."),
     Column("correct", "bool", "Whether predicted equals label."),
     Column("n_regions", "int32", "Annotated regions of the probe; geometry is null when there are none."),
+    Column("visible", "float64", "Share of the regions' union that the vision tower sees at all: ecr of all N tokens."),
     Column("ecr", "float64", "Covered fraction of the regions' union by the cells of the lineage of all kept tokens."),
     Column("anchor_ecr", "float64", "The same counting only each kept token's anchor."),
     Column("center_recall", "float64", "Fraction of regions whose centre lies in a kept cell."),
@@ -58,9 +68,16 @@ ROW_COLUMNS = (
     Column("anchor_geo_f1", "float64", "Harmonic mean of anchor_ecr and anchor_lpp."),
     Column("worst_region", "float64", "Smallest single-region coverage."),
     Column("all_half", "bool", "Whether every region is at least half covered."),
-    Column("kept_mask", "binary", "N bits, most significant first: the anchors' cells."),
     Column(
-        "lineage_mask", "binary", "N bits: every source of a merged output; null for deletion (equal to kept_mask)."
+        "legibility",
+        "float64",
+        "Pixels of character height that reach the model for the least legible region; null where sampling is unknown.",
+    ),
+    Column("kept_mask", "binary", "A bit per cell of the image's record, most significant first: the anchors' cells."),
+    Column(
+        "lineage_mask",
+        "binary",
+        "As kept_mask: every source of a merged output; null for deletion (equal to kept_mask).",
     ),
     Column("sequence_full", "int32", "Length of the unpruned prompt."),
     Column("sequence_pruned", "int32", "Length of the pruned prompt that was run."),
@@ -87,7 +104,7 @@ ROW_COLUMNS = (
 """What every row has, whatever the scorer; a scorer names its own columns, which stand behind ``correct``."""
 
 IMAGE_COLUMNS = (
-    Column("image_key", "string", "File and view; rows point here."),
+    Column("image_key", "string", "File, view, and size if it was shown smaller; rows point here."),
     Column("image", "string", "File name relative to the image root."),
     Column("image_id", "string", "Image identifier."),
     Column("digest", "string", "SHA-256 of the file."),
@@ -100,6 +117,12 @@ IMAGE_COLUMNS = (
         "N x 4 little-endian float32: x1, y1, x2, y2 of each token's cell as fractions of the image.",
     ),
     Column("preview", "binary", "Small JPEG of the image that was encoded, for reports."),
+    Column(
+        "details",
+        "list<binary>",
+        "Where the preview blurs the regions of the image's probes: a sharp JPEG of each with its surroundings.",
+    ),
+    Column("detail_boxes", "list<list<float64>>", "Which part of the image each detail shows, in fractions of it."),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -17,6 +17,8 @@ Role = Literal["reference", "method", "control", "oracle", "replay"]
 """What an arm is there for. ``reference``: the unpruned model. ``method``: meant to keep what matters, so it needs
 controls beside it. ``control``: ignores the evidence on purpose. ``oracle``: keeps or avoids the boxes themselves,
 which no deployed method could. ``replay``: masks that something else made. Box-free or not is ``reads_boxes``."""
+Ranges = Mapping[str, tuple[float, float]]
+"""Least and greatest value by argument."""
 ByModel = Mapping[str, Mapping[str, Any]]
 """Arguments by model type (``llava``, ``qwen3_vl``); ``*`` stands for every model."""
 
@@ -105,10 +107,15 @@ class Method(ABC):
     """Whether it prunes between language layers instead of before them."""
     merges: ClassVar[bool | None] = False
     """Whether outputs mix several tokens, so that no single one can be deleted or restored; None: nobody has said."""
+    resizes: ClassVar[bool] = False
+    """Whether the image is shown smaller, so that the model itself makes no more tokens than the budget allows, instead
+    of tokens being chosen among those of the image."""
     needs_budget: ClassVar[bool] = True
     """Whether an arm must name a budget; ``count`` knows it otherwise."""
     artifact: ClassVar[ByModel] = {}
     """Arguments with which the paper's artifact ran it, where they differ from the defaults."""
+    ranges: ClassVar[Ranges] = {}
+    """Of hyper-parameters for which not every number makes sense; an arm outside is refused."""
     official_ms: ClassVar[float | None] = None
     """Median milliseconds of the official code at N = 576, K = 231 on one CPU thread, its scores included."""
 
@@ -134,6 +141,10 @@ class Method(ABC):
 
     def digest(self) -> str | None:
         """Of the file that the method reads, if it reads one: rows made from another file do not belong in one run."""
+        return None
+
+    def check_probes(self, probe_ids: Iterable[str]) -> None:
+        """Raises where the method cannot serve a probe, before a model is loaded; most serve any."""
         return None
 
     def count(self, probe_id: str, n: int, budget: Budget) -> int:

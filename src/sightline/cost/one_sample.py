@@ -41,18 +41,19 @@ def time_one_sample(request: SweepRequest, subject: Subject, arms: Sequence[Arm]
     """
     backbone = subject.backbone
     image = subject.image(0)
-    pixels = backbone.preprocess(image)
+    pixels = {arm.image_budget: backbone.preprocess(image, budget=arm.image_budget) for arm in arms}
     samples: dict[str, list[float]] = {"one_sample": [], "one_sample_preprocess": []}
     for row in range(-_rounds(request.warm_up, arms), _rounds(request.one_sample_rows, arms)):
         arm, probe = arms[row % len(arms)], subject.probe(0, row % request.probes)
+        seen = pixels[arm.image_budget]
         backbone.synchronise()
         started, preprocessing = time.perf_counter(), 0.0
         for answer in ANSWERS:
             begun = time.perf_counter()
-            values = processor_inputs(backbone, image)["pixel_values"]
+            values = processor_inputs(backbone.under(seen.options), image)["pixel_values"]
             backbone.synchronise()
             preprocessing += time.perf_counter() - begun
-            one_loss(subject, arm, probe, pixels, values, answer)
+            one_loss(subject, arm, probe, seen, values, answer)
         if row >= 0:
             samples["one_sample"].append((time.perf_counter() - started) * 1e3)
             samples["one_sample_preprocess"].append(preprocessing * 1e3)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sightline.errors import SightlineError
 from sightline.geometry.arrangement import Floats, Membership, arrange
+from sightline.geometry.legibility import RegionLegibility, Sampling
 
 Union = Literal["exact", "sum_above_5000"]
 """``sum_above_5000`` reproduces published coverage values: with more than 5000 pieces region x kept cell, their areas
@@ -48,6 +49,10 @@ class Geometry:
     """Whether every region is at least half covered."""
     evidence_cells: int
     """Number of cells that overlap some region, kept or not."""
+    visible: float = 0.0
+    """``ecr`` of all N tokens: the share of the evidence that the vision tower sees at all."""
+    legibility: float | None = None
+    """Pixels of character height that reach the model for the least legible region; None: sampling unknown."""
 
 
 class RegionGeometry:
@@ -57,9 +62,12 @@ class RegionGeometry:
     ----------
     cells: (N, 4), possibly overlapping, possibly not covering the whole image.
     regions: (M, 4), possibly overlapping, possibly outside every cell (then uncovered), possibly none.
+    sampling: how finely the tower reads the image, for legibility.
     """
 
-    def __init__(self, cells: ArrayLike, regions: ArrayLike, *, union: Union = "exact") -> None:
+    def __init__(
+        self, cells: ArrayLike, regions: ArrayLike, *, union: Union = "exact", sampling: Sampling | None = None
+    ) -> None:
         self._cells = np.asarray(cells, dtype=np.float64).reshape(-1, 4)
         self._regions = np.asarray(regions, dtype=np.float64).reshape(-1, 4)
         self._union = union
@@ -77,26 +85,47 @@ class RegionGeometry:
         """Area of the union of the regions."""
         self._at_centre = self._cells_at_centres()
         self._piece_area, self._piece_cell = extent[overlapping].prod(axis=-1), np.nonzero(overlapping)[1]
+        everything = np.ones((1, self._n), dtype=bool)
+        self.visible = float(self._coverage(self._with_empty_cell(everything))[0]) if len(self._regions) else 0.0
+        """Coverage by all N cells: less than 1 where the image processor crops."""
+        self._legibility = (
+            RegionLegibility(self._plane, self._whole, self._cells, self._regions, sampling) if sampling else None
+        )
 
-    def measure(self, lineage: ArrayLike, anchors: ArrayLike | None = None) -> Geometry:
-        """One selection: lineage and, where they differ, anchors; indices (-1 is skipped) or an (N,) bool mask."""
+    def measure(self, lineage: ArrayLike, anchors: ArrayLike | None = None, shares: Floats | None = None) -> Geometry:
+        """One selection: lineage and, where they differ, anchors; indices (-1 is skipped) or an (N,) bool mask.
+
+        ``shares`` (N,), for a selection that merges: the largest part that each source has in one output.
+        """
         rows = None if anchors is None else self._mask(anchors)[None]
-        return self.measure_many(self._mask(lineage)[None], rows)[0]
+        return self.measure_many(self._mask(lineage)[None], rows, None if shares is None else shares[None])[0]
 
-    def measure_many(self, lineages: NDArray[np.bool_], anchors: NDArray[np.bool_] | None = None) -> list[Geometry]:
-        """(B, N) bool masks of lineage and, where they differ, of anchors."""
+    def measure_many(
+        self,
+        lineages: NDArray[np.bool_],
+        anchors: NDArray[np.bool_] | None = None,
+        shares: Floats | None = None,
+    ) -> list[Geometry]:
+        """(B, N) bool masks of lineage and, where they differ, of anchors; (B, N) shares where outputs are mixed."""
         size = max(1, BLOCK // (self._plane.cells_of_atom.member.size + self._n + 1))
         found: list[Geometry] = []
         for start in range(0, len(lineages), size):
             part = slice(start, start + size)
-            found += self._measure(lineages[part], None if anchors is None else anchors[part])
+            found += self._measure(
+                lineages[part],
+                None if anchors is None else anchors[part],
+                None if shares is None else shares[part],
+            )
         return found
 
-    def _measure(self, lineages: NDArray[np.bool_], anchors: NDArray[np.bool_] | None) -> list[Geometry]:
+    def _measure(
+        self, lineages: NDArray[np.bool_], anchors: NDArray[np.bool_] | None, shares: Floats | None
+    ) -> list[Geometry]:
         rows = len(lineages)
         if not len(self._regions):
             return [Geometry(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, 0)] * rows
         kept = self._with_empty_cell(lineages)
+        parts = kept if shares is None else self._with_empty_cell(shares)
         covered = self._plane.cells_of_atom.any(kept)
         inside = (covered * self._inside).sum(axis=1)
         ecr = self._coverage(kept, inside)
@@ -116,6 +145,8 @@ class RegionGeometry:
             by_region.min(axis=1),
             (by_region >= HALF).all(axis=1),
             np.full(rows, self._evidence.size),
+            np.full(rows, self.visible),
+            np.full(rows, None) if self._legibility is None else self._legibility.measure(parts),
         )
         return [Geometry(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
@@ -148,11 +179,11 @@ class RegionGeometry:
         mask[tokens[tokens >= 0]] = True
         return mask
 
-    def _with_empty_cell(self, masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _with_empty_cell(self, masks: NDArray[Any]) -> NDArray[Any]:
         """A last column that is never kept, for atoms and centres that lie in no cell."""
         if masks.shape[1] != self._n:
             raise SightlineError(f"a mask of {masks.shape[1]} tokens does not fit the {self._n} cells of the image")
-        return np.concatenate([masks, np.zeros((len(masks), 1), dtype=bool)], axis=1)
+        return np.concatenate([masks, np.zeros((len(masks), 1), dtype=masks.dtype)], axis=1)
 
 
 def _ratio(part: Any, whole: Any) -> Floats:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from sightline.analysis.operating_point import apply_thresholds
 from sightline.analysis.thresholds import accuracy_optimal
 from sightline.errors import SightlineError
 from sightline.paper.models import INTERNVL
@@ -37,13 +38,15 @@ class Cut:
         return {"": (), "own": (), "full": ("full",)}.get(self.rule, (self.rule,))
 
 
+RULES = {"full": "full-dev", "own": "own-dev"}
+"""As ``--threshold`` spells them."""
 AT_ZERO, SHARED, OWN = Cut(), Cut("full"), Cut("own")
 RISK = Cut("target:0.5")
 """What the paper calls risk-constrained: the one threshold of its InternVL controls equals Target's own at 50 %."""
 
 
 def judged(study: Study, model: str, probes: str, cut: Cut, box_source: str = "annotation") -> pd.DataFrame:
-    """Rows of a run with ``margin`` measured from the threshold and answers to match.
+    """Rows of a run with their answers at the threshold; margins stay as they were recorded.
 
     InternVL's rows on development images are those of the held-out ones, whatever the rule: its tables are about them.
     """
@@ -60,7 +63,13 @@ def _judged(study: Study, model: str, probes: str, cut: Cut, box_source: str) ->
     if not cut.rule:
         return rows
     development = on_side(study.rows(model, DEVELOPMENT), "dev") if model == INTERNVL else study.rows(model, cut.probes)
-    return _at(rows, _thresholds(study, model, rows, plain_rows(development), cut.rule))
+    if cut.rule in RULES:
+        return apply_thresholds(rows, development, RULES[cut.rule]).rows
+    arm = study.arm(model, cut.rule)
+    own = plain_rows(development[development["arm"] == arm])
+    if own.empty:
+        raise SightlineError(f"no development rows of {cut.rule} to choose a threshold on")
+    return apply_thresholds(rows, None, accuracy_optimal(own["label"] == "yes", own["margin"]).threshold).rows
 
 
 def on_side(rows: pd.DataFrame, side: Side) -> pd.DataFrame:
@@ -69,27 +78,3 @@ def on_side(rows: pd.DataFrame, side: Side) -> pd.DataFrame:
     if found.empty:
         raise SightlineError(f"the hash split leaves its {side} side without images; take more of them")
     return found
-
-
-def _thresholds(study: Study, model: str, rows: pd.DataFrame, chosen_on: pd.DataFrame, rule: str) -> dict[str, float]:
-    """Plain arm -> threshold."""
-    development = plain_rows(chosen_on)
-    arms = [str(arm) for arm in rows["plain_arm"].unique()]
-    if rule == "own":
-        return {arm: _best(development, arm) for arm in arms}
-    name = study.arm(model, rule)
-    return dict.fromkeys(arms, _best(development, name))
-
-
-def _best(rows: pd.DataFrame, arm: str) -> float:
-    own = rows[rows["arm"] == arm]
-    if own.empty:
-        raise SightlineError(f"no development rows of {arm} to choose a threshold on")
-    return accuracy_optimal(own["label"] == "yes", own["margin"]).threshold
-
-
-def _at(rows: pd.DataFrame, thresholds: dict[str, float]) -> pd.DataFrame:
-    cut = rows["plain_arm"].astype(str).map(thresholds)
-    margin = rows["margin"].astype(float) - cut
-    answers = (margin >= 0).map({True: "yes", False: "no"})
-    return rows.assign(margin=margin, predicted=answers, correct=answers == rows["label"])

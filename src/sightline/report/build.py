@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from sightline import __version__
+from sightline.analysis.threshold_rules import ThresholdLike
 from sightline.errors import SightlineError
 from sightline.report.cases import choose_cases, pack_cases
+from sightline.report.headline import headlines
 from sightline.report.hero import Hero, make_hero
 from sightline.report.measured_cost import Card, card_facts, read_cards, realised_cost_section
 from sightline.report.overview import main_table, verdicts
-from sightline.report.page import Page, method_words, run_facts, write_page
+from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
 from sightline.report.probe_list import read_probe_list
 from sightline.report.sections import Context, Section, make_sections
 from sightline.report.source import Source, read_source
@@ -31,6 +33,7 @@ def build_report(
     references: Sequence[str] = (),
     costs: Sequence[Path | str] = (),
     developments: Sequence[Path | str] = (),
+    threshold: ThresholdLike | None = None,
     only: Path | str | None = None,
     cases: int = CASES,
     draws: int = DRAWS,
@@ -40,25 +43,31 @@ def build_report(
     """Writes the report of one or more runs into ``out`` and returns the path of its HTML file.
 
     ``references`` are arms to compare all others with, besides Full. ``costs`` are cost cards to show beside the runs,
-    or alone when there are none. ``developments`` are runs over other images on which thresholds are chosen, ``only`` a
-    list of the probes to report on.
+    or alone when there are none. ``threshold`` is the one at which all answers are read, or the rule that names it
+    (``analysis.threshold_rules``); ``developments`` are runs over other images on which thresholds are chosen. ``only``
+    is a list of the probes to report on.
     """
     cards = read_cards(costs)
     if not runs:
-        for option, given in (("--reference", references), ("--development", developments), ("--only", only)):
+        for option, given in (
+            ("--reference", references),
+            ("--development", developments),
+            ("--threshold", () if threshold is None else (threshold,)),
+            ("--only", only),
+        ):
             if given:
                 raise SightlineError(f"{option} is about arms and probes of a run; name a run folder too")
         return write_page(_cards_alone(cards), Path(out))
     progress("reading rows")
     chosen = None if only is None else read_probe_list(Path(only))
-    source = read_source(runs, only=chosen, developments=developments)
+    source = read_source(runs, only=chosen, developments=developments, threshold=threshold)
     progress("resampling images")
     summary = summarise(source, draws, seed, references)
     parts = make_sections(Context(source, summary, draws, seed, cards), progress)
     progress("pictures")
     gallery = next(part for part in parts if part.pictures)
     packed, hero = pack_pictures(source, cases, gallery)
-    models = sorted({str(audited.run.manifest.get("model")) for audited in source.runs})
+    models = dict.fromkeys(str(audited.run.manifest.get("model")) for audited in source.runs)
     page = Page(
         title=f"Visual-token pruning audit of {', '.join(models)}",
         facts=[run_facts(audited) for audited in source.runs],
@@ -69,6 +78,8 @@ def build_report(
         packed=packed,
         hero=hero,
         method=method_words(draws, seed),
+        headline=headlines(source, summary),
+        runs=named_runs(source),
     )
     progress("writing")
     return write_page(page, Path(out))

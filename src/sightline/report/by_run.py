@@ -76,6 +76,17 @@ def signed(line: Any, key: str) -> str:
     return format_value(line[key], "signed") + (f" ({interval})" if interval else "")
 
 
+def amount(line: Any, key: str) -> str:
+    """``0.031 (0.011–0.051)``: how large a value is, whichever way it points; the words around it say which."""
+    value, low, high = (float(line[name]) for name in (key, f"{key}_low", f"{key}_high"))
+    if value < 0:
+        value, low, high = -value, -high, -low
+    interval = format_range(low, high, "score" if excludes_zero(low, high) else "signed")
+    if interval and not excludes_zero(low, high):
+        interval += ", holds zero"
+    return format_value(value, "score") + (f" ({interval})" if interval else "")
+
+
 def top(frame: pd.DataFrame, values: pd.Series[Any]) -> pd.Series[Any]:
     """The line with the largest value."""
     return frame.iloc[int(np.nanargmax(values.to_numpy(dtype=float)))]

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from sightline.arms.plan import MATCHED
 from sightline.errors import SightlineError
 from sightline.report.source import Audited, Source, masks_of
 from sightline.statistics.correct_positives import has_little_evidence, has_no_evidence, unsupported_rows
@@ -21,6 +22,8 @@ from sightline.store.load import unpack_cells, unpack_mask
 
 LARGEST_SIDE = 560
 JPEG_QUALITY = 62
+NEARLY_ALIKE = 0.25
+"""Margins that differ by no more than this share of the smaller one."""
 
 
 @dataclass(frozen=True)
@@ -31,22 +34,29 @@ class Case:
     run: int
     featured: str
     """The arm the case was chosen for."""
+    beside: str = ""
+    """Of a case that tells a story: the arm that gives the same answer with the evidence."""
 
 
 def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> list[Case]:
     """At most ``limit`` probes, arms taking turns: unsupported answers first, then flips, then low coverage.
 
-    The first case is a correct answer with zero coverage whenever the runs contain one. ``between_runs`` is for a
-    comparison: the arms of the second run lead, answers that differ from the first run's come before everything else.
+    The first case is a correct answer with zero coverage whenever the runs contain one, if they can with an arm beside
+    it that answers alike and kept the evidence. ``between_runs`` is for a comparison: the arms of the second run lead,
+    answers that differ from the first run's come before everything else.
     """
     if limit < 1:
         return []
     queues: list[list[Case]] = []
-    first: tuple[tuple[bool, bool, float], Case] | None = None
+    first: tuple[tuple[bool, int, float], Case] | None = None
+    told: tuple[tuple[bool, ...], float, Case] | None = None
     for index, audited in enumerate(source.runs):
         if between_runs and index == 0:
             continue
         marked = mark_rows(audited, flips_first=between_runs)
+        pair = None if between_runs else telling_pair(marked, index)
+        if pair is not None and (told is None or pair[:2] < told[:2]):
+            told = pair
         for arm, rows in marked.groupby("arm", sort=False):
             if arm == audited.full and len(audited.arms) > 1 and not between_runs:
                 continue  # Full loses nothing: it is shown beside the others, never as the point of a case.
@@ -55,10 +65,11 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
             telling = ranked[ranked["flip" if between_runs else "unsupported"]]
             if not telling.empty:
                 best = telling.iloc[0]
-                score = (bool(best["seen"]), claims_coverage(best["role"], best["selector"]), float(best["strength"]))
+                score = (bool(best["seen"]), -standing(best["regime"], best["selector"]), float(best["strength"]))
                 if first is None or score > first[0]:
                     first = (score, Case(str(best["probe_id"]), index, str(arm)))
-    order = chain([first[1]] if first else [], (c for turn in zip_longest(*queues) for c in turn if c is not None))
+    leading = told[2] if told else first[1] if first else None
+    order = chain([leading] if leading else [], (c for turn in zip_longest(*queues) for c in turn if c is not None))
     chosen: dict[tuple[str, int], Case] = {}
     for case in order:
         # Runs over the same probes share a case: its panels show the arms of all of them.
@@ -68,22 +79,50 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
     return list(chosen.values())
 
 
-def claims_coverage(role: str | None, selector: str) -> bool:
-    """Whether a row's selector is meant to keep what matters: what happens to those is shown before controls.
+def telling_pair(marked: pd.DataFrame, run: int) -> tuple[tuple[bool, ...], float, Case] | None:
+    """The probe on which a method and another box-free arm are right alike, one with the evidence and one without.
 
-    Rows of the first release do not say their role. A selector that is not installed here is taken for a method.
+    Returns what the best pair is chosen by, smallest first: whether the arm without evidence is other than the
+    controls that every method is shown beside, whether the margins are far apart, whether budgets differ, and how far
+    the margins are apart relative to the smaller one. None where no probe has such a pair.
     """
-    if isinstance(role, str):
-        return role == "method"
-    from sightline.selectors import SELECTORS
+    right = marked[are_positives(marked) & marked["correct"] & marked["seen"]]
+    kept = right[(right["regime"] == "box-free method") & ~has_little_evidence(right["anchor_ecr"])]
+    gone = right[right["unsupported"] & right["regime"].isin(["box-free method", "box-free control"])]
+    pairs = kept.merge(gone, on="probe_id", suffixes=("_kept", "_gone"))
+    if pairs.empty:
+        return None
+    apart = pd.Series(0.0, index=pairs.index)
+    if "margin_kept" in pairs:
+        margins = pairs[["margin_kept", "margin_gone"]]
+        apart = ((margins["margin_kept"] - margins["margin_gone"]) / margins.abs().min(axis=1)).abs().fillna(np.inf)
+    pairs = pairs.assign(
+        far=apart > NEARLY_ALIKE,
+        unmatched=~pairs["selector_gone"].isin(MATCHED),
+        unlike=pairs["budget_kept"] != pairs["budget_gone"],
+        apart=apart,
+    )
+    order = ["unmatched", "far", "unlike"]
+    best = pairs.sort_values([*order, "apart"], kind="stable").iloc[0]
+    case = Case(str(best["probe_id"]), run, str(best["arm_gone"]), str(best["arm_kept"]))
+    return tuple(bool(best[name]) for name in order), float(best["apart"]), case
 
-    return selector not in SELECTORS or SELECTORS.get(selector).role == "method"
+
+def standing(regime: object, selector: str) -> int:
+    """Whose case is shown first, smallest: methods, the controls matched to them, other controls, then oracles.
+
+    A selector that is not installed here has no regime and is taken for a method.
+    """
+    if regime == "box-free control":
+        return 1 if selector in MATCHED else 2
+    return 3 if regime in ("full", "oracle", "replay") else 0
 
 
 def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:
     """Plain rows with ``unsupported`` (a metric's name), ``low`` coverage, ``flip`` (unlike its reference).
 
-    ``rank`` orders rows within an arm by how much they tell, ``strength`` breaks ties by the size of the margin.
+    ``rank`` orders rows within an arm by how much they tell, ``strength`` breaks ties by how far the
+    margin lies from the threshold.
     """
     rows = audited.frame.copy()
     rows["unsupported"] = unsupported_rows(rows)
@@ -91,12 +130,13 @@ def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:
     known = rows["reference_predicted"].notna()
     rows["flip"] = known & (rows["predicted"] != rows["reference_predicted"])
     margin = rows["margin"] if "margin" in rows else pd.Series(np.nan, index=rows.index)
-    change = (margin - rows["reference_margin"]).abs().fillna(margin.abs())
+    beyond = margin - rows["threshold"] if "threshold" in rows else margin
+    change = (margin - rows["reference_margin"]).abs().fillna(beyond.abs())
     # Evidence that a crop took away before any pruning is no fault of the selector: it waits behind flips.
     rows["seen"] = ~has_no_evidence(rows["full_ecr"])
     telling = [rows["unsupported"] & rows["seen"], rows["flip"], rows["unsupported"], rows["low"] & rows["correct"]]
     rows["rank"] = np.select(telling, [1, 0, 2, 3] if flips_first else [0, 1, 2, 3], 4)
-    rows["strength"] = np.where(rows["unsupported"], margin.abs(), change)
+    rows["strength"] = np.where(rows["unsupported"], beyond.abs(), change)
     return rows
 
 
@@ -136,6 +176,7 @@ def pack_cases(source: Source, cases: list[Case], reference: str = "Full") -> di
                 "source": probe.get("source_text", ""),
                 "regions": [[round(float(v), 6) for v in box] for box in probe.get("regions", [])],
                 "featured": arm_index[case.featured],
+                "beside": arm_index[case.beside] if case.beside else None,
                 "panels": panels,
             }
         )
@@ -176,6 +217,7 @@ class _Packer:
             "kept": base64.b64encode(kept).decode(),
             "lineage": None if lineage is None else base64.b64encode(lineage).decode(),
             "margin": _number(row.get("margin")),
+            "threshold": _number(row.get("threshold")) or 0.0,
             "reference_margin": _number(row["reference_margin"]),
             "predicted": str(row["predicted"]),
             "correct": bool(row["correct"]),
@@ -207,7 +249,18 @@ class _Packer:
         if key not in self._image:
             data, width, height = small_jpeg(record["preview"], record["image_key"])
             self._image[key] = len(self.images)
-            self.images.append({"w": width, "h": height, "jpeg": base64.b64encode(data).decode()})
+            details = zip(record["detail_boxes"] or (), record["details"] or (), strict=True)
+            self.images.append(
+                {
+                    "w": width,
+                    "h": height,
+                    "jpeg": base64.b64encode(data).decode(),
+                    "details": [
+                        {"box": [round(v, 6) for v in box], "jpeg": base64.b64encode(jpeg).decode()}
+                        for box, jpeg in details
+                    ],
+                }
+            )
         return self._image[key]
 
     def _add_cells(self, cells: np.ndarray) -> int:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from markupsafe import Markup
 
 from sightline.report.svg import (
     CHARACTER,
+    LINE,
     QUALITATIVE,
+    Rectangle,
     Scale,
     axes,
     chart,
@@ -24,10 +27,12 @@ from sightline.report.svg import (
 )
 from sightline.report.table import format_value
 
+Glyph = Literal["diamond", "circle", "square", "triangle", "cross"]
+
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """One arm on the frontier: traceability to the right, quality upwards, risk as colour."""
+    """One arm on the frontier: traceability to the right, quality upwards, risk as colour, regime as shape."""
 
     label: str
     x: float
@@ -35,7 +40,9 @@ class FrontierPoint:
     colour: float
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
-    reference: bool = False
+    glyph: Glyph = "circle"
+    regime: str = ""
+    """What the shape stands for, in the key below the chart."""
 
 
 @dataclass(frozen=True)
@@ -49,45 +56,119 @@ class Curve:
     """Which colour and marker; its place among the curves when not given."""
 
 
-def frontier(points: Sequence[FrontierPoint], x_title: str, y_title: str, colour_title: str) -> Markup:
-    """Quality against traceability, risk as colour; bars are 95% intervals. Points without a place are left out."""
+WIDE, NARROW = (900.0, 480.0), (360.0, 420.0)
+"""Of a frontier on a desk and on a telephone."""
+PILE = 15.0
+"""Points nearer than this share one label."""
+
+
+def frontier(
+    points: Sequence[FrontierPoint],
+    x_title: str,
+    y_title: str,
+    colour_title: str,
+    size: tuple[float, float] = WIDE,
+    class_: str = "chart",
+) -> Markup:
+    """Quality against traceability, risk as colour; bars are 95% intervals. Points without a place are left out.
+
+    Arms that pile up at one place share a label with a line for each; no label lies on an interval's bar. Nothing
+    connects the points.
+    """
     shown = [p for p in points if math.isfinite(p.x) and math.isfinite(p.y)]
-    width, height = 900.0, 460.0
+    width, height = size
+    roomy = width > NARROW[0]
     ends = [v for p in shown for v in (p.y, *(p.y_range or ()))]
     lefts = [v for p in shown for v in (p.x, *(p.x_range or ()))]
-    x = Scale(*padded(lefts), 56, width - 96)
-    y = Scale(*padded(ends), height - 50, 34)
+    keys = dict.fromkeys((p.glyph, p.regime) for p in shown if p.regime)
+    x = Scale(*padded(lefts), 56 if roomy else 44, width - (96 if roomy else 14))
+    y = Scale(*padded(ends), height - (72 if roomy else 58 + LINE * len(keys)), 34)
     risks = [p.colour for p in shown if math.isfinite(p.colour)]
     low, high = padded(risks) if risks else (0.0, 1.0)
     parts = [axes(x, y, x_title, y_title)]
+    bars: list[Rectangle] = []
     for p in shown:
         if p.x_range:
-            parts.append(tag("line", x1=x(p.x_range[0]), x2=x(p.x_range[1]), y1=y(p.y), y2=y(p.y), class_="bar"))
+            bars.append((x(p.x_range[0]), y(p.y), x(p.x_range[1]), y(p.y)))
         if p.y_range:
-            parts.append(tag("line", y1=y(p.y_range[0]), y2=y(p.y_range[1]), x1=x(p.x), x2=x(p.x), class_="bar"))
-    frame = (x.start + 2, y.end, width - 100, y.start - 2)
-    places = place_labels([(x(p.x), y(p.y), p.label) for p in shown], frame)
-    for p, (at_x, at_y, _, leader) in zip(shown, places, strict=True):
-        if leader:
-            parts.append(tag("line", x1=x(p.x), y1=y(p.y), x2=at_x, y2=at_y - 4, class_="leader"))
-    for p, (at_x, at_y, anchor, _) in zip(shown, places, strict=True):
+            bars.append((x(p.x), y(p.y_range[1]), x(p.x), y(p.y_range[0])))
+    parts += [tag("line", x1=a, y1=b, x2=c, y2=d, class_="bar") for a, b, c, d in bars]
+    piles = _piles([(x(p.x), y(p.y)) for p in shown])
+    anchors = [
+        (
+            sum(x(shown[i].x) for i in pile) / len(pile),
+            sum(y(shown[i].y) for i in pile) / len(pile),
+            [shown[i].label for i in pile],
+        )
+        for pile in piles
+    ]
+    frame = (x.start + 2, y.end - 8, x.end if roomy else width - 2, y.start - 2)
+    obstacles = [(a - 1, b - 1, c + 1, d + 1) for a, b, c, d in bars]
+    obstacles += [(x(p.x) - 7, y(p.y) - 7, x(p.x) + 7, y(p.y) + 7) for p in shown]
+    placed = place_labels(anchors, frame, obstacles=obstacles)
+    for (at_x, at_y, lines), label in zip(anchors, placed, strict=True):
+        if label.leader:
+            middle_line = label.y - 4 + LINE * (len(lines) - 1) / 2
+            parts.append(tag("line", x1=at_x, y1=at_y, x2=label.x, y2=middle_line, class_="leader"))
+    for p in shown:
         fill = sequential((p.colour - low) / (high - low)) if math.isfinite(p.colour) else "none"
         words = (
             f"{p.label}: {y_title} {format_value(p.y, 'score')}, {x_title} {format_value(p.x, 'score')}, "
             f"{colour_title} {format_value(p.colour, 'score')}"
         )
-        if p.reference:
-            a, b = x(p.x), y(p.y)
-            path = f"M{a:.1f} {b - 8:.1f}L{a + 8:.1f} {b:.1f}L{a:.1f} {b + 8:.1f}L{a - 8:.1f} {b:.1f}Z"
-            parts.append(tag("path", tag("title", words), d=path, fill=fill, class_="point"))
-        else:
-            parts.append(tag("circle", tag("title", words), cx=x(p.x), cy=y(p.y), r=6.0, fill=fill, class_="point"))
-        parts.append(tag("text", p.label, x=at_x, y=at_y, text_anchor=anchor, class_="name"))
-    parts.append(_colour_key(width - 62, 60, 200, low, high, colour_title))
-    best = ", ".join(p.label for p in shown)
-    description = f"{len(shown)} arms: {best}. The same numbers stand in the main table."
+        parts.append(_glyph(p.glyph, x(p.x), y(p.y), tag("title", words), fill=fill, class_="point"))
+    for (_, _, lines), label in zip(anchors, placed, strict=True):
+        for line, text in enumerate(lines):
+            at = label.y + LINE * line
+            parts.append(tag("text", text, x=label.x, y=at, text_anchor=label.anchor, class_="name"))
+    if roomy:
+        parts.append(_colour_key(width - 62, 60, 200, low, high, colour_title))
+    else:
+        span = f"{tick(round(low, 3))} (dark) to {tick(round(high, 3))} (light)"
+        parts.append(
+            tag("text", f"{colour_title}: {span}", x=width - 6, y=y.end - 12, text_anchor="end", class_="tick")
+        )
+    parts += _glyph_key(keys, x.start, y.start + 54, width)
+    description = f"{len(shown)} arms: {', '.join(p.label for p in shown)}. The same numbers stand in the main table."
     title = f"{y_title} against {x_title}, coloured by {colour_title}"
-    return chart(width, height, title, description, *parts, class_="chart wide")
+    return chart(width, height, title, description, *parts, class_=class_)
+
+
+def _piles(places: Sequence[tuple[float, float]]) -> list[list[int]]:
+    """Indices of the points that lie on one another, directly or through others."""
+    piles: list[list[int]] = []
+    for i, (a, b) in enumerate(places):
+        near = [pile for pile in piles if any(math.hypot(a - places[j][0], b - places[j][1]) < PILE for j in pile)]
+        piles = [pile for pile in piles if pile not in near]
+        piles.append(sorted([i, *(j for pile in near for j in pile)]))
+    return sorted(piles)
+
+
+def _glyph(shape: Glyph, x: float, y: float, *children: Markup, **attributes: object) -> Markup:
+    if shape == "circle":
+        return tag("circle", *children, cx=x, cy=y, r=6.0, **attributes)
+    arms = ((0, -3), (3, -6), (6, -3), (3, 0), (6, 3), (3, 6), (0, 3), (-3, 6), (-6, 3), (-3, 0), (-6, -3), (-3, -6))
+    outlines: dict[Glyph, Sequence[tuple[float, float]]] = {
+        "diamond": ((0, -8), (8, 0), (0, 8), (-8, 0)),
+        "square": ((-5.5, -5.5), (5.5, -5.5), (5.5, 5.5), (-5.5, 5.5)),
+        "triangle": ((0, -7.5), (7, 5), (-7, 5)),
+        "cross": arms,
+    }
+    route = "L".join(f"{x + a:.1f} {y + b:.1f}" for a, b in outlines[shape])
+    return tag("path", *children, d=f"M{route}Z", **attributes)
+
+
+def _glyph_key(keys: Iterable[tuple[Glyph, str]], left: float, top: float, width: float) -> list[Markup]:
+    """What the shapes stand for: beside one another where there is room, else below one another."""
+    parts, x, y = [], left, top
+    for shape, words in keys:
+        needed = 26 + CHARACTER * len(words)
+        if x > left and x + needed > width:
+            x, y = left, y + LINE + 2
+        parts.append(_glyph(shape, x + 7, y - 4, fill="none", class_="point"))
+        parts.append(tag("text", words, x=x + 20, y=y, class_="tick"))
+        x += needed + 12
+    return parts
 
 
 def _colour_key(left: float, top: float, height: float, low: float, high: float, title: str) -> Markup:
@@ -164,9 +245,12 @@ def _marker(kind: int, x: float, y: float, colour: str) -> Markup:
 
 def reliability(name: str, probability: np.ndarray, positive: np.ndarray, bins: int = 10) -> Markup:
     """Observed share of yes-labels against the model's probability of yes, sigmoid(margin); area is the bin's count."""
-    size, left, top = 176.0, 34.0, 26.0
-    x, y = Scale(0, 1, left, size - 8), Scale(0, 1, size - 8, top)
-    parts = [tag("text", name, x=left, y=14.0, class_="name strong")]
+    size, left = 176.0, 34.0
+    titles = _title_lines(name, int((size - 4) / CHARACTER))
+    top = 12.0 + LINE * len(titles)
+    height = top + size - 34
+    x, y = Scale(0, 1, left, size - 8), Scale(0, 1, height - 8, top)
+    parts = [tag("text", line, x=4.0, y=12.0 + LINE * place, class_="name strong") for place, line in enumerate(titles)]
     for value in (0.0, 0.5, 1.0):
         parts.append(tag("line", x1=x.start, x2=x.end, y1=y(value), y2=y(value), class_="grid"))
         parts.append(tag("line", x1=x(value), x2=x(value), y1=y.start, y2=y.end, class_="grid"))
@@ -180,7 +264,12 @@ def reliability(name: str, probability: np.ndarray, positive: np.ndarray, bins: 
     description = "; ".join(
         f"{mean:.2f} predicted, {observed:.2f} observed, n {count}" for mean, observed, count in rows
     )
-    return chart(size, size, f"Reliability of {name}", description or "no rows", *parts, class_="chart small")
+    return chart(size, height, f"Reliability of {name}", description or "no rows", *parts, class_="chart small")
+
+
+def _title_lines(name: str, most: int) -> list[str]:
+    """The run and the arm below one another, and each cut into lines of at most ``most`` characters."""
+    return [part[i : i + most] for part in name.split(" · ", 1) for i in range(0, len(part), most)]
 
 
 def reliability_bins(probability: np.ndarray, positive: np.ndarray, bins: int = 10) -> list[tuple[float, float, int]]:

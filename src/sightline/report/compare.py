@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
+from sightline.analysis.threshold_rules import ThresholdLike
 from sightline.errors import SightlineError
+from sightline.report.arm_words import listed, share
 from sightline.report.build import CASES, Progress, pack_pictures
 from sightline.report.metric_columns import typographic
-from sightline.report.overview import Verdict, main_table, share
-from sightline.report.page import Page, method_words, run_facts, write_page
+from sightline.report.overview import Verdict, main_table
+from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
+from sightline.report.panels import arm_facts, oracle_words, panel_of
 from sightline.report.sections import SECTIONS, Context, Section, make_section
 from sightline.report.sections.calibration import flip_columns, flip_counts
 from sightline.report.source import MASK_COLUMNS, Audited, Source, read_source
@@ -36,19 +40,26 @@ def compare_runs(
     second: Path | str,
     out: Path | str,
     *,
+    developments: Sequence[Path | str] = (),
+    threshold: ThresholdLike | None = None,
     cases: int = CASES,
     draws: int = DRAWS,
     seed: int = SEED,
     progress: Progress = lambda step: None,
 ) -> Path:
-    """Writes the comparison of run A and run B into ``out`` and returns the path of its HTML file."""
+    """Writes the comparison of run A and run B into ``out`` and returns the path of its HTML file.
+
+    ``threshold`` is the one at which all answers are read, or the rule that names it, chosen on ``developments``.
+    """
     progress("reading rows")
-    source, arms = aligned(first, second)
+    source, arms = aligned(first, second, developments, threshold)
     progress("resampling images")
     differences = between_runs_table(source, arms, draws, seed)
     summary = summarise(source, draws, seed)
+    called = _folders(source)
     progress("tables and charts")
-    between = Section("between", "From A to B", "The same arm on the same probes in both runs.")
+    lead = f"The same arm on the same probes in both runs: A is {called[0]}, B is {called[1]}."
+    between = Section("between", "From A to B", lead)
     between.tables.append(differences)
     between.tables.append(flips_between_runs_table(source, arms))
     sameness = sameness_table(source, arms)
@@ -57,23 +68,43 @@ def compare_runs(
     contract.tables.append(manifest_table(source))
     made = {name: _made(name, Context(source, summary, draws, seed)) for name in ("contract", *SHOWN)}
     contract.tables += made.pop("contract").tables
-    parts = [contract, between, *made.values()]
+    parts = [between, made.pop("frontier"), contract, *made.values()]
     progress("pictures")
     gallery = next(part for part in parts if part.pictures)
     packed, hero = pack_pictures(source, cases, gallery, reference="A", between_runs=True)
     page = Page(
-        title="Comparison of two runs: A and B",
+        title=f"Comparison of {called[0]} (A) and {called[1]} (B)",
         facts=[run_facts(audited) for audited in source.runs],
         notes=[*summary.at_chance.values(), *source.notes],
-        verdicts=_verdicts(arms, differences.frame, sameness.frame, list(summary.at_chance)),
-        overview=[main_table(_side_by_side(summary, source))],
+        verdicts=_verdicts(source, differences.frame, sameness.frame, list(summary.at_chance)),
+        overview=[main_table(_side_by_side(summary, source), by_run=False)],
         sections=parts,
         packed=packed,
         hero=hero,
         method=method_words(draws, seed),
+        headline=[_headline(differences.frame, called)],
+        runs=named_runs(source),
     )
     progress("writing")
     return write_page(page, Path(out))
+
+
+def _folders(source: Source) -> list[str]:
+    """The names of the two folders, or their paths where folders are called alike."""
+    paths = [audited.run.path.resolve() for audited in source.runs]
+    return [path.name for path in paths] if paths[0].name != paths[1].name else [str(path) for path in paths]
+
+
+def _headline(differences: pd.DataFrame, called: list[str]) -> str:
+    """Which arms' accuracy differs between the runs beyond its interval; at a change of nothing it says so."""
+    lines = differences[differences["metric"] == "accuracy"]
+    said = []
+    for word in ("lower", "higher"):
+        arms = [str(arm) for arm in lines.loc[lines["words"].str.startswith(word), "arm"]]
+        said += [f"accuracy of {listed(arms, 4)} is {word}"] if arms else []
+    if not said:
+        return f"From {called[0]} to {called[1]} no arm's accuracy changes beyond its interval."
+    return f"From {called[0]} to {called[1]} {' and '.join(said)}, of {len(lines)} arm{'s' if len(lines) > 1 else ''}."
 
 
 def _made(name: str, context: Context) -> Section:
@@ -81,9 +112,14 @@ def _made(name: str, context: Context) -> Section:
     return make_section(maker, context) or Section(maker.id, maker.title, maker.lead)
 
 
-def aligned(first: Path | str, second: Path | str) -> tuple[Source, list[str]]:
+def aligned(
+    first: Path | str,
+    second: Path | str,
+    developments: Sequence[Path | str] = (),
+    threshold: ThresholdLike | None = None,
+) -> tuple[Source, list[str]]:
     """Both runs on their common arms and probes, after checking that they audited the same probe set."""
-    source = read_source([first, second], names=["A", "B"], pairs=True)
+    source = read_source([first, second], names=["A", "B"], pairs=True, developments=developments, threshold=threshold)
     a, b = source.runs
     if not source.same_probes:
         ours, theirs = set(a.probes), set(b.probes)
@@ -115,7 +151,7 @@ def aligned(first: Path | str, second: Path | str) -> tuple[Source, list[str]]:
     if "margin" in before:
         kept[1].frame["reference_margin"] = before["margin"].reindex(keys).to_numpy()
     kept[1].frame["reference_predicted"] = before["predicted"].reindex(keys).to_numpy()
-    return Source(kept, notes), arms
+    return replace(source, runs=kept, notes=notes), arms
 
 
 def _restrict(audited: Audited, arms: list[str], probes: set[str]) -> Audited:
@@ -140,6 +176,8 @@ def between_runs_table(source: Source, arms: list[str], draws: int, seed: int) -
     frame = pd.concat(parts, ignore_index=True).rename(columns={"low": "diff_low", "high": "diff_high"})
     frame["label"] = frame["metric"].map(lambda name: METRICS[name].label)
     frame["words"] = typographic(frame["words"])
+    frame["panel"] = frame["arm"].map(_regimes(source)).map(panel_of)
+    frame = frame.sort_values("panel", kind="stable", ignore_index=True)
     columns = [
         TableColumn("arm", "Arm"),
         TableColumn("label", "Metric"),
@@ -147,13 +185,21 @@ def between_runs_table(source: Source, arms: list[str], draws: int, seed: int) -
         TableColumn("value", "B", "score"),
         TableColumn("diff", "B − A", "signed", interval=True),
         TableColumn("words", "B in words", "words"),
-        TableColumn("win", "Better", "count", help="Images on which B is better."),
-        TableColumn("loss", "Worse", "count", help="Images on which B is worse."),
-        TableColumn("tie", "Equal", "count"),
+        TableColumn("win", "Images better", "count", help="Images on which B is better."),
+        TableColumn("loss", "Images worse", "count", help="Images on which B is worse."),
+        TableColumn("tie", "Images equal", "count"),
         TableColumn("mcnemar_p", "McNemar p", "p"),
     ]
     caption = "Paired by probe, resampled by image. “Not distinguishable” bounds the change; it is not proof of none."
-    return Table("between_runs", "Differences between the runs", caption, columns, frame, filter="label")
+    caption += source.answers_at
+    return Table("between_runs", "Differences between the runs", caption, columns, frame, filter="label", panel="panel")
+
+
+def _regimes(source: Source) -> dict[str, Any]:
+    """Of the common arms, as run A has them."""
+    facts = arm_facts(source)
+    facts = facts[facts["run"] == "A"]
+    return dict(zip(facts["arm_name"], facts["regime"], strict=True))
 
 
 def flips_between_runs_table(source: Source, arms: list[str]) -> Table:
@@ -161,8 +207,8 @@ def flips_between_runs_table(source: Source, arms: list[str]) -> Table:
     for arm in arms:
         a, b = _pair(source, arm)
         records.append({"arm": arm, "probes": len(a), **flip_counts(a, b)})
-    caption = "Answers at t = 0, from A to B on the same probe; exact McNemar p on right answers gained and lost."
-    return Table("flips_between_runs", "Flips from A to B", caption, flip_columns(), pd.DataFrame(records))
+    caption = f"Probes whose answer {source.at} differs from A to B; exact McNemar p on right answers gained and lost."
+    return Table("flips_between_runs", "Flips from A to B, in probes", caption, flip_columns(), pd.DataFrame(records))
 
 
 def sameness_table(source: Source, arms: list[str]) -> Table:
@@ -250,14 +296,14 @@ def _side_by_side(summary: ReportSummary, source: Source) -> ReportSummary:
     return replace(summary, arms=summary.arms.iloc[order.argsort(kind="stable")].reset_index(drop=True))
 
 
-def _verdicts(
-    arms: list[str], differences: pd.DataFrame, sameness: pd.DataFrame, at_chance: list[str]
-) -> list[Verdict]:
-    """One statement per arm; ``at_chance`` names the runs, A or B, whose model only guesses."""
+def _verdicts(source: Source, differences: pd.DataFrame, sameness: pd.DataFrame, at_chance: list[str]) -> list[Verdict]:
+    """One statement per arm, by panels; ``at_chance`` names the runs, A or B, whose model only guesses."""
     same = sameness.set_index("arm")
     guesses = f" In {' and '.join(at_chance)} {AT_CHANCE}." if at_chance else ""
+    facts = arm_facts(source)
+    facts = facts[facts["run"] == "A"].set_index("arm_name")
     found = []
-    for arm in arms:
+    for arm in (str(name) for name in differences["arm"].unique()):
         line = differences[(differences["arm"] == arm) & (differences["metric"] == "accuracy")].iloc[0]
         values = f"{format_value(line['reference_value'], 'score')} in A, {format_value(line['value'], 'score')} in B"
         words = f"accuracy {values}, {line['words']}"
@@ -265,7 +311,8 @@ def _verdicts(
             words = f"every margin is the same in A and B; accuracy {format_value(line['value'], 'score')}"
         cells = share(same["same_cells"].astype(float)[arm])
         answers = share(1 - same["same_answer"].astype(float)[arm])
-        found.append(
-            Verdict(arm, f"{words}; {answers} of answers flip, kept cells are identical in {cells} of probes.{guesses}")
-        )
+        words += f"; {answers} of answers flip, kept cells are identical in {cells} of probes.{guesses}"
+        if facts.loc[arm, "regime"] == "oracle":
+            words = f"{oracle_words(facts.loc[arm, 'box_source'])} {words}"
+        found.append(Verdict(arm, words, panel_of(facts.loc[arm, "regime"])))
     return found

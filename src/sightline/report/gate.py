@@ -19,14 +19,18 @@ from typing import Literal
 
 import pandas as pd
 
+from sightline.analysis.threshold_rules import ThresholdLike, check_models, rule_of
+from sightline.analysis.threshold_rules import read_rules as read_thresholds
 from sightline.errors import SightlineError
 from sightline.report.gate_rules import EXAMPLE, Rule, parse_rule, renamings
+from sightline.report.panels import oracle_notes
 from sightline.report.source import read_source
 from sightline.report.table import format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
 from sightline.statistics.power import image_differences, image_shares, images_for_wilson, images_needed
 from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
+from sightline.store.load import Run, load_run
 
 MOST_IMAGES = 1_000_000
 """A number of images that nobody will collect says nothing more."""
@@ -59,7 +63,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class GatedRun:
-    """All rules on one run, and the lines that say what is wrong with it."""
+    """All rules on one run, and the lines that say at which threshold it was read and what is wrong with it."""
 
     name: str
     outcomes: Sequence[Outcome]
@@ -74,24 +78,53 @@ def gate_runs(
     runs: Sequence[Path],
     rules: Iterable[str],
     *,
+    developments: Sequence[Path | str] = (),
+    threshold: ThresholdLike | None = None,
     least_n: int = LEAST_N,
     allow_partial: bool = False,
     draws: int = DRAWS,
     seed: int = SEED,
 ) -> list[GatedRun]:
-    """Decides every rule on each run. Runs are called by their folders, or by their paths where folders are alike."""
+    """Decides every rule on each run. Runs are called by their folders, or by their paths where folders are alike.
+
+    ``threshold`` is the one at which all answers are read, or the rule that names it, chosen on those of the
+    ``developments`` that have a run's weights.
+    """
     rules = list(rules)
     names = [run.resolve().name for run in runs]
     if len(set(names)) < len(names):
         names = [str(run) for run in runs]
+    opened = [load_run(run) for run in runs]
+    chosen_by = {} if threshold is None else read_thresholds(threshold)
+    check_models(chosen_by, [str(run.manifest.get("model")) for run in opened])
+    fitting = _by_weights(developments, opened)
     decide = partial(run_gate, rules=rules, least_n=least_n, allow_partial=allow_partial, draws=draws, seed=seed)
-    return [GatedRun(name, *decide(run)) for name, run in zip(names, runs, strict=True)]
+    gated = []
+    for name, run in zip(names, opened, strict=True):
+        own = fitting.get(str(run.manifest.get("weight_digest")), [])
+        rule = rule_of(chosen_by, str(run.manifest.get("model")))
+        gated.append(GatedRun(name, *decide(run.path, developments=own, threshold=rule)))
+    return gated
+
+
+def _by_weights(developments: Sequence[Path | str], runs: Sequence[Run]) -> dict[str, list[Path | str]]:
+    """Development runs by the digest of their weights; one that fits no run is refused."""
+    weights = {str(run.manifest.get("weight_digest")) for run in runs}
+    fitting: dict[str, list[Path | str]] = {}
+    for path in developments:
+        digest = str(load_run(path).manifest.get("weight_digest"))
+        if digest not in weights:
+            raise SightlineError(f"development run {path} has other weights than every run that is gated")
+        fitting.setdefault(digest, []).append(path)
+    return fitting
 
 
 def run_gate(
     run: Path | str,
     rules: Iterable[str],
     *,
+    developments: Sequence[Path | str] = (),
+    threshold: ThresholdLike | None = None,
     least_n: int = LEAST_N,
     allow_partial: bool = False,
     draws: int = DRAWS,
@@ -106,7 +139,7 @@ def run_gate(
     parsed = [parse_rule(text) for text in rules]
     if not parsed:
         raise SightlineError(f"the gate has no rule; {EXAMPLE.replace('write', 'add --rule,')}")
-    source = read_source([run])
+    source = read_source([run], developments=developments, threshold=threshold)
     audited = source.runs[0]
     for rule in parsed:
         for term in rule.terms:
@@ -114,7 +147,8 @@ def run_gate(
     outcomes = [_decide(rule, audited.frame, least_n, draws, seed) for rule in parsed]
     if audited.run.unfinished:
         outcomes = [_of_unfinished(outcome, audited.run.unfinished, allow_partial) for outcome in outcomes]
-    return outcomes, [*source.notes, *renamings(rules)]
+    named = [term.arm for rule in parsed for term in rule.terms]
+    return outcomes, [*source.notes, *renamings(rules), *oracle_notes(named, audited.frame)]
 
 
 def _of_unfinished(outcome: Outcome, unfinished: str, allowed: bool) -> Outcome:

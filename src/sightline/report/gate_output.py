@@ -18,7 +18,7 @@ def value_words(outcome: Outcome) -> str:
 
 
 def markdown(runs: Sequence[GatedRun]) -> str:
-    """A summary for a pull request or a job page: one table per run."""
+    """A summary for a pull request or a job page: per run one table and its notes."""
     return "".join(_markdown_table(run) for run in runs)
 
 
@@ -36,6 +36,8 @@ def _markdown_table(run: GatedRun) -> str:
             f"| {outcome.verdict} | `{rule}` | {outcome.n} | {value_words(outcome)} | {interval_words(outcome)} | "
             f"{outcome.words} |"
         )
+    if run.notes:
+        lines += ["", *(f"- {note}" for note in run.notes)]
     return "\n".join(lines) + "\n"
 
 
@@ -56,6 +58,10 @@ def _junit_suite(run: GatedRun) -> ElementTree.Element:
         errors="0",
         skipped="0",
     )
+    if run.notes:
+        properties = ElementTree.SubElement(suite, "properties")
+        for note in run.notes:
+            ElementTree.SubElement(properties, "property", name="note", value=note)
     for outcome in run.outcomes:
         case = ElementTree.SubElement(suite, "testcase", classname=f"sightline.gate.{run.name}", name=outcome.rule.text)
         interval = interval_words(outcome) or "none"

@@ -1,4 +1,8 @@
-"""The first picture of the report, drawn without scripts so that it also stands in print and in a mail preview."""
+"""The first picture of the report, drawn without scripts so that it also stands in print and in a mail preview.
+
+Where the runs hold one, it is a pair: an arm that kept the evidence and one that lost it, right alike. Below each
+stands the evidence as the arm was left with it, and below both the evidence itself, undimmed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from sightline.analysis.threshold_rules import shown
+from sightline.geometry.surroundings import surroundings
 from sightline.report.overlay import DROPPED, MERGED, OUTSIDE, cell_path
 from sightline.report.svg import tag
 from sightline.report.table import format_value
@@ -16,14 +22,25 @@ from sightline.store.load import unpack_mask
 
 FAINT = {"stroke_opacity": 0.4, "stroke_width": 0.6}
 """Borders of kept cells: visible on the picture, never louder than it."""
+FRAME_GAP = 0.012
+"""How far the frame stays away from the evidence, in parts of the width that is shown: it never covers a letter."""
+
+
+@dataclass(frozen=True)
+class HeroPanel:
+    """One arm: the image as its prefix holds it, the evidence magnified, and what it answered."""
+
+    picture: Markup
+    inset: Markup
+    words: str
 
 
 @dataclass(frozen=True)
 class Hero:
-    """A case in full: the picture, the region magnified, a headline and a sentence."""
+    """A case in full: one arm or two, the evidence undimmed, a headline and a sentence."""
 
-    picture: Markup
-    inset: Markup
+    panels: list[HeroPanel]
+    undimmed: Markup
     headline: str
     words: str
 
@@ -31,90 +48,140 @@ class Hero:
 def make_hero(packed: dict[str, Any]) -> Hero:
     """Draws the first case and takes its JPEG out of the packed data: the page carries every image once."""
     case = packed["cases"][0]
-    panel = next(p for p in case["panels"] if p["arm"] == case["featured"])
-    image = packed["images"][panel["image"]]
+    shown = [arm for arm in (case["beside"], case["featured"]) if arm is not None]
+    panels = [next(p for p in case["panels"] if p["arm"] == arm) for arm in shown]
+    image = packed["images"][panels[0]["image"]]
     width, height = image["w"], image["h"]
-    cells = np.frombuffer(base64.b64decode(packed["cells"][panel["cells"]]), "<u2").reshape(-1, 4) / 65535
-    kept = unpack_mask(base64.b64decode(panel["kept"]), len(cells))
-    lineage = None if panel["lineage"] is None else unpack_mask(base64.b64decode(panel["lineage"]), len(cells))
-    picture = _picture(image["jpeg"], width, height, cells, kept, lineage, case["regions"], _alternative(case, panel))
+    drawn = []
+    for place, panel in enumerate(panels):
+        photograph = tag("use", href="#hero-image") if place else _photograph(image, "hero-image")
+        cells = np.frombuffer(base64.b64decode(packed["cells"][panel["cells"]]), "<u2").reshape(-1, 4) / 65535
+        name = f"hero-seen-{place}"
+        seen = tag("g", photograph, *_shade(panel, cells, width, height, f"{name}-mask"), id=name)
+        alternative = _alternative(case, panel, packed["arms"][panel["arm"]]["label"])
+        picture = _svg((0, 0, width, height), seen, *_frames(case["regions"], width, height, width), label=alternative)
+        inset = _magnified(case["regions"], width, height, f"#{name}")
+        drawn.append(HeroPanel(picture, inset, _panel_words(panel, packed["arms"][panel["arm"]]["label"])))
     image["jpeg"] = None
-    inset = _inset(case["regions"], width, height) if case["regions"] else Markup("")
-    headline, words = _sentences(case, panel, packed["arms"][panel["arm"]]["label"])
-    return Hero(picture, inset, headline, words)
+    featured = packed["arms"][case["featured"]]["label"]
+    headline, words = _sentences(case, panels[-1], featured)
+    if case["beside"] is not None:
+        headline, words = _pair_sentences(case, panels, [packed["arms"][arm]["label"] for arm in shown])
+    return Hero(drawn, _magnified(case["regions"], width, height, "#hero-image"), headline, words)
 
 
-def _picture(
-    jpeg: str,
-    width: int,
-    height: int,
-    cells: np.ndarray,
-    kept: np.ndarray,
-    lineage: np.ndarray | None,
-    regions: list[list[float]],
-    alternative: str,
-) -> Markup:
+def _photograph(image: dict[str, Any], name: str) -> Markup:
+    """The preview, and over it the evidence as sharp as the run kept it."""
+    width, height = image["w"], image["h"]
+    layers = [_jpeg(image["jpeg"], (0.0, 0.0, 1.0, 1.0), width, height)]
+    layers += [_jpeg(detail["jpeg"], detail["box"], width, height) for detail in image["details"]]
+    return tag("g", *layers, id=name)
+
+
+def _jpeg(data: str, box: Any, width: int, height: int) -> Markup:
+    x1, y1, x2, y2 = box
+    return tag(
+        "image",
+        href=f"data:image/jpeg;base64,{data}",
+        x=x1 * width,
+        y=y1 * height,
+        width=(x2 - x1) * width,
+        height=(y2 - y1) * height,
+        preserveAspectRatio="none",
+    )
+
+
+def _shade(panel: dict[str, Any], cells: np.ndarray, width: int, height: int, name: str) -> list[Markup]:
+    """What darkens the photograph where cells were dropped, and the borders of those that were kept."""
+    kept = unpack_mask(base64.b64decode(panel["kept"]), len(cells))
     everything = np.ones(len(cells), dtype=bool)
-    lit = cell_path(cells, kept, width, height)
     layers = [
         tag("rect", width=width, height=height, fill=_grey(OUTSIDE)),
         tag("path", d=cell_path(cells, everything, width, height), fill=_grey(DROPPED)),
     ]
-    if lineage is not None:
+    if panel["lineage"] is not None:
+        lineage = unpack_mask(base64.b64decode(panel["lineage"]), len(cells))
         layers.append(tag("path", d=cell_path(cells, lineage, width, height), fill=_grey(MERGED)))
-    layers.append(tag("path", d=lit, fill="#000"))
+    layers.append(tag("path", d=cell_path(cells, kept, width, height), fill="#000"))
     frame = {"x": 0, "y": 0, "width": width, "height": height}
-    thin = {"fill": "none", "vector_effect": "non-scaling-stroke"}
-    drawing = [
-        tag("mask", *layers, id="hero-mask", maskUnits="userSpaceOnUse", **frame),
-        tag("image", href=f"data:image/jpeg;base64,{jpeg}", width=width, height=height, preserveAspectRatio="none"),
-        tag("rect", width=width, height=height, fill="#000", mask="url(#hero-mask)"),
-        tag("path", d=cell_path(cells, kept, width, height, join=False), stroke="#fff", **thin, **FAINT),
+    borders = cell_path(cells, kept, width, height, join=False)
+    return [
+        tag("mask", *layers, id=name, maskUnits="userSpaceOnUse", **frame),
+        tag("rect", width=width, height=height, fill="#000", mask=f"url(#{name})"),
+        tag("path", d=borders, stroke="#fff", fill="none", vector_effect="non-scaling-stroke", **FAINT),
     ]
+
+
+def _frames(regions: list[list[float]], width: int, height: int, shown: float) -> list[Markup]:
+    """The outlines of the regions, drawn around them; ``shown`` is how many pixels of the image are shown across."""
+    gap = FRAME_GAP * shown
+    thin = {"fill": "none", "vector_effect": "non-scaling-stroke"}
+    found = []
     for x1, y1, x2, y2 in regions:
-        box = {"x": x1 * width, "y": y1 * height, "width": (x2 - x1) * width, "height": (y2 - y1) * height}
-        drawing.append(tag("rect", stroke="#000", stroke_width=4, **box, **thin))
-        drawing.append(tag("rect", stroke="#ff8a00", stroke_width=2, **box, **thin))
-    group = tag("g", *drawing, id="hero-drawing")
+        box = {
+            "x": x1 * width - gap,
+            "y": y1 * height - gap,
+            "width": (x2 - x1) * width + 2 * gap,
+            "height": (y2 - y1) * height + 2 * gap,
+        }
+        found.append(tag("rect", stroke="#000", stroke_width=4, **box, **thin))
+        found.append(tag("rect", stroke="#ff8a00", stroke_width=2, **box, **thin))
+    return found
+
+
+def _magnified(regions: list[list[float]], width: int, height: int, drawing: str) -> Markup:
+    """The regions with their surroundings, from a drawing on the page: ``use`` costs a few bytes, not an image."""
+    if not regions:
+        return Markup("")
+    x1, y1, x2, y2 = surroundings(regions, width, height)
+    frames = _frames(regions, width, height, x2 - x1)
+    return _svg((x1, y1, x2 - x1, y2 - y1), tag("use", href=drawing), *frames, class_="inset")
+
+
+def _svg(view: tuple[float, float, float, float], *drawing: Markup, label: str = "", class_: str = "") -> Markup:
+    named = {"role": "img", "aria_label": label} if label else {"aria_hidden": "true"}
     return tag(
         "svg",
-        group,
+        *drawing,
         xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {width} {height}",
-        role="img",
-        aria_label=alternative,
+        viewBox=" ".join(f"{value:.2f}" for value in view),
+        class_=class_ or None,
+        **named,
     )
 
 
-def _inset(regions: list[list[float]], width: int, height: int) -> Markup:
-    """The region with its surroundings, from the same drawing: ``use`` costs a few bytes, not a second image."""
-    boxes = np.asarray(regions, dtype=float) * [width, height, width, height]
-    left, top = boxes[:, :2].min(axis=0)
-    right, bottom = boxes[:, 2:].max(axis=0)
-    wide = min(float(width), max((right - left) * 1.8, (bottom - top) * 6, width / 5))
-    tall = min(float(height), max(wide / 3, (bottom - top) * 1.6))
-    x = min(max(0.0, (left + right - wide) / 2), width - wide)
-    y = min(max(0.0, (top + bottom - tall) / 2), height - tall)
-    return tag(
-        "svg",
-        tag("use", href="#hero-drawing"),
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"{x:.2f} {y:.2f} {wide:.2f} {tall:.2f}",
-        class_="inset",
-        aria_hidden="true",
-    )
-
-
-def _alternative(case: dict[str, Any], panel: dict[str, Any]) -> str:
+def _alternative(case: dict[str, Any], panel: dict[str, Any], arm: str) -> str:
     return (
-        f"{case['question']} {panel['evidence_kept']} of {panel['evidence_cells']} evidence cells kept, "
+        f"{arm}: {case['question']} {panel['evidence_kept']} of {panel['evidence_cells']} evidence cells kept, "
         f"{panel['keep']:.0%} of all cells."
     )
+
+
+def _panel_words(panel: dict[str, Any], arm: str) -> str:
+    verdict = "right" if panel["correct"] else "wrong"
+    margin = "" if panel["margin"] is None else f", margin {format_value(panel['margin'], 'signed')}"
+    cells = f"{panel['evidence_kept']} of {panel['evidence_cells']} evidence cells"
+    return f"{arm}: {panel['predicted']} ({verdict}{margin}), {cells}"
+
+
+def _pair_sentences(case: dict[str, Any], panels: list[dict[str, Any]], arms: list[str]) -> tuple[str, str]:
+    asked = f"Asked for “{case['target'] or case['question']}”"
+    run, dot, own = arms[0].partition(" · ")
+    if dot and arms[1].startswith(run + dot):
+        asked, arms = f"{run}: {asked[0].lower()}{asked[1:]}", [own, arms[1].removeprefix(run + dot)]
+    words = (
+        f"{asked}, {arms[0]} and {arms[1]} both say {panels[0]['predicted']}, and both are right. "
+        f"{arms[0]} kept {panels[0]['evidence_kept']} of {panels[0]['evidence_cells']} cells of the evidence, "
+        f"{arms[1]} none: its answer is unsupported."
+    )
+    return "The same answer, with and without the evidence.", words
 
 
 def _sentences(case: dict[str, Any], panel: dict[str, Any], arm: str) -> tuple[str, str]:
     verdict = "right" if panel["correct"] else "wrong"
     margin = "" if panel["margin"] is None else f", margin {format_value(panel['margin'], 'signed')}"
+    if panel["threshold"]:
+        margin += f" at t = {shown(panel['threshold'])}"
     asked = case["target"] or case["question"]
     kept = f"with {panel['evidence_kept']} of {panel['evidence_cells']} evidence cells kept"
     if panel["evidence_cells"] == 0:

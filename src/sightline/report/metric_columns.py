@@ -9,9 +9,20 @@ from sightline.statistics.metrics import METRICS, Metric, metrics_shown_in
 from sightline.statistics.metrics.base import DisplayGroup
 
 
-def metric_columns(group: DisplayGroup) -> list[TableColumn]:
-    """One column per metric of a table, with its definition and its interval."""
-    return [_explained(metric) for metric in metrics_shown_in(group)]
+def metric_columns(group: DisplayGroup, arms: pd.DataFrame | None = None) -> list[TableColumn]:
+    """One column per metric of a table, with definition and interval; given arms, those that repeat no other."""
+    shown = metrics_shown_in(group) if arms is None else metrics_told(group, arms)
+    return [_explained(metric) for metric in shown]
+
+
+def metrics_told(group: DisplayGroup, arms: pd.DataFrame) -> list[Metric]:
+    """The metrics of a table about these arms, without those that only repeat another (``Metric.repeats``)."""
+    return [metric for metric in metrics_shown_in(group) if not metric.repeats or _differs(metric, arms)]
+
+
+def _differs(metric: Metric, arms: pd.DataFrame) -> bool:
+    own, other = arms[metric.name], arms[metric.repeats]
+    return bool((own.notna() & (own != other)).any())
 
 
 def _explained(metric: Metric) -> TableColumn:

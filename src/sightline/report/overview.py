@@ -8,12 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.report.metric_columns import metric_columns
+from sightline.report.arm_words import share
+from sightline.report.metric_columns import metric_columns, metrics_told
+from sightline.report.panels import in_panels, oracle_words
 from sightline.report.source import Source
 from sightline.report.summary import AT_CHANCE, ReportSummary
 from sightline.report.table import Table, TableColumn, format_range, format_value
 from sightline.statistics.intervals import FEWEST
-from sightline.statistics.metrics import metrics_shown_in
 
 
 @dataclass(frozen=True)
@@ -22,24 +23,30 @@ class Verdict:
 
     arm: str
     words: str
+    panel: str = ""
+    """The heading under which it stands."""
 
 
-def main_table(summary: ReportSummary) -> Table:
-    """Answer behaviour and provenance of every arm, with 95% image-cluster intervals."""
-    columns = [TableColumn("arm", "Arm"), *metric_columns("main")]
+def main_table(summary: ReportSummary, *, by_run: bool = True) -> Table:
+    """Answer behaviour and provenance of every arm, with 95% image-cluster intervals.
+
+    ``by_run`` gives the runs of a report panels of their own.
+    """
+    columns = [TableColumn("arm_name", "Arm"), *metric_columns("main", summary.arms)]
     caption = (
         "Small print is the 95% interval when images are resampled. PosECR counts the cells of all merged sources, "
         "AnchorECR only those kept in place; NegSRC is coverage of the confusable word on negatives, no evidence of "
-        "absence. Rows are points on a frontier, not a ranking."
+        f"absence. Rows are points on a frontier, not a ranking.{summary.answers_at}"
     ) + wilson_words(summary.arms)
-    return Table("main", "Main results", caption, columns, summary.arms)
+    frame = in_panels(summary.arms, summary.facts, by_run=by_run)
+    return Table("main", "Main results", caption, columns, frame, unprinted=("regime",), panel="panel")
 
 
 def wilson_words(arms: pd.DataFrame) -> str:
     """A sentence for a caption: which of the printed shares have Wilson's interval; "" where none has."""
     marked: dict[str, list[str]] = {}
     for arm, names in zip(arms["arm"], arms["wilson"].str.split(", "), strict=True):
-        for metric in metrics_shown_in("main"):
+        for metric in metrics_told("main", arms):
             if metric.name in names:
                 marked.setdefault(metric.label, []).append(str(arm))
     shares = "; ".join(f"{label} of {', '.join(found)}" for label, found in marked.items())
@@ -52,28 +59,30 @@ def wilson_words(arms: pd.DataFrame) -> str:
 
 
 def verdicts(source: Source, summary: ReportSummary) -> list[Verdict]:
-    """One statement per arm, in the order of the run."""
+    """One statement per arm, by panels, otherwise in the order of the run."""
     full = {audited.full for audited in source.runs}
-    found = [_verdict(line, summary, line["arm"] in full) for _, line in summary.arms.iterrows()]
-    runs = summary.arms["run"]
     # Where the model guesses, "identical to Full" says nothing.
     guesses = f" {AT_CHANCE.capitalize()}."
-    return [
-        Verdict(verdict.arm, verdict.words + (guesses if run in summary.at_chance else ""))
-        for verdict, run in zip(found, runs, strict=True)
-    ]
+    found = []
+    for _, line in in_panels(summary.arms, summary.facts).iterrows():
+        words = _words(line, summary, line["arm"] in full)
+        if line["regime"] == "oracle":
+            words = f"{oracle_words(line['box_source'])} {words}"
+        if line["run"] in summary.at_chance:
+            words += guesses
+        found.append(Verdict(str(line["arm_name"]), words, str(line["panel"])))
+    return found
 
 
-def _verdict(line: pd.Series[Any], summary: ReportSummary, is_full: bool) -> Verdict:
+def _words(line: pd.Series[Any], summary: ReportSummary, is_full: bool) -> str:
     arm = str(line["arm"])
     accuracy = f"accuracy {format_value(line['accuracy'], 'score')}"
     if is_full:
         interval = format_range(line["accuracy_low"], line["accuracy_high"], "score")
         risk = "" if math.isnan(line["hfpr"]) else f", hFPR {format_value(line['hfpr'], 'score')}"
-        return Verdict(
-            arm,
+        return (
             f"is the reference: {accuracy}{f' ({interval})' if interval else ''}{risk} on {line['n_probes']} probes "
-            f"of {line['n_images']} image{'s' if line['n_images'] != 1 else ''}.",
+            f"of {line['n_images']} image{'s' if line['n_images'] != 1 else ''}."
         )
     words = f"keeps {share(line['keep'])}; {accuracy}"
     change = summary.difference(arm, "accuracy")
@@ -88,14 +97,7 @@ def _verdict(line: pd.Series[Any], summary: ReportSummary, is_full: bool) -> Ver
             words += f" in merges, {share(line['anchor_ecr'])} in place"
         if math.isfinite(line["unsupported"]):
             words += f", {share(line['unsupported'])} of correct yes answers are unsupported"
-    return Verdict(arm, words + ".")
-
-
-def share(value: float) -> str:
-    """A percentage without decimals; what is not quite nothing or everything does not read as such."""
-    if 0 < value < 0.005:
-        return "<1%"
-    return ">99%" if 0.995 < value < 1 else f"{100 * value:.0f}%"
+    return words + "."
 
 
 def _minus(words: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ import jinja2
 from markupsafe import Markup
 
 from sightline import __version__
+from sightline.core.regime import NO_BOXES
 from sightline.errors import SightlineError
 from sightline.report.hero import Hero
 from sightline.report.overview import Verdict
 from sightline.report.sections import Section
-from sightline.report.source import Audited
-from sightline.report.table import NUMERIC, Table
+from sightline.report.source import Audited, Source
+from sightline.report.table import NUMERIC, NamedRun, Table
 from sightline.statistics.bootstrap import SEED
 from sightline.store.folder import write_whole
 
@@ -39,24 +40,59 @@ class Page:
     packed: dict[str, Any] | None
     hero: Hero | None
     method: str
+    headline: list[str] = field(default_factory=list)
+    """What the numbers come to, before anything is said of single arms."""
+    runs: list[NamedRun] = field(default_factory=list)
 
-    def tables(self) -> list[Table]:
-        return [*self.overview, *(table for section in self.sections for table in section.all_tables())]
+    def verdict_panels(self) -> list[tuple[str, list[Verdict]]]:
+        """The verdicts under the headings of their panels."""
+        found: dict[str, list[Verdict]] = {}
+        for verdict in self.verdicts:
+            found.setdefault(verdict.panel, []).append(verdict)
+        return list(found.items())
+
+    def write_tables(self, folder: Path) -> None:
+        """All tables; cost cards, which stand in parts of a section, are about models of their own."""
+        for table in (*self.overview, *(table for section in self.sections for table in section.tables)):
+            table.write(folder, self.runs)
+        for table in (table for section in self.sections for part in section.parts for table in part.tables):
+            table.write(folder)
+
+
+def named_runs(source: Source) -> list[NamedRun]:
+    found = []
+    for audited in source.runs:
+        model, folder = str(audited.run.manifest.get("model")), audited.run.path.resolve().name
+        found.append(NamedRun(audited.name, folder if audited.name in ("", model) else audited.name, model))
+    return found
 
 
 def run_facts(audited: Audited) -> list[tuple[str, str]]:
     """The line under the title; the runs table has the rest."""
     manifest, probes = audited.run.manifest, audited.frame.drop_duplicates("probe_id")
     return [
-        ("Run", audited.name or audited.run.path.resolve().name),
+        ("Run", _called(audited)),
         ("model", str(manifest.get("model"))),
         ("probes", f"{len(probes)} on {probes['image_id'].nunique()} images"),
         ("device", f"{manifest.get('device')}, {manifest.get('dtype')}"),
         ("positions", str(manifest.get("positions"))),
-        ("boxes", str(manifest.get("box_source"))),
+        ("boxes", _boxes(audited)),
         ("profile", str(manifest.get("profile"))),
         ("created", str(manifest.get("created"))[:10]),
     ]
+
+
+def _called(audited: Audited) -> str:
+    """The folder, behind another name that the report has for it, such as the letters of a comparison."""
+    folder = audited.run.path.resolve().name
+    known = ("", folder, str(audited.run.manifest.get("model")))
+    return folder if audited.name in known else f"{audited.name} = {folder}"
+
+
+def _boxes(audited: Audited) -> str:
+    """The box source, as far as any arm reads boxes."""
+    read = [str(source) for source in audited.frame["box_source"].unique() if source != NO_BOXES]
+    return ", ".join(read) or "none read"
 
 
 def method_words(draws: int, seed: int) -> str:
@@ -88,7 +124,9 @@ def render(page: Page) -> str:
         title=page.title,
         facts=page.facts,
         notes=page.notes,
-        verdicts=page.verdicts,
+        headline=page.headline,
+        findings=[(part, part.finding) for part in page.sections if part.finding],
+        verdicts=page.verdict_panels(),
         overview=page.overview,
         sections=page.sections,
         hero=page.hero,
@@ -106,8 +144,7 @@ def render(page: Page) -> str:
 def write_page(page: Page, out: Path) -> Path:
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for table in page.tables():
-            table.write(out / "tables")
+        page.write_tables(out / "tables")
     except OSError as error:
         raise SightlineError(f"cannot write the report to {out}: {error.strerror or error}") from None
     path = out / HTML

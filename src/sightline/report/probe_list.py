@@ -33,7 +33,7 @@ class ProbeList:
 def read_probe_list(path: Path) -> ProbeList:
     """One id per line, or a probe file, whose lines are JSON objects with an id."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SightlineError(f"cannot read the probe list {path}: {reason}") from None

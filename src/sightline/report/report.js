@@ -18,27 +18,33 @@
     }
     return p.length - q.length;
   };
+  const bodies = (table) => [...table.tBodies].filter((body) => body.className !== "heading");
   for (const button of document.querySelectorAll("thead button")) {
     button.addEventListener("click", () => {
       const head = button.closest("th");
       const descending = head.getAttribute("aria-sort") === "ascending";
       for (const other of head.parentNode.children) other.setAttribute("aria-sort", "none");
       head.setAttribute("aria-sort", descending ? "descending" : "ascending");
-      const body = head.closest("table").tBodies[0];
       const column = head.cellIndex;
       const key = (row) => row.cells[column].dataset.sort;
-      const rows = [...body.rows].sort((p, q) => {
-        const order = compare(key(p), key(q));
-        return descending && key(p) !== "" && key(q) !== "" ? -order : order;
-      });
-      body.append(...rows);
+      // Panels stay apart: what must not be ranked together is not sorted together.
+      for (const body of bodies(head.closest("table"))) {
+        const rows = [...body.rows].sort((p, q) => {
+          const order = compare(key(p), key(q));
+          return descending && key(p) !== "" && key(q) !== "" ? -order : order;
+        });
+        for (const row of rows) row.cells[0].classList.remove("again");
+        body.append(...rows);
+      }
     });
   }
   for (const select of document.querySelectorAll("select[data-table]")) {
     const narrow = () => {
       const column = Number(select.dataset.column);
-      for (const row of byId(select.dataset.table).tBodies[0].rows) {
-        row.hidden = select.value !== "" && row.cells[column].textContent !== select.value;
+      for (const body of bodies(byId(select.dataset.table))) {
+        for (const row of body.rows) row.hidden = select.value !== "" && row.cells[column].textContent !== select.value;
+        const heading = body.previousElementSibling;
+        if (heading.className === "heading") heading.hidden = [...body.rows].every((row) => row.hidden);
       }
     };
     select.closest("label").hidden = false;
@@ -79,8 +85,11 @@
   const addressOf = once((i) => {
     const jpeg = data.images[i].jpeg;
     if (jpeg === null) return document.querySelector("#hero image").getAttribute("href");
-    return URL.createObjectURL(new Blob([bytes(jpeg)], { type: "image/jpeg" }));
+    return addressed(jpeg);
   });
+  const addressed = (jpeg) => URL.createObjectURL(new Blob([bytes(jpeg)], { type: "image/jpeg" }));
+  // Parts of an image that the run kept sharper than its preview.
+  const detailsOf = once((i) => data.images[i].details.map(({ box, jpeg }) => ({ box, href: addressed(jpeg) })));
 
   // Path data of the cells whose bit is set (all of them when mask is null); neighbours in a row are joined.
   const path = (cells, mask, w, h, join = true) => {
@@ -100,14 +109,14 @@
     return parts.join("");
   };
 
-  // The part of the picture shown: everything, or the regions with three times their size around them.
+  // The part of the picture shown: everything, or the regions with their surroundings, as sightline.geometry has them.
   const viewBox = (regions, w, h, zoom) => {
     if (!zoom || regions.length === 0) return [0, 0, w, h];
     const left = Math.min(...regions.map((r) => r[0])) * w, right = Math.max(...regions.map((r) => r[2])) * w;
     const top = Math.min(...regions.map((r) => r[1])) * h, bottom = Math.max(...regions.map((r) => r[3])) * h;
     let width = Math.max((right - left) * 1.8, (bottom - top) * 6, w / 5);
     width = Math.min(width, w);
-    const height = Math.min(width * h / w, h);
+    const height = Math.min(Math.max(width / 3, (bottom - top) * 1.6), h);
     const x = Math.min(Math.max(0, (left + right - width) / 2), w - width);
     const y = Math.min(Math.max(0, (top + bottom - height) / 2), h - height);
     return [x, y, width, height];
@@ -124,14 +133,18 @@
       svg("path", { d: path(cells, null, w, h), fill: grey(0.72) }));
     if (panel.lineage) mask.append(svg("path", { d: path(cells, bytes(panel.lineage), w, h), fill: grey(0.38) }));
     mask.append(svg("path", { d: path(cells, bytes(panel.kept), w, h), fill: "#000" }));
-    const node = svg("svg", { viewBox: viewBox(entry.regions, w, h, zoom).map((v) => v.toFixed(2)).join(" "), class: "picture", role: "img",
+    const view = viewBox(entry.regions, w, h, zoom);
+    const sharp = detailsOf(panel.image).map(({ box: [x1, y1, x2, y2], href }) => svg("image",
+      { href, x: x1 * w, y: y1 * h, width: (x2 - x1) * w, height: (y2 - y1) * h, preserveAspectRatio: "none" }));
+    const node = svg("svg", { viewBox: view.map((v) => v.toFixed(2)).join(" "), class: "picture", role: "img",
       "aria-label": `${data.arms[panel.arm].label}: ${panel.evidence_kept} of ${panel.evidence_cells} evidence cells kept, ${Math.round(100 * panel.keep)} percent of all cells` },
       mask,
-      svg("image", { href: addressOf(panel.image), width: w, height: h, preserveAspectRatio: "none" }),
+      svg("image", { href: addressOf(panel.image), width: w, height: h, preserveAspectRatio: "none" }), ...sharp,
       svg("rect", { width: w, height: h, fill: "#000", mask: `url(#${id})` }),
       svg("path", { d: path(cells, bytes(panel.kept), w, h, false), fill: "none", stroke: "#fff", "stroke-opacity": 0.4, "stroke-width": 0.6, "vector-effect": "non-scaling-stroke" }));
+    const gap = 0.012 * view[2];  // the frame stands around the evidence and covers no letter
     for (const [x1, y1, x2, y2] of entry.regions) {
-      const box = { x: x1 * w, y: y1 * h, width: (x2 - x1) * w, height: (y2 - y1) * h, fill: "none", "vector-effect": "non-scaling-stroke" };
+      const box = { x: x1 * w - gap, y: y1 * h - gap, width: (x2 - x1) * w + 2 * gap, height: (y2 - y1) * h + 2 * gap, fill: "none", "vector-effect": "non-scaling-stroke" };
       node.append(svg("rect", { ...box, stroke: "#000", "stroke-width": 4 }), svg("rect", { ...box, stroke: "#ff8a00", "stroke-width": 2 }));
     }
     return node;
@@ -141,7 +154,7 @@
     const line = html("p", { className: "facts" });
     line.append(
       html("span", { className: panel.correct ? "right" : "wrong" }, `${panel.predicted}, ${panel.correct ? "right" : "wrong"}`),
-      panel.margin === null ? "" : ` · margin ${signed(panel.margin)}`);
+      panel.margin === null ? "" : ` · margin ${signed(panel.margin)}${panel.threshold ? ` at t = ${signed(panel.threshold)}` : ""}`);
     if (panel.reference_margin !== null && !(data.reference === "Full" && data.arms[panel.arm].full)) {
       line.append(` (${data.reference} ${signed(panel.reference_margin)})`);
     };
@@ -172,7 +185,7 @@
   const orders = {
     chosen: () => 0,
     ecr: (p) => (p.ecr === null ? 2 : p.ecr),
-    margin: (p) => -Math.abs(p.margin),
+    margin: (p) => -Math.abs(p.margin - p.threshold),
     change: (p) => (p.reference_margin === null ? 0 : -Math.abs(p.margin - p.reference_margin)),
   };
   // The panel a card shows: the chosen arm's, or the one the case was picked for if it passes, else the first that does.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from sightline.analysis.operating_point import (
+    HASH_SPLIT,
+    NONE_LEFT,
+    at_thresholds,
+    at_words,
+    choose,
+    on_development_side,
+    words_of,
+)
 from sightline.analysis.outcomes import probe_scales
+from sightline.analysis.threshold_rules import Rules, ThresholdLike, ThresholdRule, check_models, read_rules, rule_of
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.report.probe_list import ProbeList
@@ -22,7 +32,6 @@ from sightline.statistics.plain_rows import is_plain
 from sightline.store.load import Run, load_run
 
 MASK_COLUMNS = ("kept_mask", "lineage_mask")
-NO_MARGIN = "the rows have no margin: their scorer gives answers alone"
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,16 @@ class Audited:
     ``reference_predicted`` are Full's on the same probe, ``full_ecr`` is its coverage."""
     others: pd.DataFrame
     notes: list[str] = field(default_factory=list)
+    rule: ThresholdRule | None = None
+    """What names the thresholds of its answers; None where they are as recorded, at t = 0."""
+    thresholds: pd.DataFrame | None = None
+    """The threshold of every plain arm (``operating_point.CHOSEN``) where there is a rule."""
+    set_apart: pd.DataFrame | None = None
+    """Like ``rows``: those of the images on which a rule was chosen. They are in no table."""
+
+    @property
+    def model(self) -> str:
+        return str(self.run.manifest.get("model"))
 
     @property
     def arms(self) -> list[str]:
@@ -106,9 +125,28 @@ class Source:
         """Whether any run has a scorer that gives margins."""
         return "margin" in self.frame
 
-    def development_of(self, audited: Audited) -> Audited | None:
-        """The development run of the same weights."""
-        return next((one for one in self.developments if one.weights == audited.weights), None)
+    @property
+    def at(self) -> str:
+        """The threshold of all answers, within a caption: ``at t = 0``."""
+        tables = [one.thresholds for one in self.runs]
+        return at_words(t for table in tables for t in ([0.0] if table is None else table["threshold"]))
+
+    @property
+    def answers_at(self) -> str:
+        """The same as a sentence behind a caption; "" where answers are as recorded."""
+        return f" Answers are {self.at}." if any(one.rule is not None for one in self.runs) else ""
+
+    def developments_of(self, audited: Audited) -> list[Audited]:
+        """The development runs of the same weights."""
+        return [one for one in self.developments if one.weights == audited.weights]
+
+    def development_rows(self, audited: Audited) -> pd.DataFrame | None:
+        """Rows on which thresholds of a run are chosen, none of which are in its tables: those of its development runs,
+        or of images set apart from it; None where its images are all in the tables."""
+        elsewhere = [one.rows for one in self.developments_of(audited)]
+        if not elsewhere:
+            return audited.set_apart
+        return pd.concat(elsewhere, ignore_index=True).drop_duplicates(["arm", "intervention", "view", "probe_id"])
 
     @property
     def same_probes(self) -> bool:
@@ -122,16 +160,19 @@ def read_source(
     pairs: bool = False,
     only: ProbeList | None = None,
     developments: Sequence[Path | str] = (),
+    threshold: ThresholdLike | None = None,
 ) -> Source:
     """Reads run folders and checks them. Raises only where nothing could be reported at all.
 
     ``pairs`` refuses a run without plain rows, which a comparison of runs cannot use. ``only`` limits the runs to some
-    of their probes. ``developments`` are runs on which thresholds are chosen.
+    of their probes. ``developments`` are runs on which thresholds are chosen; ``threshold`` is the one at which all
+    answers are read, or the rule that names it.
     """
     if not paths:
         raise SightlineError("no run folder given: name at least one")
     runs = [load_run(path) for path in paths]
     names = list(names) if names is not None else _names(runs)
+    rules = {} if threshold is None else read_rules(threshold)
     audited = [_audit(run, name, only) for run, name in zip(runs, names, strict=True)]
     source = Source([one for one in audited if len(one.frame)], [], [one for one in audited if one.frame.empty])
     if not source.runs or (pairs and source.controls):
@@ -140,7 +181,11 @@ def read_source(
             f"{path} has no usable plain row: every margin is non-finite or an intervention; "
             "run the plain probes, and give that run as well"
         )
-    for one in audited:
+    check_models(rules, [one.model for one in audited])
+    source.developments.extend(_development(load_run(path), source) for path in developments)
+    source = _at_thresholds(source, rules)
+    source = replace(source, runs=[_with_reference(one) for one in source.runs])
+    for one in (*source.runs, *source.controls):
         source.notes.extend(f"{one.name}: {note}" if one.name else note for note in one.notes)
     for control in source.controls:
         if control.setting not in {one.setting for one in source.runs}:
@@ -152,7 +197,6 @@ def read_source(
             "mixed probe sets: these runs did not audit the same probes, so their rows stand side by side "
             "and no difference between runs is computed"
         )
-    source.developments.extend(_development(load_run(path), source) for path in developments)
     return source
 
 
@@ -203,19 +247,102 @@ def _audit(run: Run, name: str, only: ProbeList | None) -> Audited:
     recast_controls(frame, run)
     if run.unfinished:
         notes.append(run.unfinished)
+    if run.left_out:
+        notes.append(run.left_out)
     plain = is_plain(frame)
     # Apart: a margin that overflowed under an intervention takes nothing from the plain tables.
     main = finite_in_every_arm(frame[plain], notes).reset_index(drop=True)
     others = finite_alone(frame[~plain], notes).reset_index(drop=True)
     if main.empty:
         return Audited(name, run, main, others, notes)
-    main = paired(main, notes)
-    note_data(main, notes)
+    return Audited(name, run, paired(main, notes), others, notes)
+
+
+def _at_thresholds(source: Source, rules: Rules) -> Source:
+    """Every run whose model has a rule with its answers at the thresholds that the rule names."""
+    if not rules:
+        return source
+    parted = replace(
+        source,
+        runs=[_set_apart(one, source, rules) for one in source.runs],
+        controls=[_set_apart(one, source, rules) for one in source.controls],
+    )
+    settings = {one.setting for one in source.runs}
+    return replace(
+        parted,
+        runs=[_answered(one, parted) for one in parted.runs],
+        controls=[_answered(one, parted) if one.setting in settings else one for one in parted.controls],
+    )
+
+
+def _set_apart(audited: Audited, source: Source, rules: Rules) -> Audited:
+    """The run with its rule; without its development images where the rule is chosen on them."""
+    rule = rule_of(rules, audited.model)
+    if rule is None or not rule.needs_development or source.developments_of(audited):
+        return replace(audited, rule=rule)
+    frame, others = audited.frame, audited.others
+    plain, other = on_development_side(frame), on_development_side(others)
+    if len(frame) and plain.all():
+        raise SightlineError(f"{audited.name}: {NONE_LEFT}" if audited.name else NONE_LEFT)
+    return replace(
+        audited,
+        rule=rule,
+        frame=frame[~plain].reset_index(drop=True),
+        others=others[~other].reset_index(drop=True),
+        set_apart=replace(audited, frame=frame[plain], others=others[other]).rows,
+    )
+
+
+def _answered(audited: Audited, source: Source) -> Audited:
+    """The run with its answers at the thresholds of its rule, and a note that says which and whence."""
+    if audited.rule is None:
+        return audited
+    development = _to_choose_on(audited, source)
+    try:
+        chosen = choose(audited.rows, development, audited.rule)
+    except SightlineError as error:
+        raise SightlineError(f"{audited.name}: {error}" if audited.name else str(error)) from None
+    named = ", ".join(dict.fromkeys(one.run.path.resolve().name for one in source.developments_of(audited)))
+    where = f"all of the development run {named}" if named else HASH_SPLIT
+    return replace(
+        audited,
+        frame=at_thresholds(audited.frame, chosen),
+        others=at_thresholds(audited.others, chosen),
+        thresholds=chosen,
+        notes=[words_of(audited.rule, chosen, audited.frame, development, where), *audited.notes],
+    )
+
+
+def _to_choose_on(audited: Audited, source: Source) -> pd.DataFrame:
+    """The development rows of a run; Full, where the rule needs it, and all plain rows, where it has none, may come
+    from another run of the same weights and settings."""
+    own = source.development_rows(audited)
+    if own is None:
+        return audited.rows.iloc[:0]
+    alike = (source.development_rows(one) for one in source.runs if one.setting == audited.setting)
+    others = [rows for rows in alike if rows is not None]
+    if not is_plain(own).any():
+        return others[0] if others else own
+    if audited.rule is not None and audited.rule.needs_full and _full_rows(own).empty:
+        full = next((found for found in map(_full_rows, others) if len(found)), own.iloc[:0])
+        return pd.concat([own, full], ignore_index=True)
+    return own
+
+
+def _full_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    found: pd.DataFrame = rows[is_plain(rows) & (rows["selector"] == "full")]
+    return found
+
+
+def _with_reference(audited: Audited) -> Audited:
+    """The run with Full's answers beside every row, and the lines that say what its rows lack."""
+    main = audited.frame.copy()
     full = main[main["selector"] == "full"].drop_duplicates("probe_id").set_index("probe_id")
     main["reference_margin"] = main["probe_id"].map(full["margin"]) if "margin" in full else np.nan
     main["reference_predicted"] = main["probe_id"].map(full["predicted"])
     main["full_ecr"] = main["probe_id"].map(full["ecr"])
-    return Audited(name, run, main, others, notes)
+    note_data(main, audited.notes)
+    return replace(audited, frame=main)
 
 
 def _without_masks(rows: pa.Table) -> pa.Table:

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from sightline.errors import SightlineError
+from sightline.report.panels import arm_facts
 from sightline.report.source import Audited, Source
 from sightline.report.table import format_range, format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
@@ -24,11 +25,19 @@ class ReportSummary:
     """``arms``: one line per arm (``metric``, ``metric_low``, ``metric_high``); ``differences``: per arm and metric."""
 
     arms: pd.DataFrame
+    """With the columns of ``arm_facts``: ``arm_name``, ``run``, ``regime``, ``box_source``."""
     differences: pd.DataFrame
     """arm - reference of the same run, ``against`` Full or another named arm; empty when there is none."""
     notes: list[str]
     at_chance: dict[str, str] = field(default_factory=dict)
     """Name of a run whose Full arm answers at chance -> the sentence that says so, with the numbers."""
+    answers_at: str = ""
+    """The threshold of the answers as a sentence behind a caption; "" where they are as recorded."""
+
+    @property
+    def facts(self) -> pd.DataFrame:
+        """``arm_facts`` of the report's arms."""
+        return self.arms.set_index("arm")[["arm_name", "run", "regime", "box_source"]]
 
     def difference(self, arm: str, metric: str) -> pd.Series[Any] | None:
         if self.differences.empty:
@@ -47,6 +56,7 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
     for reference in references:
         if reference not in known:
             raise SightlineError(f"no run has an arm '{reference}' to compare with{_guess(reference, known)}")
+    facts = arm_facts(source)
     arms, differences, notes, at_chance = [], [], [], {}
     for audited in source.runs:
         # Statistics see the run's own arm names ("full" reads as Full in words); the report's names come back after.
@@ -55,7 +65,8 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         table = arm_summary(frame, draws=draws, seed=seed)
         extra = audited.frame.groupby("arm_name", sort=False)["selector"].first()
         table["selector"] = table["arm"].map(extra)
-        arms.append(table.assign(arm=table["arm"].map(names), run=audited.name))
+        table["arm"] = table["arm"].map(names)
+        arms.append(table.join(facts, on="arm"))
         if audited.full is not None and len(audited.arms) > 1:
             wanted = [next(plain for plain, shown in names.items() if shown == audited.full)]
         else:
@@ -74,6 +85,7 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         pd.concat(differences, ignore_index=True) if differences else pd.DataFrame(),
         notes,
         at_chance,
+        source.answers_at,
     )
 
 

@@ -6,7 +6,7 @@ from sightline.report.table import TableColumn
 
 SUPPORT = (
     "Target support is the margin on positives and its negative on negatives: larger is always nearer to the right "
-    "answer. Differences are left minus right, paired by probe."
+    "answer. Differences are first minus second, paired by probe."
 )
 
 
@@ -18,10 +18,14 @@ def support_columns() -> list[TableColumn]:
         ),
         TableColumn("neg_support_diff", "Negatives", "signed", interval=True, help="Difference in target support, no."),
         TableColumn(
-            "share_left_larger", "Left larger", "percent", help="Probes on which the left side has more support."
+            "share_left_larger", "First larger", "percent", help="Probes on which the first side has more support."
         ),
-        TableColumn("only_left_correct", "L right", "count", help="Probes that only the left side answers right."),
-        TableColumn("only_right_correct", "R right", "count", help="Probes that only the right side answers right."),
-        TableColumn("only_left_false_alarm", "L alarm", "count", help="Negatives that only the left calls yes."),
-        TableColumn("only_right_false_alarm", "R alarm", "count", help="Negatives that only the right calls yes."),
+        _count("only_left_correct", "Only first correct", "Probes that only the first side answers right."),
+        _count("only_right_correct", "Only second correct", "Probes that only the second side answers right."),
+        _count("only_left_false_alarm", "Only first false alarm", "Negatives that only the first side calls yes."),
+        _count("only_right_false_alarm", "Only second false alarm", "Negatives that only the second side calls yes."),
     ]
+
+
+def _count(key: str, title: str, meaning: str) -> TableColumn:
+    return TableColumn(key, title, "count", help=meaning)

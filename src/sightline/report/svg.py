@@ -131,43 +131,60 @@ def tick(value: float) -> str:
 
 
 Rectangle = tuple[float, float, float, float]
+LINE = 13.0
+"""Height of one line of a label."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a label goes: its first line's baseline, how it is anchored, and whether it needs a line to its point."""
+
+    x: float
+    y: float
+    anchor: str
+    leader: bool
 
 
 def place_labels(
-    anchors: Sequence[tuple[float, float, str]], frame: Rectangle, radius: float = 8.0
-) -> list[tuple[float, float, str, bool]]:
-    """Where each label goes: (x, y, text-anchor, needs a leader), near its point, within the frame, off the others.
+    anchors: Sequence[tuple[float, float, Sequence[str]]],
+    frame: Rectangle,
+    radius: float = 8.0,
+    obstacles: Sequence[Rectangle] = (),
+) -> list[Placed]:
+    """A place for each label, given by its point and its lines: near the point, within the frame, off all others.
 
-    Greedy: every label takes the first free place around its point, then farther away; the last resort is any place.
+    ``obstacles`` are drawn things that no label may cover. Greedy: every label takes the first free place around its
+    point, then farther away; the last resort is the place where it covers least.
     """
     taken: list[Rectangle] = [(x - radius, y - radius, x + radius, y + radius) for x, y, _ in anchors]
+    taken += obstacles
     placed = []
-    for x, y, text in anchors:
-        width = CHARACTER * len(text)
-        best: tuple[float, float, float, str, bool, Rectangle] | None = None
-        for distance in (0.0, 14.0, 28.0, 44.0, 62.0):
+    for x, y, lines in anchors:
+        width, rest = CHARACTER * max(map(len, lines)), LINE * (len(lines) - 1)
+        best: tuple[float, Placed, Rectangle] | None = None
+        for distance in (0.0, 14.0, 28.0, 44.0, 62.0, 84.0, 110.0):
             reach = radius + 3 + distance
             for dx, dy, anchor in (
-                (reach, 4.0, "start"),
-                (-reach, 4.0, "end"),
-                (0.0, -reach - 1, "middle"),
+                (reach, 4.0 - rest / 2, "start"),
+                (-reach, 4.0 - rest / 2, "end"),
+                (0.0, -reach - 1 - rest, "middle"),
                 (0.0, reach + 9, "middle"),
-                (reach * 0.8, -reach * 0.8, "start"),
+                (reach * 0.8, -reach * 0.8 - rest, "start"),
                 (reach * 0.8, reach * 0.8 + 8, "start"),
-                (-reach * 0.8, -reach * 0.8, "end"),
+                (-reach * 0.8, -reach * 0.8 - rest, "end"),
                 (-reach * 0.8, reach * 0.8 + 8, "end"),
             ):
                 left = x + dx - {"start": 0.0, "middle": width / 2, "end": width}[anchor]
-                box = (left, y + dy - 11, left + width, y + dy + 3)
+                box = (left, y + dy - 11, left + width, y + dy + 3 + rest)
                 outside = box[0] < frame[0] or box[1] < frame[1] or box[2] > frame[2] or box[3] > frame[3]
                 cost = sum(_shared(box, other) for other in taken) + (1e6 if outside else 0.0) + 0.01 * distance
                 if best is None or cost < best[0]:
-                    best = (cost, x + dx, y + dy, anchor, distance > 0, box)
-            if best is not None and best[0] < 1.0:
+                    best = (cost, Placed(x + dx, y + dy, anchor, distance > 0), box)
+            if best is not None and best[0] < 1.0 + 0.01 * distance:
                 break
         assert best is not None
-        taken.append(best[5])
-        placed.append(best[1:5])
+        taken.append(best[2])
+        placed.append(best[1])
     return placed
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,8 @@ Kind = Literal["text", "count", "score", "signed", "percent", "number", "ratio",
 NUMERIC: frozenset[Kind] = frozenset({"count", "score", "signed", "percent", "number", "ratio", "p"})
 MISSING = "–"
 MINUS = "−"
+ARM_COLUMNS = ("arm", "left", "right", "against")
+"""Columns that hold arms as the report calls them."""
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -60,11 +62,41 @@ class Cell:
     interval: str
     sort: str
     numeric: bool
+    again: bool = False
+    """Whether it repeats the cell above and is left blank."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Rows that stand together under a heading of their own; without a heading, all rows of a table."""
+
+    heading: str
+    rows: list[list[Cell]]
+
+
+@dataclass(frozen=True)
+class NamedRun:
+    """A run as the files beside a report tell it apart."""
+
+    name: str
+    """What stands before its arms; empty when the report has a single run."""
+    label: str
+    """What the column ``run`` calls it: its folder, or its letter in a comparison."""
+    model: str
+
+    def own(self, arm: str) -> str | None:
+        """The run's own name of an arm of the report; None where it is another run's."""
+        prefix = f"{self.name} · " if self.name else ""
+        return arm.removeprefix(prefix) if arm.startswith(prefix) else None
 
 
 @dataclass(frozen=True)
 class Table:
-    """A data frame with presentation. ``name`` is the file stem of its CSV, Markdown and LaTeX files."""
+    """A data frame with presentation. ``name`` is the file stem of its CSV, Markdown and LaTeX files.
+
+    ``arm`` is the arm as the report calls it, with the run in front where there are several; a table in panels may show
+    ``arm_name`` in its place.
+    """
 
     name: str
     title: str
@@ -77,6 +109,10 @@ class Table:
     """What the numbers say, in one sentence made from them."""
     unprinted: tuple[str, ...] = ()
     """Keys of further columns that only the CSV has."""
+    panel: str = ""
+    """Key of a column with the headings under which rows stand together, in order of first appearance."""
+    repeated: tuple[str, ...] = ()
+    """Keys of leading columns: where a row has the same values there as the one above, its first is left blank."""
 
     @property
     def filter_column(self) -> int:
@@ -91,51 +127,102 @@ class Table:
         for record in self.frame.to_dict("records"):
             yield [_cell(column, {str(k): v for k, v in record.items()}) for column in self.columns]
 
-    def csv(self) -> str:
-        """Every value at full precision, interval bounds in columns of their own."""
+    def panels(self) -> list[Panel]:
+        """The rows under their headings."""
+        headings = [str(heading) for heading in self.frame[self.panel]] if self.panel else [""] * len(self.frame)
+        keys = list(self.frame[list(self.repeated)].itertuples(index=False, name=None)) if self.repeated else []
+        found: dict[str, Panel] = {heading: Panel(heading, []) for heading in headings or [""]}
+        for i, (heading, row) in enumerate(zip(headings, self.cells(), strict=True)):
+            if i and keys and keys[i] == keys[i - 1]:
+                row[0] = replace(row[0], again=True)
+            found[heading].rows.append(row)
+        return list(found.values())
+
+    def csv(self, runs: Sequence[NamedRun] = ()) -> str:
+        """Every value at full precision, interval bounds in columns of their own.
+
+        Given the runs of a report, the model, and the run where there are several, stand in columns of their own too,
+        and the arm is that of its run.
+        """
         keys: list[str] = []
         for column in self.columns:
-            keys.append(column.key)
+            keys.append("arm" if column.key == "arm_name" else column.key)
             if column.interval:
                 keys += [f"{column.key}_low", f"{column.key}_high"]
         keys += [key for key in self.unprinted if key not in keys]
-        return str(self.frame.reindex(columns=keys).to_csv(index=False, lineterminator="\n"))
+        frame = self._apart(runs)
+        if frame is not self.frame:
+            told = ["run", "model"] if any(run.name for run in runs) else ["model"]
+            keys = [*(key for key in told if key not in keys), *keys]
+        return str(frame.reindex(columns=keys).to_csv(index=False, lineterminator="\n"))
+
+    def _apart(self, runs: Sequence[NamedRun]) -> pd.DataFrame:
+        """The frame with run, model and arm apart; as it is where its arms are not those of the runs."""
+        present = [key for key in ARM_COLUMNS if key in self.frame]
+        if not present:
+            return self.frame
+        owners = [next((run for run in runs if run.own(str(arm)) is not None), None) for arm in self.frame[present[0]]]
+        known = [run for run in owners if run is not None]
+        if not known or len(known) < len(owners):
+            return self.frame
+        apart = {
+            key: [run.own(str(arm)) or arm for run, arm in zip(known, self.frame[key], strict=True)] for key in present
+        }
+        models = self.frame["model"] if "model" in self.frame else [run.model for run in known]
+        return self.frame.assign(run=[run.label for run in known], model=models, **apart)
 
     def markdown(self) -> str:
         rule = ["---:" if column.kind in NUMERIC else "---" for column in self.columns]
         lines = [[column.title for column in self.columns], rule]
-        lines += [[_markdown_escape(_joined(cell)) for cell in row] for row in self.cells()]
+        for panel in self.panels():
+            if panel.heading:
+                lines.append([f"**{_markdown_escape(panel.heading)}**", *[""] * (len(self.columns) - 1)])
+            lines += [["" if cell.again else _markdown_escape(_joined(cell)) for cell in row] for row in panel.rows]
         body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
         said = f"{_markdown_escape(self.reading)}\n\n" if self.reading else ""
         return f"### {self.title}\n\n{said}{self.caption}\n\n{body}\n"
 
     def latex(self) -> str:
-        """A ``booktabs`` table, ready to be included."""
+        """A ``booktabs`` table over both columns of a page, never wider than they are, with every note in its caption.
+
+        Needs ``graphicx`` and ``booktabs``. An interval stands in small print below its value.
+        """
         spec = "".join("r" if column.kind in NUMERIC else "l" for column in self.columns)
         head = " & ".join(latex_escape(column.title) for column in self.columns)
-        rows = [" & ".join(latex_escape(_joined(cell)) for cell in row) + r" \\" for row in self.cells()]
+        rows = []
+        for place, panel in enumerate(self.panels()):
+            if panel.heading:
+                rule = [r"\midrule"] if place else []
+                rows += [
+                    *rule,
+                    rf"\multicolumn{{{len(spec)}}}{{@{{}}l}}{{\textit{{{latex_escape(panel.heading)}}}}} \\",
+                ]
+            for row in panel.rows:
+                rows += _latex_lines(row)
         return "\n".join(
             [
-                r"\begin{table}[t]",
+                r"\begin{table*}[t]",
                 r"\centering\small",
+                r"\sbox0{%",
                 rf"\begin{{tabular}}{{@{{}}{spec}@{{}}}}",
                 r"\toprule",
                 head + r" \\",
                 r"\midrule",
                 *rows,
                 r"\bottomrule",
-                r"\end{tabular}",
+                r"\end{tabular}}%",
+                r"\ifdim\wd0>\textwidth\resizebox{\textwidth}{!}{\usebox0}\else\usebox0\fi",
                 rf"\caption{{{latex_escape(' '.join(filter(None, (self.title + '.', self.reading, self.caption))))}}}",
                 rf"\label{{tab:{self.name}}}",
-                r"\end{table}",
+                r"\end{table*}",
                 "",
             ]
         )
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, runs: Sequence[NamedRun] = ()) -> None:
         """Writes NAME.csv, NAME.md and NAME.tex."""
         folder.mkdir(parents=True, exist_ok=True)
-        for suffix, text in (("csv", self.csv()), ("md", self.markdown()), ("tex", self.latex())):
+        for suffix, text in (("csv", self.csv(runs)), ("md", self.markdown()), ("tex", self.latex())):
             (folder / f"{self.name}.{suffix}").write_text(text, encoding="utf-8")
 
 
@@ -181,6 +268,15 @@ def _cell(column: TableColumn, record: dict[str, Any]) -> Cell:
         interval = format_range(record.get(f"{column.key}_low"), record.get(f"{column.key}_high"), column.kind)
     sort = ("" if text == MISSING else repr(float(value))) if numeric and value is not None else text
     return Cell(text, interval, sort, numeric)
+
+
+def _latex_lines(row: list[Cell]) -> list[str]:
+    """A row, and below it the intervals of its cells where they have any."""
+    values = " & ".join("" if cell.again else latex_escape(cell.text) for cell in row)
+    if not any(cell.interval for cell in row):
+        return [values + r" \\"]
+    bounds = (rf"{{\scriptsize {latex_escape(cell.interval)}}}" if cell.interval else "" for cell in row)
+    return [values + r" \\[-2pt]", " & ".join(bounds) + r" \\"]
 
 
 def _joined(cell: Cell) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from sightline.core.probe import ORIGINAL
+from sightline.statistics.out_of_sight import out_of_sight
 from sightline.store.load import Run
 
 
@@ -85,3 +86,6 @@ def note_data(frame: pd.DataFrame, notes: list[str]) -> None:
         notes.append("no probe has a region: there is no evidence to trace, so every geometric column is empty")
     elif bare:
         notes.append(f"{bare} of {len(probes)} probes have no region; geometry is over the other {len(probes) - bare}")
+    hidden = out_of_sight(frame)
+    if hidden:
+        notes.append(hidden)

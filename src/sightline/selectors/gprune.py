@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Selection, Selector, TokenView
+from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import gram, stack, unit
@@ -64,6 +64,7 @@ class GPrune(Selector):
     iterations: int = 5
 
     name: ClassVar[str] = "gprune"
+    ranges: ClassVar[Ranges] = {"iterations": (0, 10_000)}
     parity: ClassVar[Parity] = "exact-index"
     official_ms: ClassVar[float] = 40.0
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Selection, Selector, TokenView
+from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import stack
@@ -80,6 +80,7 @@ class HiPrune(Selector):
     deep_layer: int = -2
 
     name: ClassVar[str] = "hiprune"
+    ranges: ClassVar[Ranges] = {"alpha": (0.0, 1.0)}
     parity: ClassVar[Parity] = "exact-index"
     official_ms: ClassVar[float] = 4.4
 

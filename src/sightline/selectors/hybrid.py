@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import TokenView
+from sightline.core.selection import Ranges, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.reservation import box_overlaps, share
 from sightline.selectors.scored import Scored
@@ -32,6 +32,7 @@ class Hybrid(Scored):
     context: float = 0.25
 
     name: ClassVar[str] = "hybrid"
+    ranges: ClassVar[Ranges] = {"core": (0.0, 1.0), "context": (0.0, 1.0)}
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         chosen = self.first(scores, view, share(self.core, k, least=1))

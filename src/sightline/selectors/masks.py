@@ -1,29 +1,32 @@
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from sightline.core.selection import Budget, Parity, Role, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
+from sightline.selectors.mask_file import Mask, read_masks
+
+MERGED = "vision.hidden@-2"
+"""What a merge on vision states is a mixture of."""
 
 
 @SELECTORS.register("masks")
 @dataclass(frozen=True)
 class Masks(Selector):
-    """Replays masks from a file: keeps for each probe exactly the tokens listed there.
+    """Replays masks from a file: keeps for each probe exactly the tokens listed there, or merges those of its groups.
 
     ``file`` is JSON lines, gzipped if its name ends in ``.gz``; a line has the probe's id under ``sample_id`` or
-    ``id`` and the kept indices under ``field``. A file with several masks per probe tells them apart by
-    ``variant``. The budget is what the file says, whatever the arm asks for.
+    ``id`` and the kept indices under ``field``, or ``groups`` of tokens with their weights. Index 0 is the first token
+    of the first block of the layout, and indices go on row by row. A line may say for how many tokens (``n_tokens``)
+    and for which ``layout`` it was made, and is refused for others. A file with several masks per probe tells them
+    apart by ``variant``. The budget is what the file says, whatever the arm asks for.
     """
 
     file: str
@@ -33,74 +36,70 @@ class Masks(Selector):
     name: ClassVar[str] = "masks"
     parity: ClassVar[Parity] = "own"
     role: ClassVar[Role] = "replay"
+    merges: ClassVar[bool | None] = None
+    """As the file says."""
     needs_budget: ClassVar[bool] = False
 
+    @property
+    def needs(self) -> frozenset[str]:
+        try:
+            at_vision = any(mask.merge_at == "vision" for mask in self._masks.values())
+        except (AttributeError, SightlineError):
+            return frozenset()  # whoever lists methods names no file, and one that is wrong is refused by check_probes
+        return frozenset({MERGED}) if at_vision else frozenset()
+
+    def check_probes(self, probe_ids: Iterable[str]) -> None:
+        missing = [probe_id for probe_id in probe_ids if probe_id not in self._masks]
+        if missing:
+            others = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+            raise SightlineError(
+                f"masks: {self.file} has no mask for probe '{missing[0]}'{others}; add a line or drop the probe"
+            )
+
     def count(self, probe_id: str, n: int, budget: Budget) -> int:
-        """How many indices the file lists."""
-        return len(self.indices(probe_id, n))
+        """How many outputs the file lists."""
+        return len(self._mask(probe_id, n).anchors)
 
     def select(self, view: TokenView, k: int) -> Selection:
-        kept = self.indices(view.probe_id, view.cells.shape[0])
-        if len(kept) != k:
-            raise SightlineError(f"masks: {self.file} keeps {len(kept)} tokens for probe '{view.probe_id}', not {k}")
-        return Selection(torch.tensor(kept, dtype=torch.long))
+        n = view.cells.shape[0]
+        mask = self._mask(view.probe_id, n, view.layout)
+        if len(mask.anchors) != k:
+            raise SightlineError(
+                f"masks: {mask.place} keeps {len(mask.anchors)} tokens for probe '{view.probe_id}', not {k}"
+            )
+        anchors = torch.tensor(mask.anchors, dtype=torch.long)
+        if mask.groups is None:
+            return Selection(anchors)
+        mix = torch.zeros(k, n + 1, dtype=torch.float64)
+        for row, (sources, weights) in zip(mix, mask.groups, strict=True):
+            row[list(sources)] = torch.tensor(weights, dtype=torch.float64)
+        if not mix[:, n].any():
+            mix = mix[:, :n]  # no class token among the sources
+        return Selection(anchors, mix, mask.merge_at, mask.native_order)
 
     def digest(self) -> str:
         """SHA-256 of the file."""
         try:
             return sha256(Path(self.file).read_bytes()).hexdigest()
-        except OSError as error:
-            raise SightlineError(f"masks: cannot read {self.file}: {error.strerror or error}") from None
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise SightlineError(f"masks: cannot read {self.file}: {reason}") from None
 
     def indices(self, probe_id: str, n: int) -> tuple[int, ...]:
-        """Ascending distinct indices, checked against the number of visual tokens."""
+        """The anchors of a probe's mask, checked against the number of visual tokens."""
+        return self._mask(probe_id, n).anchors
+
+    def _mask(self, probe_id: str, n: int, layout: Sequence[tuple[int, int]] | None = None) -> Mask:
+        self.check_probes([probe_id])
+        mask = self._masks[probe_id]
+        mask.refuse_other(n, layout, probe_id)
+        return mask
+
+    @property
+    def _masks(self) -> dict[str, Mask]:
         path = Path(self.file)
-        masks = read_masks(self.file, self.field, self.variant, path.stat().st_mtime_ns if path.is_file() else 0)
-        if probe_id not in masks:
-            raise SightlineError(f"masks: {self.file} has no mask for probe '{probe_id}'; add a line or drop the probe")
-        kept = masks[probe_id]
-        if not kept:
-            raise SightlineError(f"masks: {self.file} keeps no token for probe '{probe_id}'; list at least one index")
-        if kept[0] < 0 or kept[-1] >= n:
-            outside = kept[0] if kept[0] < 0 else kept[-1]
-            raise SightlineError(
-                f"masks: {self.file} lists token {outside} for probe '{probe_id}', whose image has {n} visual tokens; "
-                "the masks were made for another model or resolution"
-            )
-        return kept
-
-
-@lru_cache(maxsize=8)
-def read_masks(file: str, field: str, variant: str, written: int) -> dict[str, tuple[int, ...]]:
-    """Probe id -> ascending distinct indices. ``written`` is when: a file that has changed is read again."""
-    masks: dict[str, tuple[int, ...]] = {}
-    for number, row in _rows(Path(file)):
-        if variant and row.get("variant") != variant:
-            continue
-        probe_id = row.get("sample_id", row.get("id"))
-        indices = row.get(field)
-        if not isinstance(probe_id, str) or not isinstance(indices, list):
-            raise SightlineError(f"masks: {file}:{number} needs a string 'sample_id' or 'id' and a list '{field}'")
-        if not all(type(index) is int for index in indices):
-            raise SightlineError(f"masks: {file}:{number} has something other than integers in '{field}'")
-        if probe_id in masks:
-            raise SightlineError(
-                f"masks: {file}:{number} is a second mask for probe '{probe_id}'; choose one with variant=NAME"
-            )
-        masks[probe_id] = tuple(sorted(set(indices)))
-    return masks
-
-
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    row = json.loads(line)
-                    if not isinstance(row, dict):
-                        raise SightlineError(f"masks: {path}:{number} is not a JSON object")
-                    yield number, row
-    except (OSError, UnicodeDecodeError) as error:
-        raise SightlineError(f"masks: cannot read {path}: {error}") from None
-    except json.JSONDecodeError as error:
-        raise SightlineError(f"masks: {path} is not JSON lines: {error}") from None
+        try:
+            written = path.stat().st_mtime_ns
+        except (OSError, ValueError):
+            written = 0  # the reader says what is wrong
+        return read_masks(self.file, self.field, self.variant, written)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from sightline.core.selection import ByModel, TokenView
+from sightline.core.selection import ByModel, Ranges, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.reservation import box_overlaps, fill, share
 from sightline.selectors.scored import TARGET_SCORE_MS, Scored
@@ -25,6 +25,7 @@ class Protected(Scored):
     reserve: float = 0.5
 
     name: ClassVar[str] = "protected"
+    ranges: ClassVar[Ranges] = {"reserve": (0.0, 1.0)}
     reads_boxes: ClassVar[bool] = True
     artifact: ClassVar[ByModel] = {"llava": {"score": "prompt"}}
     official_ms: ClassVar[float] = TARGET_SCORE_MS + 2.8

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerSelector, LayerState, Parity, Selection
+from sightline.core.selection import LayerSelector, LayerState, Parity, Ranges, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastv import attention_score
@@ -47,6 +47,7 @@ class PyramidDrop(LayerSelector):
     name: ClassVar[str] = "pyramiddrop"
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset({"lm.next_attention_last"})
+    ranges: ClassVar[Ranges] = {"stages": (1, 1_000)}
 
     stages: int = 3
 

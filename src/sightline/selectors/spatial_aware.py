@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import ByModel, TokenView
+from sightline.core.selection import ByModel, Ranges, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.grid import GridCells, grid
 from sightline.selectors.reservation import box_centres, box_overlaps, share
@@ -36,6 +36,7 @@ class SpatialAware(Scored):
     cells: GridCells = "covering"
 
     name: ClassVar[str] = "spatial_aware"
+    ranges: ClassVar[Ranges] = {"core": (0.0, 1.0), "context": (0.0, 1.0)}
     reads_boxes: ClassVar[bool] = True
     artifact: ClassVar[ByModel] = {"*": {"rest": "farthest", "cells": "truncated"}}
     official_ms: ClassVar[float] = TARGET_SCORE_MS + 44.0

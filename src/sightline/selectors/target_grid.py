@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from sightline.core.selection import ByModel, TokenView
+from sightline.core.selection import ByModel, Ranges, TokenView
 from sightline.device.transfer import on_device
 from sightline.selectors import SELECTORS
 from sightline.selectors.grid import GridCells, grid
@@ -26,6 +26,7 @@ class TargetGrid(Scored):
     cells: GridCells = "covering"
 
     name: ClassVar[str] = "target_grid"
+    ranges: ClassVar[Ranges] = {"reserve": (0.0, 1.0)}
     rule_on_device: ClassVar[bool] = True
     artifact: ClassVar[ByModel] = {"*": {"cells": "truncated"}}
     official_ms: ClassVar[float] = TARGET_SCORE_MS + 1.9

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ PROBES = "probes.jsonl"
 SUBFOLDERS = ("images", "rows")
 
 FIXED = (
-    "weight_digest", "probe_digest", "dtype", "profile", "positions", "box_source", "image_options",
+    "model_type", "weight_digest", "probe_digest", "dtype", "profile", "positions", "box_source", "image_options",
     "shard_images", "limit", "execution", "batch_images", "scorer",
 )  # fmt: skip
 """What may never change under one folder: rows with different values here do not belong in one table."""
@@ -31,8 +33,14 @@ FIXED_ONCE_SAID = ("attention", "checkpoint_files", "clip_files")
 """Likewise, but an earlier release did not say, nor does a command without CLIP: that agrees with anything."""
 CHECKPOINTS = {"checkpoint_files": "the checkpoint", "clip_files": "the CLIP checkpoint"}
 """Fields that hold a digest per file, and whose files they are."""
+MODEL = ("model_type", "weight_digest")
+"""Fields that tell one model from another."""
 BEFORE = {"execution": "eager", "batch_images": 1, "scorer": "yes_no"}
 """What runs were made with before the manifest said so."""
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk on which there is no room."""
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -44,12 +52,44 @@ def write_whole(path: Path, data: bytes) -> None:
             handle.flush()
             os.fsync(handle.fileno())
         os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise SightlineError(
-            f"cannot write {path}: {error.strerror or error}; finished shards are kept, "
-            "free some space and run the same command again"
-        ) from error
+    except (OSError, ValueError) as error:
+        with suppress(OSError, ValueError):
+            temporary.unlink(missing_ok=True)
+        raise SightlineError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder and those above it, or says in one line why there can be none."""
+    refuse_unusable_place(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise SightlineError(f"cannot make folder {path}: {_reason(error)}") from error
+
+
+def refuse_unusable_place(path: Path) -> None:
+    """Refuses a path that cannot become a folder to write to, without touching anything: a file, something below a
+    file, a link to nothing, a place that may not be written to."""
+    try:
+        for place in (path, *path.parents):
+            if place.is_symlink() and not place.exists():
+                raise SightlineError(f"cannot write to {path}: {place} is a link to nothing; choose another --out")
+            if place.exists():
+                if not place.is_dir():
+                    raise SightlineError(f"cannot write to {path}: {place} is a file; choose another --out")
+                if not os.access(place, os.W_OK | os.X_OK):
+                    raise SightlineError(f"cannot write to {path}: {place} is not writable; choose another --out")
+                return
+    except (OSError, ValueError) as error:
+        raise SightlineError(f"cannot write to {path}: {_reason(error)}; choose another --out") from error
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """In a few words, with the way out where the disk is full."""
+    if isinstance(error, ValueError):
+        return str(error)
+    room = "; what is finished is kept, free some space and run the same command again" if error.errno in FULL else ""
+    return f"{error.strerror or error}{room}"
 
 
 def arm_folder_name(arm: str) -> str:
@@ -90,22 +130,35 @@ class RunFolder:
         arms, manifest = list(arms), {**BEFORE, **manifest}
         if self.exists:
             old = {**BEFORE, **self.manifest()}
-            said = [field for field in FIXED_ONCE_SAID if field in old and field in manifest]
-            for field in (*FIXED, *said):
-                if old.get(field) != manifest.get(field):
-                    difference = _difference(field, old.get(field), manifest.get(field))
-                    raise SightlineError(f"{self.path} holds a run {difference}; choose another --out")
-            arms = list(dict.fromkeys([*old["arms"], *arms]))
-            manifest = {**migrate_folder(self.path, old), **manifest, "seed": old.get("seed")}
-        elif not all(map(self._is_beginning, self.path.rglob("*"))):
-            raise SightlineError(f"{self.path} exists, is not empty and is not a run folder; choose another --out")
+            self.refuse_other(manifest)
+            # An arm that failed is gone on with only where it is named again: it must not stop all others for ever.
+            aside = {arm: why for arm, why in old.get("set_aside", {}).items() if arm not in arms}
+            arms = list(dict.fromkeys([*(arm for arm in old["arms"] if arm not in aside), *arms]))
+            manifest = {**migrate_folder(self.path, old), **manifest, "seed": old.get("seed"), "set_aside": aside}
+        else:
+            self.refuse_foreign()
         for folder in (self.path, *(self.path / name for name in SUBFOLDERS)):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         for leftover in self.path.rglob(".*.tmp"):
             leftover.unlink(missing_ok=True)
         write_whole(self.path / PROBES, probes)
         self._write_manifest({**manifest, "schema": SCHEMA_VERSION, "arms": arms})
         return arms
+
+    def refuse_other(self, settings: Mapping[str, Any]) -> None:
+        """Refuses settings, of which only some may be known yet, that do not agree with the run in the folder."""
+        old = {**BEFORE, **self.manifest()}
+        said = [field for field in FIXED_ONCE_SAID if field in old]
+        for field in (*FIXED, *said):
+            if field in settings and old.get(field) != settings[field]:
+                difference = _difference(field, old, settings)
+                raise SightlineError(f"{self.path} holds a run {difference}; choose another --out")
+
+    def refuse_foreign(self) -> None:
+        """Refuses a place that cannot become a run folder: not writable, or holding something else."""
+        refuse_unusable_place(self.path)
+        if not all(map(self._is_beginning, self.path.rglob("*"))):
+            raise SightlineError(f"{self.path} exists, is not empty and is not a run folder; choose another --out")
 
     def _is_beginning(self, entry: Path) -> bool:
         """Whether ``open`` leaves this when it is killed before there is a manifest: empty sub-folders, a half-written
@@ -125,13 +178,49 @@ class RunFolder:
         manifest = self.manifest()
         recorded = manifest.get("inputs", {})
         for arm, digest in digests.items():
-            if recorded.get(arm, digest) != digest:
+            if recorded.get(arm, digest) != digest and self.any_rows(arm):
                 raise SightlineError(
                     f"{self.path} holds rows of {arm} that were made from other content of its file; "
                     "restore the file or choose another --out"
                 )
         if digests:
             self._write_manifest({**manifest, "inputs": {**recorded, **digests}})
+
+    def set_aside(self, arms: Iterable[str], reason: str) -> None:
+        """Records that arms failed: the next command leaves them out unless it names them. Their rows so far stay."""
+        failed = dict.fromkeys(arms, reason)
+        if failed:
+            manifest = self.manifest()
+            self._write_manifest({**manifest, "set_aside": {**manifest.get("set_aside", {}), **failed}})
+
+    def leave_out(self, arm: str, reason: str) -> None:
+        """Sets an arm aside at once."""
+        self.set_aside([arm], reason)
+        manifest = self.manifest()
+        self._write_manifest({**manifest, "arms": [name for name in manifest["arms"] if name != arm]})
+
+    def record_bad_images(self, shard: int, reasons: Mapping[str, str]) -> None:
+        """Images of a shard that cannot be read, before rows of the others are written."""
+        manifest = self.manifest()
+        known = manifest.get("bad_images", {})
+        found = {name: {"shard": shard, "reason": reason} for name, reason in reasons.items()}
+        if any(name not in known for name in found):
+            self._write_manifest({**manifest, "bad_images": {**known, **found}})
+
+    def forget_shards_of(self, images: Iterable[str]) -> None:
+        """Removes whatever was computed beside images that could not be read and now can, so that it is computed again.
+
+        A shard is one batch: rows of its other images could not stay as they are.
+        """
+        manifest = self.manifest()
+        bad = dict(manifest.get("bad_images", {}))
+        mended = set(images)
+        for shard in {entry["shard"] for name, entry in bad.items() if name in mended}:
+            for file in (*self.path.glob(f"rows/*/{shard:05d}.parquet"), *self.path.glob(f"images/{shard:05d}.*")):
+                file.unlink(missing_ok=True)
+        if mended:
+            left = {name: entry for name, entry in bad.items() if name not in mended}
+            self._write_manifest({**manifest, "bad_images": left})
 
     def describe_boxes(self, facts: Mapping[str, Any], probes: bytes) -> None:
         """What a detector's boxes turned out to be like, and the probes with them, known when all have been found."""
@@ -168,6 +257,13 @@ class RunFolder:
             digests.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
         return digests
 
+    def any_rows(self, arm: str) -> bool:
+        """Whether some shard of the arm is finished."""
+        return any(self.rows_file(arm, 0).parent.glob("*.parquet"))
+
+    def has_all_rows(self, arm: str, shards: int) -> bool:
+        return all(self.has_rows(arm, shard) for shard in range(shards))
+
     def has_rows(self, arm: str, shard: int) -> bool:
         return self.rows_file(arm, shard).is_file()
 
@@ -179,7 +275,7 @@ class RunFolder:
         self._write(self.images_file(shard, view), images, image_schema())
 
     def _write(self, path: Path, records: list[dict[str, Any]], schema: pa.Schema) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_pylist(records, schema=schema), sink, compression="zstd")
         write_whole(path, sink.getvalue().to_pybytes())
@@ -193,12 +289,23 @@ def read_table(file: Path, columns: list[str] | None = None) -> pa.Table:
         raise SightlineError(f"{file} cannot be read ({error}); delete it and run the same command again") from None
 
 
-def _difference(field: str, old: Any, new: Any) -> str:
-    """How a recorded value and that of a command differ; of a checkpoint's files, which ones do."""
-    if field not in CHECKPOINTS:
-        return f"with {field} {_short(old)}, this command has {_short(new)}"
-    names = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
-    return f"that was made with other content of {', '.join(names)} in {CHECKPOINTS[field]}"
+def _difference(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """How a recorded manifest and a command differ in a field: in names where there are some, not in digests."""
+    if field in MODEL:
+        if _model(old) == _model(new):
+            return f"of {_model(old)} with other weights"
+        return f"of {_model(old)}, this command has {_model(new)}"
+    if field in CHECKPOINTS:
+        before, now = old[field], new[field]
+        names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+        return f"that was made with other content of {', '.join(names)} in {CHECKPOINTS[field]}"
+    if field == "probe_digest":
+        return "over other probes"
+    return f"with {field} {_short(old.get(field))}, this command has {_short(new[field])}"
+
+
+def _model(manifest: Mapping[str, Any]) -> str:
+    return f"{manifest.get('model', 'another model')} ({manifest.get('model_type', 'unknown')})"
 
 
 def _short(value: Any) -> str:

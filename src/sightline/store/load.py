@@ -15,11 +15,14 @@ import pyarrow as pa
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.store.folder import PROBES, RunFolder, read_table
-from sightline.store.migrations import migrated_rows
+from sightline.store.migrations import migrated_images, migrated_rows, with_visible
 from sightline.store.packing import pack_mask, unpack_cells, unpack_mask
 from sightline.store.stored_geometry import with_anchor_precision
 
 __all__ = ["Run", "load_run", "pack_mask", "unpack_cells", "unpack_mask"]
+
+NAMED = 3
+"""Images that a sentence names; it counts the others."""
 
 
 @dataclass(frozen=True)
@@ -37,20 +40,19 @@ class Run:
     def rows(self) -> pa.Table:
         """One row per probe and arm; the columns are documented in ``sightline.core.row`` and by the scorer."""
         folder = RunFolder(self.path)
-        rows = _concatenate(
-            (
-                migrated_rows(read_table(file), arm)
-                for arm in self.arms
-                for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))
-            ),
-            row_schema(),
+        files = (
+            migrated_rows(read_table(file), arm)
+            for arm in self.arms
+            for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))
         )
+        rows = with_visible(_concatenate(files, row_schema()))
         return with_anchor_precision(rows, lambda: self.images, lambda: self.probes)
 
     @cached_property
     def images(self) -> pa.Table:
         """One record per encoded image: cells, layout, preview."""
-        return _concatenate(map(read_table, sorted((self.path / "images").glob("*.parquet"))), image_schema())
+        files = sorted((self.path / "images").glob("*.parquet"))
+        return _concatenate((migrated_images(read_table(file)) for file in files), image_schema())
 
     def frame(self) -> pd.DataFrame:
         frame: pd.DataFrame = self.rows.to_pandas()
@@ -59,7 +61,8 @@ class Run:
     @cached_property
     def probes(self) -> list[dict[str, Any]]:
         """The audited probes as written into the run folder (without the header line)."""
-        lines = (self.path / PROBES).read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): a question may hold one of the other characters that Unicode ends lines with.
+        lines = (self.path / PROBES).read_text(encoding="utf-8").split("\n")
         records = [json.loads(line) for line in lines if line.strip()]
         return [record for record in records if "sightline_probes" not in record]
 
@@ -72,8 +75,30 @@ class Run:
     @property
     def unfinished(self) -> str:
         """What is still to be computed, in a sentence; "" for a finished run."""
-        missing = self.missing
-        return f"the run is not finished: {missing} of its shards are still to be computed" if missing else ""
+        reasons = []
+        if missing := self.missing:
+            reasons.append(f"{missing} of its shards are still to be computed")
+        if self.bad_images and not self.manifest.get("skip_bad_images"):
+            reasons.append(self._unreadable)
+        return f"the run is not finished: {', and '.join(reasons)}" if reasons else ""
+
+    @property
+    def left_out(self) -> str:
+        """What the run lacks on purpose, in a sentence: images that ``--skip-bad-images`` left out; "" for none."""
+        return self._unreadable if self.bad_images and self.manifest.get("skip_bad_images") else ""
+
+    @property
+    def bad_images(self) -> dict[str, str]:
+        """Images that could not be read, by name, with the reason; their probes have no rows."""
+        return {name: str(entry["reason"]) for name, entry in self.manifest.get("bad_images", {}).items()}
+
+    @property
+    def _unreadable(self) -> str:
+        names = list(self.bad_images)
+        probes = sum(probe["image"] in self.bad_images for probe in self.probes)
+        named = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+        images = f"{len(names)} image{'s' * (len(names) > 1)}"
+        return f"{images} could not be read ({named}), so that {probes} probes have no rows"
 
 
 def load_run(path: Path | str) -> Run:

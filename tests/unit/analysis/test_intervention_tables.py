@@ -174,6 +174,9 @@ def test_image_dependence(data: Path, model: str, file: str) -> None:
     if images is None:
         for name in ("accuracy", "hfpr", "auroc"):
             assert same(found.loc["wrong images", name], seeds[f"{name}_mean"])
+            for end in ("min", "max"):
+                assert same(found.loc["wrong images", f"{name}_{end}"], seeds[f"{name}_{end}"])
+        assert same(found.loc["wrong images", "delta_accuracy"], seeds["delta_accuracy_vs_matched_mean"])
 
 
 def test_box_sources(data: Path) -> None:

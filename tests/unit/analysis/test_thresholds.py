@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from sightline.analysis.thresholds import (
     accuracy_optimal,
     candidates,
-    choose_thresholds,
     evaluate,
     flips,
     predict,
@@ -125,41 +124,11 @@ def test_bad_rows_are_one_clear_line() -> None:
         accuracy_optimal([True, False], [np.nan, 1.0])
     with pytest.raises(SightlineError, match="do not pair up"):
         evaluate([True], [1.0, 2.0])
-    with pytest.raises(SightlineError, match="no arm 'full'"):
-        choose_thresholds({"grid": ([True], [1.0])})
-    with pytest.raises(SightlineError, match="arm 'full': a threshold needs at least one row"):
-        choose_thresholds({"full": ([], [])})
 
 
 def arm(data: Path, run: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     frame = run_frame(data, run)
     return (frame["polarity"] == "positive").to_numpy(), frame["margin"].to_numpy(), development(frame)
-
-
-def test_reference_decomposition_into_own_shared_and_pooled_thresholds(data: Path) -> None:
-    runs = {
-        "Full": "direct",
-        "Target": "target_embed_topk_0p50",
-        "Grid": "grid_0p50",
-        "Random": "random_0p50",
-        "Soft evidence": "target_embed_soft_evidence_topk_0p50_b0p05",
-    }
-    arms = {name: arm(data, f"{INTERNVL}_{run}") for name, run in runs.items()}
-    found = choose_thresholds(
-        {name: (labels[dev], margins[dev]) for name, (labels, margins, dev) in arms.items()}, "Full"
-    )
-    folder = data / "golden_e2e" / "analysis" / "internvl_threshold"
-    for row in table(folder / "internvl_threshold_decomposition.csv"):
-        ours = found[row["method"]]
-        labels, margins, dev = arms[row["method"]]
-        assert (dev.sum(), (~dev).sum()) == (int(row["dev_n"]), int(row["test_n"]))
-        for cut, stem in ((ours.own, "method"), (ours.shared, "full_shared"), (ours.pooled, "pooled_shared")):
-            assert cut is not None
-            point = evaluate(labels[~dev], margins[~dev], cut)
-            assert point.threshold == float(row[f"{stem}_threshold"])
-            assert point.accuracy == pytest.approx(float(row[f"{stem}_acc"]), abs=1e-15)
-            assert point.hfpr == pytest.approx(float(row[f"{stem}_hfpr"]), abs=1e-15)
-        assert auroc(labels[~dev], margins[~dev]) == pytest.approx(float(row["test_auroc"]), abs=1e-15)
 
 
 def test_reference_thresholds_of_every_calibrated_run(data: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
+from typing import Any, cast
 
 import pytest
 
@@ -114,3 +116,49 @@ def test_budget_is_the_ceiling_in_double_precision(n: int, keep: float, k: int) 
     assert Budget.ratio(keep).resolve(n) == k
     assert Budget.tokens(k).resolve(n) == k
     assert Budget.tokens(10**6).resolve(n) == n
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("hybrid:0.3:core=nan", "core=nan is not a usable number"),
+        ("target:0.3:weight=inf", "weight=inf is not a usable number"),
+        ("random:0.3:seed=99999999999999999999", "is not a usable number"),
+        ("hybrid:0.3:core=1e308", "is not a usable number"),
+        ("hybrid:0.3:core=2", "core=2.0; it must be between 0 and 1"),
+        ("gprune:0.3:iterations=99999999999", "it must be between 0 and 10000"),
+        ("pyramiddrop:0.3:stages=99999999999", "it must be between 1 and 1000"),
+    ],
+)
+def test_a_number_that_no_method_can_use_is_refused_before_it_runs(text: str, words: str) -> None:
+    with pytest.raises(SightlineError) as caught:
+        parse_arm(text)
+    assert words in str(caught.value)
+    assert text.partition("=")[0] in str(caught.value)
+
+
+def test_no_numeric_argument_of_any_method_takes_nan_or_infinity() -> None:
+    tried = 0
+    for name, kind in SELECTORS.items():
+        for field in fields(cast(Any, kind)):
+            if isinstance(field.default, float):
+                for value in ("nan", "inf", "-inf"):
+                    with pytest.raises(SightlineError, match=r"usable number|cannot be|must be"):
+                        parse_arm(f"{name}:0.3:{field.name}={value}")
+                    tried += 1
+    assert tried > 60
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("target:30", "did you mean 0.3 (that share of the tokens) or 30t (that many)?"),
+        ("target:192", "did you mean 192t (that many)?"),
+        ("masks", "arm 'masks' needs file: write masks:file=FILE"),
+        ("masks:", "needs file: write masks:file=FILE"),
+    ],
+)
+def test_a_likely_slip_is_answered_with_what_was_meant(text: str, words: str) -> None:
+    with pytest.raises(SightlineError) as caught:
+        parse_arm(text)
+    assert words in str(caught.value)

@@ -100,3 +100,22 @@ def test_a_control_of_another_package_needs_no_controls(installed: Any) -> None:
 def test_matched_controls_follow_the_profile() -> None:
     plan = plan_arms(["target:0.3"], profile="artifact", model_type="llava")
     assert plan.controls == ["random:0.3:seed=13", "grid:0.3:cells=truncated"]
+
+
+def test_a_smaller_image_is_compared_with_random_and_grid_and_changed_as_an_image_only() -> None:
+    plan = plan_arms(["full", "resize:0.3"], interventions=["deletion", "positions", "occlusion"])
+    assert plan.controls == ["random:0.3", "grid:0.3"]
+    changed = {str(arm.intervention) for arm in plan.arms if arm.plain == "resize:0.3" and arm.intervention}
+    assert changed == {"occlude_evidence", "occlude_random"}
+    assert plan_arms(["full", "resize:1.0"]).controls == [], "all tokens are nothing to be compared"
+
+
+@pytest.mark.parametrize("change", ["remove_evidence", "restore_evidence=0.5", "restore_random=1.0"])
+def test_a_smaller_image_has_no_mask_to_change(change: str) -> None:
+    with pytest.raises(SightlineError, match=r"resize keeps every token of a smaller image.*occlusion and blank"):
+        plan_arms([f"resize:0.3+{change}"])
+
+
+def test_arms_say_what_size_of_the_image_they_look_at() -> None:
+    arms = plan_arms(["full", "target:0.3", "resize:192t", "resize:192t+blank"], controls=False).arms
+    assert [arm.image_budget and str(arm.image_budget) for arm in arms] == [None, None, "192t", "192t"]

@@ -13,16 +13,17 @@ def test_demo_runs_reports_and_resumes(tmp_path, capsys):
     assert len(first.run.frame()) == len(ARMS) * 8
     page = first.report.read_text(encoding="utf-8")
     assert first.report == tmp_path / "report.html"
-    assert "hero-drawing" in page
+    assert "hero-image" in page
     gone = first.summary.set_index("arm")["unsupported"].fillna(0).max() > 0
     assert gone == (first.picture is not None and first.picture.is_file())
     written = {file: file.stat().st_mtime_ns for file in first.run.path.rglob("*.parquet")}
     time.sleep(0.01)
     again = run_demo(tmp_path, limit=4, draws=200, cases=4)
     assert {file: file.stat().st_mtime_ns for file in again.run.path.rglob("*.parquet")} == written
-    print_table(again.summary)
+    print_table(again.summary, again.run.frame())
     shown = capsys.readouterr().out
     assert all(arm in shown for arm in ARMS)
+    assert shown.index("shuffled:0.3") < shown.index("C. Annotation-box oracles") < shown.index("protected:0.3")
 
 
 def test_the_demo_shows_answers_risk_evidence_and_what_is_unsupported():

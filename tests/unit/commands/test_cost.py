@@ -87,3 +87,15 @@ def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms
 def test_batch_sizes_may_grow() -> None:
     assert batch_sizes("1,32,max") == [{"batch": 1}, {"batch": 32}, {"batch": 1, "grow": True}]
     assert batch_sizes("max") == [{"batch": 1, "grow": True}]
+
+
+def test_the_first_releases_flags_still_answer_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "measure", lambda _: pytest.fail("a process would have started"))
+    done = CliRunner().invoke(app, ["prefill", "--config", "tiny-llava", "--random-weights", "--batch", "0"])
+    assert "--batch 0: give positive whole numbers" in str(done.exception)
+    assert done.stderr.splitlines() == ["--config is called --shape now"]
+    timed = CliRunner().invoke(
+        app, ["select", "--methods", "grid,nothing", "--n", "16", "--batch", "1", "--device", "cpu"]
+    )
+    assert "nothing" in str(timed.exception)
+    assert timed.stderr.splitlines() == ["hint: --methods grid,nothing is now written --method grid --method nothing"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -25,7 +26,12 @@ NEEDED = ["--model", "m", "--probes", "p.jsonl", "--images", "i", "--out", "o"]
 def audited(monkeypatch: pytest.MonkeyPatch) -> list[AuditConfig]:
     """What would have been audited."""
     seen: list[AuditConfig] = []
-    monkeypatch.setattr("sightline.auditing.audit.audit", seen.append)
+
+    def audit(config: AuditConfig) -> SimpleNamespace:
+        seen.append(config)
+        return SimpleNamespace(bad_images={})
+
+    monkeypatch.setattr("sightline.auditing.audit.audit", audit)
     monkeypatch.setattr("sightline.commands.run_summary.print_summary", lambda run: None)
     return seen
 
@@ -171,3 +177,20 @@ def test_doctor_takes_image_options_and_the_first_releases_flag(monkeypatch: pyt
     former = invoke("doctor", "--model", "m", "--max-pixels", "9")
     assert seen == [{"max_tiles": 2}, {"max_pixels": 9}]
     assert former.stderr == "hint: --max-pixels 9 is now written --image-option max_pixels=9\n"
+
+
+def test_doctor_looks_for_the_image_before_it_loads_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sightline.checks.doctor.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
+    done = invoke("doctor", "--model", "m", "--image", str(tmp_path / "nowhere.png"))
+    assert isinstance(done.exception, SightlineError)
+    assert "nowhere.png does not exist" in str(done.exception)
+
+
+def test_ask_refuses_a_method_that_the_checkpoint_cannot_serve_before_it_loads_it(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sightline.answering.ask.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
+    image = next((data / "mini_textocr").rglob("*.jpg"))
+    words = ["What?", "--model", str(data / "tiny" / "qwen3vl"), "--image", str(image), "--arm", "visionzip:0.3"]
+    done = invoke("ask", *words)
+    assert "visionzip cannot run on Qwen3VL" in str(done.exception)

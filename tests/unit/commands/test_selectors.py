@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from sightline.commands.run import selectors
+from sightline.commands.methods import selectors
 from sightline.selectors import SELECTORS
 
 
@@ -55,3 +58,24 @@ def test_one_method_says_what_it_is(name: str, lines: list[str]) -> None:
 @pytest.mark.parametrize("name", SELECTORS.names())
 def test_every_method_can_be_shown(name: str) -> None:
     assert shown(name).startswith(name)
+
+
+def test_with_a_model_the_list_says_what_runs_there_and_why_not(data: Path) -> None:
+    page = shown("--model", "qwen3_vl")
+    assert re.search(r"^target +yes *$", page, re.MULTILINE)
+    assert re.search(r"^visionzip +no: it needs vision\.", page, re.MULTILINE)
+    assert "no class token" in page
+    tiny = shown("--model", str(data / "tiny" / "llava"))
+    assert re.search(r"^visionzip +yes *$", tiny, re.MULTILINE)
+    assert re.search(r"^cdpruner +yes, with --clip *$", tiny, re.MULTILINE)
+    assert re.search(r"^nuwa +no: signal vision", tiny, re.MULTILINE)
+
+
+def test_one_method_says_whether_it_runs_on_a_model() -> None:
+    assert "runs on internvl: no: it needs" in shown("visionzip", "--model", "internvl")
+    assert "runs on llava: yes" in shown("visionzip", "--model", "llava")
+
+
+def test_what_is_said_about_a_checkpoint_needs_no_weights(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes((data / "tiny" / "qwen3vl" / "config.json").read_bytes())
+    assert "runs on" in shown("--model", str(tmp_path))

@@ -82,6 +82,50 @@ def test_a_method_inside_the_model_is_measured_eagerly_only() -> None:
         measure_here(TtftRequest("ttft", config="tiny-llava", arms=("fastv:0.5",), execution="graph", **HERE))
 
 
+@pytest.mark.parametrize("execution", ["eager", "graph"])
+def test_a_smaller_image_saves_in_the_vision_tower_too(execution: str) -> None:
+    def point(arm: str) -> dict[str, Any]:
+        request = TtftRequest("ttft", config="tiny-qwen3-vl", arms=(arm,), execution=execution, **HERE)
+        (measured,) = measure_here(request)["points"]
+        return dict(measured)
+
+    full, pruned, smaller = (point(arm) for arm in ("full", "target:0.3", "resize:0.3"))
+    assert smaller["visual_tokens"] == full["visual_tokens"] == 64
+    assert smaller["kept_tokens"] == 16, "4 x 4: the largest square within 20 tokens"
+    assert full["length"] - smaller["length"] == 64 - 16
+    assert pruned["flops"]["vision"] == full["flops"]["vision"] > 3.9 * smaller["flops"]["vision"]
+
+
+def test_prefill_over_smaller_images_is_measured_beside_pruned_ones() -> None:
+    arms = ("full", "resize:0.3", "random:16t")
+    full, smaller, pruned = measure_here(PrefillRequest("prefill", config="tiny-qwen3-vl", arms=arms, batch=2, **HERE))[
+        "points"
+    ]
+    assert [point["kept_tokens"] for point in (full, smaller, pruned)] == [64, 16, 16]
+    assert [point["visual_tokens"] for point in (full, smaller, pruned)] == [64, 64, 64]
+    assert smaller["length"] == pruned["length"]
+    assert smaller["flops"] == pruned["flops"]
+
+
+def test_a_sweep_encodes_smaller_images_apart_and_bills_both() -> None:
+    def point(*arms: str) -> dict[str, Any]:
+        request = SweepRequest("sweep", config="tiny-qwen3-vl", arms=arms, images=3, one_sample_rows=4, **HERE)
+        (measured,) = measure_here(request)["points"]
+        return dict(measured)
+
+    both, full, smaller = point("full", "resize:0.3"), point("full"), point("resize:0.3")
+    assert both["extra"]["rows"] == full["extra"]["rows"] + smaller["extra"]["rows"] == 3 * 2 * 2
+    assert both["flops"]["engine"] == pytest.approx(full["flops"]["engine"] + smaller["flops"]["engine"])
+    assert smaller["flops"]["engine"] < full["flops"]["engine"]
+
+
+@pytest.mark.parametrize("kind", [TtftRequest, PrefillRequest, SweepRequest])
+def test_a_model_that_sees_one_size_is_not_measured_at_another(kind: type[Request]) -> None:
+    name = kind.__name__.removesuffix("Request").lower()
+    with pytest.raises(SightlineError, match="resize cannot run on Llava"):
+        measure_here(kind(name, config="tiny-llava", arms=("resize:0.3",), **HERE))
+
+
 def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from sightline.backbones.language import LanguageModel
 

@@ -37,6 +37,16 @@ def test_one_continuation_has_the_loss_of_both_together(subject: Subject, text: 
     assert together.answer.loss_yes != pytest.approx(together.answer.loss_no, abs=1e-5)
 
 
+def test_one_continuation_about_a_smaller_image_is_the_models_own_at_fewer_pixels() -> None:
+    subject = Subject.of(SweepRequest("sweep", config="tiny-qwen3-vl", device="cpu", dtype="float32"))
+    arm, probe, image = parse_arm("resize:0.3"), subject.probe(0), subject.image(0)
+    pixels = subject.backbone.preprocess(image, budget=arm.image_budget)
+    values = processor_inputs(subject.backbone.under(pixels.options), image)["pixel_values"]
+    (encoded,) = subject.backbone.encode([pixels])
+    (together,) = score_arm(subject.step, arm, [probe], [encoded], subject.policy, 0)
+    assert one_loss(subject, arm, probe, pixels, values, " yes") == pytest.approx(together.answer.loss_yes, abs=1e-5)
+
+
 def test_the_sequence_is_the_prompt_and_one_answer(subject: Subject) -> None:
     arm, prompt = parse_arm("target:0.3"), YesNo().prompt(subject.backbone, subject.probe(0))
     (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])

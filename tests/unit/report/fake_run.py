@@ -19,6 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.core.probe import Box, Probe
+from sightline.core.regime import NO_BOXES, arm_regime
 from sightline.core.selection import Budget
 from sightline.interventions import Intervention, split_arm
 from sightline.selectors import SELECTORS
@@ -156,6 +157,10 @@ def make_probes(images: int, rng: np.random.Generator) -> tuple[list[Probe], dic
 def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, margin: float) -> dict[str, Any]:
     plain, _ = split_arm(arm)
     selector, _, budget = plain.partition(":")
+    known = SELECTORS.get(selector) if selector in SELECTORS else None
+    role = "method" if known is None else known.role
+    # A field's default is a class attribute: what a method reads by default is known without making one.
+    reads_boxes = known is not None and bool(object.__new__(known).reads_boxes)
     cells, n, k = grid_cells(), len(kept), int(kept.sum())
     box = probe.regions[0] if probe.regions else None
     parts = overlap(cells, box) if box else np.zeros(n)
@@ -165,7 +170,10 @@ def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, m
     touching = kept & (parts > 0)
     lpp = float(parts[touching].sum() / (touching.sum() / n)) if touching.any() else 0.0
     predicted = "yes" if margin >= 0 else "no"
+    height = SIZE[1] * (box[3] - box[1]) if box else 0.0
     geometry = {
+        "visible": 1.0,
+        "legibility": height * (0.5 * (ecr + anchor)) ** 0.5,
         "ecr": ecr,
         "anchor_ecr": anchor,
         "center_recall": float(anchor > 0.5),
@@ -182,7 +190,8 @@ def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, m
         "arm": arm,
         "plain_arm": plain,
         "selector": selector,
-        "role": SELECTORS.get(selector).role if selector in SELECTORS else "method",
+        "role": role,
+        "regime": arm_regime(role, reads_boxes, detected=False),
         "arguments": "{}",
         "budget": budget or "1.0",
         "keep_requested": keep_requested,
@@ -192,7 +201,7 @@ def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, m
         "k_layers": None,
         "keep_layer_mean": k / n,
         "positions": "preserve",
-        "box_source": "annotation",
+        "box_source": "annotation" if reads_boxes else NO_BOXES,
         "intervention": "none",
         "probe_id": probe.id,
         "image_id": probe.image_id,

@@ -5,25 +5,32 @@ import io
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
 from sightline.errors import SightlineError
 from sightline.report.cases import (
     LARGEST_SIDE,
+    NEARLY_ALIKE,
     choose_cases,
-    claims_coverage,
     mark_rows,
     pack_cases,
     small_jpeg,
+    standing,
     touching,
 )
 from sightline.report.hero import make_hero
 from sightline.report.page import embed_json
 from sightline.report.source import Source, read_source
+from sightline.store.folder import RunFolder
+from sightline.store.load import load_run
 from tests.unit.report.fake_run import HOSTILE, grid_cells, make_run
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +40,45 @@ def source(run: Path) -> Source:
 
 def test_the_first_case_is_correct_without_evidence(source: Source) -> None:
     first = choose_cases(source, 5)[0]
-    row = source.frame[(source.frame["arm"] == first.featured) & (source.frame["probe_id"] == first.probe_id)].iloc[0]
+    row = row_of(source, first.probe_id, first.featured)
     assert row["label"] == "yes"
     assert row["correct"]
     assert row["ecr"] <= 1e-12
-    assert row["selector"] == "target", "a method comes before a control"
+
+
+def row_of(source: Source, probe: str, arm: str) -> pd.Series[Any]:
+    return source.frame[(source.frame["arm"] == arm) & (source.frame["probe_id"] == probe)].iloc[0]
+
+
+def test_the_first_case_is_a_method_beside_a_control_that_answers_alike_without_the_evidence(source: Source) -> None:
+    first = choose_cases(source, 1)[0]
+    kept, gone = (row_of(source, first.probe_id, arm) for arm in (first.beside, first.featured))
+    assert (kept["regime"], gone["regime"]) == ("box-free method", "box-free control")
+    assert kept["correct"]
+    assert gone["correct"]
+    assert kept["anchor_ecr"] >= 0.5
+    assert gone["ecr"] <= 1e-12
+
+
+def test_of_several_such_pairs_one_with_nearly_equal_margins_is_shown(tmp_path: Path) -> None:
+    source = read_source([make_run(tmp_path / "run", images=60, arms=("full", "target:0.3", "random:0.3"))])
+    first = choose_cases(source, 1)[0]
+    kept, gone = (row_of(source, first.probe_id, arm)["margin"] for arm in (first.beside, first.featured))
+    assert abs(kept - gone) <= NEARLY_ALIKE * min(kept, gone)
+
+
+def test_a_shuffled_arm_is_the_story_only_when_there_is_no_other(tmp_path: Path) -> None:
+    arms = ("full", "target:0.3", "shuffled:0.3", "random:0.3")
+    source = read_source([make_run(tmp_path / "run", arms=arms)])
+    assert choose_cases(source, 1)[0].featured == "random:0.3"
+    alone = read_source([make_run(tmp_path / "alone", arms=arms[:3])])
+    assert choose_cases(alone, 1)[0].featured in ("shuffled:0.3", "target:0.3")
+
+
+def test_an_oracle_is_never_the_story(tmp_path: Path) -> None:
+    arms = ("full", "protected:0.3", "random:0.3")
+    first = choose_cases(read_source([make_run(tmp_path / "run", arms=arms)]), 1)[0]
+    assert (first.featured, first.beside) == ("random:0.3", "")
 
 
 def test_evidence_lost_to_a_crop_does_not_lead(tmp_path: Path) -> None:
@@ -97,9 +138,57 @@ def test_the_hero_takes_its_image_out_of_the_data(source: Source) -> None:
     jpeg = packed["images"][0]["jpeg"]
     hero = make_hero(packed)
     assert packed["images"][0]["jpeg"] is None
-    assert jpeg in str(hero.picture)
-    assert hero.headline == "Unsupported: correct, but the evidence is gone."
-    assert "0 of" in hero.words
+    assert str(hero.panels).count(jpeg) == 1, "the second picture uses the first one's image"
+    assert hero.headline == "The same answer, with and without the evidence."
+    assert "is unsupported" in hero.words
+    assert "0 of" in hero.panels[1].words
+
+
+def test_the_evidence_is_shown_undimmed_beside_what_each_arm_was_left_with(source: Source) -> None:
+    hero = make_hero(pack_cases(source, choose_cases(source, 3)))
+    assert len(hero.panels) == 2
+    assert 'href="#hero-image"' in hero.undimmed
+    assert "mask" not in hero.undimmed
+    for place, panel in enumerate(hero.panels):
+        assert f'href="#hero-seen-{place}"' in panel.inset
+        assert f'mask="url(#hero-seen-{place}-mask)"' in panel.picture
+
+
+def test_frames_stand_around_the_evidence_and_cover_none_of_it(source: Source) -> None:
+    packed = pack_cases(source, choose_cases(source, 1))
+    image = packed["images"][0]
+    size = [image["w"], image["h"]]
+    x1, y1, x2, y2 = np.array(packed["cases"][0]["regions"][0]) * [*size, *size]
+    hero = make_hero(packed)
+    for drawing, least in ((hero.panels[0].picture, 2.0), (hero.undimmed, 0.5)):
+        root = ElementTree.fromstring(str(drawing))
+        frames = [rect for rect in root.iter(f"{SVG}rect") if rect.get("stroke")]
+        assert len(frames) == 2
+        for frame in frames:
+            left, top, width, height = (float(frame.get(key, "0")) for key in ("x", "y", "width", "height"))
+            assert left <= x1 - least
+            assert top <= y1 - least
+            assert left + width >= x2 + least
+            assert top + height >= y2 + least
+
+
+def test_magnified_evidence_is_as_sharp_as_the_run_kept_it(source: Source, tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", images=4, arms=("full", "target:0.3", "random:0.3"))
+    records = load_run(folder).images.to_pylist()
+    sharp = io.BytesIO()
+    Image.effect_noise((480, 160), 60).convert("RGB").save(sharp, "JPEG")
+    for record in records:
+        record |= {"details": [sharp.getvalue()], "detail_boxes": [[0.25, 0.5, 0.5, 0.75]]}
+    RunFolder(folder).write_images(0, "orig", records)
+    detailed = read_source([folder])
+    packed = pack_cases(detailed, choose_cases(detailed, 2))
+    jpeg = base64.b64encode(sharp.getvalue()).decode()
+    assert packed["images"][0]["details"] == [{"box": [0.25, 0.5, 0.5, 0.75], "jpeg": jpeg}]
+    width, height = packed["images"][0]["w"], packed["images"][0]["h"]
+    assert f'x="{width / 4:g}" y="{height / 2:g}" width="{width / 4:g}" height="{height / 4:g}"' in str(
+        make_hero(packed).panels[0].picture
+    )
+    assert pack_cases(source, choose_cases(source, 1))["images"][0]["details"] == [], "runs that kept none have none"
 
 
 def test_embedded_json_cannot_close_its_element(source: Source) -> None:
@@ -139,8 +228,8 @@ def test_runs_over_the_same_probes_share_their_cases(run: Path, tmp_path: Path) 
 
 
 def test_methods_lead_over_controls_and_an_unknown_selector_is_taken_for_a_method() -> None:
-    shown_later = ("full", "random", "grid", "center", "shuffled", "bottom", "evidence_only", "anti_evidence", "masks")
-    assert not any(claims_coverage(None, name) for name in shown_later), "rows of the first release have no role"
-    assert all(claims_coverage(None, name) for name in ("target", "visionzip", "somebody_elses_method"))
-    assert claims_coverage("method", "somebody_elses_method")
-    assert not any(claims_coverage(role, "target") for role in ("reference", "control", "oracle", "replay"))
+    assert standing("box-free method", "target") == standing("detector-assisted", "protected") == 0
+    assert standing(None, "somebody_elses_method") == 0
+    assert standing("box-free control", "random") == standing("box-free control", "grid") == 1
+    assert standing("box-free control", "shuffled") == standing("box-free control", "bottom") == 2
+    assert standing("oracle", "protected") == standing("replay", "masks") == standing("full", "full") == 3

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from sightline.report.charts import (
+    NARROW,
+    WIDE,
     Curve,
     FrontierPoint,
     budget_curves,
@@ -17,14 +19,14 @@ from sightline.report.charts import (
     reliability,
     reliability_bins,
 )
-from sightline.report.svg import Scale, padded, place_labels, sequential, spaced_out, tag
+from sightline.report.svg import CHARACTER, Scale, padded, place_labels, sequential, spaced_out, tag
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_frontier_is_named_escaped_and_complete() -> None:
     points = [
-        FrontierPoint("full", 1.0, 0.8, 0.2, None, (0.75, 0.85), True),
+        FrontierPoint("full", 1.0, 0.8, 0.2, None, (0.75, 0.85), "diamond"),
         FrontierPoint("<b>&", 0.6, 0.79, 0.25, (0.5, 0.7), None),
         FrontierPoint("no region", math.nan, 0.7, 0.1),
     ]
@@ -68,18 +70,78 @@ def test_reliability_bins_are_means_of_equal_width_bins() -> None:
 
 def test_labels_avoid_each_other_and_stay_in_the_frame() -> None:
     rng = np.random.default_rng(3)
-    anchors = [(float(x), float(y), "target:0.3") for x, y in rng.uniform(60, 500, (14, 2))]
+    anchors = [(float(x), float(y), ["target:0.3"]) for x, y in rng.uniform(60, 500, (14, 2))]
     boxes = []
-    for x, y, anchor, _ in place_labels(anchors, (0, 0, 560, 560)):
+    for label in place_labels(anchors, (0, 0, 560, 560)):
         width = 64.0
-        left = x - {"start": 0.0, "middle": width / 2, "end": width}[anchor]
-        boxes.append((left, y - 11, left + width, y + 3))
+        left = label.x - {"start": 0.0, "middle": width / 2, "end": width}[label.anchor]
+        boxes.append((left, label.y - 11, left + width, label.y + 3))
     for i, a in enumerate(boxes):
         assert a[0] >= 0
         assert a[2] <= 560
         for b in boxes[i + 1 :]:
             overlap = max(0, min(a[2], b[2]) - max(a[0], b[0])) * max(0, min(a[3], b[3]) - max(a[1], b[1]))
             assert overlap < 1
+
+
+def names(chart: object) -> list[ElementTree.Element]:
+    return [t for t in ElementTree.fromstring(str(chart)).iter(f"{SVG}text") if t.get("class") == "name"]
+
+
+def box_of(label: ElementTree.Element) -> tuple[float, float, float, float]:
+    width = CHARACTER * len(label.text or "")
+    left = float(label.get("x", "0")) - {"start": 0.0, "middle": width / 2, "end": width}[str(label.get("text-anchor"))]
+    return left, float(label.get("y", "0")) - 10, left + width, float(label.get("y", "0")) + 2
+
+
+def test_arms_that_pile_up_share_one_label_with_a_line_each() -> None:
+    points = [FrontierPoint(f"arm{i}", 0.999 + i / 10_000, 0.97 + i / 5_000, 0.1) for i in range(5)]
+    points.append(FrontierPoint("apart", 0.3, 0.8, 0.2))
+    *pile, apart = names(frontier(points, "PosECR", "Accuracy", "hFPR"))
+    assert [t.text for t in pile] == [f"arm{i}" for i in range(5)]
+    assert len({(t.get("x"), t.get("text-anchor")) for t in pile}) == 1, "one block of lines"
+    heights = [float(t.get("y", "0")) for t in pile]
+    assert {round(b - a, 6) for a, b in pairwise(heights)} == {13.0}
+    assert apart.text == "apart"
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW])
+def test_no_interval_runs_through_a_label_and_nothing_leaves_the_chart(size: tuple[float, float]) -> None:
+    points = [
+        FrontierPoint("Full", 1.0, 0.97, 0.02, None, (0.96, 0.99), "diamond", "Full"),
+        FrontierPoint("target:0.3", 0.99, 0.965, 0.03, (0.98, 1.0), (0.95, 0.98), "circle", "box-free"),
+        FrontierPoint("random:0.3", 0.33, 0.855, 0.08, (0.29, 0.38), (0.82, 0.88), "circle", "box-free"),
+        FrontierPoint("grid:0.3", 0.29, 0.85, 0.08, (0.25, 0.33), (0.81, 0.88), "circle", "box-free"),
+        FrontierPoint("protected:0.3 (oracle)", 0.9, 0.9, 0.03, (0.8, 1.0), (0.85, 0.95), "triangle", "oracle"),
+    ]
+    chart = frontier(points, "PosECR", "Accuracy", "hFPR", size)
+    root = ElementTree.fromstring(str(chart))
+    bars = [line for line in root.iter(f"{SVG}line") if line.get("class") == "bar"]
+    assert len(bars) == 9
+    assert {t.text for t in names(chart)} == {p.label for p in points}
+    for label in names(chart):
+        left, top, right, bottom = box_of(label)
+        assert left >= 0
+        assert right <= size[0]
+        for bar in bars:
+            x1, x2, y1, y2 = (float(bar.get(key, "0")) for key in ("x1", "x2", "y1", "y2"))
+            assert x2 < left or x1 > right or y2 < top or y1 > bottom, label.text
+    shapes = [
+        p.get("d", "")
+        for p in root.iter(f"{SVG}path")
+        if p.get("class") == "point" and p.find(f"{SVG}title") is not None
+    ]
+    assert sorted(shape.count("L") for shape in shapes) == [2, 3], "a triangle for the oracle, a diamond for Full"
+
+
+def test_the_title_of_a_small_diagram_is_never_cut() -> None:
+    name = "Qwen3-VL-8B-Instruct · protected_rel_hybrid:0.3:core=0.25"
+    root = ElementTree.fromstring(str(reliability(name, np.array([0.1, 0.9]), np.array([False, True]))))
+    lines = [t for t in root.iter(f"{SVG}text") if t.get("class") == "name strong"]
+    assert "".join(str(t.text) for t in lines) == name.replace(" · ", "")
+    assert lines[0].text == "Qwen3-VL-8B-Instruct"
+    for line in lines:
+        assert float(line.get("x", "0")) + CHARACTER * len(line.text or "") <= float(root.get("width", "0"))
 
 
 def test_scale_and_ticks() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,31 @@ def test_a_run_compared_with_itself_is_identical(run: Path, tmp_path: Path) -> N
     assert {row["flips"] for row in table(tmp_path / "out", "flips_between_runs")} == {"0"}
     assert table(tmp_path / "out", "run_differences")[0]["field"] == "none"
     assert "every margin is the same in A and B" in page.read_text()
+    assert "From run to twin no arm&#39;s accuracy changes beyond its interval." in page.read_text()
+
+
+def test_a_comparison_says_which_folder_is_which(run: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "after", arms=("full", "target:0.3"), shift=1.5)
+    text = compare_runs(run, other, tmp_path / "out", draws=DRAWS, cases=0).read_text(encoding="utf-8")
+    assert "<h1>Comparison of run (A) and after (B)</h1>" in text
+    assert "A is run, B is after." in text
+    assert re.search(
+        r'<p class="headline">From run to after accuracy of \S+( and \S+)? is (lower|higher), of 2 arms', text
+    )
+    assert "Run <b>A = run</b>" in text
+    alike = make_run(tmp_path / "elsewhere" / "run", arms=("full", "target:0.3"), shift=0.5)
+    text = compare_runs(run, alike, tmp_path / "again", draws=DRAWS, cases=0).read_text(encoding="utf-8")
+    assert f"Comparison of {run.resolve()} (A) and {alike.resolve()} (B)" in text, "folders that are called alike"
+
+
+def test_a_comparison_keeps_oracles_in_a_panel_of_their_own(tmp_path: Path) -> None:
+    arms = ("full", "protected:0.3", "target:0.3")
+    runs = [make_run(tmp_path / name, arms=arms, shift=shift) for name, shift in (("a", 0.0), ("b", 0.5))]
+    compare_runs(runs[0], runs[1], tmp_path / "out", draws=DRAWS, cases=0)
+    order = [row["arm"] for row in table(tmp_path / "out", "between_runs")]
+    assert list(dict.fromkeys(order)) == ["full", "target:0.3", "protected:0.3"]
+    text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "<b>protected:0.3</b> (oracle: reads the annotated boxes) accuracy" in text
 
 
 def test_what_a_new_checkpoint_changes(run: Path, tmp_path: Path) -> None:
@@ -44,7 +70,7 @@ def test_what_a_new_checkpoint_changes(run: Path, tmp_path: Path) -> None:
     assert int(flips["no_to_yes"]) > 0
     assert int(flips["yes_to_no"]) == 0, "every margin rose"
     assert {"weight_digest"} == {row["field"] for row in table(tmp_path / "out", "run_differences")}
-    assert [row["arm"] for row in table(tmp_path / "out", "main")][:2] == ["A · full", "B · full"]
+    assert [(row["run"], row["arm"]) for row in table(tmp_path / "out", "main")][:2] == [("A", "full"), ("B", "full")]
     assert "flips vs A" in text
     assert "The answer flips." in text
 

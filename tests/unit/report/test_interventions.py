@@ -97,7 +97,8 @@ def test_deletion_costs_what_restoring_brings_back(edited: Path) -> None:
     assert float(rows["evidence removed"]["change"]) < 0
     assert float(rows["evidence back, 100%"]["recovery"]) == pytest.approx(1)
     assert float(rows["other tokens instead, 100%"]["recovery"]) == pytest.approx(0)
-    assert "1 of 1 arms lose accuracy beyond the interval" in readings(edited)
+    assert "target:0.3 loses accuracy when the evidence is removed: −0." in readings(edited)
+    assert "of 1 arms" not in readings(edited)
     assert "the evidence itself brings back 100% and as many other tokens 0%" in readings(edited)
 
 
@@ -114,7 +115,7 @@ def test_support_falls_with_the_evidence(edited: Path) -> None:
     assert float(occluded["full", "original − other box grayed"]["pos_support_diff"]) == pytest.approx(0)
     assert "Overall" in (edited.parent / "tables" / "occlusion.md").read_text(encoding="utf-8")
     assert "Overall" in (edited.parent / "tables" / "logit_drop.md").read_text(encoding="utf-8")
-    assert "graying the evidence takes +0.750 (+0.750 to +0.750) of target support from full" in readings(edited)
+    assert "graying the evidence lowers the target support of full by 0.750 (0.750–0.750)" in readings(edited)
 
 
 def test_positions_compare_equal_masks(edited: Path) -> None:
@@ -168,14 +169,14 @@ def test_half_an_occlusion_is_one_line_in_place(tmp_path: Path) -> None:
 
 def seen_by(source: str, milliseconds: float | None = None) -> Any:
     def edit(row: dict[str, Any]) -> None:
-        row["box_source"] = source
-        row["boxes_ms"] = milliseconds if row["selector"] == "target" else None
+        if row["regime"] == "oracle":
+            row |= {"box_source": source, "boxes_ms": milliseconds, "regime": "detector-assisted"}
 
     return edit
 
 
 def test_box_sources_of_several_runs_stand_side_by_side(tmp_path: Path) -> None:
-    arms = ("full", "target:0.3", "grid:0.3")
+    arms = ("full", "protected:0.3", "grid:0.3")
     boxes = {"missing_rate": 0.25, "best_iou": 0.5, "boxes_per_probe": 7.0}
     runs = [
         make_run(tmp_path / "annotated", images=8, arms=arms),
@@ -190,17 +191,17 @@ def test_box_sources_of_several_runs_stand_side_by_side(tmp_path: Path) -> None:
     page = build_report(runs, tmp_path / "out", draws=DRAWS)
     assert "boxes" in outline(page).ids
     rows = {(row["arm"], row["box_source"]): row for row in read(page, "box_sources")}
-    assert set(rows) == {(arm, source) for arm in arms[:2] for source in ("annotation", "rapidocr")}
-    found = rows["target:0.3", "rapidocr"]
+    assert set(rows) == {("protected:0.3", source) for source in ("annotation", "rapidocr")}, "others read no boxes"
+    found = rows["protected:0.3", "rapidocr"]
     assert [float(found[key]) for key in ("missing_rate", "best_iou", "boxes_ms")] == [0.25, 0.5, 400.0]
-    assert rows["full", "rapidocr"]["boxes_ms"] == ""
+    assert rows["protected:0.3", "annotation"]["boxes_ms"] == ""
     assert "Coverage is the same under every box source." in readings(page)
-    cost = {row["arm"]: row for row in read(page, "cost")}
-    assert float(cost["detected · target:0.3"]["boxes_ms"]) == 400.0
-    assert float(cost["detected · target:0.3"]["total"]) == pytest.approx(
-        float(cost["annotated · target:0.3"]["total"]) + 400.0
-    )
-    assert cost["annotated · target:0.3"]["boxes_ms"] == ""
+    cost = {row["run"]: row for row in read(page, "cost") if row["arm"] == "protected:0.3"}
+    assert float(cost["detected"]["boxes_ms"]) == 400.0
+    assert float(cost["detected"]["total"]) == pytest.approx(float(cost["annotated"]["total"]) + 400.0)
+    assert cost["annotated"]["boxes_ms"] == ""
+    regimes = {(row["run"], row["regime"]) for row in read(page, "main") if row["arm"] == "protected:0.3"}
+    assert regimes == {("annotated", "oracle"), ("detected", "detector-assisted")}
 
 
 def test_cost_has_no_detector_column_without_a_detector(report: Path) -> None:
@@ -237,7 +238,8 @@ def test_control_runs_are_paired_with_the_plain_run(tmp_path: Path, layout: str)
     shown = ["matching", "wrong, seed 101", "wrong, seed 202", "wrong, seed 303", "wrong, mean"]
     assert [row["condition"] for row in rows if row["stratum"] == "all"] == shown
     assert [row["condition"] for row in rows if row["stratum"] == "plausible decoy"] == shown
-    assert {row["arm"] for row in read(page, "main")} == {"plain · full", "plain · grid:0.3"}
+    assert {row["arm"] for row in read(page, "main")} == {"full", "grid:0.3"}
+    assert {row["run"] for row in read(page, "main")} == {"plain"}
     assert "over 3 seeds" in readings(page)
     assert "mixed probe sets" not in notes(page), "control runs are no further probe set of the plain tables"
     assert len(read(page, "runs")) == 4, "every run that was read is named"
@@ -300,7 +302,8 @@ def test_two_models_over_the_same_replaced_words_are_told_apart_exactly(tmp_path
             number = int(row["image_id"].removeprefix("img"))
             image, kind = number // 8, kinds[number % 8]
             right = not (image < failing and kind.startswith("replacement"))
-            row |= {"kind": kind, "image_id": f"i{image}", "margin": 1.0 if right else -1.0}
+            answer = {"margin": 1.0 if right else -1.0, "predicted": "yes" if right else "no", "correct": right}
+            row |= {"kind": kind, "image_id": f"i{image}", **answer}
 
         return edit
 

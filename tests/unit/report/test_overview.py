@@ -56,8 +56,9 @@ def test_a_model_at_chance_is_called_so_in_every_verdict(guessing: Path, run: Pa
     summary = summarise(source, DRAWS)
     assert list(summary.at_chance) == ["guessing"]
     assert summary.at_chance["guessing"].startswith(f"guessing: {AT_CHANCE}; Accuracy of Full is 0.500 (")
-    warned = {verdict.arm for verdict in verdicts(source, summary) if "The model answers at chance" in verdict.words}
-    assert warned == {f"guessing · {arm}" for arm in ("full", "target:0.3", "grid:0.3")}
+    warned = [verdict for verdict in verdicts(source, summary) if "The model answers at chance" in verdict.words]
+    assert {verdict.arm for verdict in warned} == {"full", "target:0.3", "grid:0.3"}
+    assert {verdict.panel for verdict in warned} == {"guessing · A. Box-free methods and controls"}
 
 
 def test_an_accuracy_above_chance_is_not_enough_when_margins_do_not_rank(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.report.sections import SECTIONS, Context, Section, SectionMaker
-from sightline.report.table import Table, TableColumn
+from sightline.report.table import Table, TableColumn, format_range
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import EDITED, make_run
 
@@ -46,8 +46,8 @@ def test_every_section_is_registered_by_its_id_and_has_a_place_of_its_own() -> N
 def test_the_page_has_its_sections_in_order(tmp_path: Path) -> None:
     page = build_report([make_run(tmp_path / "run", images=8, arms=EDITED)], tmp_path / "out", draws=DRAWS)
     assert headings(page) == [
-        "overview", "contract", "frontier", "differences", "provenance", "pictures", "calibration", "geometry", "cost",
-        "validity", "deletion", "occlusion", "image-dependence", "positions", "interventions",
+        "overview", "frontier", "contract", "differences", "provenance", "pictures", "calibration", "geometry",
+        "legibility", "cost", "validity", "deletion", "occlusion", "image-dependence", "positions", "interventions",
     ]  # fmt: skip
     assert "this section cannot be made" not in page.read_text(encoding="utf-8")
 
@@ -67,8 +67,8 @@ def test_a_new_section_stands_in_its_place_with_its_table_on_disk(register: Any,
     register(Tokens)
     page = build_report([run], tmp_path, draws=DRAWS)
     found = headings(page)
-    assert found[found.index("geometry") + 1] == "tokens"
-    assert (tmp_path / "tables" / "tokens.csv").read_text().startswith("arm,k_tokens\nfull,300.0\n")
+    assert found[found.index("legibility") + 1] == "tokens"
+    assert (tmp_path / "tables" / "tokens.csv").read_text().startswith("model,arm,k_tokens\nreader-mini,full,300.0\n")
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_a_section_that_fails_keeps_its_place_and_says_why_in_one_line(
     class Broken(SectionMaker):
         id = "broken"
         title = "Broken"
-        order = 15
+        order = 22
 
         def fill(self, section: Section, context: Context) -> None:
             raise error
 
     register(Broken)
     page = build_report([run], tmp_path, draws=DRAWS)
-    assert headings(page)[1:4] == ["contract", "broken", "frontier"]
+    assert headings(page)[1:4] == ["frontier", "broken", "contract"]
     assert words in page.read_text(encoding="utf-8")
 
 
@@ -115,8 +115,9 @@ def test_a_run_whose_scorer_gives_no_margin_is_reported_without_what_needs_one(t
     page = build_report([run], tmp_path / "out", draws=DRAWS)
     text = page.read_text(encoding="utf-8")
     assert "this section cannot be made" not in text
-    assert headings(page)[1:9] == [
-        "contract", "frontier", "differences", "provenance", "pictures", "calibration", "geometry", "cost",
+    assert headings(page)[1:10] == [
+        "frontier", "contract", "differences", "provenance", "pictures", "calibration", "geometry", "legibility",
+        "cost",
     ]  # fmt: skip
     main = pd.read_csv(tmp_path / "out" / "tables" / "main.csv").set_index("arm")
     assert main["accuracy"].between(0, 1).all()
@@ -179,6 +180,10 @@ def test_sweeps_and_shuffled_controls_stand_among_the_differences(tmp_path: Path
     accuracy = main.loc[["target:0.3", "target:0.3,1", "target:0.3,2"], "accuracy"]
     assert (sweep["accuracy_low"], sweep["accuracy_high"]) == (accuracy.min(), accuracy.max())
     assert sweep["accuracy"] == accuracy["target:0.3"]
+    printed = format_range(accuracy.min(), accuracy.max(), "score")
+    assert f"{accuracy.min():.3f}" in printed
+    assert sweep["accuracy_range"] == printed
+    assert f"| 0.5, 0.85, 1.0 | 0.85 | {printed} |" in (tmp_path / "out" / "tables" / "sweeps.md").read_text()
     shuffled = pd.read_csv(tmp_path / "out" / "tables" / "shuffled.csv").set_index("arm")
     assert set(shuffled.index) == {"target:0.3", "target:0.3,1", "target:0.3,2"}
     line = shuffled.loc["target:0.3"]
@@ -186,3 +191,6 @@ def test_sweeps_and_shuffled_controls_stand_among_the_differences(tmp_path: Path
     assert line["delta_pn_average_low"] <= line["delta_pn_average"] <= line["delta_pn_average_high"]
     text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "Shuffling the scores changes coverage most under" in text
+    only = make_run(tmp_path / "only", images=6, arms=("full", "target:0.3", "shuffled:0.3"), labels=("yes",))
+    page = build_report([only], tmp_path / "one-label", draws=DRAWS).read_text(encoding="utf-8")
+    assert "there is no P/N average to compare" in page

@@ -6,7 +6,7 @@ import io
 import pandas as pd
 import pytest
 
-from sightline.report.table import Table, TableColumn, format_range, format_value
+from sightline.report.table import NamedRun, Table, TableColumn, format_range, format_value
 
 
 @pytest.fixture
@@ -45,10 +45,10 @@ def test_markdown_escapes_what_would_break_a_row(table: Table) -> None:
 
 def test_latex_escapes_every_special_character(table: Table) -> None:
     text = table.latex()
-    assert r"a\_b|c<i> & 0.300 (0.250--0.375) &" in text
+    assert r"a\_b|c<i> & 0.300 & " in text
     assert r"Score \& more" in text
     assert r"\caption{A 100\% title. Caption with \$ and \_.}" in text
-    assert text.count(r"\\") == 3
+    assert text.count(r"\\") == 4, "heading, two rows, and the small print of the one that has an interval"
 
 
 def test_html_cells_carry_the_sort_value(table: Table) -> None:
@@ -84,3 +84,64 @@ def test_ranges_say_to_where_a_sign_could_be_taken_for_a_dash() -> None:
     assert format_range(-0.014, 0.02, "signed") == "−0.014 to +0.020"
     assert format_range(0.1, 0.2, "percent") == "10.0–20.0%"
     assert format_range(0.1, float("nan"), "score") == ""
+
+
+RUNS = (NamedRun("qwen", "runs-q", "Qwen3-VL"), NamedRun("llava", "runs-l", "LLaVA"))
+
+
+def panelled() -> Table:
+    frame = pd.DataFrame(
+        {
+            "arm": ["qwen · target:0.3", "qwen · protected:0.3", "llava · target:0.3"],
+            "arm_name": ["target:0.3", "protected:0.3", "target:0.3"],
+            "panel": ["A. Free", "C. Oracles & co", "A. Free"],
+            "score": [0.5, 0.9, 0.6],
+        }
+    )
+    columns = [TableColumn("arm_name", "Arm"), TableColumn("score", "Score", "score")]
+    return Table("demo", "Title", "Caption.", columns, frame, panel="panel")
+
+
+def test_model_and_arm_are_columns_of_their_own_in_csv() -> None:
+    rows = list(csv.DictReader(io.StringIO(panelled().csv(RUNS))))
+    assert [(row["run"], row["model"], row["arm"]) for row in rows] == [
+        ("runs-q", "Qwen3-VL", "target:0.3"),
+        ("runs-q", "Qwen3-VL", "protected:0.3"),
+        ("runs-l", "LLaVA", "target:0.3"),
+    ]
+
+
+def test_a_single_run_names_its_model_and_other_tables_are_left_alone(table: Table) -> None:
+    one = NamedRun("", "runs-q", "Qwen3-VL")
+    rows = list(csv.DictReader(io.StringIO(table.csv([one]))))
+    assert list(rows[0])[:2] == ["model", "arm"]
+    assert {row["model"] for row in rows} == {"Qwen3-VL"}
+    assert table.csv(RUNS) == table.csv(), "its arms belong to none of these runs"
+
+
+def test_rows_of_a_panel_stand_together_under_its_heading_in_every_format() -> None:
+    free, oracles = panelled().panels()
+    assert (free.heading, [row[0].text for row in free.rows]) == ("A. Free", ["target:0.3", "target:0.3"])
+    assert (oracles.heading, [row[0].text for row in oracles.rows]) == ("C. Oracles & co", ["protected:0.3"])
+    latex = panelled().latex()
+    assert r"\multicolumn{2}{@{}l}{\textit{C. Oracles \& co}} \\" in latex
+    assert latex.index("A. Free") < latex.index("0.600") < latex.index("C. Oracles")
+    assert "| **C. Oracles & co** |  |" in panelled().markdown()
+
+
+def test_an_arm_with_several_rows_is_named_once_where_it_is_printed() -> None:
+    frame = pd.DataFrame({"arm": ["a", "a", "b"], "third": ["small", "large", "small"]})
+    columns = [TableColumn("arm", "Arm"), TableColumn("third", "Third")]
+    table = Table("demo", "Title", "Caption.", columns, frame, repeated=("arm",))
+    (everything,) = table.panels()
+    assert [row[0].again for row in everything.rows] == [False, True, False]
+    assert "|  | large |" in table.markdown()
+    assert table.csv() == "arm,third\na,small\na,large\nb,small\n"
+
+
+def test_latex_spans_both_columns_fits_the_page_and_prints_intervals_small(table: Table) -> None:
+    text = table.latex()
+    assert text.startswith(r"\begin{table*}")
+    assert r"\resizebox{\textwidth}" in text
+    assert r"{\scriptsize 0.250--0.375}" in text
+    assert text.index(r"\end{tabular}") < text.index(r"\caption{")

@@ -26,7 +26,8 @@ from sightline.selectors.focus_terms import focus_terms
 from sightline.selectors.full import Full
 from sightline.selectors.grid import Grid, grid
 from sightline.selectors.hybrid import Hybrid, ProtectedRelHybrid, RelHybrid, SoftRelboost
-from sightline.selectors.masks import Masks, read_masks
+from sightline.selectors.mask_file import read_masks
+from sightline.selectors.masks import Masks
 from sightline.selectors.prompt import FullPrompt
 from sightline.selectors.protected import Protected
 from sightline.selectors.random import Random

@@ -16,7 +16,7 @@ from sightline.cost.select_inputs import Inputs
 from sightline.selectors import SELECTORS
 from sightline.selectors.scored import Scored
 
-CHOOSING = [name for name, kind in SELECTORS.items() if kind.role not in ("reference", "replay")]
+CHOOSING = [name for name, kind in SELECTORS.items() if kind.role not in ("reference", "replay") and not kind.resizes]
 BEFORE = [name for name in CHOOSING if not SELECTORS.get(name).inside]
 SCORED = [name for name in BEFORE if issubclass(SELECTORS.get(name), Scored)]
 N, K = 64, 20
@@ -54,7 +54,7 @@ def test_roles_are_few_and_known() -> None:
         of_role[kind.role].add(name)
     assert of_role["reference"] == {"full"}
     assert of_role["replay"] == {"masks"}
-    assert of_role["control"] == {"random", "grid", "center", "shuffled", "bottom"}
+    assert of_role["control"] == {"random", "grid", "center", "shuffled", "bottom", "resize"}
     assert of_role["oracle"] == {"evidence_only", "anti_evidence"}
     assert {"target", "protected", "scope", "visionzip"} <= of_role["method"]
 

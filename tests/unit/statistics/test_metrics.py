@@ -106,7 +106,10 @@ def test_nll_of_an_impossible_answer_is_clamped_not_infinite() -> None:
 
 
 def test_every_metric_names_a_population_and_reads_only_what_it_needs() -> None:
-    names = ["ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "worst_region", "all_half", "keep"]
+    names = [
+        "keep", "visible", "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "worst_region",
+        "all_half", "legibility",
+    ]  # fmt: skip
     columns: dict[str, Any] = {name: [1.0, 1.0] for name in names}
     rows = ArmRows.of([True, False], [1.0, -1.0], ["a", "b"], **columns)
     for name, metric in METRICS.items():

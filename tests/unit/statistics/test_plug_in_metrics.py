@@ -112,12 +112,13 @@ def test_every_table_has_the_metrics_it_had() -> None:
         group: [metric.name for metric in metrics_shown_in(group)] for group in ("main", "calibration", "geometry")
     }
     assert shown["main"] == [
-        "keep", "accuracy", "hfpr", "auroc", "pos_ecr", "anchor_ecr", "neg_src", "unsupported",
+        "keep", "accuracy", "hfpr", "auroc", "pos_ecr", "relative_pos_ecr", "anchor_ecr", "neg_src", "unsupported",
+        "unsupported_by_pruning",
     ]  # fmt: skip
     assert shown["calibration"] == ["yes_rate", "positive_accuracy", "negative_accuracy", "ece", "brier", "nll"]
     assert shown["geometry"] == [
-        "pos_ecr", "anchor_ecr", "pn_average", "anchor_pn_average", "lpp", "geo_f1", "center_recall", "patch_recall",
-        "worst_region", "all_half",
+        "visible_evidence", "pos_ecr", "relative_pos_ecr", "anchor_ecr", "relative_anchor_ecr", "relative_neg_src",
+        "pn_average", "anchor_pn_average", "lpp", "geo_f1", "center_recall", "patch_recall", "worst_region", "all_half",
     ]  # fmt: skip
     assert [metric.name for metric in metrics_shown_in("differences")] == [
         "accuracy", "positive_accuracy", "hfpr", "auroc", "pos_ecr", "anchor_ecr", "neg_src", "weakly_supported",

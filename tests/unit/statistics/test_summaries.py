@@ -42,6 +42,8 @@ def frame(images: int = 30) -> pd.DataFrame:
                     "correct": predicted == labels,
                     **dict.fromkeys(("ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1"), ecr),
                     "worst_region": ecr,
+                    "visible": 1.0,
+                    "legibility": 20.0 * ecr,
                     "all_half": ecr >= 0.5,
                     "n_tokens": 100,
                     "k_tokens": 30,

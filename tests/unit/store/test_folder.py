@@ -17,6 +17,7 @@ from sightline.store.folder import arm_folder_name
 from sightline.store.load import pack_mask, unpack_mask
 
 MANIFEST: dict[str, Any] = {
+    "model": "tiny", "model_type": "llava",
     "weight_digest": "sha256:a", "probe_digest": "sha256:b", "dtype": "float32", "profile": "paper",
     "positions": "compact", "box_source": "annotation", "image_options": {}, "shard_images": 8,
     "limit": None, "shards": 2,
@@ -46,14 +47,20 @@ def test_amending_keeps_old_arms_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "field", ["weight_digest", "probe_digest", "dtype", "positions", "profile", "limit", "execution", "batch_images"]
+    ("field", "words"),
+    [
+        ("weight_digest", "of tiny (llava) with other weights"),
+        ("model_type", "of tiny (llava), this command has tiny (other)"),
+        ("probe_digest", "over other probes"),
+        *((field, field) for field in ("dtype", "positions", "profile", "limit", "execution", "batch_images")),
+    ],
 )
-def test_another_run_under_the_same_folder_is_refused(tmp_path: Path, field: str) -> None:
+def test_another_run_under_the_same_folder_is_refused(tmp_path: Path, field: str, words: str) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.open(MANIFEST, ["full"], b"")
     with pytest.raises(SightlineError) as caught:
         folder.open({**MANIFEST, field: "other"}, ["full"], b"")
-    assert field in str(caught.value)
+    assert words in str(caught.value)
     assert "--out" in str(caught.value)
 
 

@@ -37,9 +37,10 @@ class Materialise(Benchmark[MaterialiseRequest]):
         from sightline.device.stopwatch import Stopwatch
 
         backbone = subject.backbone
-        pixels = [backbone.preprocess(subject.image(i)) for i in range(request.batch)]
+        images = [subject.image(i) for i in range(request.batch)]
         for text in request.arms:
             arm = subject.arm(text, request.execution)
+            pixels = [backbone.preprocess(image, budget=arm.image_budget) for image in images]
             encoded = [backbone.encode([each], arm.selector.needs)[0] for each in pixels]
             passed = subject.over(arm, encoded)
             watches = []
@@ -50,7 +51,7 @@ class Materialise(Benchmark[MaterialiseRequest]):
             yield Measurement(
                 arm=arm.text,
                 batch=request.batch,
-                visual_tokens=encoded[0].n,
+                visual_tokens=encoded[0].full_n,
                 kept_tokens=prefixes[0].k,
                 length=prefixes[0].embeds.shape[0],
                 samples_ms={"materialise": [watch.ms for watch in watches[request.warm_up :]]},

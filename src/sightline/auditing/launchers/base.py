@@ -41,8 +41,11 @@ class Launcher(AbstractContextManager["Launcher"], ABC):
         """
 
     @abstractmethod
-    def refuse_unserved(self, arms: Sequence[Arm]) -> None:
-        """Refuses by name what the model cannot serve, before the folder is opened."""
+    def refuse_unserved(self, arms: Sequence[Arm], sizes: Mapping[str, tuple[int, int]]) -> None:
+        """Refuses by name what the model cannot serve, before the folder is opened.
+
+        ``sizes`` is the (width, height) of every image by name: not every image can be made to fit every budget.
+        """
 
     @abstractmethod
     def run(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:

@@ -25,8 +25,8 @@ class Inline(Launcher):
     def settings(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
         return self._worker.settings(recorded)
 
-    def refuse_unserved(self, arms: Sequence[Arm]) -> None:
-        self._worker.refuse_unserved(arms)
+    def refuse_unserved(self, arms: Sequence[Arm], sizes: Mapping[str, tuple[int, int]]) -> None:
+        self._worker.refuse_unserved(arms, sizes)
 
     def run(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
         self._worker.work(folder, tasks, boxes)

@@ -25,12 +25,14 @@ from sightline.device.stopwatch import Stopwatch
 def measure_prefill(request: PrefillRequest, subject: Subject) -> Iterator[Measurement]:
     arms = [subject.arm(text, request.execution) for text in request.arms]
     execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=None)
-    backbone = subject.backbone
-    needs = all_needs(arms)
-    count = min(subject.distinct(DISTINCT), request.batch)
-    images = [backbone.preprocess(subject.image(i)) for i in range(count)]
-    encoded = [backbone.encode([pixels], needs)[0] for pixels in images]
+    backbone, needs = subject.backbone, all_needs(arms)
+    drawn = [subject.image(i) for i in range(min(subject.distinct(DISTINCT), request.batch))]
+    images = {
+        budget: [backbone.encode([backbone.preprocess(image, budget=budget)], needs)[0] for image in drawn]
+        for budget in {arm.image_budget for arm in arms}
+    }
     for arm in arms:
+        encoded = images[arm.image_budget]
         batch = request.batch
         while True:
             point: Measurement | None = None
@@ -107,5 +109,5 @@ def _sizes(arm: Arm, encoded: Sequence[Encoded], prefixes: Sequence[Prefix]) -> 
     """Visual tokens, how many of them are kept, positions of the prefix: the mean over images that differ."""
     pairs = list(zip(encoded, prefixes, strict=True))
     kept = fmean(arm.budget.resolve(image.n) if arm.inside else prefix.k for image, prefix in pairs)
-    visual, length = fmean(image.n for image in encoded), fmean(prefix.embeds.shape[0] for prefix in prefixes)
+    visual, length = fmean(image.full_n for image in encoded), fmean(prefix.embeds.shape[0] for prefix in prefixes)
     return round(visual), round(kept), round(length)

@@ -27,9 +27,9 @@ def measure_repeated(request: RepeatedRequest, subject: Subject) -> Iterator[Mea
     """All arms over the same probes; which one begins depends on the number of the process."""
     arms = [subject.arm(text, request.execution) for text in request.arms]
     numbers = range(request.probes_per_process)
-    pixels = [subject.backbone.preprocess(subject.image(number)) for number in numbers]
     with planless():
         for arm in rotated(arms, request.repetition):
+            pixels = [subject.backbone.preprocess(subject.image(number), budget=arm.image_budget) for number in numbers]
             passes = [
                 [one_pass(subject, arm, subject.probe(number), pixels[number], answer) for answer in ANSWERS]
                 for number in numbers
@@ -73,7 +73,7 @@ def one_pass(subject: Subject, arm: Arm, probe: Probe, pixels: Pixels, answer: s
     (trace,) = passed.traces()
     stages["select"] += trace.inside_ms
     stages["language"] -= trace.inside_ms
-    return Pass(stages, encoded.n, trace.k, prefix.embeds.shape[0])
+    return Pass(stages, encoded.full_n, trace.k, prefix.embeds.shape[0])
 
 
 class Laps:

@@ -79,7 +79,7 @@ def timed_methods(wanted: Iterable[str] = ()) -> list[str]:
 
 
 def chooses(kind: type[Method]) -> bool:
-    return kind.role not in ("reference", "replay")
+    return kind.role not in ("reference", "replay") and not kind.resizes
 
 
 def time_method(

@@ -15,7 +15,7 @@ from sightline.answering.answerer import Answered
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import Arm
 from sightline.auditing.loop import LoopOptions, Prepared, ShardWork, answer_shards
-from sightline.auditing.shards import Shard, Task
+from sightline.auditing.shards import Shard, Task, by_image
 from sightline.backbones.execution import use_execution
 from sightline.backbones.vision_execution import use_vision_execution
 from sightline.core.probe import Probe
@@ -100,11 +100,15 @@ def run_engine(
     billed = stages if stages is not None else {}
     for name in ("vision", "select", "materialise", "language"):
         billed.setdefault(name, 0.0)
-    tasks = [Task(shard, tuple(arms)) for shard in shards_of(request, subject, images)]
+    together = by_image(arms)
+    tasks = [
+        Task(shard.seen_by(alike[0]), alike) for shard in shards_of(request, subject, images) for alike in together
+    ]
+    first = [alike[0] for alike in together]
     options = LoopOptions(request.batch_tokens, request.batch_images)
     answerer = subject.answering(YesNo())
     for work, arm, answers in answer_shards(answerer, tasks, preparing(subject, len(images)), options):
-        if arm is arms[0]:
+        if arm in first:
             billed["vision"] += sum(image.vision_ms for image in work.images.values())
             flops += _vision_flops(subject, work)
         rows += [_decision(arm, probe, answered) for probe, answered in zip(work.shard.probes, answers, strict=True)]
@@ -154,6 +158,6 @@ def preparing(subject: Subject, count: int) -> Callable[[Shard], Prepared]:
 
     def prepare(shard: Shard) -> Prepared:
         images = (drawn[int(probe.image_id) % len(drawn)] for probe in shard.images)
-        return Prepared(shard, [subject.backbone.preprocess(image) for image in images])
+        return Prepared(shard, [subject.backbone.preprocess(image, budget=shard.image_budget) for image in images])
 
     return prepare

@@ -74,7 +74,7 @@ def _one_arm(request: TtftRequest, subject: Subject, execution: Execution, arm: 
     for _ in range(request.repeats if request.decode else 0):
         for count, ms in path.decoding(list(request.decode)).items():
             samples.setdefault(f"decode_{count}", []).append(ms)
-    vision = fmean(vision_flops(backbone, each.patches, each.visual_tokens) for each in work)
+    vision = fmean(vision_flops(backbone, each.patches, each.encoded_tokens) for each in work)
     prefill = fmean(language_flops(backbone, each.length) for each in work)
     return Measurement(
         arm=arm.text,
@@ -105,7 +105,9 @@ class Work:
 
     patches: list[int]
     """Of each sequence in the vision tower."""
+    encoded_tokens: int
     visual_tokens: int
+    """Of the image as it usually is, where the arm shows a smaller one."""
     kept_tokens: int
     length: int
 
@@ -128,7 +130,7 @@ class Path:
     def capture(self, image: Image.Image) -> CapturedVision | None:
         """What encodes images of this size; captured when the first of them comes, which no sample contains."""
         if self.captures and image.size not in self._captured:
-            sample = self.subject.backbone.preprocess(image)
+            sample = self.subject.backbone.preprocess(image, budget=self.arm.image_budget)
             self._captured[image.size] = CapturedVision(self.subject.backbone, sample, self.arm.selector.needs)
         return self._captured.get(image.size)
 
@@ -143,7 +145,7 @@ class Path:
         stages: dict[str, Stopwatch] = {}
         started = time.perf_counter()
         stages["preprocess"] = Stopwatch(HOST)
-        pixels = backbone.preprocess(image, captured.staging if captured else None)
+        pixels = backbone.preprocess(image, captured.staging if captured else None, budget=self.arm.image_budget)
         stages["preprocess"].stop()
         if self.detector is not None:
             stages["detector"] = Stopwatch(HOST)
@@ -172,7 +174,9 @@ class Path:
         total = (time.perf_counter() - started) * 1e3
         self.encoded, self.prefix, self.passed = encoded, prefix, passed
         (trace,) = passed.traces()
-        self.work = Work(attention_sequences(subject, pixels), encoded.n, trace.k, prefix.embeds.shape[0])
+        self.work = Work(
+            attention_sequences(subject, pixels), encoded.n, encoded.full_n, trace.k, prefix.embeds.shape[0]
+        )
         measured = {name: watch.ms for name, watch in stages.items()}
         measured["prefill"] -= trace.inside_ms
         return {**measured, "signals": trace.signal_ms, "select": trace.select_ms, "total": total}

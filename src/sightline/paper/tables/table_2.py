@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from sightline.controls.image_free import SEEDS, mismatch_view
 from sightline.core.probe import ORIGINAL
+from sightline.cost.published import EFFICIENCY
 from sightline.errors import SightlineError
+from sightline.paper.cost_cards import batch_prefill, card_of, line_of, repeated_timing
 from sightline.paper.cut import AT_ZERO, SHARED, judged
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
 from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable
@@ -76,6 +78,44 @@ def all_positives(study: Study, line: Line) -> list[Measured]:
     return [Measured(float(found["n_probes"])), *means]
 
 
+SHAPES = {QWEN: "qwen3-vl-8b", LLAVA: "llava-1.5-7b", INTERNVL: "internvl3.5-8b"}
+
+
+def _cost(model: str, arm: str, words: str, keep: float) -> Line:
+    selector, _, budget = arm.partition(":")
+    found = EFFICIENCY[SHAPES[model], (selector, float(budget))]
+    saved = format_value(-found.memory_saved, "percent")
+    return Line((words,), (keep, found.single, found.prefill, saved), model, arm=arm)
+
+
+COST_LINES = (
+    _cost(QWEN, "target:0.2", "Qwen Target (20%)", 0.200),
+    _cost(QWEN, "target:0.3", "Qwen Target (30%)", 0.301),
+    _cost(LLAVA, "protected:0.4", "LLaVA Protected (40%)", 0.401),
+    _cost(INTERNVL, "target:0.5", "InternVL Target (50%)", 0.500),
+    _cost(INTERNVL, "soft_evidence:0.5", "InternVL Soft evidence (50%)", 0.500),
+)
+
+
+def measure_cost(study: Study) -> None:
+    """Single passes and batches of every model that was given, each against its own Full."""
+    for model in (QWEN, LLAVA, INTERNVL):
+        arms = ("full", *(line.arm for line in COST_LINES if line.model == model))
+        if model in study.models:
+            repeated_timing(study, f"single-{model}", model, arms)
+            batch_prefill(study, f"prefill-{model}", model, arms)
+
+
+def speed_and_memory(study: Study, line: Line) -> list[Measured]:
+    if line.model not in study.models:
+        raise SightlineError(f"no checkpoint of {MODELS[line.model].title} was given")
+    single = line_of(card_of(study, f"single-{line.model}"), line.arm)
+    batched = line_of(card_of(study, f"prefill-{line.model}"), line.arm)
+    saved = batched.get("memory_saved")
+    memory = "no GPU" if saved is None else format_value(-float(saved), "percent")
+    return [Measured(single["keep"]), Measured(single["speedup"]), Measured(batched["speedup"]), Measured(memory)]
+
+
 @PAPER_TABLES.register("2")
 class ValidityAndCost(PaperTable):
     number = "2"
@@ -105,5 +145,20 @@ class ValidityAndCost(PaperTable):
             GEOMETRY_LINES,
             all_positives,
             title="Positive-region geometry on matched images",
+        ),
+        Block(
+            ("Setting",),
+            (
+                TableColumn("keep", "Keep", "score"),
+                TableColumn("single", "Single", "ratio"),
+                TableColumn("prefill", "Prefill", "ratio"),
+                TableColumn("memory", "Memory", "words"),
+            ),
+            COST_LINES,
+            speed_and_memory,
+            lambda line: [],
+            title="Measured cost of shortened prefixes",
+            requires="a GPU for times that mean something",
+            prepare=measure_cost,
         ),
     )

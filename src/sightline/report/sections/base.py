@@ -75,6 +75,13 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     pictures: bool = False
     parts: list[Part] = field(default_factory=list)
+    in_overview: bool = False
+    """Whether its finding also stands at the top of the page."""
+
+    @property
+    def finding(self) -> str:
+        """What its first table says in a sentence, if that belongs into the overview."""
+        return next((table.reading for table in self.tables if table.reading), "") if self.in_overview else ""
 
     def all_tables(self) -> list[Table]:
         return [*self.tables, *(table for part in self.parts for table in part.tables)]
@@ -101,10 +108,12 @@ class SectionMaker:
     """Its place in the page, smallest first."""
     lead: ClassVar[str] = ""
     """One sentence under the heading."""
+    in_overview: ClassVar[bool] = False
+    """Whether the sentence of its first table also stands at the top of the page."""
 
     def make(self, context: Context) -> Section | None:
         """The section, or None where the runs hold nothing for it."""
-        section = Section(self.id, self.title, self.lead)
+        section = Section(self.id, self.title, self.lead, in_overview=self.in_overview)
         self.fill(section, context)
         filled = section.notes or section.charts or section.tables or section.pictures or section.parts
         return section if filled else None

@@ -5,11 +5,15 @@ from __future__ import annotations
 import pandas as pd
 
 from sightline.analysis import box_source_table as computed
+from sightline.core.regime import NO_BOXES
 from sightline.report.by_run import top
 from sightline.report.metric_columns import metric_column
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.table import Table, TableColumn, format_value
+
+PLAIN = {"annotation", NO_BOXES}
+"""What rows of a run with annotated boxes say."""
 
 
 @SECTIONS.register("boxes")
@@ -28,7 +32,7 @@ def box_source_table(source: Source) -> Table | None:
     groups: dict[tuple[str, str], list[Audited]] = {}
     for audited in source.runs:
         groups.setdefault((audited.setting, str(audited.run.manifest.get("probe_digest"))), []).append(audited)
-    shown = [runs for runs in groups.values() if any(set(run.frame["box_source"]) - {"annotation"} for run in runs)]
+    shown = [runs for runs in groups.values() if any(set(run.frame["box_source"]) - PLAIN for run in runs)]
     if not shown:
         return None
     frames = []
@@ -55,9 +59,9 @@ def box_source_table(source: Source) -> Table | None:
         TableColumn("boxes_ms", "Detector ms", "number", help="Per image, for arms that read detected boxes."),
     ]
     caption = (
-        "Coverage is that of the annotated regions, whatever boxes the selector saw; arms that read no boxes are the "
-        "same under every source; arms that saw a single source are left out where others saw more."
-    )
+        "Coverage is that of the annotated regions, whatever boxes the selector saw. Arms that read no boxes, or saw a "
+        "single source, are left out where others saw more."
+    ) + source.answers_at
     return Table("box_sources", "Box sources", caption, columns, frame, reading=_box_reading(frame))
 
 

@@ -10,25 +10,19 @@ import pandas as pd
 from markupsafe import Markup
 from scipy.special import expit
 
-from sightline.analysis.thresholds import choose_thresholds, evaluate, flips, predict, risk_constrained
+from sightline.analysis.operating_point import HASH_SPLIT, NO_MARGIN, development_of, on_development_side
+from sightline.analysis.threshold_rules import NAMED, Given, ThresholdRule, WithinRisk
+from sightline.analysis.thresholds import evaluate, flips, predict
 from sightline.errors import SightlineError
-from sightline.probes.split import hash_side
 from sightline.report.charts import reliability
 from sightline.report.metric_columns import metric_column, metric_columns
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
-from sightline.report.source import NO_MARGIN, Audited, Source
+from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import Table, TableColumn
 from sightline.statistics.paired import mcnemar
 
 MOST_DIAGRAMS = 24
-RULES = {
-    "shared": "Full's t for all",
-    "own": "own t",
-    "pooled": "one t for all",
-    "risk": "t within Full's risk",
-    "zero": "t = 0",
-}
 
 
 @SECTIONS.register("calibration")
@@ -47,6 +41,7 @@ class Calibration(SectionMaker):
                 title += f", first {MOST_DIAGRAMS} arms"
             section.charts.append(ChartGroup(title, charts))
         section.add(lambda: calibration_table(context.summary))
+        section.add(lambda: thresholds_in_force_table(source))
         section.add(lambda: thresholds_table(source))
         section.add(lambda: flips_table(source))
 
@@ -66,19 +61,49 @@ def reliability_charts(source: Source) -> list[Markup]:
 def calibration_table(summary: ReportSummary) -> Table:
     columns = [TableColumn("arm", "Arm"), *metric_columns("calibration")]
     caption = (
-        "p(yes) = sigmoid(margin); ECE over 15 equal bins of confidence, everything at t = 0. Resampling adds noise to "
-        "every bin, so an ECE interval lies above its value when probes are few."
+        "p(yes) = sigmoid(margin), the margin as recorded: ECE over 15 equal bins of confidence, Brier and NLL are at "
+        "t = 0 whatever the threshold of the answers. Resampling adds noise to every bin, so an ECE interval lies "
+        f"above its value when probes are few.{summary.answers_at}"
     )
     return Table("calibration", "Calibration", caption, columns, summary.arms)
 
 
+def thresholds_in_force_table(source: Source) -> Table | None:
+    """The thresholds at which all tables of the page read answers; None where that is t = 0."""
+    parts = []
+    for audited in source.runs:
+        if audited.rule is not None and audited.thresholds is not None:
+            names = dict(zip(audited.frame["arm_name"], audited.frame["arm"], strict=True))
+            chosen = audited.thresholds[audited.thresholds["arm"].isin(list(names))]
+            parts.append(chosen.assign(arm=chosen["arm"].map(names), rule=audited.rule.title))
+    if not parts:
+        return None
+    columns = [
+        TableColumn("arm", "Arm"),
+        TableColumn("rule", "Threshold"),
+        TableColumn("threshold", "t", "signed"),
+    ]
+    caption = (
+        "Every table and picture of this page reads answers at these thresholds; an arm under an intervention has its "
+        "plain arm's. Margins, AUROC, reliability, ECE, Brier and NLL are those of the recorded likelihoods."
+    )
+    frame = pd.concat(parts, ignore_index=True)
+    if frame["dev_probes"].notna().any():
+        columns += [
+            TableColumn("dev_probes", "Chosen on", "count", help="Development probes of the arm."),
+            TableColumn("dev_accuracy", "Accuracy there", "score"),
+            TableColumn("dev_hfpr", "hFPR there", "score"),
+        ]
+    return Table("thresholds_in_force", "Thresholds of this page", caption, columns, frame)
+
+
 def thresholds_table(source: Source) -> Table:
-    """Every arm under five thresholds, judged on images on which none of them was chosen."""
+    """Every arm under every rule, judged on images on which none of them was chosen."""
     records: list[dict[str, Any]] = []
     problems = []
     for audited in source.runs:
         try:
-            records += _thresholds(audited, source.development_of(audited))
+            records += _thresholds(audited, source.development_rows(audited))
         except SightlineError as error:
             problems.append(f"{audited.name}: {error}" if audited.name else str(error))
     if not records:
@@ -93,65 +118,67 @@ def thresholds_table(source: Source) -> Table:
         TableColumn("dev", "Chosen on", "count"),
         TableColumn("test", "Judged on", "count"),
     ]
-    apart = [one for one in source.runs if source.development_of(one) is not None]
-    split = (
-        "Thresholds are chosen on the development side of a split that keeps the probes of an image together (SHA-1 of "
-        "the image id) and judged on the other side. "
-    )
-    named = ", ".join(dict.fromkeys(one.run.path.resolve().name for one in source.developments))
-    given = f"Thresholds are chosen on all images of the development run {named} and judged on all images here. "
-    if 0 < len(apart) < len(source.runs):
-        given = f"{', '.join(one.name for one in apart)}: {given}The others: {split}"
-    caption = (given if apart else split) + (
+    caption = _whence(source) + (
         "Full's t is the accuracy-optimal threshold of Full for all arms; own t is each arm's, one t for all that of "
-        "all arms' rows together; t within Full's risk is the most accurate one whose development hFPR is at most that "
-        "of Full at t = 0. Flips are against t = 0."
+        "all arms' rows together. "
     )
+    if any(isinstance(audited.rule, WithinRisk) for audited in source.runs):
+        caption += "t with hFPR within the bound is each arm's most accurate one that keeps it on development probes. "
+    else:
+        caption += "No threshold within a risk: how much risk is yours to say, for example --threshold 'hfpr<=0.05'. "
+    caption += "Flips are against t = 0."
     if problems:
         caption += " Left out: " + "; ".join(problems) + "."
     return Table("thresholds", "Operating points", caption, columns, pd.DataFrame(records), filter="rule")
 
 
-def _thresholds(audited: Audited, development: Audited | None) -> list[dict[str, Any]]:
+def _whence(source: Source) -> str:
+    """On which images thresholds are chosen and judged, run by run where runs differ in it."""
+    apart = [one for one in source.runs if source.developments_of(one)]
+    split = (
+        f"Thresholds are chosen on {HASH_SPLIT}, which keeps the probes of an image together, and judged on the other. "
+    )
+    named = ", ".join(dict.fromkeys(one.run.path.resolve().name for one in source.developments))
+    given = f"Thresholds are chosen on all images of the development run {named} and judged on all images here. "
+    if 0 < len(apart) < len(source.runs):
+        return f"{', '.join(one.name for one in apart)}: {given}The others: {split}"
+    return given if apart else split
+
+
+def _thresholds(audited: Audited, development: pd.DataFrame | None) -> list[dict[str, Any]]:
     dev_rows, test_rows = _sides(audited, development)
     if "margin" not in dev_rows or "margin" not in test_rows:
         raise SightlineError(f"{NO_MARGIN}, and there is no threshold to choose")
     for side, rows in (("development", dev_rows), ("held-out", test_rows)):
-        if rows["positive"].nunique() < 2:
+        if rows["label"].nunique() < 2:
             raise SightlineError(f"thresholds need both labels on the {side} images; add images")
-    by_arm = {str(name): rows for name, rows in dev_rows.groupby("arm_name", sort=False)}
-    full = next((name for name, rows in by_arm.items() if (rows["selector"] == "full").all()), None)
-    best = choose_thresholds({name: (rows["positive"], rows["margin"]) for name, rows in by_arm.items()}, full)
+    seen = development_of(dev_rows)
     records = []
     for arm, test in test_rows.groupby("arm", sort=False):
-        name = str(test["arm_name"].iloc[0])
-        chosen = {"zero": 0.0}
-        if name in best:
-            chosen |= {"own": best[name].own, "pooled": best[name].pooled}
-        if full is not None:
-            chosen["shared"] = best[full].own
-        if name in best and full is not None:
-            bound = evaluate(by_arm[full]["positive"], by_arm[full]["margin"]).hfpr
-            # An arm none of whose thresholds is as safe as Full has no such row.
+        name = str(test["plain_arm"].iloc[0])
+        positive, margin = test["label"] == "yes", test["margin"]
+        sizes = {"dev": len(seen.arms[name][0]) if name in seen.arms else 0, "test": len(test)}
+        for rule in _rules_beside(audited.rule):
+            # An arm without development rows, or without a threshold as safe as the bound, has no such line.
             with suppress(SightlineError):
-                dev = by_arm[name]
-                chosen["risk"] = risk_constrained(dev["positive"], dev["margin"], bound).threshold
-        for key, title in RULES.items():
-            if key in chosen:
-                found = asdict(evaluate(test["positive"], test["margin"], chosen[key]))
-                moved = flips(predict(test["margin"]), predict(test["margin"], chosen[key]))
-                sizes = {"dev": len(by_arm.get(name, ())), "test": len(test)}
-                records.append({"arm": arm, "rule": title, **found, **asdict(moved), **sizes})
+                threshold = rule.threshold(name, seen)
+                found = asdict(evaluate(positive, margin, threshold))
+                moved = asdict(flips(predict(margin), predict(margin, threshold)))
+                records.append({"arm": arm, "rule": rule.title, **found, **moved, **sizes})
     return records
 
 
-def _sides(audited: Audited, development: Audited | None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Rows to choose on and rows to judge on: another run and all of this one, or this run's two sides."""
-    frame = audited.frame.assign(positive=audited.frame["label"] == "yes")
+def _rules_beside(asked: ThresholdRule | None) -> list[ThresholdRule]:
+    """The rules that choose for themselves, the one asked for if it is another, and t = 0."""
+    return list(dict.fromkeys([*NAMED.values(), *([] if asked is None else [asked]), Given(0.0)]))
+
+
+def _sides(audited: Audited, development: pd.DataFrame | None) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows to choose on and rows to judge on: others and all of this run's, or this run's two sides."""
     if development is not None:
-        return development.frame.assign(positive=development.frame["label"] == "yes"), frame
-    dev = frame["image_id"].astype(str).map(lambda group: hash_side(group) == "dev")
-    return frame[dev], frame[~dev]
+        return development, audited.frame
+    aside = on_development_side(audited.frame)
+    return audited.frame[aside], audited.frame[~aside]
 
 
 def flips_table(source: Source) -> Table:
@@ -170,10 +197,10 @@ def flips_table(source: Source) -> Table:
     if not records:
         raise SightlineError("flips are counted against Full, and no run has a full arm beside another; add --arm full")
     caption = (
-        "Answers at t = 0 compared with Full's on the same probe. The exact McNemar p asks whether gains and losses "
-        "balance; it takes probes as independent, so read it beside the image-cluster interval."
+        f"Answers {source.at} compared with Full's on the same probe. The exact McNemar p asks whether gains and "
+        "losses balance; it takes probes as independent, so read it beside the image-cluster interval."
     )
-    return Table("flips", "Flips against Full", caption, flip_columns(), pd.DataFrame(records))
+    return Table("flips", "Flips against Full, in probes", caption, flip_columns(), pd.DataFrame(records))
 
 
 def flip_counts(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, Any]:

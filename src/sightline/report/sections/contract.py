@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from sightline.report.panels import arm_facts, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.table import Table, TableColumn
@@ -17,8 +18,8 @@ from sightline.statistics.summaries import arm_points
 class Contract(SectionMaker):
     id = "contract"
     title = "Contract"
-    order = 10
-    lead = "What each arm is, exactly: nothing below means anything without it."
+    order = 25
+    lead = "What each arm is, exactly: no number means anything without it."
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: contract_table(context.source))
@@ -26,7 +27,7 @@ class Contract(SectionMaker):
 
 
 def contract_table(source: Source) -> Table:
-    """One row per arm: model, selector with all arguments, budget, position policy, box source, what ran it."""
+    """One row per arm: selector with all arguments, regime, budget, position policy, box source, what ran it."""
     records = []
     for audited in source.runs:
         for arm, rows in audited.frame.groupby("arm", sort=False):
@@ -51,16 +52,16 @@ def contract_table(source: Source) -> Table:
                 }
             )
     columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("model", "Model"),
+        TableColumn("arm_name", "Arm"),
         TableColumn("selector", "Selector"),
+        TableColumn("regime", "Regime", help="What it may be ranked with: it follows from what the arm reads."),
         TableColumn("arguments", "Arguments"),
         TableColumn("budget", "Budget", help="As asked for: a kept fraction, or a count such as 192t."),
         TableColumn("keep", "Keep", "score", help="Realised kept fraction, measured on the tensor that was run."),
         TableColumn("tokens", "N", help="Visual tokens of the full prefix."),
         TableColumn("kept", "K", help="Visual tokens of the pruned prefix."),
         TableColumn("positions", "Positions"),
-        TableColumn("box_source", "Boxes", help="Where selector-visible boxes came from."),
+        TableColumn("box_source", "Boxes", help="Where the boxes that the selector read came from."),
         TableColumn("profile", "Profile"),
         TableColumn("device", "Device"),
         TableColumn("dtype", "Dtype"),
@@ -68,7 +69,10 @@ def contract_table(source: Source) -> Table:
         TableColumn("probes", "Probes", "count"),
     ]
     caption = "Numbers are comparable only between rows that agree here, except in the part that is being compared."
-    return Table("contract", "Reporting contract", caption, columns, pd.DataFrame(records))
+    frame = in_panels(pd.DataFrame(records), arm_facts(source)).assign(
+        regime=lambda lines: lines["regime"].fillna("not known")
+    )
+    return Table("contract", "Reporting contract", caption, columns, frame, unprinted=("model",), panel="panel")
 
 
 def runs_table(source: Source) -> Table:

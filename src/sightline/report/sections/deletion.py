@@ -7,9 +7,9 @@ import math
 import pandas as pd
 
 from sightline.analysis import deletion_table as computed
+from sightline.report.arm_words import share
 from sightline.report.by_run import collect, has_intervention, has_selectors, signed, top
 from sightline.report.metric_columns import metric_column
-from sightline.report.overview import share
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.support_columns import SUPPORT, support_columns
@@ -23,6 +23,7 @@ class Deletion(SectionMaker):
     id = "deletion"
     title = "Deletion"
     order = 110
+    in_overview = True
     lead = "Tokens of the evidence taken out of the prefix and put back: does the answer follow?"
 
     def fill(self, section: Section, context: Context) -> None:
@@ -53,8 +54,16 @@ def deletion_table(source: Source, draws: int) -> Table | None:
         "Every kept token that touches the evidence is dropped, then a share of them comes back, or as many others. "
         "Recovery is a dash where removal left accuracy as it was; where removal helped, 100% is the lower accuracy. "
         "On negatives the evidence is the confusable word."
+    ) + source.answers_at
+    return Table(
+        "deletion",
+        "Deletion and restoration",
+        caption + left_out,
+        columns,
+        frame,
+        reading=reading,
+        repeated=("arm",),
     )
-    return Table("deletion", "Deletion and restoration", caption + left_out, columns, frame, reading=reading)
 
 
 def _variant(name: str) -> str:
@@ -69,15 +78,26 @@ def _deletion_reading(frame: pd.DataFrame) -> str:
     removed = frame[frame["variant"] == "remove_evidence"]
     falls = int((removed["change_high"] < 0).sum())
     line = top(removed, -removed["change"])
-    said = f"the largest loss is that of {line['arm']}, {signed(line, 'change')}"
-    own = frame[frame["arm"] == line["arm"]].set_index("variant")["recovery"]
+    arm, change = line["arm"], signed(line, "change")
+    back = _brought_back(frame, arm) if line["change"] < 0 else ""
+    if len(removed) == 1:
+        loses = "loses accuracy" if falls else "loses no accuracy beyond the interval"
+        return f"{arm} {loses} when the evidence is removed: {change}{back}."
+    count = f"{falls or 'None'} of {len(removed)} arms {'lose' if falls > 1 else 'loses'}"
+    which = "largest loss" if line["change"] < 0 else "least favourable change"
+    return (
+        f"{count} accuracy beyond the interval when the evidence is removed; the {which} is that of {arm}, "
+        f"{change}{back}."
+    )
+
+
+def _brought_back(frame: pd.DataFrame, arm: str) -> str:
+    """How much of an arm's loss the evidence and as many other tokens restore; "" where the run does not say."""
+    own = frame[frame["arm"] == arm].set_index("variant")["recovery"]
     back = [float(own.get(f"{kind}=1.0", math.nan)) for kind in ("restore_evidence", "restore_random")]
-    if line["change"] < 0 and all(math.isfinite(value) for value in back):
-        said += f", of which the evidence itself brings back {share(back[0])} and as many other tokens {share(back[1])}"
-    if line["change"] >= 0:
-        said = f"the least favourable change is that of {line['arm']}, {signed(line, 'change')}"
-    count = f"{falls} of {len(removed)} arms lose" if falls else f"None of {len(removed)} arms loses"
-    return f"{count} accuracy beyond the interval when the evidence is removed; {said}."
+    if not all(math.isfinite(value) for value in back):
+        return ""
+    return f", of which the evidence itself brings back {share(back[0])} and as many other tokens {share(back[1])}"
 
 
 def logit_drop_table(source: Source, draws: int) -> Table | None:
@@ -98,8 +118,8 @@ def logit_drop_table(source: Source, draws: int) -> Table | None:
         f"{signed(line, 'pos_support_diff')} on positives and {signed(line, 'neg_support_diff')} on negatives."
     )
     columns = [
-        TableColumn("left", "Left"),
-        TableColumn("right", "Right"),
+        TableColumn("left", "First"),
+        TableColumn("right", "Second"),
         TableColumn("budget", "Budget"),
         TableColumn("n", "Probes", "count"),
         *support_columns(),

@@ -8,16 +8,17 @@ from typing import Any
 
 import pandas as pd
 
+from sightline.analysis.one_factor import RANGED, one_factor_sweeps, sweep_range
 from sightline.analysis.shuffled_table import CONTROL
 from sightline.analysis.shuffled_table import shuffled_table as computed
-from sightline.analysis.sweep import RANGED, one_factor_sweeps, sweep_range
 from sightline.errors import SightlineError
 from sightline.report.by_run import collect, has_selectors, signed, top
 from sightline.report.metric_columns import metric_column, typographic
+from sightline.report.panels import arm_facts, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
-from sightline.report.table import Table, TableColumn
+from sightline.report.table import Table, TableColumn, format_range
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.seeds import seed_summary, two_stage_differences
 from sightline.statistics.summaries import arm_rows
@@ -52,24 +53,34 @@ def differences_table(summary: ReportSummary) -> Table:
     frame = frame.rename(columns={"low": "diff_low", "high": "diff_high"})
     frame["words"] = frame["words"].where(frame["reason"].isin(["", None]) | frame["diff_low"].notna(), frame["reason"])
     frame["words"] = typographic(frame["words"])
+    frame = in_panels(frame, summary.facts)
     columns = [
-        TableColumn("arm", "Arm"),
+        TableColumn("arm_name", "Arm"),
         TableColumn("against", "Against"),
         TableColumn("label", "Metric"),
-        TableColumn("value", "Arm", "score"),
+        TableColumn("value", "Value", "score"),
         TableColumn("reference_value", "Reference", "score"),
         TableColumn("diff", "Difference", "signed", interval=True),
         TableColumn("words", "In words", "words"),
-        TableColumn("win", "Better", "count", help="Images on which the arm is better."),
-        TableColumn("loss", "Worse", "count", help="Images on which the arm is worse."),
-        TableColumn("tie", "Equal", "count"),
+        TableColumn("win", "Images better", "count", help="Images on which the arm is better."),
+        TableColumn("loss", "Images worse", "count", help="Images on which the arm is worse."),
+        TableColumn("tie", "Images equal", "count"),
         TableColumn("mcnemar_p", "McNemar p", "p", help="Exact, two-sided; takes probes as independent."),
     ]
     caption = (
-        "Paired by probe, resampled by image. “Not distinguishable” bounds what may have been lost; it is not proof of "
-        "equality."
+        "Paired by probe, resampled by image; better, worse and equal count images, McNemar's p counts probes. “Not "
+        "distinguishable” bounds what may have been lost; it is not proof of equality."
+    ) + summary.answers_at
+    return Table(
+        "paired_differences",
+        "Paired differences",
+        caption,
+        columns,
+        frame,
+        filter="label",
+        unprinted=("regime",),
+        panel="panel",
     )
-    return Table("paired_differences", "Paired differences", caption, columns, frame, filter="label")
 
 
 def shuffled_table(source: Source, draws: int) -> Table | None:
@@ -80,11 +91,14 @@ def shuffled_table(source: Source, draws: int) -> Table | None:
     if found is None:
         return None
     frame, left_out = found
-    line = top(frame, frame["delta_pn_average"].abs().fillna(-1.0))
-    reading = (
-        f"Shuffling the scores changes coverage most under {line['arm']}: P/N average "
-        f"{signed(line, 'delta_pn_average')}, accuracy {signed(line, 'delta_accuracy')}."
-    )
+    if frame["delta_pn_average"].isna().all():
+        reading = "Without regions on positives and negatives there is no P/N average to compare."
+    else:
+        line = top(frame, frame["delta_pn_average"].abs())
+        reading = (
+            f"Shuffling the scores changes coverage most under {line['arm']}: P/N average "
+            f"{signed(line, 'delta_pn_average')}, accuracy {signed(line, 'delta_accuracy')}."
+        )
     columns = [
         TableColumn("arm", "Arm"),
         TableColumn("control", "Control"),
@@ -102,25 +116,31 @@ def shuffled_table(source: Source, draws: int) -> Table | None:
 
 def sweeps_table(summary: ReportSummary, source: Source) -> Table | None:
     """Arms that differ in one argument alone: how far the metrics move over its values."""
-    records = [
-        {"family": sweep.family, "factor": sweep.factor, **sweep_range(summary.arms, sweep.arms, frozen=sweep.frozen)}
-        for audited in source.runs
-        for sweep in one_factor_sweeps(audited.frame)
-    ]
+    records = []
+    for audited in source.runs:
+        for sweep in one_factor_sweeps(audited.frame):
+            family = f"{audited.name} · {sweep.family}" if audited.name else sweep.family
+            ranges = sweep_range(summary.arms, sweep.arms, frozen=sweep.frozen)
+            records.append({"family": family, "factor": sweep.factor, **ranges})
     if not records:
         return None
+    frame = pd.DataFrame(records)
+    for name in RANGED:
+        ends = zip(frame[f"{name}_low"], frame[f"{name}_high"], strict=True)
+        frame[f"{name}_range"] = [format_range(low, high, "score") for low, high in ends]
     columns = [
         TableColumn("family", "Selector"),
         TableColumn("factor", "Setting"),
         TableColumn("settings", "Values"),
         TableColumn("frozen", "In use", help="The value of the arm that names none."),
-        *(TableColumn(name, METRICS[name].label, "score", interval=True) for name in RANGED),
+        *(TableColumn(f"{name}_range", f"{METRICS[name].label}, range") for name in RANGED),
     ]
     caption = (
-        "Arms that differ in one argument alone. The value is that of the setting in use, small print is the smallest "
-        "and largest over all settings: a range, not an interval."
+        "Arms that differ in one argument alone: the smallest and the largest value over all settings, a range and not "
+        "an interval."
     )
-    return Table("sweeps", "Sensitivity to settings", caption, columns, pd.DataFrame(records))
+    numbers = tuple(f"{name}{end}" for name in RANGED for end in ("", "_low", "_high"))
+    return Table("sweeps", "Sensitivity to settings", caption, columns, frame, unprinted=numbers)
 
 
 def seeds_table(summary: ReportSummary, source: Source) -> Table | None:
@@ -169,8 +189,9 @@ def seed_differences_table(source: Source, draws: int, seed: int) -> Table | Non
         return None
     frame = pd.DataFrame(records)
     frame["words"] = typographic(frame["words"])
+    frame = in_panels(frame, arm_facts(source))
     columns = [
-        TableColumn("arm", "Arm"),
+        TableColumn("arm_name", "Arm"),
         TableColumn("against", "Against all seeds of"),
         TableColumn("seeds", "Seeds", "count"),
         TableColumn("label", "Metric"),
@@ -181,7 +202,16 @@ def seed_differences_table(source: Source, draws: int, seed: int) -> Table | Non
         "Arm minus the mean over seeds. Seeds and, crossed with them, images are resampled, so an interval covers "
         f"another choice of masks as well as another choice of images: {draws:,} draws."
     )
-    return Table("seed_differences", "Against a random control", caption, columns, frame, filter="label")
+    return Table(
+        "seed_differences",
+        "Against a random control",
+        caption,
+        columns,
+        frame,
+        filter="label",
+        unprinted=("regime",),
+        panel="panel",
+    )
 
 
 @dataclass(frozen=True)

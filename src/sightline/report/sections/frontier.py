@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from sightline.report.charts import FrontierPoint, budget_curves, curves_by_selector, frontier
+from sightline.report.arm_words import family
+from sightline.report.charts import NARROW, FrontierPoint, Glyph, budget_curves, curves_by_selector, frontier
+from sightline.report.panels import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, panel_of
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
 from sightline.statistics.metrics import METRICS
+
+GLYPHS: dict[str, tuple[Glyph, str]] = {
+    BOX_FREE: ("circle", "box-free"),
+    ASSISTED: ("square", "detector-assisted"),
+    ORACLES: ("triangle", "oracle: reads annotated boxes"),
+    UNKNOWN: ("cross", "what it reads is not known"),
+}
 
 
 @SECTIONS.register("frontier")
@@ -19,7 +27,10 @@ class Frontier(SectionMaker):
     id = "frontier"
     title = "Frontier"
     order = 20
-    lead = "Right answers upwards, surviving evidence to the right, false alarms on near-miss words as colour."
+    lead = (
+        "Right answers upwards, surviving evidence to the right, false alarms on near-miss words as colour. The shape "
+        "says what an arm was allowed to read: oracles are diagnostics, not a deployable ranking."
+    )
 
     def fill(self, section: Section, context: Context) -> None:
         source, summary = context.source, context.summary
@@ -32,9 +43,11 @@ class Frontier(SectionMaker):
             if not any(np.isfinite(p.x) and np.isfinite(p.y) for p in points):
                 section.notes.append(f"{prefix}no arm has both an accuracy and a coverage: the frontier has no points")
             else:
-                chart = frontier(points, *(METRICS[name].label for name in ("pos_ecr", "accuracy", "hfpr")))
-                section.charts.append(ChartGroup(audited.name, [chart]))
-            curves = _curves([{**line, "selector": family(names[line["arm"]])} for line in lines], audited.full)
+                axes = (METRICS["pos_ecr"].label, METRICS["accuracy"].label, METRICS["hfpr"].label)
+                wide = frontier(points, *axes, class_="chart only-wide")
+                narrow = frontier(points, *axes, size=NARROW, class_="chart only-narrow")
+                section.charts.append(ChartGroup(audited.name, [wide, narrow]))
+            curves = _curves([{**line, "selector": _curve_name(line)} for line in lines], audited.full)
             if curves:
                 section.charts.append(ChartGroup(f"{prefix}Over budgets", curves))
 
@@ -45,14 +58,19 @@ def _point(line: dict[Any, Any], label: str, is_full: bool) -> FrontierPoint:
         return (low, high) if _finite(low) and _finite(high) else None
 
     return FrontierPoint(
-        "Full" if is_full else label,
+        "Full" if is_full else label + (" (oracle)" if line["regime"] == "oracle" else ""),
         line["pos_ecr"],
         line["accuracy"],
         line["hfpr"],
         interval("pos_ecr"),
         interval("accuracy"),
-        is_full,
+        *("diamond", "Full") if is_full else GLYPHS[panel_of(line["regime"])],
     )
+
+
+def _curve_name(line: dict[Any, Any]) -> str:
+    """Arms that differ in nothing but their budget; an oracle is never joined to what is none."""
+    return family(line["arm_name"]) + (" (oracle)" if line["regime"] == "oracle" else "")
 
 
 def _curves(lines: list[dict[Any, Any]], full: str | None) -> list[Markup]:
@@ -67,14 +85,6 @@ def _curves(lines: list[dict[Any, Any]], full: str | None) -> list[Markup]:
                 budget_curves(curves, METRICS[metric].label, None if reference is None else float(reference[metric]))
             )
     return charts
-
-
-def family(arm_name: str) -> str:
-    """An arm without its budget: ``scope:0.4:alpha=0`` and ``scope:0.3:alpha=0`` are both ``scope:alpha=0``."""
-    parts = arm_name.split(":")
-    if len(parts) > 1 and re.fullmatch(r"[\d.eE+-]+t?", parts[1]):
-        del parts[1]
-    return ":".join(parts)
 
 
 def _finite(value: Any) -> bool:

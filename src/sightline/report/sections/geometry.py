@@ -38,7 +38,7 @@ class GeometrySection(SectionMaker):
 def geometry_table(summary: ReportSummary) -> Table:
     if summary.arms["pos_ecr"].isna().all():
         raise SightlineError("no positive probe has a region: there is no geometry to validate")
-    columns = [TableColumn("arm", "Arm"), *metric_columns("geometry")]
+    columns = [TableColumn("arm", "Arm"), *metric_columns("geometry", summary.arms)]
     caption = (
         "Coverage is recall: coarse cells inflate it. LPP is the share of touching kept cells that lies inside the "
         "regions; Geo-F1 is the mean harmonic mean of both."
@@ -89,4 +89,12 @@ def strata_table(source: Source) -> Table:
         "Positives in thirds of equal count. Coverage that rises with cell size alone is inflation by coarse cells; "
         "precision (LPP) falls with it."
     )
-    return Table("scale_strata", "Coverage by scale", caption, columns, frame.reset_index(drop=True), filter="by")
+    return Table(
+        "scale_strata",
+        "Coverage by scale",
+        caption,
+        columns,
+        frame.reset_index(drop=True),
+        filter="by",
+        repeated=("arm", "by"),
+    )

@@ -14,7 +14,6 @@ from sightline.report.table import Table, TableColumn, format_range, format_valu
 
 WRONG = "image_mismatch_seed"
 EVERY, PLAUSIBLE = "all", "plausible decoy"
-EVERY, PLAUSIBLE = "all", "plausible decoy"
 
 
 @SECTIONS.register("image-dependence")
@@ -22,6 +21,7 @@ class ImageDependence(SectionMaker):
     id = "image-dependence"
     title = "Image dependence"
     order = 130
+    in_overview = True
     lead = "The same questions about a gray image or somebody else's: what was never read off the image?"
 
     def fill(self, section: Section, context: Context) -> None:
@@ -75,12 +75,21 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
         TableColumn("margin_win_rate", "Gap > 0", "percent", help="Images whose yes probe has the larger margin."),
     ]
     caption = (
-        "Questions and labels stay, the image changes; all at t = 0. What stays right without the matching image was "
-        "never read off it. Wrong images show none of the words asked for; their mean is over seeds. A decoy "
+        f"Questions and labels stay, the image changes; all {source.at}. What stays right without the matching image "
+        "was never read off it. Wrong images show none of the words asked for; their mean is over seeds. A decoy "
         "is plausible when it is a word of some other image."
     )
+    ranges = tuple(f"{name}_{end}" for name in computed.RANGED for end in computed.ENDS)
     return Table(
-        "image_dependence", "Image dependence", caption + left_out, columns, frame, filter=narrow, reading=reading
+        "image_dependence",
+        "Image dependence",
+        caption + left_out,
+        columns,
+        frame,
+        filter=narrow,
+        reading=reading,
+        unprinted=ranges,
+        repeated=("arm", "stratum"),
     )
 
 

@@ -63,7 +63,7 @@ def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
     ]
     caption = (
         "Δ margin is the mean margin under the intervention minus that of the plain arm on the same images. Intervals "
-        f"from {fewer} draws of images."
+        f"from {fewer} draws of images.{source.answers_at}"
     )
     return Table(
         "interventions", "Interventions and image controls", caption, columns, pd.concat(lines, ignore_index=True)

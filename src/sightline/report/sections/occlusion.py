@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from sightline.analysis import occlusion_table as computed
-from sightline.report.by_run import collect, first_choice, signed
+from sightline.report.by_run import amount, collect, first_choice
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.support_columns import SUPPORT, support_columns
@@ -17,6 +17,7 @@ class Occlusion(SectionMaker):
     id = "occlusion"
     title = "Occlusion"
     order = 120
+    in_overview = True
     lead = "The evidence grayed in the image itself, against as large a box elsewhere."
 
     def fill(self, section: Section, context: Context) -> None:
@@ -35,16 +36,22 @@ def occlusion_table(source: Source, draws: int) -> Table | None:
     frame, left_out = found
     arm = first_choice(source, frame)
     own = frame[(frame["arm"] == arm) & (frame["right"] == "evidence grayed")].set_index("left")
+    taken, beyond = (own.loc[left] for left in ("original", "other box grayed"))
+    changes = "lowers" if taken["pos_support_diff"] >= 0 else "raises"
+    ends = "lower" if beyond["pos_support_diff"] >= 0 else "higher"
     reading = (
-        f"On positives, graying the evidence takes {signed(own.loc['original'], 'pos_support_diff')} of target support "
-        f"from {arm}; that is {signed(own.loc['other box grayed'], 'pos_support_diff')} more than graying another box."
+        f"On positives, graying the evidence {changes} the target support of {arm} by "
+        f"{amount(taken, 'pos_support_diff')}, which leaves it {amount(beyond, 'pos_support_diff')} {ends} than "
+        "graying another box does."
     )
     columns = [
         TableColumn("arm", "Arm"),
-        TableColumn("compared", "Left − right"),
+        TableColumn("compared", "First − second"),
         TableColumn("n", "Probes", "count"),
         *support_columns(),
     ]
     frame["compared"] = frame["left"] + " − " + frame["right"]
     caption = f"The image is grayed before it is encoded; the mask is chosen anew. {SUPPORT}"
-    return Table("occlusion", "Evidence occlusion", caption + left_out, columns, frame, reading=reading)
+    return Table(
+        "occlusion", "Evidence occlusion", caption + left_out, columns, frame, reading=reading, repeated=("arm",)
+    )

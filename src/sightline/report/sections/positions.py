@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from sightline.analysis.position_table import position_policy_table
+from sightline.analysis.threshold_rules import shown
 from sightline.report.by_run import collect, has_intervention, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source, with_masks
 from sightline.report.table import Table, TableColumn
 
-THRESHOLDS = {"raw": "0", "own thresholds": "own", "compact threshold": "compact's"}
+THRESHOLDS = {"own thresholds": "own", "compact threshold": "compact's"}
 
 
 @SECTIONS.register("positions")
@@ -27,7 +28,7 @@ def positions_table(source: Source) -> Table | None:
     found = collect(
         source,
         has_intervention("swap_positions"),
-        lambda run: position_policy_table(with_masks(run, run.rows)),
+        lambda run: position_policy_table(with_masks(run, run.rows), development=source.development_rows(run)),
     )
     if found is None:
         return None
@@ -35,11 +36,12 @@ def positions_table(source: Source) -> Table | None:
     raw = frame[frame["comparison"] == "raw"]
     line = top(raw, raw["flips"] / raw["n"])
     reading = (
-        f"With the same mask and t = 0, the position policy alone turns {raw['flips'].sum()} of {raw['n'].sum()} "
+        f"With the same mask, {source.at}, the position policy alone turns {raw['flips'].sum()} of {raw['n'].sum()} "
         f"answers, most for {line['arm']}: {line['flips']} of {line['n']}, {line['no_to_yes']} to yes and "
         f"{line['yes_to_no']} to no from compact to preserve."
     )
-    frame["comparison"] = frame["comparison"].map(THRESHOLDS)
+    given = frame["threshold_compact"].map(shown)
+    frame["comparison"] = frame["comparison"].map(THRESHOLDS).fillna(given)
     different = int(raw["mask_mismatches"].sum())
     if different:
         reading += f" {different} of the masks differ between the policies: their rows compare more than positions."
@@ -60,7 +62,8 @@ def positions_table(source: Source) -> Table | None:
         TableColumn("mask_mismatches", "Other masks", "count", help="Probes whose masks differ between the policies."),
     ]
     caption = (
-        "t = 0 is on all probes. Each policy's own t, and compact's t for both, are chosen on the development side of "
-        "the image split and judged on the other side, so those rows have fewer probes."
+        "A number is the threshold of all answers on this page, judged on all its probes. Each policy's own t, and "
+        "compact's t for both, are chosen on development images and judged on others: those of a development run, or "
+        "the development side of the image split, which leaves those rows fewer probes."
     )
     return Table("positions", "Position policies", caption + left_out, columns, frame, reading=reading)

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from sightline.errors import SightlineError
+from sightline.report.panels import arm_facts, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.table import Table, TableColumn
@@ -53,7 +54,7 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
     if not records:
         raise SightlineError(problem)
     columns = [
-        TableColumn("arm", "Arm"),
+        TableColumn("arm_name", "Arm"),
         TableColumn("positives", "Positives", "count"),
         TableColumn("correct", "Correct", "count"),
         TableColumn("mean_ecr", "PosECR", "score", help="Of the positives answered yes."),
@@ -71,12 +72,13 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
         "Among positives answered yes: coverage of their evidence by lineage, with the main table's 95% intervals; the "
         "CSV has Wilson's over probes too. Under an unsupported answer no token from the evidence itself was read: it "
         "rests on what the vision tower mixed into other tokens, on context, or on luck."
-    )
+    ) + source.answers_at
     return Table(
         "correct_positive_provenance",
         "Correct answers and their evidence",
         caption,
         columns,
-        pd.DataFrame(records),
-        unprinted=tuple(f"{name}_wilson_{end}" for name in SHARES for end in ("low", "high")),
+        in_panels(pd.DataFrame(records), arm_facts(source)),
+        unprinted=("regime", *(f"{name}_wilson_{end}" for name in SHARES for end in ("low", "high"))),
+        panel="panel",
     )

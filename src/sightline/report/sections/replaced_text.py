@@ -51,7 +51,7 @@ def text_replacement_table(source: Source) -> Table | None:
         TableColumn("semantic_switch", "Switch", "percent", help="Original and replacement both right."),
         TableColumn("all_controls", "All four", "percent", interval=True, help="Wilson's interval."),
     ]
-    caption = "Share of images on which both questions are answered right, at t = 0, for each version of the image."
+    caption = f"Share of images on which both questions are answered right, {source.at}, for each version of the image."
     return Table("text_replacement", "Text replacement", caption + left_out, columns, frame, reading=reading)
 
 
@@ -127,5 +127,5 @@ def edit_region_table(source: Source, draws: int) -> Table | None:
     caption = (
         "The only region is the character that was substituted; selectors never see it. Every probe asks for the "
         f"painted word, so all are positives. Gains are paired by image, intervals from {draws:,} draws."
-    )
+    ) + source.answers_at
     return Table("edit_region", "Edit regions", caption + left_out, columns, frame, reading=reading)

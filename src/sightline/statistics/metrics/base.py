@@ -58,6 +58,8 @@ class Metric:
     """Names of earlier releases, which still answer, with a hint."""
     share: bool = False
     """True when values are 0/1 on any population; ``binary`` ones are shares too."""
+    repeats: str = ""
+    """Name of a metric that this one refines: tables leave it out where both are the same in every arm."""
 
     def __post_init__(self) -> None:
         # A package may decorate its metric and name it in an entry point too: by these two the registry sees it is one.
@@ -133,13 +135,14 @@ def metric(
     aliases: tuple[str, ...] = (),
     former_names: tuple[str, ...] = (),
     share: bool = False,
+    repeats: str = "",
 ) -> Callable[[Callable[[ArmRows], FloatArray]], Metric]:
     """Makes a metric of the function below it, which gives (n,) one value per probe, and registers it."""
 
     def decorate(value: Callable[[ArmRows], FloatArray]) -> Metric:
         made = Metric(
             name, label, definition, better, over, needs, value, form, binary, shown_in, place, with_interval, aliases,
-            former_names, share,
+            former_names, share, repeats,
         )  # fmt: skip
         METRICS.add(name, made)
         return made

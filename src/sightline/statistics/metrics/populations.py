@@ -30,6 +30,12 @@ def margin(rows: ArmRows) -> FloatArray:
     return rows.margins
 
 
+def has_visible_evidence(rows: ArmRows) -> BoolArray:
+    """(n,) True where the vision tower sees something of the probe's regions."""
+    visible = rows.columns.get("visible")
+    return np.zeros(len(rows.labels), dtype=bool) if visible is None else rows.has_regions & (visible > 0.0)
+
+
 POPULATIONS: Mapping[str, Callable[[ArmRows], BoolArray]] = {
     "all probes": lambda rows: np.ones(len(rows.labels), dtype=bool),
     "positives": lambda rows: rows.labels,
@@ -37,5 +43,10 @@ POPULATIONS: Mapping[str, Callable[[ArmRows], BoolArray]] = {
     "probes with regions": lambda rows: rows.has_regions,
     "positives with regions": lambda rows: rows.labels & rows.has_regions,
     "negatives with regions": lambda rows: ~rows.labels & rows.has_regions,
+    "positives with visible evidence": lambda rows: rows.labels & has_visible_evidence(rows),
+    "negatives with visible evidence": lambda rows: ~rows.labels & has_visible_evidence(rows),
     "correctly answered positives with regions": lambda rows: rows.labels & rows.has_regions & said_yes(rows),
+    "correctly answered positives with visible evidence": lambda rows: (
+        rows.labels & has_visible_evidence(rows) & said_yes(rows)
+    ),
 }

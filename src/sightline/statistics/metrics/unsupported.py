@@ -44,3 +44,19 @@ def weakly_supported(rows: ArmRows) -> FloatArray:
 )
 def unsupported(rows: ArmRows) -> FloatArray:
     return (rows.columns["ecr"] <= ZERO_COVERAGE).astype(np.float64)
+
+
+@metric(
+    "unsupported_by_pruning",
+    "Unsupported by pruning",
+    "share of correct positives with visible evidence of which no cell is left: what cropping cut away does not count",
+    better="lower",
+    over="correctly answered positives with visible evidence",
+    needs=("prediction", "ecr", "visible"),
+    share=True,
+    shown_in=("main",),
+    place=820,
+    repeats="unsupported",
+)
+def unsupported_by_pruning(rows: ArmRows) -> FloatArray:
+    return (rows.columns["ecr"] <= ZERO_COVERAGE).astype(np.float64)

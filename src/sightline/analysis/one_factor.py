@@ -16,7 +16,7 @@ RANGED = ("accuracy", "hfpr", "auroc", "pn_average")
 
 
 @dataclass(frozen=True)
-class Sweep:
+class OneFactorSweep:
     """Arms of one selector and budget that differ in one argument alone."""
 
     family: str
@@ -51,7 +51,7 @@ def sweep_range(summary: pd.DataFrame, arms: Mapping[str, str] | Iterable[str], 
     return record
 
 
-def one_factor_sweeps(frame: pd.DataFrame) -> list[Sweep]:
+def one_factor_sweeps(frame: pd.DataFrame) -> list[OneFactorSweep]:
     """Every argument of which some selector was run with several values, all others being equal.
 
     A seed is no setting: what seeds do is told by the table of seeds.
@@ -75,7 +75,7 @@ def one_factor_sweeps(frame: pd.DataFrame) -> list[Sweep]:
         if len(settings) > 1:
             ordered = dict(sorted(settings.items(), key=lambda item: _ascending(item[0])))
             frozen = next((setting for setting, arm in ordered.items() if arm in plain), None)
-            sweeps.append(Sweep(f"{selector}:{budget}", factor, ordered, frozen))
+            sweeps.append(OneFactorSweep(f"{selector}:{budget}", factor, ordered, frozen))
     return sweeps
 
 

@@ -1,0 +1,123 @@
+"""Which measure of what was lost orders arms by what became of their answers, coverage or legibility?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+from sightline.analysis.comparison import Record
+from sightline.errors import SightlineError
+from sightline.statistics.arrays import FloatArray, IntArray
+from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
+from sightline.statistics.correlation import fixed_residual_draws, ranks
+from sightline.statistics.intervals import percentile_interval
+
+MEASURES = ("ecr", "legibility")
+CHANGES = ("changed", "margin_change")
+FEWEST_ARMS = 3
+
+
+def answer_changes(frame: pd.DataFrame) -> pd.DataFrame:
+    """The plain rows about regions of every arm but Full, beside what Full answered to the same probe.
+
+    ``changed`` is 1 where the answer is another one, ``margin_change`` the distance between the margins (absent where
+    rows have none). Rows whose legibility nobody knows are left out.
+    """
+    is_full = frame["selector"] == "full"
+    full = frame[is_full].drop_duplicates("probe_id").set_index("probe_id")
+    if full.empty:
+        raise SightlineError("no full arm, so no answer can be said to have changed; amend the run with --arm full")
+    measured = frame["legibility"].notna() if "legibility" in frame else frame["selector"].isna()
+    rows = frame[~is_full & measured & frame["ecr"].notna() & frame["probe_id"].isin(full.index)].copy()
+    if rows.empty:
+        raise SightlineError(
+            "no pruned row with a region has a legibility: rows of earlier releases lack it, and so do those of an "
+            "architecture that does not say how many pixels a token is made from"
+        )
+    rows["changed"] = (rows["predicted"] != rows["probe_id"].map(full["predicted"])).astype(float)
+    if "margin" in rows:
+        rows["margin_change"] = (rows["margin"] - rows["probe_id"].map(full["margin"])).abs()
+    return rows
+
+
+def ordering_table(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = SEED) -> pd.DataFrame:
+    """Rank correlation of coverage and of legibility with answer changes, over arms and over single answers.
+
+    A measure that orders well has a rho near -1: the more is left, the less changes. ``advantage`` is coverage's rho
+    minus legibility's in the same draws of images: positive where legibility orders better. Over arms, means over
+    probes are ranked anew in each draw; over answers, ranks are those of the whole sample.
+    """
+    rows = answer_changes(frame)
+    image = np.unique(rows["image_id"].astype(str), return_inverse=True)[1]
+    arm = pd.factorize(rows["arm"])[0]
+    images, arms = int(image.max()) + 1, int(arm.max()) + 1
+    lines: list[tuple[Record, Correlations]] = []
+    for change in (name for name in CHANGES if name in rows):
+        columns = [rows[name].to_numpy(dtype=np.float64) for name in (*MEASURES, change)]
+        if arms >= FEWEST_ARMS:
+            lines.append(({"over": "arms", "change": change, "n": arms}, _over_arms(columns, arm, image)))
+        lines.append(({"over": "answers", "change": change, "n": len(rows)}, _over_answers(columns, image)))
+    # One image cannot be resampled; otherwise all lines share the draws.
+    blocks = list(count_blocks(images, draws, seed)) if images > 1 else []
+    records = []
+    for record, correlations in lines:
+        drawn = [correlations(counts) for counts in blocks]
+        found = np.concatenate(drawn, axis=1) if drawn else np.full((2, 1), np.nan)
+        records.append(record | _with_intervals(correlations(np.ones((1, images)))[:, 0], found))
+    return pd.DataFrame(records)
+
+
+Correlations = Callable[[FloatArray], FloatArray]
+"""(d, m) counts of images -> (2, d) rho of coverage and of legibility with the change, in each draw."""
+
+
+def _over_arms(columns: list[FloatArray], arm: IntArray, image: IntArray) -> Correlations:
+    shape = (int(image.max()) + 1, int(arm.max()) + 1)
+    place = image * shape[1] + arm
+    totals = [np.bincount(place, column, shape[0] * shape[1]).reshape(shape) for column in columns]
+    rows = np.bincount(place, minlength=shape[0] * shape[1]).reshape(shape)
+
+    def correlations(counts: FloatArray) -> FloatArray:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = [(counts @ total) / (counts @ rows) for total in totals]
+        # Arms whose means differ in the last digits alone are tied.
+        coverage, legibility, change = (_centred_ranks(np.round(mean, 12)) for mean in means)
+        return np.stack([_correlation(coverage, change), _correlation(legibility, change)])
+
+    return correlations
+
+
+def _centred_ranks(values: FloatArray) -> FloatArray:
+    """(d, A) ranks within each row around 0; NaN in a row that has one."""
+    ranked = rankdata(values, axis=1, nan_policy="propagate")
+    centred: FloatArray = ranked - ranked.mean(axis=1, keepdims=True)
+    return centred
+
+
+def _correlation(first: FloatArray, second: FloatArray) -> FloatArray:
+    """(d, A) and (d, A) -> (d,); NaN where one does not vary."""
+    spread = np.sqrt((first**2).sum(axis=1) * (second**2).sum(axis=1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(spread > 0.0, (first * second).sum(axis=1) / spread, np.nan)
+
+
+def _over_answers(columns: list[FloatArray], image: IntArray) -> Correlations:
+    coverage, legibility, change = (ranks(column) for column in columns)
+
+    def correlations(counts: FloatArray) -> FloatArray:
+        return np.stack([fixed_residual_draws(measure, change, image, counts) for measure in (coverage, legibility)])
+
+    return correlations
+
+
+def _with_intervals(values: FloatArray, draws: FloatArray) -> Record:
+    """(2,) and (2, d) as columns, with the difference between the two."""
+    record: Record = {}
+    every = zip((*MEASURES, "advantage"), (*values, values[0] - values[1]), (*draws, draws[0] - draws[1]), strict=True)
+    for name, value, drawn in every:
+        low, high = percentile_interval(drawn)
+        record |= {name: float(value), f"{name}_low": low, f"{name}_high": high}
+    return record

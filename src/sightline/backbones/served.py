@@ -1,0 +1,98 @@
+"""Which methods an architecture can serve: of a loaded model, of a checkpoint's description alone, or of a type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from sightline.backbones.base import BACKBONES, Backbone
+from sightline.backbones.loading import described, model_type
+from sightline.backbones.signals import hidden_indices, misnamed
+from sightline.core.selection import Method
+from sightline.errors import SightlineError
+
+DEPTHS = ("num_hidden_layers", "depth")
+"""What configurations call the number of blocks of a vision tower."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What is needed to say whether a method runs."""
+
+    architecture: str
+    """Name of the backbone's class."""
+    serves: Callable[[str], str | None]
+    """None for a signal that the architecture computes, else the reason why not."""
+    depth: int | None
+    """Blocks of the vision tower; None where only the architecture is known."""
+    fixed_tokens: str | None
+    """Why the number of tokens does not follow the size of the image; None where it does."""
+
+    @staticmethod
+    def by(backbone: Backbone) -> Served:
+        kind = type(backbone)
+        return Served(kind.__name__, backbone.serves, len(backbone.vision_blocks), kind.fixed_tokens)
+
+    @staticmethod
+    def by_description(source: str | Path) -> Served:
+        """Of a checkpoint folder, whose ``config.json`` is all that is read, or of an architecture by its type."""
+        folder = Path(source)
+        if not folder.is_dir() and str(source) in BACKBONES:
+            return Served._unloaded(BACKBONES.get(str(source)), {})
+        return Served._unloaded(BACKBONES.get(model_type(folder)), described(folder))
+
+    @staticmethod
+    def _unloaded(kind: type[Backbone], config: dict[str, Any]) -> Served:
+        """Refuses nothing that only a loaded model of a foreign architecture could tell."""
+        import transformers
+
+        config_class = getattr(getattr(transformers, kind.model_class, None), "config_class", None)
+        if config_class is None:
+            return Served(kind.__name__, lambda name: None, None, kind.fixed_tokens)
+        try:
+            known = config_class.from_dict({**config, "model_type": config_class.model_type})
+        except Exception as error:  # transformers checks a configuration in many ways
+            said = str(error).strip().splitlines() or [type(error).__name__]
+            raise SightlineError(f"config.json does not describe a {kind.__name__} ({said[0]})") from error
+        backbone = object.__new__(kind)
+        backbone.model = SimpleNamespace(config=known)
+
+        def serves(name: str) -> str | None:
+            try:
+                return backbone.serves(name)
+            except AttributeError:  # it looks at more than the configuration
+                return None
+
+        vision = getattr(known, "vision_config", None)
+        depth = next((int(getattr(vision, name)) for name in DEPTHS if hasattr(vision, name)), None)
+        return Served(kind.__name__, serves, depth if config else None, kind.fixed_tokens)
+
+    def refuse(self, method: Method, *, clip: bool) -> None:
+        """Raises with the reason why a method cannot run; ``clip``: whether a CLIP checkpoint is at hand."""
+        if method.resizes and self.fixed_tokens is not None:
+            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.fixed_tokens}")
+        for name in sorted(method.needs):
+            problem = misnamed(name, method.inside)
+            if problem is not None:
+                raise SightlineError(f"selector {method.name} cannot get what it needs: {problem}")
+            reason = self.serves(name)
+            if reason is not None:
+                raise SightlineError(f"{method.name} cannot run on {self.architecture}: it needs {name}, but {reason}")
+            if self.depth is not None:
+                self._refuse_layer(method, name, self.depth)
+            if name.startswith("clip.") and not clip:
+                raise SightlineError(
+                    f"{method.name} needs {name}: name a CLIP checkpoint with --clip (for LLaVA-1.5: "
+                    "openai/clip-vit-large-patch14-336, through `sightline convert` as it has no safetensors)"
+                )
+
+    def _refuse_layer(self, method: Method, signal: str, depth: int) -> None:
+        try:
+            hidden_indices([signal], depth)
+        except SightlineError as error:
+            layers = [field.name for field in fields(cast(Any, method)) if "layer" in field.name]
+            way_out = f"; set {' and '.join(layers)}" if layers else "; this tower is too shallow for it"
+            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {error}{way_out}") from None

@@ -1,0 +1,140 @@
+"""``sightline selectors`` and ``backbones``: what can be named, and where it runs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sightline.errors import SightlineError
+
+if TYPE_CHECKING:
+    from sightline.core.selection import Method
+
+
+def selectors(
+    name: Annotated[str | None, typer.Argument(help="Show one selector in full.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Which run on this checkpoint folder, or model type such as llava, and why others do not.",
+        ),
+    ] = None,
+) -> None:
+    """List the pruning methods: one line each, or one in full.
+
+    With --model only the checkpoint's config.json is read, no weights.
+    """
+    import inspect
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from sightline.arms.arm import parameters
+    from sightline.selectors import SELECTORS
+
+    console = Console()
+    reasons = {} if model is None else where_methods_run(model)
+    if name is not None:
+        kind: Any = SELECTORS.get(name)
+        console.print(f"[bold]{name}[/]  arguments: {parameters(kind) or 'none'}")
+        console.print("\n".join(f"{trait}: {value}" for trait, value in traits(kind).items()), markup=False)
+        if model is not None:
+            console.print(f"runs on {model}: {reasons[name]}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"\n{inspect.getdoc(kind) or ''}", markup=False)
+        return
+    table = Table(box=None, pad_edge=False)
+    columns = ("idea", "parity", "arguments") if model is None else (f"runs on {model}",)
+    for column in ("selector", *columns):
+        table.add_column(column, overflow="fold")
+    for known, kind in SELECTORS.items():
+        if model is not None:
+            table.add_row(known, Text(reasons[known]))
+            continue
+        idea = (inspect.getdoc(kind) or "").partition("\n")[0]
+        table.add_row(known, idea, kind.parity, parameters(kind))
+    console.print(table)
+    for reason in SELECTORS.broken().values():
+        console.print(f"broken: {reason}", markup=False, highlight=False, soft_wrap=True)
+
+
+def backbones(name: Annotated[str | None, typer.Argument(help="Show one architecture alone.")] = None) -> None:
+    """List the architectures: position policy, and what ``--image-option`` takes for each."""
+    import inspect
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from sightline.backbones import BACKBONES
+
+    console = Console(highlight=False)
+    for known, kind in BACKBONES.items() if name is None else [(name, BACKBONES.get(name))]:
+        about = inspect.getdoc(inspect.getmodule(kind)) or inspect.getdoc(kind) or ""
+        console.print(f"[bold]{known}[/]  positions: {kind.paper_positions}")
+        console.print(about.partition("\n")[0], markup=False)
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+        for option, sentence in kind.image_options.described().items():
+            published = kind.image_options.artifact.get(option)
+            table.add_row(option, sentence, "" if published is None else f"artifact: {json.dumps(published)}")
+        console.print(table)
+    for reason in BACKBONES.broken().values() if name is None else ():
+        console.print(f"broken: {reason}", markup=False, soft_wrap=True)
+
+
+def where_methods_run(model: str) -> dict[str, str]:
+    """Every method with ``yes``, or why it does not run on a checkpoint folder or on models of a type."""
+    from sightline.backbones.base import BACKBONES
+    from sightline.backbones.loading import checkpoint_folder
+    from sightline.backbones.served import Served
+    from sightline.selectors import SELECTORS
+
+    served = Served.by_description(model if model in BACKBONES else checkpoint_folder(model))
+    answers = {}
+    for name, kind in SELECTORS.items():
+        method = with_defaults(kind)
+        try:
+            served.refuse(method, clip=True)
+        except SightlineError as error:
+            answers[name] = f"no: {str(error).partition(': ')[2]}"
+        else:
+            answers[name] = "yes, with --clip" if any(need.startswith("clip.") for need in method.needs) else "yes"
+    return answers
+
+
+def with_defaults(kind: type[Method]) -> Method:
+    """A method made without its arguments: a field's default is a class attribute, and one without default has no say
+    in what the method says about itself."""
+    return object.__new__(kind)
+
+
+def _where(kind: type[Method]) -> str:
+    if kind.resizes:
+        return "on the image, before the vision tower"
+    return "between language layers" if kind.inside else "before the language model"
+
+
+def traits(kind: type[Method]) -> dict[str, str]:
+    """What a method says about itself, in words; what depends on arguments, for their defaults."""
+    import inspect
+
+    from sightline.core.selection import Method
+
+    word = {True: "yes", False: "no", None: "its class does not say"}
+    bare = with_defaults(kind)
+    declared = inspect.getattr_static(kind, "reads_boxes")
+    varies = isinstance(declared, property) and declared is not inspect.getattr_static(Method, "reads_boxes")
+    described = {
+        "role": kind.role,
+        "acts": _where(kind),
+        "merges tokens": word[kind.merges],
+        "reads boxes": word[bare.reads_boxes] + (", unless its arguments say so" if varies else ""),
+        "parity": kind.parity,
+        "signals": ", ".join(sorted(bare.needs)) or "none",
+    }
+    for model_type, arguments in kind.artifact.items():
+        where = "artifact profile" if model_type == "*" else f"artifact profile, {model_type}"
+        described[where] = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    return described

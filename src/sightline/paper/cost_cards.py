@@ -1,0 +1,96 @@
+"""Cost that tables print: measured once per study, kept as cost cards, with the study's own checkpoints and probes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sightline.cost.benchmarks.prefill import PrefillRequest
+from sightline.cost.benchmarks.repeated import RepeatedRequest
+from sightline.cost.cost_card import CostCard
+from sightline.cost.measure import measure
+from sightline.errors import SightlineError
+from sightline.paper.models import MODELS
+from sightline.paper.needs import Need
+from sightline.paper.probe_sets import CONFIRMATION, built_set
+
+if TYPE_CHECKING:
+    from sightline.cost.request import ProbedRequest
+    from sightline.paper.study import Study
+
+PROCESSES, PROBES, DROPPED = 3, 100, 5
+"""Fresh processes, probes of each, and those of them that are thrown away first."""
+BATCH = {"qwen": 32, "llava": 100, "internvl": 50}
+
+
+def card_of(study: Study, name: str) -> CostCard:
+    """A card that was measured in this study."""
+    path = study.out / "cards" / f"{name}.json"
+    if not path.is_file():
+        raise SightlineError("its cost has not been measured")
+    return CostCard.read(path)
+
+
+def repeated_timing(study: Study, name: str, model: str, arms: Sequence[str]) -> None:
+    """Real probes one at a time under all arms, in fresh processes, as the paper timed its methods."""
+    few = study.options.demo
+    request = RepeatedRequest(
+        "repeated",
+        arms=_servable(study, model, arms),
+        dtype="float32" if few else "float16",
+        probes_per_process=min(PROBES, _probe_count(study)),
+        drop=1 if few else DROPPED,
+        **_material(study, model),
+    )
+    _measure(study, name, [replace(request, repetition=number) for number in range(2 if few else PROCESSES)])
+
+
+def batch_prefill(study: Study, name: str, model: str, arms: Sequence[str]) -> None:
+    """A batch through the language model, full and pruned, with the memory it takes."""
+    few = study.options.demo
+    request = PrefillRequest(
+        "prefill",
+        arms=_servable(study, model, arms),
+        batch=2 if few else BATCH[model],
+        repeats=2 if few else 5,
+        warm_up=1,
+        dtype="float32" if few else MODELS[model].dtype(CONFIRMATION),
+        **_material(study, model),
+    )
+    _measure(study, name, [request])
+
+
+def _material(study: Study, model: str) -> dict[str, Any]:
+    file, _, images = built_set(study, CONFIRMATION)
+    device = study.options.run.get("device", "auto")
+    found: dict[str, Any] = {"checkpoint": study.models[model], "probe_file": str(file), "image_folder": str(images)}
+    return found | {"device": device, "clip": study.options.clip or ""}
+
+
+def _probe_count(study: Study) -> int:
+    found = len(built_set(study, CONFIRMATION)[1])
+    return min(found, 4) if study.options.demo else found
+
+
+def _servable(study: Study, model: str, arms: Sequence[str]) -> tuple[str, ...]:
+    (need,) = study.servable([Need(model, CONFIRMATION, tuple(arms))])
+    return need.arms
+
+
+def _measure(study: Study, name: str, requests: Sequence[ProbedRequest]) -> None:
+    """Writes the card after every process, so that what was measured is kept; a whole card is not measured again."""
+    path = study.out / "cards" / f"{name}.json"
+    done = list(CostCard.read(path).results) if path.is_file() else []
+    for request in requests[len(done) :]:
+        done.append(measure(request))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        CostCard(done).write(path)
+
+
+def line_of(card: CostCard, arm: str) -> dict[str, Any]:
+    """An arm's record in a card, with its figures and its ratio to Full."""
+    for record in card.records():
+        if str(record.get("arm")).partition(":1.0")[0] == arm:
+            return record
+    raise SightlineError(f"{arm} has not been timed")

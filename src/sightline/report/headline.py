@@ -1,0 +1,102 @@
+"""What a reader should take away first: one or two sentences per run, made from the numbers alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from sightline.report.arm_words import family, listed, share
+from sightline.report.by_run import top
+from sightline.report.source import Audited, Source
+from sightline.report.summary import ReportSummary
+from sightline.report.table import format_value
+
+MOST_NAMED = 4
+"""Arms that a sentence names; of more it says how many."""
+
+
+def headlines(source: Source, summary: ReportSummary) -> list[str]:
+    """For each run what pruning does to right answers and their evidence, under box-free arms alone.
+
+    A model at chance is said first: nothing else about its answers means anything. Where the numbers show nothing, the
+    sentence says so.
+    """
+    found = []
+    for audited in source.runs:
+        prefix = f"{audited.name}: " if audited.name else ""
+        if audited.name in summary.at_chance:
+            said = summary.at_chance[audited.name].removeprefix(prefix)
+            found.append(f"{prefix}{said[0].upper()}{said[1:]}.")
+        else:
+            found.append(prefix + " ".join(_sentences(audited, summary)))
+    return found
+
+
+def _sentences(audited: Audited, summary: ReportSummary) -> list[str]:
+    lines = summary.arms[summary.arms["run"] == audited.name]
+    free = lines[lines["regime"].isin(["box-free method", "box-free control"])]
+    pruned = free[free["keep"] < 1.0]
+    if pruned.empty:
+        return ["No box-free arm prunes anything here: there is nothing to say about what pruning costs."]
+    known = pruned[pruned["unsupported"].map(math.isfinite)]
+    if known.empty:
+        return ["No correct yes answer has an annotated region: what it rests on cannot be told."]
+    if known["unsupported_high"].isna().all():
+        return ["There are too few images for an interval: nothing can be said about what pruning costs."]
+    lost = known[known["unsupported_low"] > 0]
+    if lost.empty:
+        worst = top(known, known["unsupported_high"])
+        return [
+            f"No box-free arm is shown to answer right without the evidence: of the correct yes answers of "
+            f"{worst['arm_name']}, the least certain, at most {share(worst['unsupported_high'])} have none left."
+        ]
+    # The budget at which most is lost, and there everybody who is known to lose something.
+    budget = share(top(lost, lost["unsupported"])["keep"])
+    there = known[_budgets(known) == budget]
+    losing = there[there["unsupported_low"] > 0]
+    verb = "keeps" if len(losing) == 1 else "keep"
+    said = [
+        f"{_named(losing)} {verb} {budget}: {_shares(losing)} of correct yes answers are unsupported, with no evidence "
+        "left."
+    ]
+    blind = [line for _, line in losing.iterrows() if _hidden(line, summary)]
+    if blind:
+        names = listed([_pretty(str(line["arm_name"])) for line in blind], MOST_NAMED)
+        said.append(f"Accuracy does not tell: that of {names} cannot be told from Full's.")
+    elif audited.full is not None:
+        full = lines.loc[lines["arm"] == audited.full, "accuracy"].iloc[0]
+        scores = [format_value(value, "score") for value in (losing["accuracy"].min(), losing["accuracy"].max())]
+        span = scores[0] if scores[0] == scores[1] else "–".join(scores)
+        said.append(f"Their accuracy is {span}, Full's {format_value(full, 'score')}.")
+    safe = there[(there["unsupported_low"] <= 0) & (there["unsupported_high"] < losing["unsupported"].min())]
+    if not safe.empty:
+        said.append(f"{_named(safe)} at the same budget: {_shares(safe)} unsupported.")
+    return said
+
+
+def _budgets(lines: pd.DataFrame) -> pd.Series[str]:
+    """The kept share of each arm in whole per cent: arms of one budget are compared with one another."""
+    return lines["keep"].map(share)
+
+
+def _hidden(line: pd.Series[Any], summary: ReportSummary) -> bool:
+    """Whether the arm's accuracy interval allows no loss against Full."""
+    change = summary.difference(str(line["arm"]), "accuracy")
+    return change is not None and bool(change["low"] <= 0 <= change["high"])
+
+
+def _named(lines: pd.DataFrame) -> str:
+    return listed([_pretty(str(name)) for name in lines["arm_name"]], MOST_NAMED)
+
+
+def _pretty(arm_name: str) -> str:
+    """``target_grid:0.3`` as a name in a sentence; what has arguments keeps them."""
+    name = family(arm_name)
+    return name if ":" in name else name.replace("_", " ").capitalize()
+
+
+def _shares(lines: pd.DataFrame) -> str:
+    low, high = share(lines["unsupported"].min()), share(lines["unsupported"].max())
+    return low if low == high else f"{low.removesuffix('%')}–{high}"

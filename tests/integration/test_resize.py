@@ -1,0 +1,236 @@
+"""``resize``: the image shown smaller instead of pruned, audited like every other arm."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from sightline.analysis.outcomes import probe_scales
+from sightline.answering.answerer import Answerer
+from sightline.answering.ask import ask
+from sightline.answering.scorers.yes_no import YesNo
+from sightline.arms.arm import parse_arm
+from sightline.auditing import worker
+from sightline.auditing.audit import audit
+from sightline.backbones import load_backbone
+from sightline.backbones.base import Backbone
+from sightline.backbones.unmodified import model_logits
+from sightline.checks.doctor import drawn_image, prefix_logits
+from sightline.core.probe import Probe
+from sightline.errors import SightlineError
+from sightline.report.build import build_report
+from sightline.store.load import unpack_cells, unpack_mask
+from tests.integration.test_audit import facts
+from tests.integration.test_resume import DONE, command
+
+ARMS = ["full", "resize:0.3", "target:0.3", "resize:0.5", "resize:20t", "random:0.3"]
+"""Pruned and smaller arms in turns; the mini set's images have other proportions each."""
+
+
+def by_arm(frame: pd.DataFrame, arm: str) -> pd.DataFrame:
+    return frame[frame["arm"] == arm].reset_index(drop=True)
+
+
+def test_a_smaller_image_is_all_kept_and_measured_by_its_own_cells(config: Any) -> None:
+    run = audit(config("qwen3vl", arms=ARMS))
+    frame = run.frame()
+    records = {record["image_key"]: record for record in run.images.to_pylist()}
+    full = by_arm(frame, "full")
+    for arm, requested in (("resize:0.3", 0.3), ("resize:0.5", 0.5), ("resize:20t", None)):
+        rows = by_arm(frame, arm)
+        budget = parse_arm(arm).budget
+        assert (rows["role"] == "control").all()
+        assert (rows["view"] == "orig").all()
+        assert (rows["intervention"] == "none").all()
+        assert rows["keep_requested"].isna().all() if requested is None else (rows["keep_requested"] == requested).all()
+        assert (rows["budget"] == str(budget)).all()
+        assert (rows["n_tokens"] == full["n_tokens"]).all(), "N is that of the image in its usual size"
+        assert (rows["k_tokens"] <= [budget.resolve(n) for n in rows["n_tokens"]]).all()
+        assert (rows["keep"] == rows["k_tokens"] / rows["n_tokens"]).all()
+        assert (rows["sequence_full"] == full["sequence_full"]).all()
+        assert (rows["sequence_full"] - rows["sequence_pruned"] == rows["n_tokens"] - rows["k_tokens"]).all()
+        assert rows["ecr"].to_numpy() == pytest.approx(1.0)
+        row: Any
+        for row in rows.itertuples():
+            record = records[row.image_key]
+            cells = unpack_cells(record["cells"])
+            ((high, wide),) = json.loads(record["layout"])
+            assert high * wide == len(cells) == row.k_tokens
+            assert unpack_mask(row.kept_mask, len(cells)).all()
+            assert abs(high / wide - record["height"] / record["width"]) <= 0.35, "the image's proportions"
+    assert len(records) == 3 * 4, "three images, in their usual size and in three smaller ones"
+
+
+def test_the_preview_of_a_smaller_image_shows_no_more_than_the_model_saw(config: Any) -> None:
+    run = audit(config("qwen3vl", arms=["full", "resize:0.3"], limit=1))
+    whole, smaller = (Image.open(io.BytesIO(record["preview"])) for record in run.images.to_pylist()[::-1])
+    assert max(smaller.size) < max(whole.size)
+    assert smaller.width / smaller.height == pytest.approx(whole.width / whole.height, rel=0.05)
+
+
+def test_all_of_the_budget_is_full_itself_to_the_last_bit(config: Any) -> None:
+    frame = audit(config("qwen3vl", arms=["full", "resize:1.0", "resize:9999t"])).frame()
+    full = by_arm(frame, "full")
+    for arm in ("resize:1.0", "resize:9999t"):
+        same = by_arm(frame, arm)
+        for column in ("loss_yes", "loss_no", "n_tokens", "k_tokens", "keep", "ecr", "kept_mask", "sequence_pruned"):
+            assert (same[column] == full[column]).all(), column
+
+
+def test_the_audited_path_is_the_models_own_at_fewer_pixels(data: Path) -> None:
+    """What transformers makes of the image when its processor is asked for as few pixels."""
+    backbone = load_backbone(str(data / "tiny" / "qwen3vl"), dtype="float32", device="cpu")
+    arm, image = parse_arm("resize:0.3"), drawn_image()
+    pixels = backbone.preprocess(image, budget=arm.image_budget)
+    (encoded,) = backbone.encode([pixels])
+    probe = Probe("p", "x.png", "x", "Is the word INVOICE there?", "yes", "INVOICE", "INVOICE", ())
+    prefix = Answerer(backbone, YesNo(), positions="preserve").over(arm, [probe], [encoded]).prefix(0)
+    prompt = YesNo().prompt(backbone, probe)
+    ids = (*prompt.head, *prompt.shared)
+    theirs = model_logits(backbone.under(pixels.options), image, encoded, ids, len(prompt.head))
+    ours = prefix_logits(backbone, prefix)[: len(theirs)]
+    assert encoded.n < encoded.full_n
+    assert (ours - theirs).abs().max() <= 1e-4
+
+
+def test_images_are_encoded_once_per_size_for_all_probes(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    plain = Backbone.encode
+
+    def counted(self: Backbone, batch: Any, needs: Any = ()) -> Any:
+        calls.append(len(batch))
+        return plain(self, batch, needs)
+
+    monkeypatch.setattr(Backbone, "encode", counted)
+    settings = config("qwen3vl", arms=ARMS, limit=4, shard_images=3)
+    audit(settings)
+    assert sum(calls) == 4 * 4, "the usual size and three smaller ones"
+    audit(settings)
+    assert sum(calls) == 4 * 4, "a finished run encodes nothing"
+
+
+def test_rows_do_not_depend_on_arms_beside_them_on_batches_or_on_shards(config: Any, tmp_path: Path) -> None:
+    together = facts(audit(config("qwen3vl", arms=ARMS, limit=4, out=tmp_path / "one")).frame())
+    other = config("qwen3vl", arms=ARMS[::-1], limit=4, shard_images=2, batch_tokens=600, out=tmp_path / "two")
+    apart = facts(audit(other).frame())
+    exact = [name for name in together.columns if name not in ("loss_yes", "loss_no", "margin", "entropy")]
+    for name in exact:
+        assert together[name].map(str).tolist() == apart[name].map(str).tolist(), name
+    np.testing.assert_allclose(together["margin"], apart["margin"], atol=1e-4)
+
+    batched = audit(config("qwen3vl", arms=ARMS, limit=4, batch_images=4, out=tmp_path / "three")).frame()
+    np.testing.assert_allclose(facts(batched)["margin"], together["margin"], atol=1e-4)
+
+    alone = audit(config("qwen3vl", arms=["resize:0.3"], limit=4, out=tmp_path / "four"))
+    amended = audit(config("qwen3vl", arms=ARMS, limit=4, out=tmp_path / "four"))
+    assert alone.missing == amended.missing == 0
+    pd.testing.assert_frame_equal(facts(amended.frame()), together)
+
+
+def test_killed_and_resumed_rows_are_identical(config: Any, tmp_path: Path) -> None:
+    settings = config("qwen3vl", arms=ARMS, limit=4, shard_images=1, out=tmp_path / "killed")
+    process = subprocess.run(command(settings), capture_output=True, check=False)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert len(list(settings.out.glob("rows/*/*.parquet"))) == DONE
+    resumed = audit(settings)
+    undisturbed = audit(settings.model_copy(update={"out": tmp_path / "undisturbed"}))
+    assert resumed.missing == 0
+    pd.testing.assert_frame_equal(facts(resumed.frame()), facts(undisturbed.frame()))
+    assert resumed.images.select(["image_key", "cells"]).equals(undisturbed.images.select(["image_key", "cells"]))
+
+
+def test_occlusion_and_blank_change_the_image_before_it_is_made_smaller(config: Any) -> None:
+    run = audit(config("qwen3vl", arms=["resize:0.3"], interventions=["occlusion", "blank", "deletion", "positions"]))
+    frame = run.frame()
+    shown = [
+        f"{arm}{change}"
+        for change in ("", "+occlude_evidence", "+occlude_random", "+blank")
+        for arm in ("full", "resize:0.3")
+    ]
+    assert set(frame["arm"]) == set(shown), "no mask to delete from, no gaps between positions"
+    plain = by_arm(frame, "resize:0.3")
+    for change, view in (
+        ("occlude_evidence", "evidence_masked"),
+        ("occlude_random", "random_masked"),
+        ("blank", "blank"),
+    ):
+        changed = by_arm(frame, f"resize:0.3+{change}")
+        assert (changed["plain_arm"] == "resize:0.3").all()
+        assert (changed["view"] == view).all()
+        assert (changed["k_tokens"] == plain["k_tokens"]).all()
+        assert (changed["margin"] != plain["margin"]).any()
+    keys = set(run.images.column("image_key").to_pylist())
+    assert set(frame["image_key"]) <= keys
+
+
+def test_matched_controls_come_with_it(config: Any) -> None:
+    run = audit(config("qwen3vl", arms=["resize:0.3"], limit=1, matched_controls=True))
+    assert run.arms == ["resize:0.3", "random:0.3", "grid:0.3"]
+    assert run.manifest["matched_controls"] == ["random:0.3", "grid:0.3"]
+
+
+def test_fewer_tiles_on_a_tiled_model(config: Any) -> None:
+    run = audit(config("internvl", arms=["full", "resize:0.5", "random:0.5"], max_tiles=12, limit=2))
+    frame = run.frame()
+    full, smaller = by_arm(frame, "full"), by_arm(frame, "resize:0.5")
+    assert (smaller["n_tokens"] == full["n_tokens"]).all()
+    assert (smaller["k_tokens"] <= np.ceil(full["n_tokens"] * 0.5)).all()
+    assert (smaller["k_tokens"] < full["k_tokens"]).all()
+    assert smaller["ecr"].to_numpy() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("arm", ["resize:0.3", "resize:0.3+blank"])
+def test_a_model_that_sees_one_size_refuses_before_it_is_loaded(
+    config: Any, monkeypatch: pytest.MonkeyPatch, arm: str
+) -> None:
+    monkeypatch.setattr(worker, "load_backbone", lambda *_, **__: pytest.fail("the model was loaded"))
+    settings = config("llava", arms=["full", arm])
+    with pytest.raises(SightlineError, match=r"^resize cannot run on Llava: .*\(576 tokens in LLaVA-1.5\)$"):
+        audit(settings)
+    assert not settings.out.exists()
+
+
+def test_a_budget_that_an_image_cannot_meet_is_refused_before_anything_is_computed(config: Any) -> None:
+    settings = config("internvl", arms=["full", "resize:3t"])
+    with pytest.raises(SightlineError, match=r"^arm 'resize:3t', image train/\w+.jpg: an image of \d+ x \d+ pixels"):
+        audit(settings)
+    assert not settings.out.exists()
+
+
+def test_an_image_in_its_usual_size_is_not_taken_for_a_smaller_one(data: Path) -> None:
+    backbone = load_backbone(str(data / "tiny" / "qwen3vl"), dtype="float32", device="cpu")
+    encoded = backbone.encode([backbone.preprocess(drawn_image())])
+    probe = Probe("p", "x.png", "x", "Is it there?", "yes", "it", "it", ())
+    with pytest.raises(SightlineError, match=r"resize:0.3 reads smaller images"):
+        Answerer(backbone, YesNo()).answer(parse_arm("resize:0.3"), [probe], encoded)
+
+
+def test_a_question_is_asked_about_the_smaller_image(data: Path, tmp_path: Path) -> None:
+    drawn_image().save(tmp_path / "page.png")
+    reply = ask(str(data / "tiny" / "qwen3vl"), tmp_path / "page.png", "What is it?", "resize:0.3", max_new_tokens=2)
+    full = ask(str(data / "tiny" / "qwen3vl"), tmp_path / "page.png", "What is it?", "full", max_new_tokens=2)
+    assert reply.full == full.full == full.kept
+    assert 0.2 * reply.full < reply.kept <= 0.3 * reply.full + 1
+    with pytest.raises(SightlineError, match="resize cannot run on Llava"):
+        ask(str(data / "tiny" / "llava"), tmp_path / "page.png", "What is it?", "resize:0.3")
+
+
+def test_a_report_shows_it_beside_the_others(config: Any, tmp_path: Path) -> None:
+    """With the smaller images first: no table takes their cells for those of the full prefix."""
+    run = audit(config("qwen3vl", arms=["resize:0.3", "full", "target:0.3"], interventions=["occlusion"]))
+    tokens = run.frame().query("arm == 'full'").set_index("probe_id")["n_tokens"]
+    scales = probe_scales(run)["median_cell_area"]
+    assert len(scales) == len(run.probes)
+    for probe, area in scales.items():
+        assert area == pytest.approx(1 / tokens[str(probe)], rel=0.01)
+    page = build_report([run.path], tmp_path / "report", cases=4, draws=50).read_text(encoding="utf-8")
+    assert "resize:0.3" in page

@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sightline.analysis import intervention_tables as tables
+from sightline.analysis.operating_point import HASH_SPLIT, apply_thresholds, at_words, on_development_side
+from sightline.analysis.thresholds import accuracy_optimal
+from sightline.errors import SightlineError
+from sightline.statistics.summaries import arm_summary
+from tests.unit.analysis.golden_frame import analysis, frame
+from tests.unit.analysis.test_intervention_tables import MATCHED, image_free, replacement_rows
+from tests.unit.statistics.golden_rows import run_frame, table
+
+INTERNVL = "internvl_textocr_hard/internvl35_8b_textocr_hard_full1000"
+METHODS = {
+    "Full": ("full", "direct"),
+    "Target": ("target:0.5", "target_embed_topk_0p50"),
+    "Grid": ("grid:0.5", "grid_0p50"),
+    "Random": ("random:0.5", "random_0p50"),
+    "Soft evidence": ("soft_evidence:0.5", "target_embed_soft_evidence_topk_0p50_b0p05"),
+}
+
+
+def rows_of(
+    labels: Any, margins: Any, images: Any, *, arm: str = "full", model: str = "m", **columns: Any
+) -> pd.DataFrame:
+    """Rows as a run has them, with no column more than thresholds read."""
+    label = np.where(np.asarray(labels, dtype=bool), "yes", "no")
+    margin = np.asarray(margins, dtype=float)
+    predicted = np.where(margin >= 0, "yes", "no")
+    plain = arm.partition("+")[0]
+    images = [str(image) for image in images]
+    return pd.DataFrame(
+        {
+            "model": model, "arm": arm, "plain_arm": plain, "selector": plain.partition(":")[0], "label": label,
+            "margin": margin, "predicted": predicted, "correct": predicted == label, "image_id": images,
+            "probe_id": [f"{image}:{text}" for image, text in zip(images, label, strict=True)], **columns,
+        }
+    )  # fmt: skip
+
+
+def recorded(data: Path, run: str, arm: str, model: str = "m") -> pd.DataFrame:
+    frame = run_frame(data, run)
+    return rows_of(frame["polarity"] == "positive", frame["margin"], frame["image_id"], arm=arm, model=model)
+
+
+def pairs(shift: float, images: range, *, arm: str = "full", **columns: Any) -> pd.DataFrame:
+    """A yes and a no probe per image, told apart by the threshold ``shift`` and by nothing much lower or higher."""
+    margins = [shift + side for _ in images for side in (0.25, -0.25)]
+    ids = [image for image in images for _ in range(2)]
+    return rows_of([True, False] * len(images), margins, ids, arm=arm, **columns)
+
+
+def test_answers_are_at_the_threshold_and_margins_stay_as_recorded() -> None:
+    rows = pd.concat([pairs(2.0, range(6)), pairs(-1.0, range(6), arm="grid:0.3")], ignore_index=True)
+    found, words, chosen = apply_thresholds(rows, None, 2.0)
+    assert found["margin"].tolist() == rows["margin"].tolist()
+    assert (found["threshold"] == 2.0).all()
+    assert found["predicted"].tolist() == ["yes", "no"] * 6 + ["no"] * 12
+    assert found["correct"].tolist() == (found["predicted"] == found["label"]).tolist()
+    assert words == "The threshold is the one that was given, t = 2."
+    assert chosen[["model", "arm", "rule", "threshold"]].to_numpy().tolist() == [
+        ["m", "full", "2.0", 2.0],
+        ["m", "grid:0.3", "2.0", 2.0],
+    ]
+    assert rows["predicted"].tolist() == ["yes"] * 12 + ["no"] * 12, "the rows given are left alone"
+
+
+def test_a_margin_on_the_threshold_says_yes() -> None:
+    threshold = 2.0425992012023926
+    rows = rows_of([True, False], [threshold, np.nextafter(threshold, 0.0)], ["a", "b"])
+    assert apply_thresholds(rows, None, threshold).rows["predicted"].tolist() == ["yes", "no"]
+
+
+def test_a_rule_is_chosen_on_development_rows_and_applied_to_all_others() -> None:
+    here = pd.concat([pairs(0.0, range(4)), pairs(0.0, range(4), arm="grid:0.3")], ignore_index=True)
+    there = pd.concat([pairs(2.0, range(90, 95)), pairs(-1.0, range(90, 95), arm="grid:0.3")], ignore_index=True)
+    by_rule = {rule: apply_thresholds(here, there, rule) for rule in ("full-dev", "own-dev", "shared", "hfpr<=0.0")}
+    assert all(len(found.rows) == len(here) for found in by_rule.values())
+    assert by_rule["full-dev"].chosen["threshold"].tolist() == [2.0, 2.0]
+    assert by_rule["own-dev"].chosen["threshold"].tolist() == [2.0, -1.0]
+    assert by_rule["hfpr<=0.0"].chosen["threshold"].tolist() == [2.0, -1.0]
+    together = pd.concat([there["label"] == "yes", there["margin"]], axis=1)
+    shared = accuracy_optimal(together["label"], together["margin"]).threshold
+    assert by_rule["shared"].chosen["threshold"].tolist() == [shared, shared]
+    assert by_rule["own-dev"].words == (
+        "The threshold is each arm's own most accurate one, t from −1 to 2; chosen on 5 images, the development rows, "
+        "and judged on all images here."
+    )
+    assert by_rule["full-dev"].chosen["dev_accuracy"].tolist() == [1.0, 0.5]
+    assert by_rule["full-dev"].chosen["dev_probes"].tolist() == [10, 10]
+
+
+def test_without_development_rows_the_images_are_split_and_only_the_held_out_side_is_judged() -> None:
+    rows = pairs(1.5, range(40))
+    aside = on_development_side(rows)
+    found = apply_thresholds(rows, None, "full-dev")
+    assert 0 < aside.sum() < len(rows)
+    assert set(found.rows["image_id"]) == set(rows.loc[~aside, "image_id"])
+    assert found.rows["correct"].all()
+    held_out, chosen_on = found.rows["image_id"].nunique(), rows.loc[aside, "image_id"].nunique()
+    assert f"chosen on {chosen_on} images, {HASH_SPLIT}, and judged on the other {held_out}" in found.words
+
+
+def test_an_arm_under_an_intervention_has_its_plain_arms_threshold_and_chooses_none() -> None:
+    plain = pairs(1.0, range(30), arm="target:0.3")
+    removed = pairs(-3.0, range(30), arm="target:0.3+remove_evidence")
+    found = apply_thresholds(pd.concat([plain, removed]), None, "own-dev")
+    assert found.chosen["arm"].tolist() == ["target:0.3"]
+    assert set(found.rows["threshold"]) == {1.0}
+    assert (found.rows.loc[found.rows["arm"] == "target:0.3+remove_evidence", "predicted"] == "no").all()
+
+
+def test_rows_about_another_view_choose_no_threshold_either() -> None:
+    original = pairs(1.0, range(30)).assign(view="orig", intervention="none")
+    gray = pairs(-5.0, range(30)).assign(view="blank", intervention="blank")
+    chosen = apply_thresholds(pd.concat([gray, original]), None, "shared").chosen
+    assert chosen["threshold"].tolist() == [1.0]
+
+
+def test_every_model_has_its_own_threshold_and_rows_keep_their_order() -> None:
+    one, two = pairs(1.0, range(20), model="one"), pairs(2.0, range(20), model="two")
+    rows = pd.concat([one, two]).sort_values(["image_id", "label", "model"], ignore_index=True)
+    found = apply_thresholds(rows, None, "full-dev")
+    assert found.chosen[["model", "threshold"]].to_numpy().tolist() == [["one", 1.0], ["two", 2.0]]
+    assert found.rows["correct"].all()
+    held_out = rows[~on_development_side(rows)]
+    assert found.rows["probe_id"].tolist() == held_out["probe_id"].tolist()
+    assert "In one the threshold is" in found.words
+    assert "In two the threshold is" in found.words
+
+
+def test_a_model_without_a_rule_stays_as_it_was_recorded_on_all_its_images() -> None:
+    one, two = pairs(1.0, range(20), model="one"), pairs(2.0, range(20), model="two")
+    found = apply_thresholds(pd.concat([one, two]), None, {"two": "full-dev"}).rows
+    left_alone = found[found["model"] == "one"]
+    assert len(left_alone) == len(one)
+    assert left_alone["predicted"].tolist() == one["predicted"].tolist()
+    assert len(found[found["model"] == "two"]) < len(two)
+
+
+def test_bad_input_is_one_clear_line() -> None:
+    rows = pairs(1.0, range(20))
+    for broken, rule, line in (
+        (rows.drop(columns="margin"), "full-dev", "the rows have no margin: their scorer gives answers alone"),
+        (rows.assign(margin=np.nan), 2.0, "the rows have no margin"),
+        (rows, "ful-dev", "did you mean 'full-dev'"),
+        (rows, "n=2", "model 'n', which no run has; models: m"),
+        (rows[rows["label"] == "yes"], "own-dev", "both labels on the development images"),
+        (rows[on_development_side(rows)], "own-dev", "none is left to be judged"),
+        (rows[~on_development_side(rows)], "own-dev", "both labels on the development images"),
+        (rows.assign(selector="grid"), "full-dev", "arm 'full': no development row of a full arm"),
+    ):
+        with pytest.raises(SightlineError) as caught:
+            apply_thresholds(broken, None, rule)
+        assert line in str(caught.value)
+        assert "\n" not in str(caught.value)
+    impossible = rows_of([True, False] * 20, [0.0, 1.0] * 20, np.repeat(range(20), 2))
+    with pytest.raises(SightlineError, match=r"arm 'full': no threshold that ever says yes keeps hFPR <= 0.05"):
+        apply_thresholds(impossible, None, "hfpr<=0.05")
+
+
+def test_an_answer_without_a_finite_margin_stays_as_it_was_recorded() -> None:
+    rows = pairs(1.0, range(2))
+    rows.loc[0, "margin"] = np.nan
+    assert rows["predicted"].tolist() == ["yes"] * 4
+    assert apply_thresholds(rows, None, 50).rows["predicted"].tolist() == ["yes", "no", "no", "no"]
+
+
+def test_captions_name_one_threshold_or_say_that_arms_differ() -> None:
+    rows = pd.concat([pairs(1.0, range(20)), pairs(2.0, range(20), arm="grid:0.3")])
+    assert at_words([0.0]) == "at t = 0"
+    assert at_words(apply_thresholds(rows, None, "full-dev").chosen["threshold"]) == "at t = 1"
+    assert at_words(apply_thresholds(rows, None, "own-dev").chosen["threshold"]) == "at each arm's threshold"
+
+
+def test_reference_decomposition_of_the_recorded_runs(data: Path) -> None:
+    rows = pd.concat(
+        [recorded(data, f"{INTERNVL}_{run}", arm, "InternVL") for arm, run in METHODS.values()], ignore_index=True
+    )
+    published = table(data / "golden_e2e" / "analysis" / "internvl_threshold" / "internvl_threshold_decomposition.csv")
+    for rule, stem in (("own-dev", "method"), ("full-dev", "full_shared"), ("shared", "pooled_shared")):
+        found = apply_thresholds(rows, None, rule)
+        judged = arm_summary(found.rows, metrics=["accuracy", "hfpr", "auroc"], draws=100).set_index("arm")
+        thresholds = found.chosen.set_index("arm")["threshold"]
+        for row in published:
+            arm, _ = METHODS[row["method"]]
+            assert judged.loc[arm, "n_probes"] == int(row["test_n"])
+            assert thresholds[arm] == float(row[f"{stem}_threshold"])
+            assert judged.loc[arm, "accuracy"] == pytest.approx(float(row[f"{stem}_acc"]), abs=1e-15)
+            assert judged.loc[arm, "hfpr"] == pytest.approx(float(row[f"{stem}_hfpr"]), abs=1e-15)
+            assert judged.loc[arm, "auroc"] == pytest.approx(float(row["test_auroc"]), abs=1e-15)
+
+
+def test_reference_thresholds_chosen_on_all_development_rows_of_two_models_at_once(data: Path) -> None:
+    full_runs = {
+        "Qwen3-VL-8B": "prune_textocr_hard_full1000/qwen3_8b_textocr_hard_full1000_topk_1p00",
+        "LLaVA-1.5-7B": "llava_textocr_hard/llava15_7b_textocr_hard_full1000_direct",
+    }
+    published = table(data / "golden_e2e" / "analysis" / "qwen_llava_calibration" / "calibration_decomposition.csv")
+    development = pd.concat([recorded(data, run, "full", model) for model, run in full_runs.items()])
+    rows = pd.concat(
+        [
+            recorded(
+                data, row["source"].removeprefix("runs/").removesuffix("/probe_scores.jsonl"), row["method"],
+                row["model"],
+            )
+            for row in published
+        ]
+    )  # fmt: skip
+    found = apply_thresholds(rows, development, "full-dev").rows
+    for row in published:
+        judged = found[(found["model"] == row["model"]) & (found["arm"] == row["method"])]
+        assert set(judged["threshold"]) == {float(row["full_dev_threshold"])}
+        assert judged["correct"].mean() == pytest.approx(float(row["shared_accuracy"]), abs=1e-15)
+        negatives = judged[judged["label"] == "no"]
+        assert (negatives["predicted"] == "yes").mean() == pytest.approx(float(row["shared_hfpr"]), abs=1e-15)
+
+
+def test_reference_threshold_function(data: Path) -> None:
+    case = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())["threshold"]
+    margins, labels = zip(*case["rows"], strict=True)
+    rows = rows_of(labels, margins, range(len(labels)))
+    found = apply_thresholds(rows, rows, "full-dev")
+    assert found.chosen["threshold"].tolist() == [case["best"]]
+    assert found.chosen["dev_accuracy"].tolist() == [case["metrics"]["acc"]]
+    assert found.chosen["dev_hfpr"].tolist() == [case["metrics"]["hFPR"]]
+    assert found.rows["correct"].mean() == case["metrics"]["acc"]
+
+
+def test_published_decomposition_of_internvl_on_the_published_images(data: Path) -> None:
+    """Margins are not published, but ids are, and how many answers are yes at each threshold: margins between them do.
+
+    Development margins lie a quarter on either side of the method's own published threshold, which makes it best.
+    """
+    folder = data / "protocol" / "paper_evidence"
+    ids = (folder / "sample_ids.txt").read_text().split()
+    images = list(dict.fromkeys(one.partition(":")[0].removeprefix("textocr-") for one in ids))
+    published = table(folder / "internvl_threshold_decomposition.csv")
+    parts = []
+    for row in published:
+        arm, _ = METHODS[row["method"]]
+        rows = rows_of([True, False] * len(images), [0.0] * 2 * len(images), np.repeat(images, 2), arm=arm)
+        own = float(row["method_threshold"])
+        aside, positive = on_development_side(rows), rows["label"] == "yes"
+        rows["margin"] = np.where(positive, own + 0.25, own - 0.25)
+        for label, margins in zip(("yes", "no"), published_margins(row), strict=True):
+            rows.loc[~aside & (rows["label"] == label), "margin"] = margins
+        parts.append(rows)
+    rows = pd.concat(parts, ignore_index=True)
+    pooled = float(published[0]["pooled_shared_threshold"])
+    for rule, stem in (("own-dev", "method"), ("full-dev", "full_shared"), (pooled, "pooled_shared")):
+        found = apply_thresholds(rows, None, rule)
+        held_out = found.rows[~on_development_side(found.rows)]
+        for row in published:
+            judged = held_out[held_out["arm"] == METHODS[row["method"]][0]]
+            assert len(judged) == int(row["test_n"]) == 536
+            assert set(judged["threshold"]) == {float(row[f"{stem}_threshold"])}
+            assert judged["correct"].mean() == pytest.approx(float(row[f"{stem}_acc"]), abs=1e-12)
+            alarms = judged.loc[judged["label"] == "no", "predicted"] == "yes"
+            assert alarms.mean() == pytest.approx(float(row[f"{stem}_hfpr"]), abs=1e-12)
+
+
+def published_margins(row: dict[str, str]) -> tuple[list[float], list[float]]:
+    """Margins of 268 positives and 268 negatives, as many at or above each published threshold as it prints."""
+    half = int(row["test_n"]) // 2
+    yes_at = {}
+    for stem in ("method", "full_shared", "pooled_shared"):
+        alarms = round(float(row[f"{stem}_hfpr"]) * half)
+        right = round(float(row[f"{stem}_acc"]) * 2 * half)
+        yes_at[float(row[f"{stem}_threshold"])] = (right - (half - alarms), alarms)
+    cuts = sorted(yes_at)
+    margins: tuple[list[float], list[float]] = ([], [])
+    for label, found in enumerate(margins):
+        counts = [half, *(yes_at[cut][label] for cut in cuts), 0]
+        for cut, more, fewer in zip([cuts[0] - 1.0, *cuts], counts[:-1], counts[1:], strict=True):
+            found += [cut] * (more - fewer)
+        assert len(found) == half
+    return margins
+
+
+@pytest.mark.parametrize("model", MATCHED)
+def test_reference_image_dependence_at_an_applied_threshold(data: Path, model: str) -> None:
+    published = [row for row in analysis(data, "image_free", "image_free_summary.csv") if row["model_key"] == model]
+    applied = apply_thresholds(image_free(data, model), None, {model: float(published[0]["threshold"])}).rows
+    found = tables.image_dependence_table(applied, draws=100).set_index("condition")
+    for row in published:
+        ours = found.loc["matching image" if row["condition"] == "matched_image_full" else row["condition"]]
+        assert ours["threshold"] == float(row["threshold"])
+        for name in ("accuracy", "hfpr", "yes_rate", "auroc"):
+            assert ours[name] == pytest.approx(float(row[name]), abs=1e-12), (row["condition"], name)
+        gap = float(row["mean_positive_minus_negative_margin"])
+        assert ours["margin_gap"] == pytest.approx(gap, abs=1e-12), "of margins as recorded"
+
+
+@pytest.mark.parametrize(("model", "run"), [("llava", "llava_protected40"), ("internvl", "internvl_soft50")])
+def test_reference_positions_at_the_plain_arms_own_threshold(data: Path, model: str, run: str) -> None:
+    """The policy that was swapped in has the threshold of the arm as it is: what the reference calls compact's."""
+    rows = pd.concat(
+        frame(data, f"position_id/{run}_{policy}", arm="protected:0.4", positions=policy, view="orig",
+              intervention="none" if policy == "compact" else "swap_positions")
+        for policy in ("compact", "preserve")
+    )  # fmt: skip
+    file = data / "golden_e2e" / "analysis" / f"position_{model}" / "position_id_policy_audit.json"
+    expected = json.loads(file.read_text())
+    applied = apply_thresholds(rows, None, "own-dev").rows
+    found = tables.position_policy_table(applied).set_index("comparison")
+    assert found.index.tolist() == ["raw"], "nothing is left to choose on"
+    apart = tables.position_policy_table(applied, development=rows[on_development_side(rows)]).set_index("comparison")
+    for name, block, flips in (
+        ("raw", "compact_shared_threshold_test", "paired_test_compact_shared_threshold"),
+        ("compact threshold", "compact_shared_threshold_test", "paired_test_compact_shared_threshold"),
+        ("own thresholds", "own_threshold_test", "paired_test_own_threshold"),
+    ):
+        line = apart.loc[name]
+        assert line["flips"] == expected[flips]["prediction_flips"]
+        for policy in ("compact", "preserve"):
+            assert line[f"accuracy_{policy}"] == pytest.approx(expected[block][policy]["acc"], abs=1e-12)
+            assert line[f"hfpr_{policy}"] == pytest.approx(expected[block][policy]["hFPR"], abs=1e-12)
+    pd.testing.assert_frame_equal(found, apart.loc[["raw"]])
+
+
+def test_text_replacement_and_edit_regions_are_at_the_applied_threshold() -> None:
+    every = dict.fromkeys(("original", "replacement", "sham", "erase"), True)
+    images = [every, {**every, "sham": False}, {**every, "replacement": False}]
+    asked = pd.DataFrame([row for i, passed in enumerate(images) for row in replacement_rows(passed, f"i{i}")])
+    asked = asked.assign(
+        selector="full", probe_id=asked["image_id"] + asked["kind"], view="orig", intervention="none",
+        keep=1.0, ecr=1.0, center_recall=1.0, patch_recall=1.0, predicted="yes", correct=False,
+    )  # fmt: skip
+    recorded = apply_thresholds(asked, None, 0.0).rows
+    moved = apply_thresholds(asked.assign(margin=asked["margin"] + 5.0), None, 5.0).rows
+    assert recorded["correct"].any()
+    pd.testing.assert_frame_equal(tables.text_replacement_table(recorded), tables.text_replacement_table(moved))
+    glyphs = [rows.assign(kind="edit_region")[rows["kind"] == "replacement_target"] for rows in (recorded, moved)]
+    first, second = (tables.edit_region_table(rows, draws=100) for rows in glyphs)
+    assert 0 < first["accuracy"].iloc[0] < 1
+    pd.testing.assert_frame_equal(first, second)

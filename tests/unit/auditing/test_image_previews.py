@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from sightline.auditing.image_previews import DETAIL_SIDE, PREVIEW_SIDE, details, preview
+from sightline.geometry.surroundings import surroundings
+
+WORD = (0.4, 0.50, 0.45, 0.51)
+
+
+def page() -> Image.Image:
+    """A tall page with a word of stripes two pixels wide, which a preview cannot hold."""
+    image = Image.new("RGB", (1200, 3000), "white")
+    draw = ImageDraw.Draw(image)
+    for x in range(480, 540, 4):
+        draw.rectangle((x, 1500, x + 1, 1530), fill="black")
+    return image
+
+
+def contrast(image: Image.Image, box: tuple[float, float, float, float]) -> float:
+    x1, y1, x2, y2 = (v * side for v, side in zip(box, (*image.size, *image.size), strict=True))
+    return float(np.asarray(image.convert("L").crop((int(x1), int(y1), int(x2), int(y2))), float).std())
+
+
+def test_a_detail_is_sharp_where_the_preview_is_a_smear() -> None:
+    image = page()
+    (detail,) = details(image, [WORD])
+    crop = Image.open(io.BytesIO(detail.jpeg))
+    left, top, right, bottom = detail.box
+    inside = (
+        (WORD[0] - left) / (right - left),
+        (WORD[1] - top) / (bottom - top),
+        (WORD[2] - left) / (right - left),
+        (WORD[3] - top) / (bottom - top),
+    )
+    assert min(inside) >= 0
+    assert max(inside) <= 1
+    small = Image.open(io.BytesIO(preview(image)))
+    assert max(small.size) == PREVIEW_SIDE
+    assert contrast(crop, inside) > 90
+    assert contrast(small, WORD) < 40
+    assert max(crop.size) <= DETAIL_SIDE
+    assert len(detail.jpeg) < 12_000
+
+
+def test_regions_that_are_asked_about_twice_are_kept_once_and_small_images_need_none() -> None:
+    assert len(details(page(), [WORD, WORD, (0.1, 0.1, 0.2, 0.12)])) == 2
+    assert details(Image.new("RGB", (PREVIEW_SIDE, 300)), [WORD]) == []
+    assert details(page(), []) == []
+
+
+def test_surroundings_stay_within_the_image_and_hold_the_regions() -> None:
+    for regions in ([WORD], [(0.0, 0.0, 0.02, 0.01)], [(0.9, 0.95, 1.0, 1.0), WORD], [(0.0, 0.0, 1.0, 1.0)]):
+        x1, y1, x2, y2 = surroundings(regions, 1200, 3000)
+        assert 0 <= x1 < x2 <= 1200
+        assert 0 <= y1 < y2 <= 3000
+        assert x2 - x1 >= 240
+        for a, b, c, d in regions:
+            assert x1 <= a * 1200 + 1e-6
+            assert y1 <= b * 3000 + 1e-6
+            assert x2 >= c * 1200 - 1e-6
+            assert y2 >= d * 3000 - 1e-6

@@ -1,0 +1,75 @@
+"""Pages of help: every option of every command says what it is, and a type stands only where a value is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from sightline.cli import app
+from sightline.reader.train import parse
+
+
+def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with the words that call it."""
+
+    def below(words: tuple[str, ...], node: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+        children = getattr(node, "commands", None)
+        if children is None:
+            yield words, node
+            return
+        for name in node.list_commands(None):
+            yield from below((*words, name), node.commands[name])
+
+    yield from below((), get_command(app))
+
+
+ALL = dict(commands())
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_no_page_shows_a_type_behind_a_flag_or_the_python_name_of_a_list(words: tuple[str, ...]) -> None:
+    page = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200"}).output
+    assert "Show this message and exit." in page
+    options = page.partition("─ Options")[2]
+    assert "<bool>" not in page
+    assert "<list[" not in options
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_every_option_that_is_shown_has_a_sentence(words: tuple[str, ...]) -> None:
+    for option in ALL[words].params:
+        if option.param_type_name == "option" and not option.hidden:
+            assert option.help, option.opts
+
+
+def test_many_options_stand_in_panels() -> None:
+    for words in (("run",), ("doctor",), ("ask",), ("reader", "train"), ("bench", "select"), ("bench", "ttft")):
+        page = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "120"}).output
+        assert page.count("╭─") >= 2, words
+
+
+def test_the_training_command_has_every_option_of_the_training_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    monkeypatch.setattr("sightline.reader.train.main", seen.append)
+    invoke = CliRunner().invoke
+    assert invoke(app, ["reader", "train", "--out", "leg"]).exit_code == 0
+    words = ["--language-only", "--mixed", "--no-compile", "--batch", "16", "--lr", "3e-4", "--minutes", "30"]
+    words += ["--progress", "0.5:1", "--resume", "leg2", "--workers", "3", "--preset", "toy", "--out", "leg3"]
+    assert invoke(app, ["reader", "train", *words]).exit_code == 0
+    assert vars(parse(seen[0])) == vars(parse(["--out", "leg"]))
+    assert vars(parse(seen[1])) == vars(parse(words))
+
+
+@pytest.mark.parametrize("words", [["--minutes", "nan"], ["--lr", "inf"], ["--batch", "0"]])
+def test_training_refuses_numbers_that_never_end(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sightline.reader.train.main", lambda argv: pytest.fail("training began"))
+    assert CliRunner().invoke(app, ["reader", "train", "--out", "leg", *words]).exit_code != 0
+
+
+def test_the_gate_says_where_metrics_are_listed() -> None:
+    page = CliRunner().invoke(app, ["gate", "--help"], env={"COLUMNS": "200"}).output
+    assert "sightline list metrics" in page
