@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.docs.pages import documented_pages
+from tests.docs.pages import Block, documented_pages
 from tests.docs.plan import executed_blocks, executed_commands, left_out, models_of
 
 WIDTH = 110
@@ -17,8 +17,7 @@ def lines() -> list[str]:
             blocks += 1
             commands += len(executed_commands(block))
             python += block.kind == "python"
-            models = f"  [{', '.join(models_of(page))}]" if models_of(page) and block.kind == "commands" else ""
-            found.append(f"{block.place:<30} {block.kind:<8} {_short(block.first)}{models}")
+            found.append(f"{block.place:<30} {block.kind:<8} {_told(block)}")
     found += ["", "not executed"]
     found += [f"{block.page}:{command.line:<5} {_short(command.text)}  ({why})" for block, command, why in left_out()]
     found += [
@@ -28,8 +27,18 @@ def lines() -> list[str]:
     return found
 
 
+def _told(block: Block) -> str:
+    """The first executed command, how many follow, and the models of a page that is about any."""
+    if block.kind == "python":
+        return _short(block.title)
+    first, *others = executed_commands(block)
+    more = f"  (+{len(others)})" if others else ""
+    models = f"  [{', '.join(models_of(block.page))}]" if models_of(block.page) else ""
+    return f"{_short(first.text)}{more}{models}"
+
+
 def _short(text: str) -> str:
-    text = " ".join(text.partition("  #")[0].split())
+    text = " ".join(text.split())
     return text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
 
 

@@ -13,6 +13,7 @@ SHELLS = ("console", "bash", "sh", "shell")
 """Languages of fences that hold commands, whatever the first word is."""
 PROGRAMS = re.compile(r"\$ |(sightline|make|pip|python3?|pytest|\.venv/bin/\S+)(\s|$)")
 """How a block without a language begins if it holds commands."""
+COMMENT = re.compile(r"\s+# .*$")
 NAMED = re.compile(r"^`([\w./-]+)`:$")
 """The line above a block that is the content of a file."""
 
@@ -26,6 +27,7 @@ class Command:
     line: int
     """Where it begins on its page, from 1."""
     text: str
+    """Without a comment behind it."""
     shown: str = ""
     """What the page says it prints; empty where it says nothing."""
 
@@ -51,10 +53,8 @@ class Block:
         return f"{self.page}:{self.line}"
 
     @property
-    def first(self) -> str:
-        """One line that tells people which block this is."""
-        if self.kind == "commands":
-            return " ".join(self.commands[0].text.split())
+    def title(self) -> str:
+        """One line of Python, or of a file, that tells people which block this is."""
         lines = [line.strip() for line in self.text.splitlines() if line.strip()]
         return self.name or next((line for line in lines if not line.startswith(("import ", "from "))), lines[0])
 
@@ -159,4 +159,5 @@ def _commands(raw: _Raw) -> Iterator[Command]:
         while prompted and number < len(raw.lines) and not raw.lines[number].startswith("$ "):
             shown.append(raw.lines[number])
             number += 1
-        yield Command(raw.line + begin, "".join(typed), "".join(f"{text}\n" for text in shown))
+        text = COMMENT.sub("", "".join(typed))
+        yield Command(raw.line + begin, text, "".join(f"{text}\n" for text in shown))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.docs.pages import Block, Command, blocks_of, documented_pages
-from tests.docs.stand_ins import MODELS, as_executed, reason_not_executed
+from tests.docs.stand_ins import MODELS, reason_not_executed
 
 
 def executed_commands(block: Block) -> list[Command]:
@@ -34,8 +34,3 @@ def left_out() -> list[tuple[Block, Command, str]]:
                 if reason is not None:
                     found.append((block, command, reason))
     return found
-
-
-def how(command: str) -> str:
-    """A command as the tests execute it."""
-    return as_executed(" ".join(command.split()))

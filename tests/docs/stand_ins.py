@@ -43,9 +43,7 @@ OURS = {
 SUBSTITUTIONS = (
     (r"--shape qwen3-vl-8b\b", "--shape tiny-qwen3-vl"),
     (r"--shape llava-1\.5-7b\b", "--shape tiny-llava"),
-    (r"--shape internvl3\.5-8b\b", "--shape tiny-internvl"),
     (r"--batch 1,32,max\b", "--batch 1,2"),
-    (r"--execution stock,eager,graph\b", "--execution stock,eager"),
     (r"--execution eager,compiled\b", "--execution eager"),
     (r"(bench sweep .*)--images 100 (.*)--execution compiled\b", r"\1--images 2 \2--execution eager"),
     (r"--n 144,576,2500\b", "--n 36,144"),
@@ -62,7 +60,7 @@ LIMITS = (
     (r"sightline (report|gate|compare) ", "--draws 200"),
     (r"sightline reader scenes ", "--images 6"),
     (r"sightline bench prefill ", QUICK),
-    (r"sightline bench ttft ", f"{QUICK} --decode 1 --execution stock,eager"),
+    (r"sightline bench ttft ", f"{QUICK} --decode 1"),
     (r"sightline bench vision ", QUICK),
     (r"sightline bench sweep ", "--arm full --arm target:0.3 --warm-up 0 --one-sample-rows 2"),
     (r"sightline bench repeated ", "--processes 1 --probes-per-process 4 --drop 1"),

@@ -11,7 +11,17 @@ from tests.docs import list_blocks
 from tests.docs.page_runner import execute
 from tests.docs.pages import REPOSITORY, blocks_in, blocks_of, documented_pages
 from tests.docs.plan import executed_blocks, executed_commands, models_of
-from tests.docs.stand_ins import LAID_OUT, NOT_EXECUTED, OURS, PREPARED, as_executed, reason_not_executed
+from tests.docs.stand_ins import (
+    EXIT_CODES,
+    LAID_OUT,
+    LIMITS,
+    NOT_EXECUTED,
+    OURS,
+    PREPARED,
+    SUBSTITUTIONS,
+    as_executed,
+    reason_not_executed,
+)
 
 PAGE = """# A page
 
@@ -51,6 +61,7 @@ def test_commands_python_and_files_are_told_apart() -> None:
     assert [(block.line, block.kind) for block in found] == [
         (3, "commands"), (7, "text"), (14, "commands"), (21, "python"), (24, "text"), (29, "file"),
     ]  # fmt: skip
+    assert found[0].commands[0].text == "sightline probes formats"
     assert found[2].commands[0].text.split() == ["sightline", "run", "--arm", "full", "--out", "run"]
     assert [command.shown for command in found[2].commands] == ["done         4 rows\n", ""]
     assert [command.line for command in found[2].commands] == [14, 17]
@@ -114,6 +125,21 @@ def test_limits_are_added_only_where_a_command_has_none_of_its_own() -> None:
     assert as_executed("sightline demo") == "sightline demo --limit 4"
     assert as_executed("sightline demo --limit 20") == "sightline demo --limit 20"
     assert as_executed("sightline rows run") == "sightline rows run"
+
+
+def all_commands() -> list[str]:
+    return [command.text for page in documented_pages() for block in blocks_of(page) for command in block.commands]
+
+
+@pytest.mark.parametrize("pattern", [pattern for pattern, _ in (*SUBSTITUTIONS, *LIMITS, *EXIT_CODES)])
+def test_what_is_substituted_or_limited_still_stands_on_a_page(pattern: str) -> None:
+    assert any(re.search(pattern, command) for command in all_commands())
+
+
+def test_what_is_done_before_a_command_still_has_its_command() -> None:
+    for page, prepared in PREPARED.items():
+        commands = {command.text for block in blocks_of(page) for command in block.commands}
+        assert set(prepared.between) <= commands, page
 
 
 def test_a_command_is_left_out_on_the_page_that_lists_it_and_nowhere_else() -> None:
