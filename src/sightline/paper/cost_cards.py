@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PROCESSES, PROBES, DROPPED = 3, 100, 5
 """Fresh processes, probes of each, and those of them that are thrown away first."""
+DEMO_PROCESSES = 2
 BATCH = {"qwen": 32, "llava": 100, "internvl": 50}
 
 
@@ -43,7 +44,9 @@ def repeated_timing(study: Study, name: str, model: str, arms: Sequence[str]) ->
         drop=1 if few else DROPPED,
         **_material(study, model),
     )
-    _measure(study, name, [replace(request, repetition=number) for number in range(2 if few else PROCESSES)])
+    _measure(
+        study, name, [replace(request, repetition=number) for number in range(DEMO_PROCESSES if few else PROCESSES)]
+    )
 
 
 def batch_prefill(study: Study, name: str, model: str, arms: Sequence[str]) -> None:

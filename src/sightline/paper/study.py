@@ -19,6 +19,7 @@ from sightline.paper.models import MODELS
 from sightline.paper.needs import Need, merged
 from sightline.paper.probe_sets import built_set
 from sightline.paper.source_images import SourceImages, drawn_scenes, textocr
+from sightline.paper.visible_rows import of_visible_evidence
 from sightline.statistics.bootstrap import DRAWS
 from sightline.statistics.summaries import arm_summary
 from sightline.store import Run, load_run
@@ -243,9 +244,10 @@ class Study:
         return parse_arm(text, profile=self.options.profile, model_type=MODELS[model].model_type).text
 
     def rows(self, model: str, probes: str, box_source: str = "annotation") -> pd.DataFrame:
-        """All rows of a run; refused in words where there are none."""
+        """All rows of a run, coverage counted as in the paper; refused in words where there are none."""
         found: pd.DataFrame = self.remembered(
-            ("rows", model, probes, box_source), lambda: self.run(model, probes, box_source).frame()
+            ("rows", model, probes, box_source),
+            lambda: of_visible_evidence(self.run(model, probes, box_source).frame()),
         )
         return found
 

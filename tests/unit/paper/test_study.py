@@ -83,7 +83,7 @@ def test_checkpoints_are_told_by_their_architecture_or_by_name(data: Path) -> No
     }
     with pytest.raises(SightlineError, match="both"):
         named_models([str(data / "tiny/llava"), f"llava={data / 'tiny/llava'}"])
-    with pytest.raises(SightlineError, match="no model of architecture 'clip'"):
+    with pytest.raises(SightlineError, match="is a 'clip' model"):
         named_models([str(data / "tiny/clip")])
 
 
@@ -100,6 +100,24 @@ def test_what_needs_clip_is_left_out_with_its_reason(data: Path, tmp_path: Path)
     (found,) = study.servable([Need("llava", "confirmation", ("full", "anchorprune:0.4"))])
     assert found.arms == ("full",)
     assert "give --clip" in study.notes[0]
+
+
+def test_coverage_counts_what_the_tower_sees() -> None:
+    import pandas as pd
+
+    from sightline.paper.visible_rows import of_visible_evidence
+
+    rows = pd.DataFrame(
+        {
+            "visible": [1.0, 0.5, 0.0], "ecr": [0.4, 0.25, 0.0], "anchor_ecr": [0.4, 0.5, 0.0], "lpp": [0.5, 0.5, 0.0],
+            "geo_f1": [0.1, 0.1, 0.0], "anchor_lpp": [0.5, 0.5, 0.0], "anchor_geo_f1": [0.1, 0.1, 0.0],
+        }
+    )  # fmt: skip
+    found = of_visible_evidence(rows)
+    assert found["ecr"].tolist()[:2] == [0.4, 0.5]
+    assert found["anchor_ecr"].tolist()[:2] == [0.4, 1.0]
+    assert found["geo_f1"].tolist()[1] == pytest.approx(0.5)
+    assert found.loc[2, ["ecr", "anchor_ecr", "geo_f1"]].isna().all()
 
 
 def test_what_people_said_and_clip_are_remembered_when_another_table_is_run(data: Path, tmp_path: Path) -> None:

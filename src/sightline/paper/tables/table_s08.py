@@ -60,7 +60,7 @@ def _found(study: Study, scope: str, specification: str, predictor: str) -> Any:
 def _audit(study: Study) -> pd.DataFrame:
     run = study.run(QWEN, CONFIRMATION)
     arms = [study.arm(QWEN, arm) for arm in ARMS]
-    return conditional_table(run.frame(), probe_scales(run), arms=arms, draws=study.options.draws)
+    return conditional_table(study.rows(QWEN, CONFIRMATION), probe_scales(run), arms=arms, draws=study.options.draws)
 
 
 def _associated(study: Study) -> Judgement:

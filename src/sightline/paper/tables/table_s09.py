@@ -52,7 +52,7 @@ def validity(study: Study, line: Line) -> list[Measured]:
 def _joined(study: Study, line: Line) -> pd.DataFrame:
     """The arm's rows with their deletions, and Full on the images that were grayed."""
     run = study.run(line.model, DEVELOPMENT)
-    rows = run.frame()
+    rows = study.rows(line.model, DEVELOPMENT)
     plain = study.arm(line.model, line.arm)
     own = rows[(rows["plain_arm"] == plain) | (rows["arm"] == "full")]
     grayed = study.rows(line.model, OCCLUDED[line.model])

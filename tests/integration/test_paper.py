@@ -1,0 +1,107 @@
+"""Every table of the paper, end to end: the demonstration with the embedded reader and tiny checkpoints."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sightline.cli import app
+from sightline.paper.paper_table import PAPER_TABLES
+from sightline.paper.preset import in_order
+
+pytestmark = pytest.mark.xdist_group("paper")
+IMAGES, DRAWS = 6, 200
+NUMBERS = in_order(PAPER_TABLES)
+
+
+@pytest.fixture(scope="module")
+def study(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of ``paper run all --demo`` and what was printed."""
+    out = tmp_path_factory.mktemp("paper") / "study"
+    tiny = data / "tiny"
+    options = [
+        "--demo", "--limit", str(IMAGES), "--draws", str(DRAWS), "--clip", str(tiny / "clip"), "--device", "cpu",
+        "--models", str(tiny / "llava"), "--models", str(tiny / "internvl"),
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, ["paper", "run", "all", "--out", str(out), *options], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return out, done.output
+
+
+def lines(folder: Path, number: str) -> list[dict[str, str]]:
+    with open(folder / "tables" / f"table-{number.lower()}.csv", newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_line_of_a_table_is_measured(study: tuple[Path, str], number: str) -> None:
+    cells = lines(study[0], number)
+    missing = {cell["line"]: cell["why_not"] for cell in cells if cell["why_not"]}
+    assert missing == {}
+    table = PAPER_TABLES.get(number)
+    assert len(cells) == sum(len(block.lines) * len(block.columns) for block in table.blocks)
+    for suffix in ("md", "tex"):
+        text = (study[0] / "tables" / f"table-{number.lower()}.{suffix}").read_text(encoding="utf-8")
+        assert "DEMONSTRATION" in text
+
+
+def test_the_page_holds_all_tables_and_says_what_it_is(study: tuple[Path, str]) -> None:
+    page = (study[0] / "paper.html").read_text(encoding="utf-8")
+    assert page.count('<section id="table-') == len(NUMBERS)
+    assert "DEMONSTRATION" in page
+    assert "DEMONSTRATION" in study[1]
+
+
+def test_tables_share_their_runs(study: tuple[Path, str]) -> None:
+    runs = {folder.name for folder in (study[0] / "runs").iterdir()}
+    assert {"qwen-confirmation", "qwen-development", "llava-confirmation", "internvl-development"} <= runs
+    needed = {need.folder for number in NUMBERS for need in PAPER_TABLES.get(number).needs()}
+    assert len(runs) == len(needed)
+
+
+def test_claims_are_judged_from_rows(study: tuple[Path, str]) -> None:
+    outcomes = [line.split()[0] for line in study[1].splitlines() if line.startswith(("holds ", "fails ", "open "))]
+    assert len(outcomes) >= 30
+    assert "not measured" not in study[1].replace("lines not measured", "")
+
+
+def test_full_covers_everything_in_the_main_table(study: tuple[Path, str]) -> None:
+    full = [cell for cell in lines(study[0], "1") if " · Full · " in cell["line"] and cell["column"] == "PosECR"]
+    assert len(full) == 3
+    assert {float(cell["measured"]) for cell in full} == {1.0}
+
+
+def test_a_second_run_computes_nothing_and_prints_the_same(study: tuple[Path, str], data: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in (study[0] / "runs").rglob("*.parquet")}
+    options = ["--demo", "--limit", str(IMAGES), "--draws", str(DRAWS), "--clip", str(data / "tiny/clip")]
+    models = ["--models", str(data / "tiny/llava"), "--models", str(data / "tiny/internvl")]
+    first = lines(study[0], "S5")
+    done = CliRunner().invoke(app, ["paper", "run", "S5", "--out", str(study[0]), *options, *models])
+    assert done.exit_code == 0, done.output
+    assert {file: file.stat().st_mtime_ns for file in (study[0] / "runs").rglob("*.parquet")} == before
+    assert lines(study[0], "S5") == first
+
+
+def test_the_list_knows_the_state_of_every_table(study: tuple[Path, str]) -> None:
+    shown = CliRunner().invoke(app, ["paper", "list", "--out", str(study[0])], env={"COLUMNS": "200"})
+    assert shown.output.count("measured") == len(NUMBERS)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_show_prints_needs_commands_and_published_values(number: str) -> None:
+    shown = CliRunner().invoke(app, ["paper", "show", number])
+    assert shown.exit_code == 0
+    table = PAPER_TABLES.get(number)
+    assert f"Table {number}. {table.title}" in shown.output
+    assert "Published" in shown.output
+    for need in table.needs():
+        assert f"runs/{need.folder}" in shown.output
+
+
+def test_an_unknown_table_is_answered_with_those_there_are() -> None:
+    done = CliRunner().invoke(app, ["paper", "show", "S19"])
+    assert done.exit_code != 0
+    assert "S18" in str(done.exception)
