@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from sightline.paper.paper_table import PAPER_TABLES, PaperTable
@@ -30,5 +31,10 @@ def with_earlier(study: Study, fresh: Sequence[PrintedTable]) -> list[PrintedTab
 
 
 def in_order(numbers: Iterable[str]) -> list[str]:
-    """Main tables first, then the supplement's, each by number."""
-    return sorted(numbers, key=lambda number: (number[0] == "S", int(number.lstrip("S"))))
+    """Main tables first, then the supplement's, each by number; then those of other papers, by name."""
+
+    def place(number: str) -> tuple[int, int, str]:
+        plain = re.fullmatch(r"(S?)(\d+)", number)
+        return (2, 0, number) if plain is None else (len(plain[1]), int(plain[2]), number)
+
+    return sorted(numbers, key=place)

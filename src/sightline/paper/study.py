@@ -53,6 +53,24 @@ class StudyOptions:
     run: Mapping[str, Any] = field(default_factory=dict)
     """Further options of ``sightline run``: device, dtype, execution, batch_tokens, ..."""
 
+    @property
+    def judgements(self) -> dict[str, Path | None]:
+        """Files that people filled in, by option."""
+        return {"decisions": self.decisions, "valid": self.valid}
+
+
+def _with_recorded(options: StudyOptions, recorded: Mapping[str, Any]) -> StudyOptions:
+    """Options with what an earlier command named: its tables are measured again beside each new one."""
+    for name, path in options.judgements.items():
+        if path is not None and not path.is_file():
+            raise SightlineError(f"--{name}: there is no file {path}")
+    files: dict[str, Any] = {
+        name: Path(recorded[name])
+        for name, path in options.judgements.items()
+        if path is None and recorded.get(name) is not None
+    }
+    return replace(options, clip=options.clip or recorded.get("clip"), **files)
+
 
 @dataclass
 class Study:
@@ -78,6 +96,7 @@ class Study:
         self.models = {**recorded.get("models", {}), **self.models}
         if self.textocr is None and recorded.get("textocr"):
             self.textocr = Path(recorded["textocr"])
+        self.options = _with_recorded(self.options, recorded)
 
     def recorded(self) -> dict[str, Any]:
         """What the folder says of itself; empty for a new one."""
@@ -111,6 +130,8 @@ class Study:
             "limit": self.limit,
             "models": self.models,
             "textocr": None if self.textocr is None else str(self.textocr),
+            "clip": self.options.clip,
+            **{name: None if path is None else str(path) for name, path in self.options.judgements.items()},
             "tables": known,
         }
         write_whole(self.out / RECORD, (json.dumps(record, indent=1) + "\n").encode())

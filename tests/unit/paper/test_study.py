@@ -11,7 +11,7 @@ from sightline.errors import SightlineError
 from sightline.paper.models import named_models
 from sightline.paper.needs import Need, merged
 from sightline.paper.paper_table import PAPER_TABLES
-from sightline.paper.preset import run_table
+from sightline.paper.preset import run_table, with_earlier
 from sightline.paper.study import Study, StudyOptions
 from sightline.store import load_run
 
@@ -118,3 +118,26 @@ def test_coverage_counts_what_the_tower_sees() -> None:
     assert found["anchor_ecr"].tolist()[:2] == [0.4, 1.0]
     assert found["geo_f1"].tolist()[1] == pytest.approx(0.5)
     assert found.loc[2, ["ecr", "anchor_ecr", "geo_f1"]].isna().all()
+
+
+def test_what_people_said_and_clip_are_remembered_when_another_table_is_run(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    first = pilot(data, out)
+    first.models.pop("llava")
+    run_table(first, PAPER_TABLES.get("S5"))
+    valid = tmp_path / "valid.txt"
+    valid.write_text("".join(f"{image}\n" for image in first.rows("qwen", "confirmation")["image_id"].unique()))
+    run_table(pilot(data, out, valid=valid), PAPER_TABLES.get("S7"))
+    later = Study(out, {}, options=StudyOptions(limit=4, draws=200))
+    assert (later.options.valid, later.options.clip) == (valid, str(data / "tiny/clip"))
+    (again,) = (printed for printed in with_earlier(later, []) if printed.table.number == "S7")
+    assert again.blocks[0].measured_lines, again.missing
+
+
+@pytest.mark.parametrize("name", ["valid", "decisions"])
+def test_a_file_of_peoples_judgements_that_is_not_there_is_refused_at_once(
+    data: Path, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(SightlineError, match=rf"--{name}: there is no file .*people\.txt"):
+        pilot(data, tmp_path / "study", **{name: tmp_path / "people.txt"})
+    assert not (tmp_path / "study").exists()

@@ -76,3 +76,7 @@ def test_published_differences_are_those_of_the_published_rows() -> None:
         assert math.isclose(left - right, published, abs_tol=0.0011), line.words
         checked += 1
     assert checked >= 6
+
+
+def test_tables_of_other_papers_come_after_those_of_the_paper_by_name() -> None:
+    assert in_order(["DIVPRUNE", "S10", "A-2", "2", "S9", "1"]) == ["1", "2", "S9", "S10", "A-2", "DIVPRUNE"]

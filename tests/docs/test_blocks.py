@@ -1,0 +1,179 @@
+"""The blocks of a page are found, nothing is left out in silence, and a block that is wrong is noticed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs import list_blocks
+from tests.docs.page_runner import execute
+from tests.docs.pages import REPOSITORY, blocks_in, blocks_of, documented_pages
+from tests.docs.plan import executed_blocks, executed_commands, models_of
+from tests.docs.stand_ins import (
+    EXIT_CODES,
+    LAID_OUT,
+    LIMITS,
+    NOT_EXECUTED,
+    OURS,
+    PREPARED,
+    SUBSTITUTIONS,
+    as_executed,
+    reason_not_executed,
+)
+
+PAGE = """# A page
+
+    sightline probes formats   # a list
+
+Text, and an indented block that is no command:
+
+    probes -> encode
+
+1. An item
+
+    of which this is a part
+
+```console
+$ sightline run --arm full \\
+      --out run
+done         4 rows
+$ sightline rows run
+```
+
+```python
+print(1)
+```
+
+    1
+
+`a/b.csv`:
+
+```text
+image,text
+```
+"""
+
+
+def test_commands_python_and_files_are_told_apart() -> None:
+    found = blocks_in("page.md", PAGE)
+    assert [(block.line, block.kind) for block in found] == [
+        (3, "commands"), (7, "text"), (14, "commands"), (21, "python"), (24, "text"), (29, "file"),
+    ]  # fmt: skip
+    assert found[0].commands[0].text == "sightline probes formats"
+    assert found[2].commands[0].text.split() == ["sightline", "run", "--arm", "full", "--out", "run"]
+    assert [command.shown for command in found[2].commands] == ["done         4 rows\n", ""]
+    assert [command.line for command in found[2].commands] == [14, 17]
+    assert found[3].prints == "1\n"
+    assert (found[5].name, found[5].text) == ("a/b.csv", "image,text\n")
+
+
+def test_no_command_in_a_page_escapes() -> None:
+    """Whatever looks like a command within a block is one that is executed, or is left out by name."""
+    for page in documented_pages():
+        known = {command.line for block in blocks_of(page) for command in block.commands}
+        text = (REPOSITORY / page).read_text(encoding="utf-8").splitlines()
+        inside = False
+        for number, line in enumerate(text, 1):
+            inside ^= line.lstrip().startswith("```")
+            if (inside or line.startswith("    ")) and re.match(r"\s*(\$ )?(sightline|pip|make) \w", line):
+                assert number in known, f"{page}:{number} {line}"
+
+
+def test_every_page_with_a_tutorial_of_ours_is_executed() -> None:
+    executed = {page for page in documented_pages() if executed_blocks(page)}
+    assert {"README.md", "docs/paper.md", "docs/cost.md", "docs/write-a-selector.md", "docs/reader.md"} <= executed
+    assert sum(len(executed_commands(block)) for page in executed for block in executed_blocks(page)) >= 60
+
+
+@pytest.mark.parametrize(("page", "begins"), NOT_EXECUTED)
+def test_what_is_not_executed_still_stands_on_its_page(page: str, begins: str) -> None:
+    commands = [command.text for block in blocks_of(page) for command in block.commands]
+    assert any(command.startswith(begins) for command in commands)
+    assert NOT_EXECUTED[page, begins]
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_what_stands_in_is_spoken_of_by_a_page_or_by_what_pages_take_for_granted(name: str) -> None:
+    pages = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in documented_pages())
+    prepared = " ".join(command for page in PREPARED.values() for command in page.commands)
+    assert re.search(rf"(?<![\w/]){re.escape(name)}(?!\w)", pages + prepared), f"no page speaks of {name}"
+
+
+def test_what_stands_in_is_there() -> None:
+    for source in {*LAID_OUT.values(), *OURS.values()}:
+        assert (REPOSITORY / source).exists(), source
+
+
+def test_pages_that_are_prepared_have_blocks() -> None:
+    assert set(PREPARED) <= {page for page in documented_pages() if executed_blocks(page)}
+
+
+def test_a_page_about_any_model_is_executed_with_all_three() -> None:
+    assert models_of("docs/write-a-selector.md") == ("qwen3vl", "llava", "internvl")
+    assert models_of("README.md") == ()
+
+
+def test_make_has_the_targets_that_pages_name() -> None:
+    targets = set(re.findall(r"^(\w+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {begins.split()[1] for _, begins in NOT_EXECUTED if begins.startswith("make ")}
+    assert named <= targets
+
+
+def test_limits_are_added_only_where_a_command_has_none_of_its_own() -> None:
+    assert as_executed("sightline demo") == "sightline demo --limit 4"
+    assert as_executed("sightline demo --limit 20") == "sightline demo --limit 20"
+    assert as_executed("sightline rows run") == "sightline rows run"
+
+
+def all_commands() -> list[str]:
+    return [command.text for page in documented_pages() for block in blocks_of(page) for command in block.commands]
+
+
+@pytest.mark.parametrize("pattern", [pattern for pattern, _ in (*SUBSTITUTIONS, *LIMITS, *EXIT_CODES)])
+def test_what_is_substituted_or_limited_still_stands_on_a_page(pattern: str) -> None:
+    assert any(re.search(pattern, command) for command in all_commands())
+
+
+def test_what_is_done_before_a_command_still_has_its_command() -> None:
+    for page, prepared in PREPARED.items():
+        commands = {command.text for block in blocks_of(page) for command in block.commands}
+        assert set(prepared.between) <= commands, page
+
+
+def test_a_command_is_left_out_on_the_page_that_lists_it_and_nowhere_else() -> None:
+    assert reason_not_executed("README.md", "pip install .")
+    assert reason_not_executed("docs/runs.md", "pip install .") is None
+
+
+WRONG = {
+    "an option that does not exist": ("```console\n$ sightline selectors --nonsense\n```\n", "ended with 2"),
+    "an unknown program": ("```console\n$ frobnicate --all\n```\n", "nothing here executes frobnicate"),
+    "output that is another": ("```console\n$ sightline --version\nsightline 0.0.0\n```\n", "the page shows"),
+    "a refusal that does not come": ("```console\n$ sightline --version\nerror: no\n```\n", "ended with 0"),
+    "Python that fails": ("```python\nimport sightline\nsightline.nonsense\n```\n", "has no attribute 'nonsense'"),
+    "Python that prints something else": ("```python\nprint(2)\n```\n\n    3\n", "but it prints\n2"),
+    "an entry point to nothing": (
+        '```toml\n[project.entry-points."sightline.metrics"]\nm = "a:b"\n```\n', "which no Python block",
+    ),
+}  # fmt: skip
+"""What is wrong -> (page, words of what is said about it)."""
+
+
+def test_whatever_is_wrong_on_a_page_is_noticed_and_the_rest_still_runs(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    right = "```console\n$ sightline --version\n```\n"
+    page.write_text("\n".join([*(text for text, _ in WRONG.values()), right]), encoding="utf-8")
+    found = execute(str(page), tmp_path / "run")
+    said = [outcome.failed for outcome in found if outcome.failed]
+    for failed, (what, (_, words)) in zip(said, WRONG.items(), strict=True):
+        assert words in failed, what
+    assert not found[-1].failed
+
+
+def test_the_list_of_blocks_has_them_all() -> None:
+    lines = list_blocks.lines()
+    blocks = [block.place for page in documented_pages() for block in executed_blocks(page)]
+    assert [line.split()[0] for line in lines[: len(blocks)]] == blocks
+    assert lines[-1].startswith(f"{len(blocks)} blocks executed: ")
