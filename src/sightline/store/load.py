@@ -64,9 +64,9 @@ class Run:
         return _concatenate((migrated_images(read_table(file)) for file in files), image_schema())
 
     def frame(self, *, texts: bool = True) -> pd.DataFrame:
-        """The rows with what was asked: ``question``, ``target`` and ``source`` stand last, unless ``texts`` is false.
+        """The rows and, as last columns, what was asked: ``question``, ``target_text``, ``source_text``.
 
-        Masks are packed bits, as they are stored; ``masks`` unpacks them.
+        ``texts=False`` leaves those three out. Masks are packed bits, as they are stored; ``masks`` unpacks them.
         """
         frame: pd.DataFrame = self.rows.to_pandas()
         return with_texts(frame, self.probes) if texts else frame

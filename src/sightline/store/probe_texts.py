@@ -9,12 +9,12 @@ import pandas as pd
 
 from sightline.core.probe import ORIGINAL
 
-TEXTS = {"question": "question", "target": "target_text", "source": "source_text"}
-"""Column of a frame -> key of a probe's record."""
+TEXTS = ("question", "target_text", "source_text")
+"""Keys of a probe's record, and columns of a frame."""
 
 
 def with_texts(frame: pd.DataFrame, probes: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """The rows with ``question``, ``target`` (the queried string) and ``source`` (what stands in the regions).
+    """The rows with the question, the queried string and what stands in the regions, behind all other columns.
 
     A control set asks the same probe about several views of its image, perhaps in other words: a row gets those of its
     own view. A view that an intervention made is asked about as the original is.
@@ -28,5 +28,5 @@ def with_texts(frame: pd.DataFrame, probes: Iterable[Mapping[str, Any]]) -> pd.D
             by_id[name] = probe
     pairs = zip(frame["probe_id"], frame["view"], strict=True)
     asked = [by_view.get((name, view)) or by_id.get(name, {}) for name, view in pairs]
-    columns = {column: [probe.get(key) for probe in asked] for column, key in TEXTS.items()}
-    return pd.concat([frame, pd.DataFrame(columns, index=frame.index, dtype=object)], axis=1)
+    columns = {name: [probe.get(name) for probe in asked] for name in TEXTS if name not in frame}
+    return pd.concat([frame, pd.DataFrame(columns, index=frame.index)], axis=1)
