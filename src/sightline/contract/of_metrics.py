@@ -26,7 +26,7 @@ def check_metric(metric: Metric, **columns: Sequence[float]) -> None:
     calls itself binary or a share; a probe's value depends on no other probe, which is what lets images be resampled.
 
     Columns are drawn between 0 and 1, both included, as coverage is; give values of those that are something else,
-    repeated as often as needed: ``check_metric(reciprocal_rank, rank=[1, 2, 3])``.
+    repeated as often as needed: ``check_metric(mean_rank, rank=[1, 2, 3])``.
     """
     promise(bool(metric.label and metric.definition), f"{metric.name} needs a label and a definition: tables show them")
     promise(metric.better in get_args(Direction), f"{metric.name}: better is {metric.better!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sightline.geometry.overlay import DROPPED, MERGED, OUTSIDE, overlay
+from sightline.geometry.lit_cells import DROPPED, MERGED, OUTSIDE, overlay
 
 __all__ = ["DROPPED", "MERGED", "OUTSIDE", "cell_path", "overlay"]
 

@@ -20,7 +20,7 @@ from sightline.store.folder import PROBES, RunFolder, read_table
 from sightline.store.lookup import Row, image_of, plain_arms, probe_of, row_of, rows_of
 from sightline.store.migrations import migrated_images, migrated_rows, with_visible
 from sightline.store.packing import pack_mask, unpack_cells, unpack_mask
-from sightline.store.pictures import Panel, draw_panels
+from sightline.store.probe_picture import ArmPicture, draw_arms
 from sightline.store.probe_texts import with_texts
 from sightline.store.stored_geometry import with_anchor_precision
 
@@ -104,8 +104,8 @@ class Run:
         Where no arm is named, all without an intervention.
         """
         rows = [self.row(probe, arm, view) for arm in arms or plain_arms(self, probe)]
-        panels = [Panel(row, image_of(self, row), probe_of(self, row)) for row in rows]
-        return draw_panels(panels, None if images is None else Path(images))
+        pictures = [ArmPicture(row, image_of(self, row), probe_of(self, row)) for row in rows]
+        return draw_arms(pictures, None if images is None else Path(images))
 
     @cached_property
     def probes(self) -> list[dict[str, Any]]:

@@ -13,10 +13,10 @@ from PIL import Image
 
 from sightline.core.row import row_schema
 from sightline.errors import SightlineError
-from sightline.geometry.overlay import overlay
+from sightline.geometry.lit_cells import overlay
 from sightline.store import Run, load_run
 from sightline.store.packing import pack_mask
-from sightline.store.pictures import GAP, PER_LINE
+from sightline.store.probe_picture import GAP, PER_LINE
 from sightline.store.probe_texts import TEXTS, with_texts
 from tests.unit.report.fake_run import make_run
 
@@ -58,12 +58,11 @@ def test_a_column_of_a_scorer_is_not_overwritten_by_a_text_of_its_name() -> None
 
 
 def test_masks_come_as_one_flag_per_cell(run: Run) -> None:
-    frame = run.frame().set_index(["arm", "probe_id"])
     for arm in ("full", "target:0.3", "visionzip_qwen:0.4"):
         masks = run.masks(arm)
         assert list(masks) == [probe["id"] for probe in run.probes]
         for probe, mask in masks.items():
-            row = frame.loc[(arm, probe)]
+            row = run.row(probe, arm)
             assert mask.dtype == np.bool_
             assert mask.shape == (row["n_tokens"],)
             assert pack_mask(mask) == row["kept_mask"]

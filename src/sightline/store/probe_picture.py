@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
-from sightline.geometry.overlay import overlay
+from sightline.geometry.lit_cells import overlay
 from sightline.probes.images import image_digest, open_image, resolve_image
 from sightline.store.packing import unpack_cells, unpack_mask
 
@@ -29,7 +29,7 @@ PAPER, INK = (255, 255, 255), (20, 20, 20)
 
 
 @dataclass(frozen=True)
-class Panel:
+class ArmPicture:
     """Everything that the picture of one row is drawn from."""
 
     row: dict[str, Any]
@@ -72,18 +72,18 @@ class Panel:
         return str(self.row["arm"]), " · ".join(said)
 
 
-def draw_panels(panels: Sequence[Panel], images: Path | None) -> Image.Image:
-    """One panel as it is; several side by side in one height, each under its caption.
+def draw_arms(arms: Sequence[ArmPicture], images: Path | None) -> Image.Image:
+    """One arm's picture as it is; several side by side in one height, each under its caption.
 
-    ``info["sources"]`` says of each panel whether its pixels are those of the file or of the preview.
+    ``info["sources"]`` says of each arm whether its pixels are those of the file or of the preview.
     """
-    found = [panel.pixels(images) for panel in panels]
-    if len(panels) == 1:
-        picture = panels[0].drawn(found[0][0])
+    found = [arm.pixels(images) for arm in arms]
+    if len(arms) == 1:
+        picture = arms[0].drawn(found[0][0])
     else:
         height = max(image.height for image, _ in found)
-        drawn = [panel.drawn(_as_high(image, height)) for panel, (image, _) in zip(panels, found, strict=True)]
-        picture = _side_by_side(drawn, [panel.caption for panel in panels])
+        drawn = [arm.drawn(_as_high(image, height)) for arm, (image, _) in zip(arms, found, strict=True)]
+        picture = _side_by_side(drawn, [arm.caption for arm in arms])
     picture.info["sources"] = [source for _, source in found]
     return picture
 
