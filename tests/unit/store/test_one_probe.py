@@ -198,3 +198,39 @@ def test_of_a_probe_that_is_asked_about_several_views_the_original_is_meant_unle
 def test_texts_stand_in_the_probes_once_and_not_in_every_row_on_disk(run: Run) -> None:
     assert not set(TEXTS) & set(row_schema().names)
     assert not set(TEXTS) & set(run.rows.column_names)
+
+
+def test_a_picture_of_a_real_scan_is_as_large_as_the_scan_and_shows_its_line(receipts: Path, tmp_path: Path) -> None:
+    """A scan of 1,000 pixels and more, whose preview is smaller: the outlined line is legible only from the file."""
+    from sightline.auditing.audit import audit
+    from sightline.auditing.config import AuditConfig
+    from sightline.checks.shipped_demo import asset
+    from sightline.probes import HardPairRules, build_hard_pairs, load_regions, write_probes
+
+    records = load_regions(receipts / "receipts.json").records
+    pairs = build_hard_pairs(records, HardPairRules(limit_images=1, max_area=0.02))
+    write_probes(tmp_path / "probes.jsonl", pairs.probes)
+    run = audit(
+        AuditConfig(
+            model=str(asset("reader")),
+            probes=tmp_path / "probes.jsonl",
+            images=receipts,
+            out=tmp_path / "run",
+            arms=["full"],
+            device="cpu",
+        )
+    )
+    probe = run.probes[0]
+    sharp, small = run.picture(probe["id"], "full", images=receipts), run.picture(probe["id"], "full")
+    with Image.open(receipts / probe["image"]) as scan:
+        assert sharp.size == scan.size
+    assert max(small.size) <= 640 < max(sharp.size)
+    x1, y1, x2, y2 = probe["regions"][0]
+
+    def edges(picture: Image.Image) -> float:
+        """Mean difference of neighbours within the line, in the pixels of the scan."""
+        box = (x1 * sharp.width, y1 * sharp.height, x2 * sharp.width, y2 * sharp.height)
+        line = np.asarray(picture.resize(sharp.size).crop(tuple(map(round, box))).convert("L"), dtype=float)
+        return float(np.abs(np.diff(line, axis=1)).mean())
+
+    assert edges(sharp) > 1.2 * edges(small)
