@@ -11,6 +11,8 @@ from sightline.core.probe import ORIGINAL
 
 TEXTS = ("question", "target_text", "source_text")
 """Keys of a probe's record, and columns of a frame."""
+ASKED = ["probe_id", "view"]
+"""Columns that tell which record a row answers."""
 
 
 def with_texts(frame: pd.DataFrame, probes: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -26,7 +28,9 @@ def with_texts(frame: pd.DataFrame, probes: Iterable[Mapping[str, Any]]) -> pd.D
         by_view.setdefault((name, view), probe)
         if view == ORIGINAL or name not in by_id:
             by_id[name] = probe
-    pairs = zip(frame["probe_id"], frame["view"], strict=True)
-    asked = [by_view.get((name, view)) or by_id.get(name, {}) for name, view in pairs]
-    columns = {name: [probe.get(name) for probe in asked] for name in TEXTS if name not in frame}
-    return pd.concat([frame, pd.DataFrame(columns, index=frame.index)], axis=1)
+    told = frame[ASKED].drop_duplicates()  # one lookup per probe and view, however many arms answered it
+    asked = [by_view.get((name, view)) or by_id.get(name, {}) for name, view in told.itertuples(index=False)]
+    for text in TEXTS:
+        if text not in frame:
+            told[text] = [probe.get(text) for probe in asked]
+    return frame.merge(told, how="left", on=ASKED)
