@@ -29,6 +29,7 @@ _COMMANDS = {
     "run": ("run", "rows"),
     "methods": ("selectors", "backbones"),
     "report": ("report", "compare", "gate"),
+    "show": ("show",),
     "check": ("doctor", "ask"),
     "agreement": ("agreement",),
     "convert": ("convert",),

@@ -20,6 +20,7 @@ from PIL import Image
 from sightline.core.row import row_schema
 from sightline.probes import read_probes
 from sightline.store.load import load_run
+from sightline.store.probe_texts import TEXTS
 from tests.conftest import DATA, REPOSITORY
 from tests.contract.installed import copy_of_example, install, run_with, sightline_with
 
@@ -325,7 +326,7 @@ def test_the_scorer_writes_its_own_columns(place: Place, ranked: Path) -> None:
     frame = load_run(ranked).frame()
     probes = {probe.id: probe for probe in read_probes(place.probes).probes}
     own = ["rank", "candidates", "word_loss"]
-    assert [name for name in frame.columns if name not in row_schema().names] == own
+    assert [name for name in frame.columns if name not in (*row_schema().names, *TEXTS)] == own
     for row in frame.to_dict("records"):
         probe = probes[row["probe_id"]]
         assert row["label"] == probe.source_text

@@ -17,6 +17,7 @@ from sightline.backbones.base import Backbone
 from sightline.core.row import TIME_COLUMNS, row_schema
 from sightline.probes import read_probes
 from sightline.store.load import unpack_cells, unpack_mask
+from sightline.store.probe_texts import TEXTS
 from tests.integration.conftest import MODELS, TEN_ARMS
 
 
@@ -29,7 +30,7 @@ def facts(frame: pd.DataFrame) -> pd.DataFrame:
 def test_rows_carry_the_reporting_contract(config: Any, model: str) -> None:
     run = audit(config(model, arms=TEN_ARMS))
     frame = run.frame()
-    assert list(frame.columns) == row_schema(YesNo.columns).names
+    assert list(frame.columns) == [*row_schema(YesNo.columns).names, *TEXTS]
     assert len(frame) == 10 * 6, "three images, two probes each, ten arms"
     assert run.missing == 0
     assert set(frame["arm"]) == set(TEN_ARMS)

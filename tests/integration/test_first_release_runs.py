@@ -18,6 +18,7 @@ from sightline.report.build import build_report
 from sightline.report.gate import run_gate
 from sightline.store import Run, RunFolder, load_run
 from sightline.store.load import unpack_cells, unpack_mask
+from sightline.store.probe_texts import TEXTS
 
 ARMS = ["full", "target:0.3", "random:0.3", "visionzip_qwen:0.4", "grid:0.3", "fastv:0.5"]
 INTERVENTIONS = ["deletion", "occlusion", "blank", "positions"]
@@ -62,7 +63,7 @@ def test_it_opens_with_the_columns_of_today(data: Path) -> None:
     frame = run.frame()
     assert schema_of(run.path) == 1
     assert run.missing == 0
-    assert list(frame.columns) == COLUMNS
+    assert list(frame.columns) == [*COLUMNS, *TEXTS]
     assert frame["arm"].drop_duplicates().tolist() == run.arms, "a row's arm is the run's arm, intervention included"
     assert (frame.groupby("arm").size() == PROBES).all()
     plain = frame["intervention"] == "none"

@@ -16,6 +16,7 @@ from sightline.auditing.launchers.inline import Inline
 from sightline.auditing.shards import Task
 from sightline.core.row import TIME_COLUMNS, row_schema
 from sightline.errors import SightlineError
+from sightline.store.probe_texts import TEXTS
 
 
 class Backwards(Inline):
@@ -55,7 +56,7 @@ def test_an_unknown_one_is_refused_before_any_work(config: Any, field: str, know
 def test_another_scorer_brings_its_own_columns(config: Any) -> None:
     run = audit(config("llava", arms=["full", "target:0.3", "fastv:0.5"], scorer="generation", limit=2))
     frame = run.frame()
-    assert list(frame.columns) == row_schema(Generation.columns).names
+    assert list(frame.columns) == [*row_schema(Generation.columns).names, *TEXTS]
     assert "margin" not in frame
     assert all(isinstance(text, str) for text in frame["answer"])
     assert (frame["answer_tokens"] <= 32).all()

@@ -1,57 +1,12 @@
-"""One picture: kept cells lit, dropped cells dimmed, the region outlined. As a PIL image and as an SVG fragment."""
+"""The overlay of ``sightline.geometry`` as an SVG fragment, for pages that draw cells over an image themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
-from PIL import Image, ImageDraw
 
-from sightline.core.probe import Box
+from sightline.geometry.lit_cells import DROPPED, MERGED, OUTSIDE, overlay
 
-DROPPED = 0.72
-"""How dark a dropped cell is drawn: the fraction of black over it."""
-MERGED = 0.38
-"""How dark a cell is drawn that only takes part in a merge."""
-OUTSIDE = 0.88
-"""How dark the parts are drawn that no cell covers: the model never saw them."""
-REGION_COLOUR = (255, 138, 0)
-
-
-def overlay(
-    image: Image.Image,
-    cells: np.ndarray,
-    kept: np.ndarray,
-    regions: Iterable[Box],
-    *,
-    lineage: np.ndarray | None = None,
-) -> Image.Image:
-    """The image as the pruned prefix sees it.
-
-    ``cells`` is (N, 4) in fractions of the image and may overlap (tiles and a thumbnail): a pixel is lit when any kept
-    cell holds it. ``kept`` is (N,) bool, the anchors; ``lineage`` (N,) bool marks every source of a merged token.
-    """
-    picture = image.convert("RGB")
-    width, height = picture.size
-    shade = Image.new("L", picture.size, round(255 * (1 - OUTSIDE)))
-    draw = ImageDraw.Draw(shade)
-    corners = np.rint(np.asarray(cells, dtype=float) * [width, height, width, height]).astype(int)
-    layers = [(np.ones(len(cells), dtype=bool), DROPPED), (kept.astype(bool), 0.0)]
-    if lineage is not None:
-        layers.insert(1, (lineage.astype(bool), MERGED))
-    for chosen, darkness in layers:
-        for x1, y1, x2, y2 in corners[chosen]:
-            if x2 > x1 and y2 > y1:
-                draw.rectangle((x1, y1, x2 - 1, y2 - 1), fill=round(255 * (1 - darkness)))
-    lit = np.asarray(picture, dtype=np.float32) * (np.asarray(shade, dtype=np.float32)[..., None] / 255)
-    picture = Image.fromarray(lit.round().astype(np.uint8))
-    draw = ImageDraw.Draw(picture)
-    line = max(2, round(max(picture.size) / 320))
-    for x1, y1, x2, y2 in regions:
-        box = (x1 * width - line, y1 * height - line, x2 * width + line, y2 * height + line)
-        draw.rectangle(tuple(v - line / 2 if i < 2 else v + line / 2 for i, v in enumerate(box)), outline=(0, 0, 0))
-        draw.rectangle(box, outline=REGION_COLOUR, width=line)
-    return picture
+__all__ = ["DROPPED", "MERGED", "OUTSIDE", "cell_path", "overlay"]
 
 
 def cell_path(cells: np.ndarray, chosen: np.ndarray, width: int, height: int, *, join: bool = True) -> str:

@@ -7,20 +7,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.store.folder import PROBES, RunFolder, read_table
+from sightline.store.lookup import Row, image_of, plain_arms, probe_of, row_of, rows_of
 from sightline.store.migrations import migrated_images, migrated_rows, with_visible
 from sightline.store.packing import pack_mask, unpack_cells, unpack_mask
+from sightline.store.probe_picture import ArmPicture, draw_arms
+from sightline.store.probe_texts import with_texts
 from sightline.store.stored_geometry import with_anchor_precision
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 __all__ = ["Run", "load_run", "pack_mask", "unpack_cells", "unpack_mask"]
 
+MASKS = ("kept_mask", "lineage_mask")
 NAMED = 3
 """Images that a sentence names; it counts the others."""
 
@@ -54,9 +63,49 @@ class Run:
         files = sorted((self.path / "images").glob("*.parquet"))
         return _concatenate((migrated_images(read_table(file)) for file in files), image_schema())
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self, *, texts: bool = True) -> pd.DataFrame:
+        """The rows and, as last columns, what was asked: ``question``, ``target_text``, ``source_text``.
+
+        ``texts=False`` leaves those three out. Masks are packed bits, as they are stored; ``masks`` unpacks them.
+        """
         frame: pd.DataFrame = self.rows.to_pandas()
-        return frame
+        return with_texts(frame, self.probes) if texts else frame
+
+    def row(self, probe: str, arm: str, view: str | None = None) -> dict[str, Any]:
+        """One probe under one arm; ``view`` where the probe set asks about several, without it the original."""
+        return row_of(self, probe, arm, view)
+
+    def masks(self, arm: str, *, lineage: bool = False, view: str | None = None) -> dict[str, NDArray[np.bool_]]:
+        """(N,) bool by probe id, a place per cell of the image that the arm looked at: the tokens it kept.
+
+        ``lineage`` marks instead every token that flowed into a kept one; where nothing is merged both are the same.
+        """
+        counts = {key: len(unpack_cells(packed)) for key, packed in self._packed_cells.items()}
+        found = {}
+        for row in rows_of(self, arm, view=view).select(["probe_id", "image_key", *MASKS]).to_pylist():
+            packed = (lineage and row["lineage_mask"]) or row["kept_mask"]
+            found[row["probe_id"]] = unpack_mask(packed, counts[row["image_key"]])
+        return found
+
+    def cells(self, of: str | Row, arm: str | None = None) -> NDArray[np.float32]:
+        """(N, 4) x1, y1, x2, y2 of each token's cell in fractions of the image; masks have a place for each of them.
+
+        ``of`` is a row, or a probe's id with the arm that looked at it (the run's first if none is named): an arm that
+        is shown a smaller image has fewer cells.
+        """
+        row = self.row(of, arm or self.arms[0]) if isinstance(of, str) else of
+        return unpack_cells(self._packed_cells[row["image_key"]])
+
+    def picture(self, probe: str, *arms: str, images: Path | str | None = None, view: str | None = None) -> Image.Image:
+        """What arms kept of a probe's image: kept cells lit, others dimmed, the regions outlined; several side by side.
+
+        With ``images``, the folder that image names are relative to, as sharp as the file, otherwise from the small
+        preview in the run folder; ``picture.info["sources"]`` says for each arm which it was, ``file`` or ``preview``.
+        Where no arm is named, all without an intervention.
+        """
+        rows = [self.row(probe, arm, view) for arm in arms or plain_arms(self, probe)]
+        pictures = [ArmPicture(row, image_of(self, row), probe_of(self, row)) for row in rows]
+        return draw_arms(pictures, None if images is None else Path(images))
 
     @cached_property
     def probes(self) -> list[dict[str, Any]]:
@@ -65,6 +114,12 @@ class Run:
         lines = (self.path / PROBES).read_text(encoding="utf-8").split("\n")
         records = [json.loads(line) for line in lines if line.strip()]
         return [record for record in records if "sightline_probes" not in record]
+
+    @cached_property
+    def _packed_cells(self) -> dict[str, bytes]:
+        """By image key."""
+        keys, cells = (self.images.column(name).to_pylist() for name in ("image_key", "cells"))
+        return dict(zip(keys, cells, strict=True))
 
     @property
     def missing(self) -> int:

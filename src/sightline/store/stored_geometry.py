@@ -14,7 +14,7 @@ from sightline.geometry.coverage import Geometry, RegionGeometry
 from sightline.store.packing import unpack_cells, unpack_mask
 
 Boxes = Sequence[Sequence[float]]
-NEEDED = ("probe_id", "image_key", "n_tokens", "kept_mask", "lineage_mask")
+NEEDED = ("probe_id", "image_key", "kept_mask", "lineage_mask")
 """Columns that a row is measured by."""
 
 
@@ -33,16 +33,17 @@ def stored_geometry(rows: pa.Table, images: pa.Table, regions: Mapping[str, Boxe
     cells = {record["image_key"]: record["cells"] for record in records}
     found: list[Geometry | None] = [None] * len(lines)
     for (image, probe), places in groups.items():
-        plane = RegionGeometry(unpack_cells(cells[image]).astype(np.float64), regions[probe])
-        kept, lineage = (np.stack([_mask(lines[place], name) for place in places]) for name in NEEDED[-2:])
+        own = unpack_cells(cells[image]).astype(np.float64)
+        plane = RegionGeometry(own, regions[probe])
+        kept, lineage = (np.stack([_mask(lines[place], name, len(own)) for place in places]) for name in NEEDED[-2:])
         for place, geometry in zip(places, plane.measure_many(lineage, kept), strict=True):
             found[place] = geometry
     return found
 
 
-def _mask(line: Mapping[str, Any], name: str) -> NDArray[np.bool_]:
-    """(N,) one of a row's two masks; what was not merged has its anchors for a lineage."""
-    return unpack_mask(line[name] or line["kept_mask"], line["n_tokens"])
+def _mask(line: Mapping[str, Any], name: str, n: int) -> NDArray[np.bool_]:
+    """(n,) one of a row's two masks, over the cells of its image; what was not merged has its anchors for a lineage."""
+    return unpack_mask(line[name] or line["kept_mask"], n)
 
 
 def with_anchor_precision(

@@ -1,0 +1,137 @@
+"""One probe of a run as a picture: what of its image an arm kept, or several arms side by side."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from sightline.core.probe import ORIGINAL
+from sightline.errors import SightlineError
+from sightline.geometry.lit_cells import overlay
+from sightline.probes.images import image_digest, open_image, resolve_image
+from sightline.store.packing import unpack_cells, unpack_mask
+
+FILE, PREVIEW = "file", "preview"
+"""Where the pixels of an arm's picture come from."""
+PER_LINE = 6
+"""Pictures that stand side by side before a new line begins."""
+GAP = 12
+"""Pixels between them."""
+CAPTION_SHARE, SMALLEST_TEXT, LARGEST_TEXT = 1 / 22, 11, 36
+"""Height of a caption's letters: their share of a picture's width, and its bounds in pixels."""
+PAPER, INK = (255, 255, 255), (20, 20, 20)
+
+
+@dataclass(frozen=True)
+class ArmPicture:
+    """Everything that the picture of one row is drawn from."""
+
+    row: dict[str, Any]
+    """Of ``run.rows``."""
+    record: dict[str, Any]
+    """Of ``run.images``: the image that the row is about."""
+    probe: dict[str, Any]
+
+    def pixels(self, images: Path | None) -> tuple[Image.Image, str]:
+        """The image without any marks, and where it comes from.
+
+        The file in ``images`` if it shows what the arm saw, otherwise the stored preview: what an intervention has
+        painted over, or ``resize`` has shown smaller, is in no file.
+        """
+        image = str(self.record["image"])
+        painted = self.probe.get("occlude") or ()
+        own_view = self.row["view"] == self.probe.get("view", ORIGINAL) and "#fit=" not in self.record["image_key"]
+        if images is None or not own_view:
+            return _decoded(self.record), PREVIEW
+        if image_digest(resolve_image(images, image)) != self.record["digest"]:
+            raise SightlineError(f"{images} holds another {image} than the one that was audited; name its folder")
+        return open_image(images, image, occlude=[tuple(box) for box in painted]), FILE
+
+    def drawn(self, image: Image.Image) -> Image.Image:
+        """The image with the cells that the arm dropped dimmed and the probe's regions outlined."""
+        cells = unpack_cells(self.record["cells"])
+        kept = unpack_mask(self.row["kept_mask"], len(cells))
+        packed = self.row["lineage_mask"]
+        lineage = None if packed is None else unpack_mask(packed, len(cells))
+        return overlay(image, cells, kept, self.probe.get("regions") or (), lineage=lineage)
+
+    @property
+    def caption(self) -> tuple[str, str]:
+        """The arm, and in a line below it how it answered with how much of the evidence."""
+        said = [f"{self.row['predicted']}, {'right' if self.row['correct'] else 'wrong'}"]
+        if _is_number(self.row.get("margin")):
+            said.append(f"margin {self.row['margin']:+.2f}")
+        if _is_number(self.row["ecr"]):
+            said.append(f"coverage {self.row['ecr']:.2f}")
+        return str(self.row["arm"]), " · ".join(said)
+
+
+def draw_arms(arms: Sequence[ArmPicture], images: Path | None) -> Image.Image:
+    """One arm's picture as it is; several side by side in one height, each under its caption.
+
+    ``info["sources"]`` says of each arm whether its pixels are those of the file or of the preview.
+    """
+    found = [arm.pixels(images) for arm in arms]
+    if len(arms) == 1:
+        picture = arms[0].drawn(found[0][0])
+    else:
+        height = max(image.height for image, _ in found)
+        drawn = [arm.drawn(_as_high(image, height)) for arm, (image, _) in zip(arms, found, strict=True)]
+        picture = _side_by_side(drawn, [arm.caption for arm in arms])
+    picture.info["sources"] = [source for _, source in found]
+    return picture
+
+
+def _side_by_side(pictures: Sequence[Image.Image], captions: Sequence[tuple[str, str]]) -> Image.Image:
+    """Pictures of one height in lines of at most ``PER_LINE``."""
+    fonts = [_font(picture.width, caption) for picture, caption in zip(pictures, captions, strict=True)]
+    line = max(round(1.4 * font.size) for font in fonts)
+    step = pictures[0].height + 2 * line + 2 * GAP
+    rows = [pictures[start : start + PER_LINE] for start in range(0, len(pictures), PER_LINE)]
+    width = max(sum(picture.width + GAP for picture in row) for row in rows) + GAP
+    sheet = Image.new("RGB", (width, step * len(rows)), PAPER)
+    draw = ImageDraw.Draw(sheet)
+    x = 0
+    for place, (picture, caption, font) in enumerate(zip(pictures, captions, fonts, strict=True)):
+        x, y = (x if place % PER_LINE else GAP), place // PER_LINE * step
+        for number, text in enumerate(caption):
+            draw.text((x, y + GAP // 2 + number * line), text, fill=INK, font=font)
+        sheet.paste(picture, (x, y + GAP + 2 * line))
+        x += picture.width + GAP
+    return sheet
+
+
+def _font(width: int, caption: tuple[str, str]) -> ImageFont.FreeTypeFont:
+    """As large as the width allows: the longer line of the caption must fit."""
+    size = int(np.clip(width * CAPTION_SHARE, SMALLEST_TEXT, LARGEST_TEXT))
+    font = ImageFont.load_default(size)
+    if not isinstance(font, ImageFont.FreeTypeFont):
+        raise SightlineError("this build of Pillow has no FreeType, so that captions cannot be written")
+    while size > SMALLEST_TEXT and max(font.getlength(text) for text in caption) > width:
+        size -= 1
+        font = font.font_variant(size=size)
+    return font
+
+
+def _as_high(image: Image.Image, height: int) -> Image.Image:
+    if image.height == height:
+        return image
+    return image.resize((max(1, round(image.width * height / image.height)), height), Image.Resampling.BICUBIC)
+
+
+def _decoded(record: dict[str, Any]) -> Image.Image:
+    try:
+        with Image.open(io.BytesIO(record["preview"])) as stored:
+            return stored.convert("RGB")
+    except (OSError, ValueError, TypeError, Image.DecompressionBombError):
+        raise SightlineError(f"the run holds no readable preview of {record['image_key']}; name --images") from None
+
+
+def _is_number(value: Any) -> bool:
+    return value is not None and bool(np.isfinite(value))
