@@ -408,3 +408,10 @@ def test_its_benchmark_times_prefixes_full_and_pruned(place: Place, tmp_path: Pa
         assert point["batch"] == 2
         assert len(point["samples_ms"]["materialise"]) == 3
         assert min(point["samples_ms"]["materialise"]) > 0.0
+
+
+def test_the_table_is_a_preset_with_its_needs(place: Place) -> None:
+    shown = place.sightline("paper", "show", "BOXES")
+    assert "Averages around boxes" in shown
+    assert "--arm full --arm box_average:0.3 --out runs/qwen-confirmation" in shown
+    assert "BOXES" in place.sightline("paper", "list")
