@@ -12,6 +12,7 @@ import torch
 from sightline.answering.select_step import all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.core.selection import Budget, LayerSelector, LayerState, Selection
+from sightline.errors import SightlineError
 from tests.answers import Scored, score_arm
 from tests.contract.cast import MODELS, arm_of, servable, stage
 
@@ -49,7 +50,7 @@ def test_hooks_are_gone_after_an_exception(data: Path, model: str) -> None:
 
     breaks: Any = Breaks()
     arm = Arm(breaks, Budget.ratio(0.3), "breaks:0.3")
-    with pytest.raises(ValueError, match="on purpose"):
+    with pytest.raises(SightlineError, match="on purpose"):
         score_arm(here.step, arm, here.probes, here.encoded, "preserve", 16384)
     assert hooks(here.backbone.model) == before
 

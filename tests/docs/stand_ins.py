@@ -48,6 +48,7 @@ SUBSTITUTIONS = (
     (r"(bench sweep .*)--images 100 (.*)--execution compiled\b", r"\1--images 2 \2--execution eager"),
     (r"--n 144,576,2500\b", "--n 36,144"),
     (r"(paper run .*)--limit 20\b", r"\1--limit 4"),
+    (r"(show \S+) PROBE\b", r"\1 textocr-f0af1d791168279c:hard-small-pos"),
 )
 """(pattern, replacement) in commands: published shapes, batches and executions that are meant for a GPU."""
 
@@ -153,6 +154,15 @@ shares = masks[0].astype(float)
             "sightline paper run S7 --valid valid.txt --out replication": VALID_IMAGES,
             "sightline paper run S13 --decisions replaced/screening.csv --out replication": DECISIONS,
         }
+    ),
+    "docs/python.md": Prepared(
+        (BUILD,),
+        python="""
+import os
+os.symlink("Qwen/Qwen3-VL-8B-Instruct", "checkpoint")
+os.symlink("textocr", "images")
+os.symlink("TextOCR_0.1_val.json", "annotations.json")
+""",
     ),
     "docs/probes.md": Prepared(
         between={"sightline probes verify probes.jsonl": CHANGE_A_LABEL},

@@ -87,7 +87,7 @@ def test_a_second_run_computes_nothing_and_prints_the_same(study: tuple[Path, st
 
 def test_the_list_knows_the_state_of_every_table(study: tuple[Path, str]) -> None:
     shown = CliRunner().invoke(app, ["paper", "list", "--out", str(study[0])], env={"COLUMNS": "200"})
-    assert shown.output.count("measured") == len(NUMBERS)
+    assert shown.output.count("measured (demo)") == len(NUMBERS)
 
 
 @pytest.mark.parametrize("number", NUMBERS)

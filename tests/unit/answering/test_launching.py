@@ -144,10 +144,12 @@ def test_images_of_different_sizes_are_not_selected_together(
 def test_merged_tokens_bring_their_lineage() -> None:
     mix = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
     kept = KeptTokens([4, 3], [Selection(torch.tensor([0, 3]), mix), Selection(torch.tensor([1]))])
-    (anchors, lineage, merges), (plain, same, deletion) = kept.read("made-up")
+    (anchors, lineage, shares), (plain, same, whole) = kept.read("made-up")
     assert anchors.tolist() == [True, False, False, True]
     assert lineage.tolist() == [True, True, False, True]
-    assert (merges, deletion) == (True, False)
+    assert shares is not None
+    assert shares.tolist() == [0.5, 0.5, 0.0, 1.0]
+    assert whole is None, "what is only deleted is kept whole"
     assert np.array_equal(plain, same)
     assert plain.tolist() == [False, True, False]
 
