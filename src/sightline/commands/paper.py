@@ -37,7 +37,7 @@ def list_(out: FolderOption = None) -> None:
         table = PAPER_TABLES.get(number)
         extras = ", ".join(dict.fromkeys(block.requires for block in table.blocks if block.requires))
         runs = {need.folder for need in table.needs()}
-        needs = f"{len(runs)} run{'s' if len(runs) != 1 else ''}" if runs else "no model"
+        needs = f"{len(runs)} run{'s' if len(runs) != 1 else ''}" if runs else "no run"
         state = "not run" if out is None else state_in(out, table)
         shown.add_row(
             number,

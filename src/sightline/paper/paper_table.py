@@ -147,7 +147,7 @@ class PaperTable:
     @classmethod
     def models(cls) -> list[str]:
         """The paper's names of the models that its lines are about."""
-        found = {need.model for need in cls.needs()}
+        found = {need.model for need in cls.needs()} | {line.model for block in cls.blocks for line in block.lines}
         return [name for name in MODELS if name in found]
 
 
