@@ -65,6 +65,11 @@ def built_set(study: Study, name: str) -> tuple[Path, ProbeSet, Path]:
     if lock_path(file).exists():
         found = read_probes(file)
         verify_lock(file, found)
+        if study.options.decisions is not None and found.construction.get("reviewed") is False:
+            raise SightlineError(
+                f"{file} was built before people's decisions were given; take another --out, or remove the file, its "
+                "lock and the runs that were made from it"
+            )
         return file, found, Path(root.read_text(encoding="utf-8").strip())
     made = PROBE_SETS[name].build(study)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +190,7 @@ def _replaced(study: Study) -> tuple[list[Replaced], Path]:
 def replacement(study: Study) -> Built:
     made, images = study.remembered("replaced words", lambda: _replaced(study))
     probes = [probe for one in made for probe in version_probes(one, Path(one.positive.image).suffix)]
-    return Built(probes, {"control": "text_replacement"}, images)
+    return Built(probes, {"control": "text_replacement", **_review(study)}, images)
 
 
 @probe_set(
@@ -196,4 +201,9 @@ def replacement(study: Study) -> Built:
 def edit_region(study: Study) -> Built:
     made, images = study.remembered("replaced words", lambda: _replaced(study))
     probes = [probe for one in made if (probe := edit_region_probe(one)) is not None]
-    return Built(probes, {"control": "edit_region"}, images)
+    return Built(probes, {"control": "edit_region", **_review(study)}, images)
+
+
+def _review(study: Study) -> dict[str, bool]:
+    """Whether people have looked at what was painted."""
+    return {"reviewed": study.options.decisions is not None}

@@ -141,3 +141,17 @@ def test_a_file_of_peoples_judgements_that_is_not_there_is_refused_at_once(
     with pytest.raises(SightlineError, match=rf"--{name}: there is no file .*people\.txt"):
         pilot(data, tmp_path / "study", **{name: tmp_path / "people.txt"})
     assert not (tmp_path / "study").exists()
+
+
+def test_decisions_that_come_after_the_set_was_built_are_refused(tmp_path: Path) -> None:
+    from sightline.paper.probe_sets import built_set
+
+    study = Study(tmp_path / "study", {}, options=StudyOptions(demo=True, limit=6))
+    study.record()
+    _, found, _ = built_set(study, "replacement")
+    assert found.construction["reviewed"] is False
+    decisions = tmp_path / "screening.csv"
+    decisions.write_text(f"image_id,decision\n{found.probes[0].image_id},valid_semantic_edit\n", encoding="utf-8")
+    reviewed = Study(tmp_path / "study", {}, options=StudyOptions(demo=True, limit=6, decisions=decisions))
+    with pytest.raises(SightlineError, match="before people's decisions were given"):
+        built_set(reviewed, "replacement")
