@@ -146,12 +146,12 @@ def _print(printed: PrintedTable) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from sightline.paper.printed import printed_rows
+    from sightline.paper.printed import notes_below
 
     console = Console()
     for line in [printed.heading, *printed.plain_lines(), ""]:
         console.print(Text(line), soft_wrap=True)
     for outcome, sentence, said in printed.claims:
         console.print(Text.assemble((f"{outcome:<13}", "bold"), f"{sentence} {said}"), soft_wrap=True)
-    for note in printed_rows(printed):
+    for note in notes_below(printed):
         console.print(Text(note), soft_wrap=True)

@@ -94,6 +94,6 @@ def _measure(study: Study, name: str, requests: Sequence[ProbedRequest]) -> None
 def line_of(card: CostCard, arm: str) -> dict[str, Any]:
     """An arm's record in a card, with its figures and its ratio to Full."""
     for record in card.records():
-        if str(record.get("arm")).partition(":1.0")[0] == arm:
+        if record["arm"] == arm:
             return record
     raise SightlineError(f"{arm} has not been timed")

@@ -33,7 +33,8 @@ class Cut:
     probes: str = DEVELOPMENT
     """Where Qwen and LLaVA choose."""
 
-    def needs(self, model: str) -> tuple[str, ...]:
+    @property
+    def arms(self) -> tuple[str, ...]:
         """Arms whose development rows the rule looks at, beside those that are judged."""
         return {"": (), "own": (), "full": ("full",)}.get(self.rule, (self.rule,))
 

@@ -4,7 +4,8 @@
     class CorrectPositives(PaperTable):
         number = "S5"
         title = "Correct positives and their evidence"
-        blocks = (Block(COLUMNS, LINES, measure=provenance),)
+        about = "Confirmation positives answered yes."
+        blocks = (Block(("Method",), COLUMNS, LINES, measure=provenance),)
 
 is all that a new one needs. Another package names such a class in its entry-point group ``sightline.paper_tables``.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sightline.core.registry import Registry
@@ -22,6 +23,7 @@ from sightline.paper.cut import AT_ZERO, Cut, judged
 from sightline.paper.models import INTERNVL, MODELS
 from sightline.paper.needs import Need
 from sightline.paper.probe_sets import DEVELOPMENT
+from sightline.report.metric_columns import column_of
 from sightline.report.table import MINUS, TableColumn
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import paired_differences
@@ -98,11 +100,13 @@ def usual_needs(line: Line) -> list[Need]:
     if line.cut.rule:
         plain = line.arm.partition("+")[0]
         where = DEVELOPMENT if line.model == INTERNVL else line.cut.probes
-        found.append(Need(line.model, where, line.cut.needs(line.model) or (plain,)))
+        found.append(Need(line.model, where, line.cut.arms or (plain,)))
     return found
 
 
 Outcome = Literal["holds", "fails", "open", "not measured"]
+Side = Literal["above", "below", "around"]
+"""Where an interval lies: above zero, below it, or around it."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +160,26 @@ class PaperTable:
 
 def metric_heads(*names: str) -> tuple[TableColumn, ...]:
     """Columns of metrics, each with its interval."""
-    return tuple(
-        TableColumn(name, METRICS[name].label, "score", interval=METRICS[name].with_interval, help=METRICS[name].help)
-        for name in names
-    )
+    return tuple(column_of(METRICS[name]) for name in names)
+
+
+def paired(study: Study, line: Line, minus: str, metric: str) -> Measured:
+    """The line's arm minus another in one metric, with its paired image-cluster interval."""
+    rows = judged(study, line.model, line.probes, line.cut, line.box_source)
+    left, right = study.arm(line.model, line.arm), study.arm(line.model, minus)
+    both = rows[rows["arm"].isin((left, right))]
+    if both["arm"].nunique() < 2:
+        raise SightlineError(f"{line.arm} and {minus} have not both been measured")
+    found = paired_differences(both, right, metrics=[metric], draws=study.options.draws).iloc[0]
+    return Measured(float(found["diff"]), float(found["low"]), float(found["high"]))
+
+
+def judgement(low: float, high: float, words: str, expects: Side = "above") -> Judgement:
+    """What an interval says of a claim that it lies above zero, below it, or (``around``) holds it."""
+    side: Side = "above" if low > 0 else "below" if high < 0 else "around"
+    if side == expects:
+        return Judgement("holds", words)
+    return Judgement("open" if side == "around" else "fails", words)
 
 
 def difference(
@@ -170,28 +190,16 @@ def difference(
     arm: str,
     minus: str,
     metric: str,
-    expects: Literal["above", "below", "around"],
+    expects: Side,
     cut: Cut = AT_ZERO,
 ) -> Claim:
-    """A claim about a paired difference: its interval lies above zero, below it, or holds it."""
+    """A claim about a paired difference between two arms."""
+    line = Line((), (), model, probes, arm, cut=cut)
 
     def decide(study: Study) -> Judgement:
-        rows = judged(study, model, probes, cut)
-        left, right = study.arm(model, arm), study.arm(model, minus)
-        both = rows[rows["arm"].isin((left, right))]
-        if both["arm"].nunique() < 2:
-            raise SightlineError(f"{arm} and {minus} have not both been measured")
-        found = paired_differences(both, right, metrics=[metric], draws=study.options.draws).iloc[0]
-        side = "above" if found["low"] > 0 else "below" if found["high"] < 0 else "around"
-        outcome: Outcome = "holds" if side == expects else "open" if "around" in (side, expects) else "fails"
-        if expects == "around" and side != "around":
-            outcome = "fails"
-        interval = f"{found['diff']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]".replace("-", MINUS)
-        return Judgement(outcome, f"{METRICS[metric].label} of {arm} minus {minus}: {interval}")
+        found = paired(study, line, minus, metric)
+        interval = f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]".replace("-", MINUS)
+        words = f"{METRICS[metric].label} of {arm} minus {minus}: {interval}"
+        return judgement(found.low, found.high, words, expects)
 
-    arms = (arm, minus, *cut.needs(model))
-    return Claim(sentence, decide, (Need(model, probes, arms),))
-
-
-def with_panel(panel: str, lines: Iterable[Line]) -> tuple[Line, ...]:
-    return tuple(replace(line, panel=panel) for line in lines)
+    return Claim(sentence, decide, (Need(model, probes, (arm, minus, *cut.arms)),))

@@ -221,6 +221,6 @@ def _text(value: float | str | None, column: TableColumn) -> str:
     return value if isinstance(value, str) else MISSING if value is None else format_value(value, column.kind)
 
 
-def printed_rows(table: PrintedTable) -> Sequence[str]:
+def notes_below(table: PrintedTable) -> Sequence[str]:
     """What a terminal is told beside the table itself."""
     return [*([table.warning] if table.demo else []), *table.missing, *table.notes]

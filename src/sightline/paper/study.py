@@ -251,9 +251,13 @@ class Study:
         )
         return found
 
-    def run(self, model: str, probes: str, box_source: str = "annotation") -> Run:
+    def require(self, model: str) -> None:
+        """Refuses in words where no checkpoint of the model was given."""
         if model not in self.models:
             raise SightlineError(f"no checkpoint of {MODELS[model].title} was given")
+
+    def run(self, model: str, probes: str, box_source: str = "annotation") -> Run:
+        self.require(model)
         need = self._with_detector(Need(model, probes, (), box_source))
         if need is None:
             raise SightlineError("no text detector is installed")

@@ -12,7 +12,7 @@ from sightline.statistics.metrics.base import DisplayGroup
 def metric_columns(group: DisplayGroup, arms: pd.DataFrame | None = None) -> list[TableColumn]:
     """One column per metric of a table, with definition and interval; given arms, those that repeat no other."""
     shown = metrics_shown_in(group) if arms is None else metrics_told(group, arms)
-    return [_explained(metric) for metric in shown]
+    return [column_of(metric) for metric in shown]
 
 
 def metrics_told(group: DisplayGroup, arms: pd.DataFrame) -> list[Metric]:
@@ -25,7 +25,8 @@ def _differs(metric: Metric, arms: pd.DataFrame) -> bool:
     return bool((own.notna() & (own != other)).any())
 
 
-def _explained(metric: Metric) -> TableColumn:
+def column_of(metric: Metric) -> TableColumn:
+    """With its definition, and its interval if it has one."""
     return TableColumn(metric.name, metric.label, "score", interval=metric.with_interval, help=metric.help)
 
 

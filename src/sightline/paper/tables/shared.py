@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sightline.errors import SightlineError
 from sightline.paper.cut import judged
 from sightline.paper.paper_table import Line, Measure, Measured
 from sightline.report.table import TableColumn
-from sightline.statistics.summaries import paired_differences
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
@@ -40,17 +38,6 @@ def arm_line(study: Study, line: Line, names: tuple[str, ...]) -> Any:
     rows = judged(study, line.model, line.probes, line.cut, line.box_source)
     key = (line.model, line.probes, line.box_source, line.cut)
     return study.summary(rows, study.arm(line.model, line.arm), names, key)
-
-
-def paired(study: Study, line: Line, minus: str, metric: str) -> Measured:
-    """The line's arm minus another in one metric, with its paired image-cluster interval."""
-    rows = judged(study, line.model, line.probes, line.cut, line.box_source)
-    left, right = study.arm(line.model, line.arm), study.arm(line.model, minus)
-    both = rows[rows["arm"].isin((left, right))]
-    if both["arm"].nunique() < 2:
-        raise SightlineError(f"{line.arm} and {minus} have not both been measured")
-    found = paired_differences(both, right, metrics=[metric], draws=study.options.draws).iloc[0]
-    return Measured(float(found["diff"]), float(found["low"]), float(found["high"]))
 
 
 def image_count(study: Study, line: Line) -> int:

@@ -113,8 +113,7 @@ def measure_cost(study: Study) -> None:
 
 
 def speed_and_memory(study: Study, line: Line) -> list[Measured]:
-    if line.model not in study.models:
-        raise SightlineError(f"no checkpoint of {MODELS[line.model].title} was given")
+    study.require(line.model)
     single = line_of(card_of(study, SINGLE[line.model]), line.arm)
     batched = line_of(card_of(study, f"prefill-{line.model}"), line.arm)
     saved = batched.get("memory_saved")

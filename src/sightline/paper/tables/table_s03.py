@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING
 
 from sightline.paper.cut import AT_ZERO, OWN
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
-from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable, difference, metric_heads
+from sightline.paper.paper_table import (
+    PAPER_TABLES,
+    Block,
+    Line,
+    Measured,
+    PaperTable,
+    difference,
+    metric_heads,
+    paired,
+)
 from sightline.paper.probe_sets import DEVELOPMENT
-from sightline.paper.tables.shared import COUNT, arm_line, cells, paired
+from sightline.paper.tables.shared import COUNT, arm_line, cells
 from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -10,9 +10,20 @@ from sightline.errors import SightlineError
 from sightline.paper.cut import AT_ZERO, OWN
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
-from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Line, Measured, PaperTable, difference, usual_needs
+from sightline.paper.paper_table import (
+    PAPER_TABLES,
+    Block,
+    Claim,
+    Line,
+    Measured,
+    PaperTable,
+    Side,
+    difference,
+    paired,
+    usual_needs,
+)
 from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT
-from sightline.paper.tables.shared import image_count, paired
+from sightline.paper.tables.shared import image_count
 from sightline.report.table import TableColumn, format_range
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.metrics import METRICS, point
@@ -151,7 +162,7 @@ def _claims() -> tuple[Claim, ...]:
     found = []
     for line in LINES:
         for metric, ends in (("accuracy", line.about[1]), ("hfpr", line.about[2])):
-            side: Literal["above", "below", "around"] = "above" if ends[0] > 0 else "below" if ends[1] < 0 else "around"
+            side: Side = "above" if ends[0] > 0 else "below" if ends[1] < 0 else "around"
             word = {"above": "higher", "below": "lower", "around": "not told apart"}[side]
             sentence = f"{line.words[0]}, {line.words[1]}: {'accuracy' if metric == 'accuracy' else 'hFPR'} {word}."
             found.append(

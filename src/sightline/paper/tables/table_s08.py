@@ -11,7 +11,7 @@ from sightline.analysis.outcomes import probe_scales
 from sightline.errors import SightlineError
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
-from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable
+from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable, judgement
 from sightline.paper.probe_sets import CONFIRMATION
 from sightline.report.table import TableColumn
 
@@ -66,9 +66,7 @@ def _audit(study: Study) -> pd.DataFrame:
 def _associated(study: Study) -> Judgement:
     found = _found(study, "all", EFFECTS, "ecr")
     words = f"r = {found['estimate']:.3f} [{found['estimate_low']:.3f}, {found['estimate_high']:.3f}]"
-    if found["estimate_low"] > 0:
-        return Judgement("holds", words)
-    return Judgement("fails" if found["estimate_high"] < 0 else "open", words)
+    return judgement(found["estimate_low"], found["estimate_high"], words)
 
 
 def needs(line: Line) -> list[Need]:

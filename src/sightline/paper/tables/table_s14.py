@@ -10,7 +10,7 @@ from sightline.analysis.edit_region_table import edit_region_table, word_coverag
 from sightline.errors import SightlineError
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
-from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable
+from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable, judgement
 from sightline.paper.probe_sets import EDIT_REGION
 from sightline.paper.tables.shared import COUNT
 from sightline.report.table import TableColumn
@@ -60,7 +60,7 @@ def _gain(control: str, published: str) -> Claim:
         found = table[pair].iloc[0]
         low, high = found["ecr_gain_low"], found["ecr_gain_high"]
         words = f"edit coverage {found['ecr_gain']:+.3f} [{low:+.3f}, {high:+.3f}], 20,000 draws; published {published}"
-        return Judgement("holds" if low > 0 else "fails" if high < 0 else "open", words)
+        return judgement(low, high, words)
 
     name = control.partition(":")[0].capitalize()
     return Claim(f"Target keeps more of the substituted character than {name}.", decide)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sightline.errors import SightlineError
 from sightline.paper.cost_cards import card_of, line_of, repeated_timing
 from sightline.paper.models import LLAVA
 from sightline.paper.needs import Need
@@ -34,14 +33,9 @@ ARMS = tuple(line.arm for line in LINES)
 
 
 def timed(study: Study, line: Line) -> list[Measured]:
-    _refuse_missing(study)
+    study.require(LLAVA)
     record = line_of(card_of(study, CARD), line.arm)
     return [Measured(record["keep"]), *(Measured(record[stage]) for stage in STAGES), Measured(record["speedup"])]
-
-
-def _refuse_missing(study: Study) -> None:
-    if LLAVA not in study.models:
-        raise SightlineError("no checkpoint of LLaVA-1.5-7B was given")
 
 
 def time_it(study: Study) -> None:
@@ -50,7 +44,7 @@ def time_it(study: Study) -> None:
 
 
 def _faster(study: Study) -> Judgement:
-    _refuse_missing(study)
+    study.require(LLAVA)
     card = card_of(study, CARD)
     gains = {arm: float(line_of(card, arm)["speedup"]) for arm in ("target:0.4", "scope:0.4", "coin:0.4")}
     words = ", ".join(f"{arm} {gain:.2f}×" for arm, gain in gains.items())
