@@ -57,7 +57,10 @@ def build(
         typer.Option(help="How decoys are made.", show_default="confirmation-v2; with --lines strict-v3"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 17,
-    limit_images: Annotated[int, typer.Option(min=0, help="Stop after so many images gave probes; 0 for all.")] = 500,
+    limit_images: Annotated[
+        int,
+        typer.Option("--limit-images", "--limit", min=0, help="Stop after so many images gave probes; 0 for all."),
+    ] = 500,
     shuffle_images: Annotated[
         bool, typer.Option("--shuffle-images/--no-shuffle-images", help="Visit images at random.")
     ] = False,
