@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Box = tuple[float, float, float, float]
-Label = Literal["yes", "no"]
+Label = Literal["yes", "no", "open"]
+"""``open``: the answer is a text, one of the probe's ``answers``."""
 
 ORIGINAL = "orig"
 """The view of a probe about its image as it is."""
@@ -18,7 +19,7 @@ ORIGINAL = "orig"
 
 @dataclass(frozen=True)
 class Probe:
-    """One yes/no question about one image, its label and the regions that support it."""
+    """One question about one image, its right answer and the regions that support it."""
 
     id: str
     """Unique within a probe set, together with ``view``."""
@@ -28,7 +29,7 @@ class Probe:
     question: str
     label: Label
     target_text: str
-    """The queried string: its tokens are the target span."""
+    """The queried string: its tokens are the target span. Of an open question a part of it, or empty: all of it."""
     source_text: str
     """The word that stands in the regions (equal to ``target_text`` on positives)."""
     regions: tuple[Box, ...]
@@ -41,8 +42,21 @@ class Probe:
     """The version of the image that the question is about."""
     occlude: tuple[Box, ...] = ()
     """Boxes painted gray before encoding."""
+    answers: tuple[str, ...] = ()
+    """Every accepted answer of an open question, repetitions kept: several people may have given the same."""
+    roles: tuple[str, ...] = ()
+    """What each region is to the question, ``answer_value`` for example; empty: nobody said."""
+    task: str = ""
+    """The benchmark that an open question is from: it decides how answers are scored."""
+    decoy: str = ""
+    """A wrong answer of the same kind, for rankings of candidates."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else the probe file carried; written back unchanged."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the answer is a text instead of yes or no."""
+        return self.label == "open"
 
     @property
     def visible_boxes(self) -> tuple[Box, ...]:

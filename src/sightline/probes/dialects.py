@@ -19,7 +19,7 @@ Dialect = Literal["sightline", "artifact"]
 
 OWN_KEYS = (
     "id", "image", "image_id", "question", "label", "target_text", "source_text",
-    "regions", "boxes", "kind", "view", "occlude", "extra",
+    "regions", "boxes", "kind", "view", "occlude", "answers", "roles", "task", "decoy", "extra",
 )  # fmt: skip
 
 ARTIFACT_KEYS = (
@@ -62,6 +62,8 @@ def own_row(probe: Probe) -> dict[str, Any]:
         row["view"] = probe.view
     if probe.occlude:
         row["occlude"] = [list(box) for box in probe.occlude]
+    row |= {key: list(getattr(probe, key)) for key in ("answers", "roles") if getattr(probe, key)}
+    row |= {key: getattr(probe, key) for key in ("task", "decoy") if getattr(probe, key)}
     if probe.extra:
         row["extra"] = dict(probe.extra)
     return row
@@ -71,12 +73,12 @@ def probe_from_own(row: Mapping[str, Any]) -> Probe:
     unknown = sorted(set(row) - set(OWN_KEYS))
     if unknown:
         raise SightlineError(f"unknown key {unknown[0]!r}; put what Sightline does not know under 'extra'")
-    return Probe(
+    probe = Probe(
         id=_text(row, "id"),
         image=check_image_name(row.get("image")),
         image_id=_text(row, "image_id"),
         question=_text(row, "question"),
-        label=_label(row.get("label"), "label"),
+        label="open" if row.get("label") == "open" else _label(row.get("label"), "label"),
         target_text=_text(row, "target_text", empty=True),
         source_text=_text(row, "source_text", empty=True),
         regions=_boxes(row, "regions"),
@@ -84,12 +86,36 @@ def probe_from_own(row: Mapping[str, Any]) -> Probe:
         kind=_text(row, "kind", empty=True),
         view=_text(row, "view") if "view" in row else ORIGINAL,
         occlude=_boxes(row, "occlude") if "occlude" in row else (),
+        answers=_texts(row, "answers"),
+        roles=_texts(row, "roles"),
+        task=_text(row, "task", empty=True),
+        decoy=_text(row, "decoy", empty=True),
         extra=_extra(row.get("extra", {})),
     )
+    check_open(probe)
+    return probe
+
+
+def check_open(probe: Probe) -> None:
+    """What makes an open question consistent; above all, that what selectors look for is in the question itself."""
+    if probe.is_open != bool(probe.answers):
+        raise SightlineError(
+            f"label {probe.label!r} with {len(probe.answers)} answers: open questions, and only they, have some"
+        )
+    if probe.roles and len(probe.roles) != len(probe.regions):
+        raise SightlineError(
+            f"{len(probe.roles)} roles for {len(probe.regions)} regions; give each region one, or none"
+        )
+    if probe.is_open and probe.target_text not in probe.question:
+        raise SightlineError(
+            f"target_text {probe.target_text!r} is not in the question; selectors must not be told the answer"
+        )
 
 
 def artifact_row(probe: Probe, image_prefix: str = "") -> dict[str, Any]:
     """The artifact's row. What it derives from other fields is derived; ``extra`` has the last word."""
+    if probe.is_open:
+        raise SightlineError(f"probe '{probe.id}' is an open question, which the artifact's layout cannot hold")
     visible = [list(box) for box in probe.visible_boxes]
     row: dict[str, Any] = {
         "id": probe.id,
@@ -187,6 +213,13 @@ def _text(row: Mapping[str, Any], key: str, *, empty: bool = False) -> str:
     if not is_storable(value):
         raise SightlineError(f"{key} {value!r} holds half of a surrogate pair, which no text file can store")
     return value
+
+
+def _texts(row: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    values = row.get(key, ())
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise SightlineError(f"{key} is {values!r}, expected a list of texts")
+    return tuple(_text({f"{key}[{index}]": value}, f"{key}[{index}]") for index, value in enumerate(values))
 
 
 def _image(value: object, prefix: str | None) -> str:
