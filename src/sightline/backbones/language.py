@@ -359,8 +359,9 @@ class LanguageModel:
         padded = batch.hidden.shape[1]
         call = keep_layer if cutter is not None else self._of_layer(keep_layer)
         states: list[tuple[Tensor, Tensor]] = []
-        with attending_as(self._config, DENSE) if self.dense else self.attending():
-            rotary, mask = self.rotary(batch.hidden, batch.positions), self.mask_of(batch)
+        dense = self.dense  # while attending, the layers no longer tell
+        with attending_as(self._config, DENSE) if dense else self.attending():
+            rotary, mask = self.rotary(batch.hidden, batch.positions), batch.mask() if dense else None
             for index, layer in enumerate(self.layers):
                 layer_input = batch.hidden
                 batch.hidden, key, value = call(layer, layer_input, rotary, mask)
@@ -368,7 +369,7 @@ class LanguageModel:
                 self._add_features(batch.hidden, batch, index)
                 if cutter is not None and cutter.wants(index):
                     batch = cutter.cut(batch, index, layer_input, self)
-                    rotary, mask = self.rotary(batch.hidden, batch.positions), self.mask_of(batch)
+                    rotary, mask = self.rotary(batch.hidden, batch.positions), batch.mask() if dense else None
         real = torch.tensor([prefix.embeds.shape[0] for prefix in prefixes])
         cut = torch.tensor([padded - key.shape[2] for key, _ in states])
         ends = on_device(real - 1 - (padded - batch.hidden.shape[1]), self.device)
@@ -383,7 +384,7 @@ class LanguageModel:
     def step(
         self, tokens: Tensor, positions: Tensor, slots: Sequence[LayerSlots]
     ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """One token (B,) each, at its position (B,), behind what its slot holds: (B, D), and per layer key and value."""
+        """One token (B,) each, at its position (B,), behind its slot: (B, D), and what every layer has to remember."""
         call = self._of_layer(step_layer)
         hidden = self._embedding.weight[tokens][:, None]
         rotary = self.rotary(hidden, positions.expand(self.axes, -1)[..., None])

@@ -17,7 +17,6 @@ from sightline.core.selection import QuerySpan
 from sightline.errors import SightlineError
 from sightline.selectors.focus_terms import focus_terms
 
-
 OPEN_INSTRUCTION = "Answer the question using a single word or phrase."
 """What the protocol writes on a line of its own behind an open question."""
 
@@ -89,9 +88,7 @@ class Prompting(ABC):
         key = (question, target, answers, in_words)
         if key not in self._prompts:
             head, tail = self._around_image(self.render(question, None, in_words=in_words))
-            complete = [
-                self._around_image(self.render(question, answer, in_words=in_words))[1] for answer in answers
-            ]
+            complete = [self._around_image(self.render(question, answer, in_words=in_words))[1] for answer in answers]
             common = common_length(complete) if complete else len(tail)
             self._prompts[key] = Prompt(
                 head=head,
