@@ -35,7 +35,7 @@ class Probe:
     regions: tuple[Box, ...]
     """Annotated evidence. Coverage is always audited against these."""
     boxes: tuple[Box, ...] | None = None
-    """Selector-visible boxes. None: the regions themselves; of an open question, whose regions tell the answer, none."""
+    """Selector-visible boxes. None: the regions themselves; of open questions, where they tell the answer, none."""
     kind: str = ""
     """How the probe was made, for example ``small_positive`` or ``near_miss_negative``."""
     view: str = ORIGINAL

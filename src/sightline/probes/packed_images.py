@@ -13,7 +13,7 @@ from sightline.probes.json_lines import write_bytes
 _ENDINGS = {"BMP": ".bmp", "GIF": ".gif", "JPEG": ".jpg", "PNG": ".png", "PPM": ".ppm", "TIFF": ".tif", "WEBP": ".webp"}
 
 Packed = Iterable[tuple[str, bytes]]
-"""(stem of a name, the image file as it is stored), the same image perhaps several times."""
+"""(name, the image file as it is stored), the same image perhaps several times; the ending of a name is a guess."""
 
 
 def packed_bytes(cell: object) -> bytes | None:
@@ -41,16 +41,17 @@ class PackedImages:
 
     Parameters
     ----------
-    again: goes through the files and yields (stem of a name, image file) for every image in them.
+    again: goes through the files and yields (name, image file) for every image in them.
     jpeg: the quality of RGB JPEGs that are written instead of the stored bytes; None leaves content as it is.
     """
 
     def __init__(self, again: Callable[[], Packed], jpeg: int | None = None) -> None:
         self._again, self._jpeg = again, jpeg
 
-    def name(self, stem: str, data: bytes, where: str) -> str:
-        """What an image is called when it is unpacked."""
-        return check_image_name(stem + (".jpg" if self._jpeg is not None else image_header(data, where)[0]))
+    def name(self, stated: str, data: bytes, where: str) -> str:
+        """What an image is called when it is unpacked: as stated, with the ending of what it is."""
+        ending = ".jpg" if self._jpeg is not None else image_header(data, where)[0]
+        return check_image_name(stated.rpartition(".")[0] + ending)
 
     def unpack(
         self,
@@ -74,10 +75,10 @@ class PackedImages:
 
     def _wanted(self, names: set[str], progress: Callable[[Packed], Packed]) -> Iterator[tuple[str, bytes]]:
         """(name, content) of each wanted image, once; stops when there are none left to look for."""
-        for stem, data in progress(self._again()):
+        for stated, data in progress(self._again()):
             if not names:
                 return
-            name = self.name(stem, data, stem)
+            name = self.name(stated, data, stated)
             if name in names:
                 names.discard(name)
                 yield name, data if self._jpeg is None else self._as_jpeg(data)

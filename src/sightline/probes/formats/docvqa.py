@@ -1,9 +1,9 @@
 """DocVQA, single pages: questions about scanned documents.
 
-``val_v1.0.json`` (or ``val_v1.0_withQT.json``) is an object whose ``data`` has ``questionId``, ``question``, ``answers``
-and ``image``, the name of a file below the folder that holds ``documents``. Parquet of lmms-lab/DocVQA, configuration
-DocVQA, and the 500 questions ``docvqa_val`` of lmms-lab/LMMs-Eval-Lite have the image itself in ``image``; its name is
-then made of ``ucsf_document_id`` and ``ucsf_document_page_no``, as it is in the authors' files.
+``val_v1.0.json`` (or ``val_v1.0_withQT.json``) is an object whose ``data`` has ``questionId``, ``question``,
+``answers`` and ``image``, the name of a file below the folder that holds ``documents``. Parquet of lmms-lab/DocVQA,
+configuration DocVQA, and the 500 questions ``docvqa_val`` of lmms-lab/LMMs-Eval-Lite have the image itself there; its
+name is then made of ``ucsf_document_id`` and ``ucsf_document_page_no``, as it is in the authors' files.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DocVqa(QuestionFiles):
             question_id=question_id,
             question=text_of(cells.get("question")),
             answers=texts_of(cells.get("answers")),
-            image=stated.strip() if isinstance(stated, str) else f"documents/{image_id}",
+            image=stated.strip() if isinstance(stated, str) else f"documents/{image_id}.png",
             image_id=image_id,
             extra=extra,
         )

@@ -1,8 +1,8 @@
 """OCRBench: a thousand questions of ten types, from reading a word to mathematics written by hand.
 
 The authors' ``OCRBench.json`` is a list of ``{dataset_name, type, question, answers, image_path}``, its images lie in
-``OCRBench_Images``. Parquet of echo840/OCRBench has ``dataset``, ``question_type``, ``question``, ``answer``, and ``image``
-as ``{bytes, path}``. Neither has an id of its own: a question is called by its row, counted from 0.
+``OCRBench_Images``. Parquet of echo840/OCRBench has ``dataset``, ``question_type``, ``question``, ``answer``, and
+``image`` as ``{bytes, path}``. Neither has an id of its own: a question is called by its row, counted from 0.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from sightline.probes.formats.base import FORMATS, FormatOption
 from sightline.probes.formats.question_files import Asked, QuestionFiles, first_of, has_columns, text_of, texts_of
 
 _START = re.compile(
-    r'\s*\[\s*\{(?=[^}]*"dataset_name"\s*:)(?=[^}]*"image_path"\s*:)(?=[^}]*"type"\s*:)(?=[^}]*"question"\s*:)',
-    re.DOTALL,
+    r'\s*\[\s*\{(?=[^}]*"dataset_name"\s*:)(?=[^}]*"image_path"\s*:)(?=[^}]*"type"\s*:)(?=[^}]*"question"\s*:)'
 )
 
 
@@ -59,7 +58,7 @@ class OcrBench(QuestionFiles):
             question_id=str(row.number),
             question=text_of(cells.get("question")),
             answers=tuple(dict.fromkeys(texts_of(first_of(cells, "answer", "answers")))),
-            image=stated or f"ocrbench_{row.number:04d}",
+            image=stated or f"ocrbench_{row.number:04d}.png",
             image_id=f"ocrbench-{row.number}",
             kind=text_of(first_of(cells, "question_type", "type")),
             extra={"dataset": text_of(first_of(cells, "dataset", "dataset_name"))},

@@ -1,10 +1,10 @@
 """Questions of your own: JSON lines, or a table, with an image, a question and its accepted answers.
 
 {"image": "r1.jpg", "question": "What is the total?", "answers": ["12.50", "$12.50"]}
-{"image": "r1.jpg", "question": "Who sold it?", "answers": ["Mill"], "boxes": [[0.1, 0.1, 0.3, 0.2]], "roles": ["answer_value"]}
+{"image": "r1.jpg", "question": "By whom?", "answers": ["Mill"], "boxes": [[0.1, 0.1, 0.3, 0.2]], "roles": ["context"]}
 
-Further keys: ``id`` (unique; the row's number otherwise), ``decoy``, ``task`` (decides how answers are scored), ``kind``,
-``image_id``. In a table, lists are written as JSON.
+Further keys: ``id`` (unique; the row's number otherwise), ``decoy``, ``task`` (decides how answers are scored),
+``kind``, ``image_id``. In a table, lists are written as JSON.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Qa(QuestionFiles):
             question_id=number,
             question=text_of(cells.get("question")),
             answers=texts_of(first_of(cells, "answers", "answer")),
-            image=stated.strip() if isinstance(stated, str) else f"qa_{number}",
+            image=stated.strip() if isinstance(stated, str) else f"qa_{number}.png",
             image_id=text_of(cells.get("image_id")),
             kind=text_of(cells.get("kind")),
             task=text_of(cells.get("task")),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -35,7 +36,7 @@ class Asked:
     question: str
     answers: tuple[str, ...]
     image: str
-    """The name of its file, or of an image inside the data: the name it gets when it is unpacked, without ending."""
+    """The name of its file. An image inside the data is unpacked under it, with the ending of what it is."""
     image_id: str
     kind: str = ""
     """The type of question, where the data tells several apart; else the task."""
@@ -92,13 +93,13 @@ class QuestionFiles(Format):
             rows += 1
             try:
                 asked = self.asked(row)
-                data = packed_bytes(row.cells.get("image"))
                 if not _is_complete(asked, row, counts):
                     continue
+                data = packed_bytes(row.cells.get("image"))
                 if data is not None:
                     image, holds_images = packed.name(asked.image, data, row.where), True
                 else:
-                    image = beside.find(asked.image, below=self.image_folder)
+                    image = beside.find(_path(row) or asked.image, below=self.image_folder)
                 regions, roles = self._evidence(asked, image, data, beside, counts)
                 probe = self._probe(asked, image, regions, roles)
                 check_open(probe)
@@ -179,7 +180,7 @@ def _is_complete(asked: Asked, row: DataRow, counts: IngestCounts) -> bool:
         counts.questions_without_text += 1
     elif not asked.answers:
         counts.questions_without_answers += 1
-    elif not asked.image or (row.cells.get("image", "") in (None, "") or _is_empty(row.cells.get("image"))):
+    elif not asked.image or ("image" in row.cells and _is_empty(row.cells["image"])):
         counts.questions_without_image += 1
     else:
         return True
@@ -187,8 +188,14 @@ def _is_complete(asked: Asked, row: DataRow, counts: IngestCounts) -> bool:
 
 
 def _is_empty(cell: object) -> bool:
-    """Whether an image cell was meant to hold an image and does not."""
-    return isinstance(cell, dict) and packed_bytes(cell) is None and not cell.get("path")
+    """Whether a cell that is there for an image has neither its bytes nor its name."""
+    return not (packed_bytes(cell) or cell.get("path")) if isinstance(cell, dict) else not cell
+
+
+def _path(row: DataRow) -> str:
+    """The file that an image cell names instead of holding the image."""
+    cell = row.cells.get("image")
+    return text_of(cell.get("path")) if isinstance(cell, dict) else ""
 
 
 def _size(image: str, data: bytes | None, beside: PageImages) -> tuple[int, int]:
@@ -207,10 +214,8 @@ def text_of(value: object) -> str:
 def texts_of(value: object) -> tuple[str, ...]:
     """Texts of a cell that holds a list, a JSON list written as text, or a single text; empty ones are left out."""
     if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
+        with suppress(ValueError, RecursionError):  # an answer may begin with a bracket
             value = json.loads(value)
-        except (ValueError, RecursionError):
-            pass  # an answer may begin with a bracket
     values = value if isinstance(value, list | tuple) else [value]
     return tuple(text for each in values if (text := text_of(each)))
 

@@ -1,8 +1,8 @@
 """TextVQA: questions about text in photographs, ten people's answers each.
 
 ``TextVQA_0.5.1_val.json`` is an object whose ``data`` has ``question_id``, ``question``, ``image_id``, ``answers``; its
-images are ``train_images/{image_id}.jpg``. The parquet files of lmms-lab/textvqa, and the 500 questions ``textvqa_val`` of
-lmms-lab/LMMs-Eval-Lite, have the same columns and the ``image`` besides, as ``{bytes, path}``.
+images are ``train_images/{image_id}.jpg``. The parquet files of lmms-lab/textvqa, and the 500 questions
+``textvqa_val`` of lmms-lab/LMMs-Eval-Lite, have the same columns and the ``image`` besides, as ``{bytes, path}``.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ class TextVqa(QuestionFiles):
             question_id=text_of(row.cells.get("question_id")),
             question=text_of(row.cells.get("question")),
             answers=texts_of(row.cells.get("answers")),
-            image=image_id,
+            image=f"{image_id}.jpg" if image_id else "",
             image_id=image_id,
         )

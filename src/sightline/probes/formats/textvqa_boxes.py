@@ -1,8 +1,8 @@
 """Boxes of TextVQA's answers: jrzhang/TextVQA_GT_bbox, one box for a question of the validation part.
 
-Columns ``dataset_id`` (the question's id), ``question``, ``answer`` (a list), ``bbox`` (x, y, width, height in pixels of the
-image) and ``image`` as ``{bytes, path}``. As a question file of its own it is small; above all it is evidence for
-TextVQA's questions, which have the same ids (``sightline probes evidence --questions``).
+Columns ``dataset_id`` (the question's id), ``question``, ``answer`` (a list), ``bbox`` (x, y, width, height in pixels
+of the image) and ``image`` as ``{bytes, path}``. Above all it is evidence for TextVQA's own questions, which have the
+same ids (``sightline probes evidence --questions``).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TextVqaBoxes(QuestionFiles):
             question_id=question_id,
             question=text_of(cells.get("question")),
             answers=texts_of(first_of(cells, "answer", "answers")),
-            image=stated.strip() if isinstance(stated, str) else question_id,
+            image=stated.strip() if isinstance(stated, str) else f"{question_id}.jpg",
             image_id="",
             boxes=(box,),
             roles=(ANSWER,),
