@@ -16,7 +16,7 @@ from sightline.probes.data_rows import DataRow
 from sightline.probes.formats.base import FORMATS
 from sightline.probes.formats.question_files import Asked, QuestionFiles, first_of, has_columns, text_of, texts_of
 
-_START = re.compile(r'"dataset_name"\s*:\s*"docvqa"|"ucsf_document_id"\s*:', re.IGNORECASE)
+_START = re.compile(r'\s*\{[^\[]*"dataset_name"\s*:\s*"docvqa"|[^}]*"ucsf_document_id"\s*:')
 
 
 @FORMATS.register("docvqa")
@@ -33,7 +33,7 @@ class DocVqa(QuestionFiles):
 
     @classmethod
     def recognises(cls, start: str) -> bool:
-        return _START.search(start) is not None or has_columns(start, "questionId", "question", "answers", "image")
+        return _START.match(start) is not None or has_columns(start, "questionId", "question", "answers", "image")
 
     def asked(self, row: DataRow) -> Asked:
         cells = row.cells

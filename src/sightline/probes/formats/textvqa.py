@@ -15,7 +15,7 @@ from sightline.probes.data_rows import DataRow
 from sightline.probes.formats.base import FORMATS
 from sightline.probes.formats.question_files import Asked, QuestionFiles, has_columns, text_of, texts_of
 
-_START = re.compile(r'"dataset_name"\s*:\s*"textvqa"|"flickr_(?:original|300k)_url"\s*:')
+_START = re.compile(r'\s*\{[^\[]*"dataset_name"\s*:\s*"textvqa"|[^}]*"flickr_(?:original|300k)_url"\s*:')
 
 
 @FORMATS.register("textvqa")
@@ -27,11 +27,10 @@ class TextVqa(QuestionFiles):
     description: ClassVar[str] = "TextVQA: the authors' JSON with images beside, or parquet with images inside"
     task: ClassVar[str] = "textvqa"
     columns: ClassVar[tuple[tuple[str, ...], ...]] = (("question_id",), ("question",), ("image_id",), ("answers",))
-    image_folder: ClassVar[str] = "train_images"
 
     @classmethod
     def recognises(cls, start: str) -> bool:
-        return _START.search(start) is not None or has_columns(start, "question_id", "image_id", "answers", "image")
+        return _START.match(start) is not None or has_columns(start, "question_id", "image_id", "answers", "image")
 
     def asked(self, row: DataRow) -> Asked:
         image_id = text_of(row.cells.get("image_id"))
@@ -39,6 +38,6 @@ class TextVqa(QuestionFiles):
             question_id=text_of(row.cells.get("question_id")),
             question=text_of(row.cells.get("question")),
             answers=texts_of(row.cells.get("answers")),
-            image=f"{image_id}.jpg" if image_id else "",
+            image=f"train_images/{image_id}.jpg" if image_id else "",
             image_id=image_id,
         )
