@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sightline.answering.scorers import SCORERS
+from sightline.answering.scorers import SCORERS, Scorer
 from sightline.arms.arm import ARTIFACT_SEED, SEED, Arm, recorded_arm
 from sightline.arms.plan import ArmPlan, plan_arms, refuse_unusable
 from sightline.auditing.config import AuditConfig, flag_of
@@ -88,9 +88,9 @@ def planned_job(config: AuditConfig) -> Job:
     check_source(config.box_source)
     refuse_other_rule(config.box_source, recorded.get("boxes") or {}, config.out)
     LAUNCHERS.get(config.launcher)
-    for metric in SCORERS.get(config.scorer).metrics:
-        METRICS.get(metric)
     probes = read_probes(config.probes, image_prefix=config.image_prefix or None)
+    config = config.model_copy(update={"scorer": chosen_scorer(config.scorer, probes)})
+    probes = put_by(SCORERS.get(config.scorer)(), probes)
     shards = make_shards(probes.probes, config.shard_images, config.limit)
     refuse_unusable(plan.arms, (probe for shard in shards for probe in shard.probes))
     for arm in plan.arms:
@@ -103,6 +103,22 @@ def planned_job(config: AuditConfig) -> Job:
         raise SightlineError(_refused_images(bad))
     refuse_by_description(config, folder, recorded, plan, probes)
     return Job(config, folder, recorded, plan, probes, shards, sizes, bad, imports)
+
+
+def chosen_scorer(name: str, probes: ProbeSet) -> str:
+    """The one given; without one, what fits the probes."""
+    if name != "auto":
+        return name
+    return "open" if any(probe.is_open for probe in probes.probes) else "yes_no"
+
+
+def put_by(scorer: Scorer, probes: ProbeSet) -> ProbeSet:
+    """The questions that a scorer puts for these probes; what it cannot judge is refused."""
+    for metric in scorer.metrics:
+        METRICS.get(metric)
+    for probe in probes.probes:
+        scorer.check(probe)
+    return replace(probes, probes=tuple(asked for probe in probes.probes for asked in scorer.asked(probe)))
 
 
 def refuse_by_description(
