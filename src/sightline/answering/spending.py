@@ -20,7 +20,7 @@ from sightline.arms.arm import Arm
 from sightline.core.prefix import Encoded, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import Budget
-from sightline.policies import Noticed, Pass, Policy, Sight
+from sightline.policies import LevelAnswer, Noticed, Policy, Sight
 
 if TYPE_CHECKING:
     from sightline.answering.answerer import Answered, Answerer, Collect
@@ -66,7 +66,7 @@ class SpendingPass:
         """Hands the next pass of these probes to the device, those of one level together; some may need none."""
         groups: dict[Budget, list[int]] = {}
         for i in waiting:
-            passes = [Pass.of(budget, answered.values) for budget, answered in self._run[i]]
+            passes = [LevelAnswer.of(budget, answered.values) for budget, answered in self._run[i]]
             chosen = self._policy.decide(self._arm.levels, self._looks.noticed[i], passes)
             if chosen is not None:
                 groups.setdefault(chosen, []).append(i)
@@ -99,7 +99,7 @@ class SpendingPass:
             select_ms=sum(trace.select_ms for trace in traces) + unrun + self._looks.look_ms[i],
             materialise_ms=sum(trace.materialise_ms for trace in traces),
         )
-        passes = [Pass.of(budget, answered.values) for budget, answered in self._run[i]]
+        passes = [LevelAnswer.of(budget, answered.values) for budget, answered in self._run[i]]
         spent = Spent(
             levels,
             tuple(trace.k for trace in traces),

@@ -19,8 +19,20 @@ def made(kind: Any, name: str, pairs: Iterable[str], preset: Mapping[str, Any], 
 
     ``example`` says how a missing argument is written, up to its name.
     """
+    arguments = {**preset, **typed(kind, name, pairs, arm)}
+    for key, field in arguments_of(kind).items():
+        if key not in arguments and _default(field) is MISSING:
+            raise SightlineError(f"arm '{arm}' needs {key}: write {example}{key}={key.upper()}")
+    try:
+        return kind(**arguments)
+    except (TypeError, ValueError) as error:
+        raise SightlineError(f"arm '{arm}': {error}") from None
+
+
+def typed(kind: Any, name: str, pairs: Iterable[str], arm: str) -> dict[str, Any]:
+    """``key=value`` pairs as values of the types that ``kind`` declares, within their ranges."""
     known, hints = arguments_of(kind), get_type_hints(kind)
-    arguments = dict(preset)
+    arguments: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or key not in known:
@@ -28,13 +40,7 @@ def made(kind: Any, name: str, pairs: Iterable[str], preset: Mapping[str, Any], 
                 f"arm '{arm}': '{pair}' is not an argument of {name}; it takes {', '.join(known) or 'none'}"
             )
         arguments[key] = _checked(_coerce(value, hints[key], key, arm), key, kind, arm)
-    for key, field in known.items():
-        if key not in arguments and _default(field) is MISSING:
-            raise SightlineError(f"arm '{arm}' needs {key}: write {example}{key}={key.upper()}")
-    try:
-        return kind(**arguments)
-    except (TypeError, ValueError) as error:
-        raise SightlineError(f"arm '{arm}': {error}") from None
+    return arguments
 
 
 def arguments_of(kind: Any) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def _plain_arm(text: str, name: str, rest: str, preset: _Preset) -> Arm:
         budget_text, argument_text = "", rest
     pairs = filter(None, argument_text.split(","))
     selector = made(kind, name, pairs, preset.of(kind), text, f"{name}:")
-    budget = _budget(budget_text, text, needed=selector.needs_budget)
+    budget = parse_budget(budget_text, text, needed=selector.needs_budget)
     return Arm(selector, budget, _text(selector, str(budget) if budget_text else "", name))
 
 
@@ -190,20 +190,26 @@ def _policy_arm(text: str, preset: _Preset) -> Arm:
             own.append(pair)
     selector = made(kind, selector_name, its, preset.of(kind), text, f"{text}{',' if rest else ':'}{selector_name}.")
     policy: Policy = made(of_policy, name, own, {}, text, f"{text}{',' if rest else ':'}")
-    levels = _levels(level_text, text)
+    levels = parse_levels(level_text, text)
     try:
         policy.check_levels(levels)
         _refuse_selector(policy, selector)
     except SightlineError as error:
         raise SightlineError(f"arm '{text}': {error}") from None
-    arguments = [*changed(policy), *(f"{selector_name}.{pair}" for pair in changed(selector))]
+    return under_policy(policy, selector, levels)
+
+
+def under_policy(policy: Policy, selector: Selector | LayerSelector, levels: tuple[Budget, ...]) -> Arm:
+    """The arm of a policy that chooses among these levels of a selector."""
+    arguments = [*changed(policy), *(f"{selector.name}.{pair}" for pair in changed(selector))]
     shown = "/".join(map(str, levels))
-    canonical = ":".join(filter(None, (POLICY, name, selector_name, shown, ",".join(arguments))))
-    return Arm(selector, levels[-1], canonical, policy=policy, levels=levels)
+    text = ":".join(filter(None, (POLICY, policy.name, selector.name, shown, ",".join(arguments))))
+    return Arm(selector, levels[-1], text, policy=policy, levels=levels)
 
 
-def _levels(text: str, arm: str) -> tuple[Budget, ...]:
-    levels = tuple(_budget(level, arm, needed=True) for level in text.split("/"))
+def parse_levels(text: str, arm: str) -> tuple[Budget, ...]:
+    """``0.3/0.5/0.7``, of an ``arm`` that messages name."""
+    levels = tuple(parse_budget(level, arm, needed=True) for level in text.split("/"))
     sizes = [level.keep if level.count is None else level.count for level in levels]
     mixed = len({level.keep is None for level in levels}) > 1
     if len(levels) < 2 or mixed or any((a or 0) >= (b or 0) for a, b in pairwise(sizes)):
@@ -245,7 +251,8 @@ def parse_arms(
     return arms
 
 
-def _budget(text: str, arm: str, *, needed: bool) -> Budget:
+def parse_budget(text: str, arm: str, *, needed: bool) -> Budget:
+    """``0.3`` or ``192t``, of an ``arm`` that messages name."""
     if not text:
         if needed:
             raise SightlineError(

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from sightline.core.selection import Budget, Ranges
 from sightline.errors import SightlineError
-from sightline.policies.base import POLICIES, Noticed, Pass, Policy, TuningSample
+from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, TuningSample
 
 
 @POLICIES.register("answer_stability")
@@ -22,6 +22,7 @@ class AnswerStability(Policy):
     agree: int = 2
 
     name: ClassVar[str] = "answer_stability"
+    tuned: ClassVar[tuple[str, ...]] = ("agree",)
     ranges: ClassVar[Ranges] = {"agree": (2, 16)}
 
     def check_levels(self, levels: Sequence[Budget]) -> None:
@@ -31,7 +32,7 @@ class AnswerStability(Policy):
                 "name more levels"
             )
 
-    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[Pass]) -> Budget | None:
+    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[LevelAnswer]) -> Budget | None:
         stable = len(passes) >= self.agree and len({_plain(one.answer) for one in passes[-self.agree :]}) == 1
         return None if stable or len(passes) == len(levels) else levels[len(passes)]
 

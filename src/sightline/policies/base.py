@@ -45,7 +45,7 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class Pass:
+class LevelAnswer:
     """An answer at one level as far as a policy may know it: what was said and how surely, not whether it is right."""
 
     budget: Budget
@@ -54,9 +54,9 @@ class Pass:
     """|margin| in nats where the answer is yes or no; of a text the probability per token, exp(-answer_loss)."""
 
     @staticmethod
-    def of(budget: Budget, values: Mapping[str, Any]) -> Pass:
+    def of(budget: Budget, values: Mapping[str, Any]) -> LevelAnswer:
         """From the columns of a row, or from those of them that a scorer gave."""
-        return Pass(budget, str(values["predicted"]), confidence_of(values))
+        return LevelAnswer(budget, str(values["predicted"]), confidence_of(values))
 
 
 CONFIDENCE_COLUMNS = ("margin", "answer_loss")
@@ -77,7 +77,7 @@ class TuningSample:
     """One probe of a development set, answered at every level: what arguments are chosen by."""
 
     noticed: Noticed
-    passes: Mapping[Budget, Pass]
+    passes: Mapping[Budget, LevelAnswer]
     scores: Mapping[Budget, float]
     """How good each answer is, from 0 to 1."""
 
@@ -91,6 +91,8 @@ class Policy(ABC):
     """What must be there for it; nothing else is computed."""
     ranges: ClassVar[Ranges] = {}
     """Of arguments for which not every number makes sense; an arm outside is refused."""
+    tuned: ClassVar[tuple[str, ...]] = ()
+    """Arguments that ``candidates`` chooses: what is noticed does not depend on them."""
     objective: ClassVar[Objective] = "penalised"
     """What ``sightline policy fit`` chooses arguments by: ``penalised``, the score less a price of tokens and false
     alarms; ``least_keep``, the fewest tokens whose scores stay near those of the reference."""
@@ -108,7 +110,7 @@ class Policy(ABC):
         return {}
 
     @abstractmethod
-    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[Pass]) -> Budget | None:
+    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[LevelAnswer]) -> Budget | None:
         """At which budget the probe is answered next; None: the last of ``passes``, of which there is one, counts."""
 
     @classmethod

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sightline.core.selection import Budget, Ranges
-from sightline.policies.base import POLICIES, Noticed, Pass, Policy, Reads, TuningSample, quantiles
+from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Reads, TuningSample, quantiles
 
 TRIED = 40
 """Thresholds that are tried on development samples: quantiles of their confidences."""
@@ -24,9 +24,10 @@ class ConfidenceFallback(Policy):
 
     name: ClassVar[str] = "confidence_fallback"
     reads: ClassVar[frozenset[Reads]] = frozenset({"confidence"})
+    tuned: ClassVar[tuple[str, ...]] = ("threshold",)
     ranges: ClassVar[Ranges] = {"threshold": (0.0, float("inf"))}
 
-    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[Pass]) -> Budget | None:
+    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[LevelAnswer]) -> Budget | None:
         if not passes:
             return levels[0]
         sure = (passes[-1].confidence or 0.0) >= self.threshold

@@ -10,7 +10,7 @@ import numpy as np
 
 from sightline.core.selection import Budget, Ranges
 from sightline.errors import SightlineError
-from sightline.policies.base import POLICIES, Noticed, Pass, Policy, Reads, TuningSample
+from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Reads, TuningSample
 from sightline.policies.fitted_file import check_fitted_levels, read_fitted
 from sightline.policies.risk_file import content_digest
 
@@ -26,9 +26,9 @@ class LossBounds:
     """How much the lowest level may lose against the highest, by how sure its answer is."""
 
     confidences: tuple[float, ...]
-    """Descending."""
+    """Descending: of each bound the least sure answer that it holds for."""
     bounds: tuple[float, ...]
-    """Upper bound of the mean loss of all samples that are at least as sure, never falling."""
+    """Upper bound of the mean loss of all samples that are at least as sure, rising."""
     levels: str = ""
 
     def bound(self, confidence: float) -> float:
@@ -49,9 +49,9 @@ class LossBounds:
         # Equally sure samples are accepted together: only the last of them bounds anything.
         ends = [j for j in range(LEAST, len(sure) + 1) if j == len(sure) or sure[j] < sure[j - 1]]
         raw = [float(lost[:j].mean() + NORMAL_95 * lost[:j].std(ddof=1) / math.sqrt(j)) for j in ends]
-        rising = np.maximum.accumulate(raw) if raw else np.zeros(0)
-        text = "/".join(map(str, levels))
-        return LossBounds(tuple(float(sure[j - 1]) for j in ends), tuple(map(float, rising)), text)
+        rising = np.maximum.accumulate(raw).tolist() if raw else []
+        least_sure = {bound: float(sure[j - 1]) for bound, j in zip(rising, ends, strict=True)}
+        return LossBounds(tuple(least_sure.values()), tuple(least_sure), "/".join(map(str, levels)))
 
 
 @POLICIES.register("conformal")
@@ -69,6 +69,7 @@ class Conformal(Policy):
 
     name: ClassVar[str] = "conformal"
     reads: ClassVar[frozenset[Reads]] = frozenset({"confidence"})
+    tuned: ClassVar[tuple[str, ...]] = ("file", "eps")
     ranges: ClassVar[Ranges] = {"eps": (-1.0, 1.0)}
 
     def __post_init__(self) -> None:
@@ -101,7 +102,7 @@ class Conformal(Policy):
     def digest(self) -> str:
         return content_digest(self.file, self.name)
 
-    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[Pass]) -> Budget | None:
+    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[LevelAnswer]) -> Budget | None:
         if not passes:
             return levels[0]
         falls_back = self.losses.bound(passes[0].confidence or 0.0) > self.eps

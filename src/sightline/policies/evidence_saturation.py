@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sightline.core.selection import Budget, Ranges
-from sightline.policies.base import POLICIES, Noticed, Objective, Pass, Policy, Reads, Sight, TuningSample
+from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Objective, Policy, Reads, Sight, TuningSample
 from sightline.policies.spread import blocks_of, dispersion
 
 MASSES = tuple(round(0.50 + 0.02 * step, 2) for step in range(21))
@@ -42,6 +42,7 @@ class EvidenceSaturation(Policy):
         "side": (1, 64),
         "active": (0.0, 1.0),
     }
+    tuned: ClassVar[tuple[str, ...]] = ("mass", "cells")
     objective: ClassVar[Objective] = "least_keep"
 
     def look(self, sight: Sight) -> Noticed:
@@ -57,7 +58,7 @@ class EvidenceSaturation(Policy):
             "dispersion": dispersion(sight.cells, weights),
         }
 
-    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[Pass]) -> Budget | None:
+    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[LevelAnswer]) -> Budget | None:
         if passes:
             return None
         for level, mass, cells in zip(levels, noticed["mass"], noticed["cells"], strict=True):

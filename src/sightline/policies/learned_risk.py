@@ -11,7 +11,7 @@ import numpy as np
 
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
-from sightline.policies.base import POLICIES, Noticed, Pass, Policy, Reads, Sight, TuningSample, quantiles
+from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Reads, Sight, TuningSample, quantiles
 from sightline.policies.fitted_file import check_fitted_levels, read_fitted
 from sightline.policies.logistic import Descent, Logistic, fit_logistic
 from sightline.policies.risk_features import ANSWER, GROUPS, before_answer, vector
@@ -75,6 +75,7 @@ class LearnedRisk(Policy):
 
     name: ClassVar[str] = "learned_risk"
     reads: ClassVar[frozenset[Reads]] = frozenset({"masks", "confidence"})
+    tuned: ClassVar[tuple[str, ...]] = ("file",)
 
     def __post_init__(self) -> None:
         _ = self.model  # a file that cannot be used is refused with its arm
@@ -99,7 +100,7 @@ class LearnedRisk(Policy):
     def look(self, sight: Sight) -> Noticed:
         return before_answer(sight)
 
-    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[Pass]) -> Budget | None:
+    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[LevelAnswer]) -> Budget | None:
         if not passes and self.model.reads_answer:
             return levels[0]
         if len(passes) > self.model.reads_answer:

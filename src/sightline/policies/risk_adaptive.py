@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
-from sightline.policies.base import POLICIES, Noticed, Pass, Policy, Sight
+from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Sight
 from sightline.policies.risk_file import UNKNOWN, content_digest, ranked_risks
 
 
@@ -36,7 +36,7 @@ class RiskAdaptive(Policy):
     def look(self, sight: Sight) -> Noticed:
         return {"risk": ranked_risks(self.file, self.name).get(sight.probe_id, UNKNOWN)}
 
-    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[Pass]) -> Budget | None:
+    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[LevelAnswer]) -> Budget | None:
         if passes:
             return None
         low, high = (level.keep or 0.0 for level in levels)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sightline.core.selection import Budget
-from sightline.policies.base import POLICIES, Noticed, Pass, Policy, Sight
+from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Sight
 from sightline.policies.risk_file import UNKNOWN, content_digest, ranked_risks
 
 
@@ -31,7 +31,7 @@ class RiskBucket(Policy):
     def look(self, sight: Sight) -> Noticed:
         return {"risk": ranked_risks(self.file, self.name).get(sight.probe_id, UNKNOWN)}
 
-    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[Pass]) -> Budget | None:
+    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[LevelAnswer]) -> Budget | None:
         if passes:
             return None
         return levels[min(len(levels) - 1, int(noticed["risk"] * len(levels)))]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from sightline.policies.base import Noticed, Pass, Sight
+from sightline.policies.base import LevelAnswer, Noticed, Sight
 from sightline.policies.spread import blocks_of, dispersion
 
 QUESTION = ("question_words", "question_joins", "question_fields")
@@ -50,7 +50,7 @@ def before_answer(sight: Sight) -> dict[str, float]:
     }
 
 
-def from_answer(answered: Pass) -> dict[str, float]:
+def from_answer(answered: LevelAnswer) -> dict[str, float]:
     """What the answer at the lowest level tells."""
     return {
         "confidence": answered.confidence or 0.0,
@@ -59,7 +59,7 @@ def from_answer(answered: Pass) -> dict[str, float]:
     }
 
 
-def vector(names: Sequence[str], noticed: Noticed, answered: Pass | None) -> list[float]:
+def vector(names: Sequence[str], noticed: Noticed, answered: LevelAnswer | None) -> list[float]:
     """The features of these names, in their order."""
     known = {**noticed, **({} if answered is None else from_answer(answered))}
     return [float(known[name]) for name in names]
