@@ -172,6 +172,7 @@ SEEDS = (
     "İstanbul", "e-mail: a@b.c", "?", "+", "-", "...", "", "   ", "new\nline", "tab\tstop", "no\u00a0break", "and/or",
     "eight.5", "hes", "he's", "the", "a an the", "one two three", "C++", "R&D", "50%", "#7", "rock 'n' roll", "._.",
     "INTERNATIONAL BUSINESS MACHINES CORPORATION", "Dear Dr. Lobo", "wont", "won't", "none.", "4.-5", "a.(b)",
+    "0 none", "none left", "wouldnt've", "wouldn't've", "shant", "youd've", "twas", "maam", "oclock", "an hour",
 )  # fmt: skip
 
 
@@ -203,7 +204,8 @@ def changed(rng: random.Random, text: str) -> str:
             text.upper(), text.lower(), text.title(), text.swapcase(), f" {text} ", text.replace(" ", "  "),
             text.replace(" ", "\n"), text.replace(" ", ""), text.replace("'", ""), text.replace(".", ""),
             f"the {text}", f"{text} a", f"{text}.", f'"{text}"', f"{text}'s", f"It is {text}!", text + text,
-            text.replace("two", "2").replace("ten", "10"), text.replace("3", "three"), before, after,
+            text.replace("two", "2").replace("ten", "10"), text.replace("none", "0"), text.replace("3", "three"),
+            text.replace("nt", "n't"), text.replace("e's", "es"), f"an {text}", before, after,
             before + rng.choice(".,;:-/?!()' _@é") + after,
             before + rng.choice("abc012 ") + after[1:], before + after[1:],
         )
