@@ -117,7 +117,7 @@ def contraction(word: str) -> str:
 
 
 def challenge_words(text: str) -> str:
-    """TextVQA's processing, from its description."""
+    """TextVQA's processing, character by character."""
     text = re.sub(r"'s", " 's", re.sub(r"[,?]", "", text.lower()))
     text = re.sub(r"[\n\t]", " ", text).strip()
     written = ""
