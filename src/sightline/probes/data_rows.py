@@ -99,10 +99,11 @@ def _parquet_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         with ParquetFile(file) as table:
             if table.metadata.num_rows == 0:
                 raise SightlineError(f"{file}: holds no rows")
-            for batch in table.iter_batches(batch_size=BATCH):
-                for cells in batch.to_pylist():
-                    number += 1
-                    yield f"row {number}", cells
+            for group in range(table.num_row_groups):  # asked for at once, all of them would be read ahead
+                for batch in table.iter_batches(batch_size=BATCH, row_groups=[group]):
+                    for cells in batch.to_pylist():
+                        number += 1
+                        yield f"row {number}", cells
     except (ArrowException, OSError) as problem:
         raise SightlineError(f"{file}: damaged parquet file: {_first_line(problem)}") from None
 

@@ -22,7 +22,10 @@ from sightline.probes.formats.base import FORMATS, FormatOption
 from sightline.probes.formats.question_files import Asked, QuestionFiles, first_of, has_columns, text_of, texts_of
 from sightline.probes.roles import check_roles
 
-_START = re.compile(r'\s*\{(?=[^\n]*"image"\s*:)(?=[^\n]*"question"\s*:)(?=[^\n]*"answers?"\s*:)')
+_START = re.compile(
+    r'\s*\{(?=[^\n]*"image"\s*:)(?=[^\n]*"question"\s*:)(?=[^\n]*"answers?"\s*:)(?![^\n]*"(?:words|ocr_tokens|probe)"\s*:)'
+)
+"""Not a record with words, nor a probe of the paper's artifact, which have a question and an answer too."""
 _KNOWN = {
     "id", "question_id", "image", "image_id", "question", "answer", "answers", "boxes", "regions", "roles", "decoy",
     "task", "kind",

@@ -22,12 +22,12 @@ _START = re.compile(r'[^}]*"dataset_id"\s*:[^}]*"bbox"\s*:|[^}]*"bbox"\s*:[^}]*"
 _XYWH = BoxFormat("xywh", "pixels")
 
 
-@FORMATS.register("textvqa_boxes")
+@FORMATS.register("textvqa_gt")
 @dataclass(frozen=True)
-class TextVqaBoxes(QuestionFiles):
+class TextVqaGroundTruth(QuestionFiles):
     """Every question has one region, the answer's."""
 
-    name: ClassVar[str] = "textvqa_boxes"
+    name: ClassVar[str] = "textvqa_gt"
     description: ClassVar[str] = "TextVQA_GT_bbox: a box for the answer of each question, for probes evidence"
     task: ClassVar[str] = "textvqa"
     columns: ClassVar[tuple[tuple[str, ...], ...]] = (
