@@ -1,4 +1,4 @@
-"""Open questions as their publishers ship them: parquet or JSON, images inside or beside, and what is wrong with them."""
+"""Open questions as their publishers ship them: parquet or JSON, images inside or beside, and what can be wrong."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def lines(path: Path, *rows: dict[str, Any]) -> Path:
 
 
 def asked(ingest: Ingest) -> list[tuple[Any, ...]]:
-    return [(probe.id, probe.question, probe.answers, probe.image, probe.image_id, probe.kind) for probe in ingest.probes]
+    return [
+        (probe.id, probe.question, probe.answers, probe.image, probe.image_id, probe.kind) for probe in ingest.probes
+    ]
 
 
 def test_a_file_says_by_itself_what_it_is(stand_ins: StandIns) -> None:
@@ -299,7 +301,9 @@ def test_bad_input_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_not_textvqas_is_refused_by_its_columns(stand_ins: StandIns) -> None:
-    refused(stand_ins.file("qa/questions.csv"), "has no column question_id; found image, question", file_format="textvqa")
+    refused(
+        stand_ins.file("qa/questions.csv"), "has no column question_id; found image, question", file_format="textvqa"
+    )
 
 
 def test_bad_boxes_and_roles_are_refused_with_their_line(tmp_path: Path) -> None:
@@ -308,7 +312,10 @@ def test_bad_boxes_and_roles_are_refused_with_their_line(tmp_path: Path) -> None
         ({"boxes": [[0.1, 0.1, 0.2]]}, r"line 1: box \[0.1, 0.1, 0.2\] is not four finite numbers"),
         ({"boxes": [[0.4, 0.1, 0.2, 0.2]]}, "line 1: box .* has x2 < x1 or y2 < y1"),
         ({"boxes": [[3, 3, 4, 4]]}, "line 1: box .* lies far outside the image; are they xyxy in normalised"),
-        ({"boxes": [[0.1, 0.1, 0.2, 0.2]], "roles": ["answer"]}, "line 1: role 'answer' is not one of answer_value, fie"),
+        (
+            {"boxes": [[0.1, 0.1, 0.2, 0.2]], "roles": ["answer"]},
+            "line 1: role 'answer' is not one of answer_value, fie",
+        ),
         ({"boxes": [[0.1, 0.1, 0.2, 0.2]], "roles": ["context"] * 2}, "line 1: 2 roles for 1 boxes"),
         ({"boxes": "somewhere"}, "line 1: boxes 'somewhere' are not a JSON list"),
     ):
