@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sightline.core.probe import Box
-from sightline.probes.answer_spans import Span, find_span, line_context, span_at
+from sightline.probes.answer_spans import Span, find_span, line_context, plain, span_at
 
 WORDS = ["Invoice", "No.", "2010-55", "Total:", "$1,000.00", "paid", "on", "March", "3,", "1997", "by", "Mill", "Lane"]
 
@@ -19,7 +19,7 @@ WORDS = ["Invoice", "No.", "2010-55", "Total:", "$1,000.00", "paid", "on", "Marc
         (["Mill Lane Ltd", "mill lane"], Span(11, 2, "equal")),
         (["201055 Tot"], Span(2, 2, "contained")),
         (["10"], None),
-        (["Mill Lane Limited"], Span(11, 2, "similar")),
+        (["Mill Lane Limited"], Span(11, 2, "similar", 2 / 3)),
         (["elsewhere"], None),
         (["..."], None),
         ([], None),
@@ -31,22 +31,24 @@ def test_an_answer_is_found_by_equality_then_containment_then_similarity(
     assert find_span(WORDS, answers) == found
 
 
-def test_what_stands_first_is_taken_and_no_more_words_than_needed() -> None:
-    assert find_span(["a", "-", "b", "a", "b"], ["a b"]) == Span(0, 3, "equal")
-    assert find_span(["-", "b", "b"], ["b"]) == Span(0, 2, "equal")
+def test_no_more_words_are_taken_than_needed_and_of_several_places_the_first() -> None:
+    assert find_span(["-", "b", "a", "b"], ["b"]) == Span(1, 1, "equal")
+    assert find_span(["a", "b", "c", "a", "b"], ["a b"]) == Span(0, 2, "equal")
 
 
 def test_answers_of_more_than_twelve_words_are_not_equalled() -> None:
     words = [f"w{number}" for number in range(20)]
     assert find_span(words, [" ".join(words[2:14])]) == Span(2, 12, "equal")
     longer = find_span(words, [" ".join(words[2:16])])
-    assert longer == Span(2, 12, "similar")
+    assert longer == Span(2, 12, "similar", 12 / 14)
 
 
 def test_from_a_known_first_word_on_the_length_is_inferred() -> None:
-    assert span_at(WORDS, 7, "March 3, 1997") == Span(7, 3, "equal")
-    assert span_at(WORDS, 4, "000") == Span(4, 1, "contained")
-    assert span_at(WORDS, 10, "Mill Lane Limited") == Span(10, 3, "similar")
+    said = [plain(word) for word in WORDS]
+    assert span_at(said, 7, "march 3 1997") == Span(7, 3, "equal")
+    assert span_at(said, 4, "000") == Span(4, 1, "contained")
+    assert span_at(said, 10, "mill lane limited") == Span(10, 3, "similar", 0.5)
+    assert span_at(said, 0, "mill lane") is None
 
 
 def box(x: float, y: float, width: float = 40, height: float = 20) -> Box:

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
+from sightline.core.probe import Probe
 from sightline.probes.annotations import load_regions
 from sightline.probes.stand_ins.drawn_questions import drawn_pages
 from sightline.probes.stand_ins.published_layouts import PHOTOGRAPHS, StandIns
 
+SLICES: dict[str, Callable[[Probe], object]] = {
+    "several words": lambda probe: len(tokens(probe.answers[0])) >= 3,
+    "a long question": lambda probe: len(tokens(probe.question)) >= 10,
+    "a relation": lambda probe: {"from", "to", "between", "per"} & set(tokens(probe.question)),
+    "a number": lambda probe: any(char.isdigit() for char in probe.answers[0]),
+    "a field": lambda probe: {"page", "date", "total", "amount"} & set(tokens(probe.question)),
+}
+"""What makes a question hard, by the paper's tags."""
 
-@pytest.mark.parametrize(
-    "name",
-    ["textvqa/TextVQA_0.5.1_val.json", "docvqa/val_v1.0_withQT.json", "ocrbench/OCRBench.json", "qa/questions.csv"],
-)
-def test_every_layout_has_a_dozen_questions_some_about_numbers_and_some_with_several_words(
-    stand_ins: StandIns, name: str
-) -> None:
+
+def tokens(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text.lower())
+
+
+@pytest.mark.parametrize("name", ["textvqa/TextVQA_0.5.1_val.json", "docvqa/val_v1.0_withQT.json", "qa/questions.csv"])
+def test_every_layout_has_two_dozen_questions_and_no_empty_slice(stand_ins: StandIns, name: str) -> None:
     probes = load_regions(stand_ins.file(name)).probes
-    assert len(probes) >= 12
+    assert len(probes) == 24
+    for what, is_in in SLICES.items():
+        assert 3 <= sum(bool(is_in(probe)) for probe in probes) <= 21, what
+
+
+def test_ocrbench_has_two_questions_of_each_type(stand_ins: StandIns) -> None:
+    probes = load_regions(stand_ins.file("ocrbench/OCRBench.json")).probes
+    assert set(Counter(probe.kind for probe in probes).values()) == {2}
     assert sum(any(char.isdigit() for char in probe.answers[0]) for probe in probes) >= 3
-    if not name.startswith("ocrbench"):
-        assert sum(len(re.findall(r"[a-z0-9]+", probe.answers[0].lower())) >= 3 for probe in probes) >= 3
 
 
 def test_what_is_drawn_depends_on_the_seed_alone() -> None:
