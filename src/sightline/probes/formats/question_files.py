@@ -167,7 +167,7 @@ class QuestionFiles(Format):
             if clipped is None:
                 counts.dropped_no_area += 1
                 continue
-            counts.boxes += 1
+            counts.regions += 1
             counts.clipped_boxes += leaves_image(fractions)
             kept.append((clipped, role))
         roles = tuple(role for _, role in kept) if asked.roles else ()

@@ -12,11 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from sightline.contract import check_format
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes.annotations import detect_format, load_regions, read_annotations
 from sightline.probes.data_rows import data_rows
+from sightline.probes.formats.base import FORMATS, configured
+from sightline.probes.formats.docvqa import DocVqa
+from sightline.probes.formats.ms_read import MicrosoftRead
 from sightline.probes.formats.ocrbench import OcrBench
+from sightline.probes.formats.qa import Qa
+from sightline.probes.formats.textvqa import TextVqa
 from sightline.probes.region_records import Ingest
 from sightline.probes.stand_ins.published_layouts import StandIns
 from tests.unit.probes.formats.pages import paint, refused
@@ -161,7 +167,7 @@ def test_your_own_questions_are_the_same_from_lines_and_from_a_table(stand_ins: 
     assert (first.id, first.task, first.image_id) == ("qa:0", "qa", "page_00")
     assert first.roles == ("answer_value", "field_label")
     assert len(first.regions) == 2
-    assert from_lines.counts.boxes == sum(len(probe.regions) for probe in from_lines.probes)
+    assert from_lines.counts.regions == sum(len(probe.regions) for probe in from_lines.probes)
 
 
 def test_your_own_questions_may_say_task_decoy_kind_and_boxes_in_pixels(tmp_path: Path) -> None:
@@ -351,3 +357,18 @@ def test_a_format_of_single_files_does_not_take_shards(stand_ins: StandIns, data
     file = data / "mini_textocr" / "TextOCR_mini_val.json"
     with pytest.raises(SightlineError, match="format textocr reads one file, 2 were given"):
         read_annotations([file, file], {})
+
+
+def test_question_formats_keep_what_every_format_promises(stand_ins: StandIns) -> None:
+    for kind, name in (
+        (TextVqa, "textvqa/TextVQA_0.5.1_val.json"),
+        (DocVqa, "docvqa/val_v1.0_withQT.json"),
+        (OcrBench, "ocrbench/OCRBench.json"),
+        (Qa, "qa/questions.jsonl"),
+        (Qa, "qa/questions.csv"),
+        (MicrosoftRead, "docvqa/ocr_results/xnbl0037_1.json"),
+    ):
+        check_format(kind(), stand_ins.file(name))
+    for pattern in ("textvqa/validation-*.parquet", "textvqa/boxes-*.parquet", "ocrbench/test-*.parquet"):
+        (file, *_) = stand_ins.shards(pattern)
+        check_format(configured(FORMATS.get(detect_format(file)), {}), file)
