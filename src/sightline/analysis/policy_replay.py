@@ -233,7 +233,7 @@ def _noticed(
             Sight(
                 probe,
                 str(row["question"]),
-                run.cells(row) if masks else np.zeros((0, 4)),
+                run.cells(row) if masks else np.zeros((0, 4), dtype=np.float32),
                 tuple(m[probe] for m in masks),
             )
         )

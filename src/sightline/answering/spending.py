@@ -126,7 +126,9 @@ class Looks:
         for i, (probe, image, prompt) in enumerate(zip(probes, encoded, prompts, strict=True)):
             begun = perf_counter()
             scores = self._step.scores(image, prompt, probe, arm) if "scores" in policy.reads else None
-            self.noticed.append(policy.look(Sight(probe.id, probe.question, image.cells, masks[i], scores)))
+            self.noticed.append(
+                policy.look(Sight(probe.id, probe.question, image.cells.astype(np.float32), masks[i], scores))
+            )
             self.look_ms.append((perf_counter() - begun) * 1e3)
 
     def _masks(
