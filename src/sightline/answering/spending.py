@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Spent:
+class Spending:
     """Every pass over one probe, in the order in which they were run, and what the policy went by."""
 
     levels: tuple[Budget, ...]
@@ -100,7 +100,7 @@ class SpendingPass:
             materialise_ms=sum(trace.materialise_ms for trace in traces),
         )
         passes = [LevelAnswer.of(budget, answered.values) for budget, answered in self._run[i]]
-        spent = Spent(
+        spent = Spending(
             levels,
             tuple(trace.k for trace in traces),
             self._looks.noticed[i],

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.analysis.policy_replay import Asked, fixed_answers
+from sightline.analysis.policy_replay import AskedProbes, fixed_answers
 from sightline.analysis.policy_tuning import chosen_by, judge_run, penalised, tune
 from sightline.analysis.policy_verdict import PolicyFigures, figures
 from sightline.core.selection import Budget
@@ -32,10 +32,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_sides_are_those_of_the_papers_pilots() -> None:
     rows = pd.DataFrame({"probe_id": ["a:1", "b:2"], "image_id": ["a", "b"], "label": ["yes", "no"]})
     by_image = [int(hashlib.sha1(f"textocr-{name}".encode()).hexdigest()[:8], 16) % 10 < 5 for name in "ab"]
-    assert (Asked.of(rows).sides == "dev").tolist() == by_image
+    assert (AskedProbes.of(rows).sides == "dev").tolist() == by_image
     by_probe = [int(hashlib.md5(name.encode()).hexdigest()[:8], 16) % 2 == 0 for name in ("a:1", "b:2")]
-    assert (Asked.of(rows.assign(score=1.0)).sides == "dev").tolist() == by_probe
-    assert Asked.of(rows.assign(score=1.0, task=["docvqa", ""])).tasks.tolist() == ["docvqa", "all"]
+    assert (AskedProbes.of(rows.assign(score=1.0)).sides == "dev").tolist() == by_probe
+    assert AskedProbes.of(rows.assign(score=1.0, task=["docvqa", ""])).tasks.tolist() == ["docvqa", "all"]
 
 
 def test_a_replay_takes_the_answer_of_the_level_it_ends_at_and_pays_for_all(run: Any) -> None:

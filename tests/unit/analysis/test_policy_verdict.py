@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from sightline.analysis.policy_replay import Asked, Played
+from sightline.analysis.policy_replay import AskedProbes, Played
 from sightline.analysis.policy_verdict import PolicyLimits, figures, verdict
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
@@ -20,7 +20,7 @@ def played(
     name: str, scores: Sequence[float], keep: Sequence[float], spent: Sequence[float] = (), tasks: Sequence[str] = TASKS
 ) -> Played:
     ids = np.array([f"p{i}" for i in range(len(scores))])
-    asked = Asked(ids, ids, np.array(tasks), np.zeros(len(ids), dtype=bool), yes_or_no=False)
+    asked = AskedProbes(ids, ids, np.array(tasks), np.zeros(len(ids), dtype=bool), yes_or_no=False)
     return Played(name, asked, np.array(scores), np.array(keep), np.array(spent or keep), ("0.3",) * len(ids))
 
 
@@ -88,7 +88,7 @@ def test_a_pass_that_the_interval_does_not_carry_is_noted() -> None:
 
 
 def test_false_alarms_are_those_of_negatives_alone() -> None:
-    asked = Asked(
+    asked = AskedProbes(
         np.array(["a", "b", "c"]), np.array(["1", "1", "2"]), np.array(["all"] * 3), np.array([False, True, True]), True
     )
     found = figures(Played("x", asked, np.array([0.0, 1.0, 0.0]), np.ones(3), np.ones(3), ("1.0",) * 3))
