@@ -53,6 +53,16 @@ def train(
             rich_help_panel=MODEL,
         ),
     ] = False,
+    open: Annotated[
+        bool,
+        typer.Option("--open", help="Teach a trained reader to answer open questions too.", rich_help_panel=MODEL),
+    ] = False,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            help="Checkpoint that --open starts from.", show_default="the shipped reader", rich_help_panel=MODEL
+        ),
+    ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Pages per step.", rich_help_panel=STEPS)] = 96,
     lr: Annotated[float, typer.Option(min=0.0, help="Peak of the learning rate.", rich_help_panel=STEPS)] = 1e-3,
     seed: Annotated[int, typer.Option(help="Seed of pages and weights.", rich_help_panel=STEPS)] = 1,
@@ -83,7 +93,7 @@ def train(
         float, typer.Option(min=0.0, help="Seconds between two checks.", rich_help_panel=CHECKS)
     ] = 120.0,
 ) -> None:
-    """Train the reader from scratch in legs, each a part of the schedule within its minutes."""
+    """Train the reader in legs, each a part of the schedule within its minutes: from scratch, or on with --open."""
     given = dict(locals())
     for name, value in given.items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -100,7 +110,7 @@ def _spelled(given: Mapping[str, object]) -> Iterator[str]:
     for name, value in given.items():
         flag = f"--{name.replace('_', '-')}"
         if isinstance(value, bool):
-            if value or name != "language_only":
+            if value or name not in ("language_only", "open"):
                 yield flag if value else f"--no-{flag.removeprefix('--')}"
         elif value is not None:
             yield f"{flag}={value}"
