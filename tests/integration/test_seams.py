@@ -10,6 +10,7 @@ import pytest
 
 from sightline.answering.scorers import SCORERS
 from sightline.answering.scorers.generation import Generation
+from sightline.answering.scorers.spoken import Utterance
 from sightline.auditing.audit import audit
 from sightline.auditing.launchers import LAUNCHERS
 from sightline.auditing.launchers.inline import Inline
@@ -71,7 +72,7 @@ def test_generated_words_are_read_as_yes_or_no() -> None:
     probe: Any = type("Asked", (), {"label": "yes"})
     said = {"Yes, it is.": "yes", '"no"': "no", "yesterday": "yesterday", "": ""}
     for text, predicted in said.items():
-        judged = scorer.judge(probe, (text, 3), "full")
+        judged = scorer.judge(probe, Utterance(text, 3, 0.5), "full")
         assert judged["predicted"] == predicted
         assert judged["correct"] == (predicted == "yes")
 

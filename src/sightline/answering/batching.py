@@ -36,8 +36,9 @@ class LaunchedBatches:
         results: dict[int, Any] = {}
         shares: dict[int, float] = {}
         for group, (reading, watch) in self.batches:
-            for index, result in zip(group, reading.read(), strict=True):
-                results[index], shares[index] = result, watch.ms
+            results.update(zip(group, reading.read(), strict=True))
+            spent = getattr(reading, "spent_ms", None)
+            shares.update(zip(group, [watch.ms] * len(group) if spent is None else spent, strict=True))
         return [results[i] for i in range(len(results))], [shares[i] for i in range(len(shares))]
 
 

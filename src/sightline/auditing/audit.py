@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sightline.answering.scorers import SCORERS
+from sightline.answering.scorers import SCORERS, Scorer
 from sightline.arms.arm import ARTIFACT_SEED, SEED, Arm, recorded_arm
 from sightline.arms.plan import ArmPlan, plan_arms, refuse_unusable
 from sightline.auditing.config import AuditConfig, flag_of
@@ -88,13 +88,14 @@ def planned_job(config: AuditConfig) -> Job:
     check_source(config.box_source)
     refuse_other_rule(config.box_source, recorded.get("boxes") or {}, config.out)
     LAUNCHERS.get(config.launcher)
-    for metric in SCORERS.get(config.scorer).metrics:
-        METRICS.get(metric)
     probes = read_probes(config.probes, image_prefix=config.image_prefix or None)
+    config = config.model_copy(update={"scorer": chosen_scorer(config.scorer, probes)})
+    probes = put_by(SCORERS.get(config.scorer)(), probes)
     shards = make_shards(probes.probes, config.shard_images, config.limit)
     refuse_unusable(plan.arms, (probe for shard in shards for probe in shard.probes))
     for arm in plan.arms:
         arm.refuse_execution(config.execution, "leave it out or use --execution eager")
+        arm.refuse_answers({column.name for column in SCORERS.get(config.scorer).columns})
         arm.selector.check_probes(probe.id for shard in shards for probe in shard.probes)
     # A detector takes far longer than decoding: there a damaged image is found before anything is done.
     sizes, bad = looked_at(config.images, shards, decode=box_source(config.box_source).searches)
@@ -102,6 +103,22 @@ def planned_job(config: AuditConfig) -> Job:
         raise SightlineError(_refused_images(bad))
     refuse_by_description(config, folder, recorded, plan, probes)
     return Job(config, folder, recorded, plan, probes, shards, sizes, bad, imports)
+
+
+def chosen_scorer(name: str, probes: ProbeSet) -> str:
+    """The one given; without one, what fits the probes."""
+    if name != "auto":
+        return name
+    return "open" if any(probe.is_open for probe in probes.probes) else "yes_no"
+
+
+def put_by(scorer: Scorer, probes: ProbeSet) -> ProbeSet:
+    """The questions that a scorer puts for these probes; what it cannot judge is refused."""
+    for metric in scorer.metrics:
+        METRICS.get(metric)
+    for probe in probes.probes:
+        scorer.check(probe)
+    return replace(probes, probes=tuple(asked for probe in probes.probes for asked in scorer.asked(probe)))
 
 
 def refuse_by_description(
@@ -198,8 +215,11 @@ def _note_left_out(arm: str, reason: str) -> None:
 
 
 def input_digests(arms: Iterable[Arm]) -> dict[str, str]:
-    """Of the arms that read a file, such as replayed masks, or whose selector comes from an imported one."""
-    digests = {arm.text: arm.input_digest() or imported_digest(type(arm.selector)) for arm in arms}
+    """Of the arms that read a file, such as replayed masks, or whose selector or policy comes from an imported one."""
+    digests = {
+        arm.text: arm.input_digest() or imported_digest(type(arm.selector)) or imported_digest(type(arm.policy))
+        for arm in arms
+    }
     return {text: digest for text, digest in digests.items() if digest is not None}
 
 

@@ -67,8 +67,10 @@ class AuditConfig(BaseModel):
         " family of `sightline list interventions`.",
     )
     scorer: Annotated[str, Flag(WHAT)] = Field(
-        "yes_no",
-        description="What an answer is: yes_no (likelihood of both words), generation (what the model says).",
+        "auto",
+        description="What an answer is: yes_no (likelihood of both words), generation (yes or no in the model's own "
+        "words); of open questions open (free text), candidate_ranking (gold against decoy), verification (yes/no about"
+        " each). auto is yes_no or open, as the probes are.",
     )
     matched_controls: Annotated[bool, Flag(WHAT)] = Field(
         True,

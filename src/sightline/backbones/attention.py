@@ -4,22 +4,28 @@ Language layers: causal over the shared prefix, a few masked rows behind it. Seq
 causality alone keeps real tokens from seeing padding. That leaves only the answer branches in need of a mask:
 (B, 1, T, S) for their T rows instead of (B, 1, S, S), which no fast kernel accepts.
 
+A sequence that is continued token by token attends from its slot of a cache (``slot_attention``).
+
 Vision towers that line up the patches of all images: alike images attend side by side in one call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from sightline.device.kernels import slots as slots_kernel
 from sightline.device.kernels.causal import MOST_ROWS, causal_attention, masked_attention
 
 NAME = "sightline_branches"
+DENSE = "sightline_dense"
+SLOTS = "sightline_slots"
+SLOTS_OWN_KERNEL = "sightline_slots_own_kernel"
 OWN_KERNEL = "sightline_branches_own_kernel"
 PACKED = "sightline_flash_packed"
 """Towers hand packed sequences, with their bounds, to implementations whose name speaks of flash attention."""
@@ -74,13 +80,17 @@ def branch_attention(
     *,
     causal: Causal = library_causal,
     masked: Masked = library_masked,
+    taken: list[Tensor] | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """softmax(q k^T * scaling + mask) v, in the calling convention of transformers.
 
     query (B, H, S, d), key and value (B, Hkv, S, d). ``attention_mask`` (B, 1, T, S) holds the rows of the last T
-    queries, the branches; all queries before them are causal. None means that there are no branches.
+    queries, the branches; all queries before them are causal. None means that there are no branches. Whoever goes on
+    with the sequences finds key and value in the list ``taken``.
     """
+    if taken is not None:
+        taken += [key, value]
     if attention_mask is None:
         return causal(query, key, value, scaling), None
     shared = query.shape[2] - attention_mask.shape[2]
@@ -93,18 +103,104 @@ def branch_attention_by_own_kernels(*states: Any, **how: Any) -> tuple[Tensor, N
     return branch_attention(*states, causal=own_causal, masked=own_masked, **how)
 
 
-@contextmanager
-def branching(config: Any, own: bool = False) -> Iterator[None]:
+def dense_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    taken: list[Tensor] | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Step by step as the eager attention of transformers: products in the model's precision, softmax in float32."""
+    if taken is not None:
+        taken += [key, value]
+    groups = query.shape[1] // key.shape[1]
+    keys, values = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    scores = query @ keys.mT * _scale(query, scaling)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    return (torch.softmax(scores, -1, dtype=torch.float32).to(query.dtype) @ values).transpose(1, 2), None
+
+
+class LayerSlots(NamedTuple):
+    """What one layer remembers of the sequences that are being continued."""
+
+    keys: Tensor
+    """(B, Hkv, C, d)"""
+    values: Tensor
+    lengths: Tensor
+    """(B,) int32: how many of the C keys are a sequence's."""
+
+
+def slot_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    *,
+    slots: LayerSlots,
+    taken: list[Tensor],
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """softmax(q [K, k]^T * scaling) [V, v] for one new token per sequence: its slot's keys, and its own.
+
+    query (B, H, 1, d), key and value (B, Hkv, 1, d), which go into ``taken``: the slot itself is not written to.
+    """
+    taken += [key, value]
+    batch, heads, _one, width = query.shape
+    grouped = query.reshape(batch, key.shape[1], -1, width)
+    held = (grouped @ slots.keys.mT).float()
+    beyond = torch.arange(held.shape[-1], device=held.device) >= slots.lengths[:, None, None, None]
+    scores = torch.cat([held.masked_fill(beyond, float("-inf")), (grouped @ key.mT).float()], dim=-1)
+    weights = torch.softmax(scores * _scale(query, scaling), dim=-1).to(query.dtype)
+    mixed = weights[..., :-1] @ slots.values + weights[..., -1:] * value
+    return mixed.reshape(batch, 1, heads, width), None
+
+
+def slot_attention_by_own_kernel(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    *,
+    slots: LayerSlots,
+    taken: list[Tensor],
+    **_: Any,
+) -> tuple[Tensor, None]:
+    taken += [key, value]
+    attended: Tensor = slots_kernel.slot_attention(query, key, value, *slots, _scale(query, scaling))
+    return attended, None
+
+
+def branching(config: Any, own: bool = False) -> AbstractContextManager[None]:
     """While open, language layers of this configuration attend through ``branch_attention``.
 
     ``own`` chooses our kernels instead of the library's; see ``sightline.device.kernels.causal``.
     """
+    return attending_as(config, OWN_KERNEL if own else NAME)
+
+
+@contextmanager
+def attending_as(config: Any, name: str) -> Iterator[None]:
+    """While open, layers of this configuration attend by the function of this name."""
     from transformers import AttentionInterface
 
-    AttentionInterface.register(NAME, branch_attention)
-    AttentionInterface.register(OWN_KERNEL, branch_attention_by_own_kernels)
+    for known, function in (
+        (NAME, branch_attention),
+        (OWN_KERNEL, branch_attention_by_own_kernels),
+        (DENSE, dense_attention),
+        (SLOTS, slot_attention),
+        (SLOTS_OWN_KERNEL, slot_attention_by_own_kernel),
+    ):
+        AttentionInterface.register(known, function)
     before = config._attn_implementation
-    config._attn_implementation = OWN_KERNEL if own else NAME
+    config._attn_implementation = name
     try:
         yield
     finally:

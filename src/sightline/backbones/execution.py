@@ -1,8 +1,7 @@
 """How the language layers run: one kernel at a time, compiled, or replayed as one captured graph.
 
 The same weights, masks and positions either way, for full and pruned prefixes alike: a mode is chosen for a whole
-comparison, so that a ratio never mixes kernels. Methods that cut between layers, and cached generation, always run
-eagerly.
+comparison, so that a ratio never mixes kernels. Methods that cut between layers always run eagerly.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -57,9 +57,10 @@ def use_execution(
     if mode not in MODES:
         raise SightlineError(f"unknown execution '{mode}'; choose one of {', '.join(MODES)}")
     if mode == "eager":
-        language.executor = None
+        language.executor = language.compiled = None
         return Execution("eager")
     compiled = Compiled(language, backend, dynamic)
+    language.compiled = partial(torch.compile, backend=backend, dynamic=dynamic)
     if mode == "compiled":
         language.executor = compiled
         return compiled.execution

@@ -1,4 +1,4 @@
-"""The language model as a loop over its own layers: batched scoring, cuts between layers, cached generation.
+"""The language model as a loop over its own layers: batched scoring, cuts between layers, prefixes to go on from.
 
 Running the layers ourselves is what makes three things one mechanism: a prefix of any length, a cut after any layer,
 and DeepStack features added at contiguous slots (an addition instead of boolean indexing, so a GPU can capture it).
@@ -17,7 +17,14 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from sightline.backbones.attention import branching
+from sightline.backbones.attention import (
+    DENSE,
+    SLOTS,
+    SLOTS_OWN_KERNEL,
+    LayerSlots,
+    attending_as,
+    branching,
+)
 from sightline.core.prefix import Prefix
 from sightline.device.kernels import causal
 from sightline.device.transfer import Arriving, on_device
@@ -95,6 +102,52 @@ def call_layer(layer: Any, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: 
     return output
 
 
+def keep_layer(
+    layer: Any, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As ``call_layer``, with the layer's keys and values (B, Hkv, S, d) behind its output."""
+    taken: list[Tensor] = []
+    output = layer(
+        hidden, attention_mask=mask, position_embeddings=rotary, past_key_values=None, use_cache=False, taken=taken
+    )
+    return output, taken[0], taken[1]
+
+
+def step_layer(
+    layer: Any, hidden: Tensor, rotary: tuple[Tensor, Tensor], slots: LayerSlots
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One new token per sequence (B, 1, D) behind what its slot holds; its keys and values behind its output."""
+    taken: list[Tensor] = []
+    output = layer(
+        hidden,
+        attention_mask=None,
+        position_embeddings=rotary,
+        past_key_values=None,
+        use_cache=False,
+        slots=slots,
+        taken=taken,
+    )
+    return output, taken[0], taken[1]
+
+
+@dataclass(frozen=True)
+class KeptPrefixes:
+    """Prefixes that were read, and what it takes to go on from their ends."""
+
+    states: list[tuple[Tensor, Tensor]]
+    """Per layer keys and values (B, Hkv, S, d), padded on the right; S differs between layers where something cut."""
+    lengths: Tensor
+    """(layers, B) int32: how many of the S are a sequence's."""
+    last: Tensor
+    """(B, D) output of the last layer at each sequence's end."""
+    following: Tensor
+    """(B,) position of the next token."""
+
+    @property
+    def longest(self) -> int:
+        return max(key.shape[2] for key, _ in self.states)
+
+
 @dataclass(frozen=True)
 class Pending:
     """Likelihoods that the device may still be working on."""
@@ -126,6 +179,9 @@ class LanguageModel:
         self.axes = axes
         self.executor: Callable[[Batch], Tensor] | None = None
         """Runs all layers of an uncut, uncached batch in another way; see ``sightline.backbones.execution``."""
+        self.compiled: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+        """Compiles functions of one layer, where the execution does."""
+        self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._rotary = text_model.rotary_emb
         self._embedding = text_model.embed_tokens
         self._config = text_model.config
@@ -139,6 +195,23 @@ class LanguageModel:
     def dtype(self) -> torch.dtype:
         dtype: torch.dtype = self._embedding.weight.dtype
         return dtype
+
+    @property
+    def head_width(self) -> int:
+        """d: size of an attention head."""
+        return int(
+            getattr(self._config, "head_dim", None) or self._config.hidden_size // self._config.num_attention_heads
+        )
+
+    @property
+    def key_heads(self) -> int:
+        """Hkv: heads that have keys of their own."""
+        return int(getattr(self._config, "num_key_value_heads", None) or self._config.num_attention_heads)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(..., V) in float32 from the last layer's output (..., D)."""
+        found: Tensor = self.head(self.norm(hidden)).float()
+        return found
 
     def embed(self, ids: Sequence[int]) -> Tensor:
         """(T, D) input embeddings, not to be written to: recent ones are kept, as all arms ask for the same texts."""
@@ -271,10 +344,65 @@ class LanguageModel:
         """The likelihood of every continuation of every prefix, in one forward."""
         return self.launch(prefixes, cutter).read()
 
+    def _of_layer(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of one layer as the execution runs it."""
+        if self.compiled is None:
+            return function
+        if function not in self._compiled:
+            self._compiled[function] = self.compiled(function)
+        return self._compiled[function]
+
+    @torch.inference_mode()
+    def keep(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> KeptPrefixes:
+        """Reads branch-free prefixes and keeps what every layer remembers of them; waits for nothing but a cutter."""
+        batch = self.collate(prefixes)
+        padded = batch.hidden.shape[1]
+        call = keep_layer if cutter is not None else self._of_layer(keep_layer)
+        states: list[tuple[Tensor, Tensor]] = []
+        dense = self.dense  # while attending, the layers no longer tell
+        with attending_as(self._config, DENSE) if dense else self.attending():
+            rotary, mask = self.rotary(batch.hidden, batch.positions), batch.mask() if dense else None
+            for index, layer in enumerate(self.layers):
+                layer_input = batch.hidden
+                batch.hidden, key, value = call(layer, layer_input, rotary, mask)
+                states.append((key, value))
+                self._add_features(batch.hidden, batch, index)
+                if cutter is not None and cutter.wants(index):
+                    batch = cutter.cut(batch, index, layer_input, self)
+                    rotary, mask = self.rotary(batch.hidden, batch.positions), batch.mask() if dense else None
+        real = torch.tensor([prefix.embeds.shape[0] for prefix in prefixes])
+        cut = torch.tensor([padded - key.shape[2] for key, _ in states])
+        ends = on_device(real - 1 - (padded - batch.hidden.shape[1]), self.device)
+        rows = torch.arange(len(prefixes), device=self.device)
+        return KeptPrefixes(
+            states,
+            on_device((real[None] - cut[:, None]).int(), self.device),
+            batch.hidden[rows, ends],
+            torch.stack([prefix.positions[:, -1].max() for prefix in prefixes]) + 1,
+        )
+
+    def step(
+        self, tokens: Tensor, positions: Tensor, slots: Sequence[LayerSlots]
+    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """One token (B,) each, at its position (B,), behind its slot: (B, D), and what every layer has to remember."""
+        call = self._of_layer(step_layer)
+        hidden = self._embedding.weight[tokens][:, None]
+        rotary = self.rotary(hidden, positions.expand(self.axes, -1)[..., None])
+        own = not self.dense and causal.supported(self.device, self.dtype, self.head_width)
+        taken = []
+        with attending_as(self._config, SLOTS_OWN_KERNEL if own else SLOTS):
+            for layer, slot in zip(self.layers, slots, strict=True):
+                hidden, key, value = call(layer, hidden, rotary, slot)
+                taken.append((key, value))
+        return hidden[:, 0], taken
+
     def generate(
         self, prefix: Prefix, max_new_tokens: int, stop_ids: frozenset[int], cutter: Cutter | None = None
     ) -> list[int]:
-        """Greedy continuation of one branch-free prefix, up to a stop token."""
+        """Greedy continuation of one branch-free prefix, up to a stop token: one by one, as stock code does it.
+
+        ``sightline.backbones.decoding`` says the same for many at once.
+        """
         return list(islice(takewhile(lambda token: token not in stop_ids, self.decode(prefix, cutter)), max_new_tokens))
 
     def decode(self, prefix: Prefix, cutter: Cutter | None = None) -> Iterator[int]:

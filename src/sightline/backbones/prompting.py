@@ -17,6 +17,9 @@ from sightline.core.selection import QuerySpan
 from sightline.errors import SightlineError
 from sightline.selectors.focus_terms import focus_terms
 
+OPEN_INSTRUCTION = "Answer the question using a single word or phrase."
+"""What the protocol writes on a line of its own behind an open question."""
+
 
 class Prompting(ABC):
     """What an architecture says about its prompts: the system message, and how a turn and an image are written."""
@@ -27,6 +30,8 @@ class Prompting(ABC):
 
     system: ClassVar[str | None] = None
     """System message that the protocol puts before the question."""
+    open_system: ClassVar[str | None] = None
+    """The same before a question that is answered in free text; None: the usual one."""
 
     @property
     @abstractmethod
@@ -38,16 +43,22 @@ class Prompting(ABC):
     def assistant_content(self, text: str) -> Any:
         return text
 
-    def _messages(self, question: str) -> list[dict[str, Any]]:
+    def _messages(self, question: str, system: str | None) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []
-        if self.system is not None:
-            messages.append({"role": "system", "content": self.system})
+        if system is not None:
+            messages.append({"role": "system", "content": system})
         messages.append({"role": "user", "content": self.user_content(question.replace("<image>", ""))})
         return messages
 
-    def render(self, question: str, answer: str | None) -> str:
-        """The chat template's text: up to the answer (``answer is None``), or with the answer as assistant turn."""
-        messages = self._messages(question)
+    def render(self, question: str, answer: str | None, *, in_words: bool = False) -> str:
+        """The chat template's text: up to the answer (``answer is None``), or with the answer as assistant turn.
+
+        ``in_words``: as the protocol asks for an answer in free text, with its instruction and system message.
+        """
+        if in_words:
+            messages = self._messages(f"{question}\n{OPEN_INSTRUCTION}", self.open_system or self.system)
+        else:
+            messages = self._messages(question, self.system)
         if answer is not None:
             messages.append({"role": "assistant", "content": self.assistant_content(answer)})
         text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer is None)
@@ -67,12 +78,17 @@ class Prompting(ABC):
         at = ids.index(self.image_token_id)
         return tuple(ids[:at]), tuple(ids[at + 1 :])
 
-    def prompt(self, question: str, target: str = "", answers: tuple[str, ...] = ()) -> Prompt:
-        """Tokenises the prompt, and the complete sequence of every answer, once per question and answers."""
-        key = (question, target, answers)
+    def prompt(
+        self, question: str, target: str = "", answers: tuple[str, ...] = (), *, in_words: bool = False
+    ) -> Prompt:
+        """Tokenises the prompt, and the complete sequence of every answer, once per question and answers.
+
+        ``in_words``: see ``render``. Query spans are those of the question itself, without its instruction.
+        """
+        key = (question, target, answers, in_words)
         if key not in self._prompts:
-            head, tail = self._around_image(self.render(question, None))
-            complete = [self._around_image(self.render(question, answer))[1] for answer in answers]
+            head, tail = self._around_image(self.render(question, None, in_words=in_words))
+            complete = [self._around_image(self.render(question, answer, in_words=in_words))[1] for answer in answers]
             common = common_length(complete) if complete else len(tail)
             self._prompts[key] = Prompt(
                 head=head,
@@ -117,7 +133,7 @@ class Prompting(ABC):
         return frozenset(i for i in (*ids, self.tokenizer.eos_token_id) if i is not None)
 
     @cached_property
-    def _prompts(self) -> dict[tuple[str, str, tuple[str, ...]], Prompt]:
+    def _prompts(self) -> dict[tuple[str, str, tuple[str, ...], bool], Prompt]:
         return {}
 
 

@@ -57,6 +57,7 @@ class Qwen3VL(Backbone):
     packs_images = True
     class_tokens = 0
     system = "You are a helpful assistant."
+    open_system = "You are a helpful OCR assistant. Answer with the shortest correct text only."
     paper_positions = "preserve"
     fixed_tokens = None
 

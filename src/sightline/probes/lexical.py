@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Callable
 from itertools import zip_longest
 
+from sightline.core.edit_distance import edit_distance as edit_distance
+
 
 def _alphanumeric(text: str) -> str:
     return "".join(char for char in text if char.isalnum())
@@ -34,16 +36,6 @@ NORMALISERS: dict[str, Callable[[str], str]] = {
     "ascii_fold_alnum": _ascii_fold_alnum,
 }
 """From strict to lenient; two strings that agree under one of them may look the same to a reader."""
-
-
-def edit_distance(source: str, target: str) -> int:
-    """Levenshtein distance: fewest single-character substitutions, deletions and insertions."""
-    row = list(range(len(target) + 1))
-    for i, a in enumerate(source, start=1):
-        previous, row[0] = row[0], i
-        for j, b in enumerate(target, start=1):
-            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (a != b))
-    return row[-1]
 
 
 def edit_type(source: str, target: str) -> str:

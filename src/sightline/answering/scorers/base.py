@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from sightline.core.prefix import Prefix, Prompt
 from sightline.core.probe import Probe
 from sightline.core.registry import Registry
 from sightline.core.row import Column
+from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     from sightline.backbones.base import Backbone
@@ -20,7 +21,10 @@ SCORERS: Registry[type[Scorer]] = Registry("scorer", group="sightline.scorers", 
 
 
 class Reading(Protocol):
-    """Results of a batch that the device may still be working on."""
+    """Results of a batch that the device may still be working on.
+
+    One whose work goes on between ``launch`` and ``read`` says in ``spent_ms`` what each prefix took.
+    """
 
     def read(self) -> Sequence[Any]:
         """One result per prefix; waits for the device."""
@@ -37,6 +41,21 @@ class Scorer(ABC):
     """Metrics that its columns allow, by name, besides those of coverage; its own ones are registered in its file."""
     batches: ClassVar[bool] = True
     """Whether several prefixes may share a call of ``launch``."""
+    open_questions: ClassVar[bool] = False
+    """Whether it takes questions with accepted answers; else those that are answered yes or no."""
+
+    def check(self, probe: Probe) -> None:
+        """Refuses a probe that this scorer cannot judge."""
+        if probe.is_open != self.open_questions:
+            kind = "an open question" if probe.is_open else "answered yes or no"
+            fitting = [name for name, scorer in SCORERS.items() if scorer.open_questions == probe.is_open]
+            raise SightlineError(
+                f"probe '{probe.id}' is {kind}, which --scorer {self.name} cannot judge; choose {' or '.join(fitting)}"
+            )
+
+    def asked(self, probe: Probe) -> Iterable[Probe]:
+        """The questions that are put to the model for a probe: itself, unless the scorer asks something else."""
+        return (probe,)
 
     def answers(self, probe: Probe) -> tuple[str, ...]:
         """Continuations to attach to the prompt, each a branch of the same forward; none for an answer in free text."""
@@ -53,5 +72,6 @@ class Scorer(ABC):
     def judge(self, probe: Probe, result: Any, arm: str) -> dict[str, Any]:
         """The row's ``predicted``, ``correct`` and ``columns`` from what ``launch`` read; ``arm`` is for messages.
 
-        Its ``label`` too where what is right is not the probe's yes or no: such rows have no false alarms to count.
+        Its ``label`` too where what is right is neither the probe's yes or no nor one of its accepted answers. Rows
+        whose label is neither yes nor no have no false alarms to count.
         """

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-__all__ = ["TensorDescriptor", "causal", "masked"]
+__all__ = ["TensorDescriptor", "causal", "masked", "slots"]
 
 
 @triton.jit
@@ -112,4 +112,56 @@ def masked(
         scores = tl.where(seen, tl.dot(own, key.T) * scale, -1e30)
         highest, total, mixed = _absorb(tl.where(inside, scores, float("-inf")), value, highest, total, mixed)
     to = output + ((batch.to(tl.int64) * rows + row) * (heads * group) + head)[:, None] * width + column[None, :]
+    tl.store(to, (mixed / total[:, None]).to(output.dtype.element_ty), mask=real)
+
+
+@triton.jit
+def slots(
+    query,
+    key,
+    value,
+    keys,
+    values,
+    lengths,
+    output,
+    capacity,
+    query_batch,
+    query_head,
+    key_batch,
+    key_head,
+    value_batch,
+    value_head,
+    scale,
+    heads: tl.constexpr,
+    group: tl.constexpr,
+    most: tl.constexpr,
+    block: tl.constexpr,
+    width: tl.constexpr,
+    stages: tl.constexpr,
+):
+    """One program per slot and key head: its new token's ``group`` queries over the slot's keys and the new one.
+
+    ``keys`` and ``values`` are (B, Hkv, C, d), contiguous; ``output`` is (B, H, d), contiguous.
+    """
+    batch, shared = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
+    lane, column, place = tl.arange(0, most), tl.arange(0, width), tl.arange(0, block)
+    real = (lane < group)[:, None]
+    head = (shared * group + lane)[:, None]
+    own = tl.load(query + batch * query_batch + head * query_head + column[None, :], mask=real, other=0.0)
+    newest = tl.load(key + batch * key_batch + shared * key_head + column)
+    said = tl.load(value + batch * value_batch + shared * value_head + column)
+    # The new token sees itself: the running softmax begins with it.
+    highest = tl.sum(own.to(tl.float32) * newest.to(tl.float32)[None, :], 1) * scale
+    total = tl.full((most,), 1.0, tl.float32)
+    mixed = tl.zeros((most, width), tl.float32) + said.to(tl.float32)[None, :]
+    length = tl.load(lengths + batch)
+    start = (batch * heads + shared) * capacity * width
+    for at in tl.range(0, length, block, num_stages=stages):
+        inside = at + place < length
+        where = start + (at + place)[:, None] * width + column[None, :]
+        seen = tl.load(keys + where, mask=inside[:, None], other=0.0)
+        held = tl.load(values + where, mask=inside[:, None], other=0.0)
+        scores = tl.where(inside[None, :], tl.dot(own, seen.T) * scale, float("-inf"))
+        highest, total, mixed = _absorb(scores, held, highest, total, mixed)
+    to = output + (batch * heads * group + head) * width + column[None, :]
     tl.store(to, (mixed / total[:, None]).to(output.dtype.element_ty), mask=real)

@@ -32,19 +32,19 @@ def planless() -> AbstractContextManager[None]:
 
 
 def usable(device: torch.device, dtype: torch.dtype, width: int) -> bool:
-    """Whether the kernel takes the place of cuDNN's: on a GPU that copies blocks by itself, where cuDNN is off."""
+    """Whether the kernel takes the place of cuDNN's: where it can, and cuDNN is off."""
     cuda: Any = torch.backends.cuda
-    return (
-        device.type == "cuda"
-        and dtype in (torch.bfloat16, torch.float16)
-        and width in WIDTHS
-        and not cuda.cudnn_sdp_enabled()
-        and _supported(device)
-    )
+    return not cuda.cudnn_sdp_enabled() and supported(device, dtype, width)
+
+
+def supported(device: torch.device, dtype: torch.dtype, width: int) -> bool:
+    """Whether our kernels run there: in half precision, on a GPU that copies blocks by itself."""
+    half = dtype in (torch.bfloat16, torch.float16)
+    return device.type == "cuda" and half and width in WIDTHS and _copies_blocks(device)
 
 
 @cache
-def _supported(device: torch.device) -> bool:
+def _copies_blocks(device: torch.device) -> bool:
     return find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 

@@ -1,0 +1,70 @@
+"""Scorers that let the model speak."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from sightline.answering.scorers.base import Reading, Scorer
+from sightline.core.prefix import Prefix
+from sightline.core.row import Column
+
+if TYPE_CHECKING:
+    from sightline.backbones.base import Backbone
+    from sightline.backbones.decoding import Decoder, Said
+    from sightline.backbones.language import Cutter
+
+MAX_NEW_TOKENS = 32
+SPOKEN_COLUMNS = (
+    Column("answer", "string", "The generated text, greedy, up to a stop token, without what surrounds the answer."),
+    Column("answer_tokens", "int32", "Generated tokens, without the stop token."),
+    Column(
+        "answer_loss",
+        "float64",
+        "Mean negative log-likelihood per generated token, the stop token included, in nats: smaller means surer.",
+    ),
+)
+
+
+class Utterance(NamedTuple):
+    """What a model said about one prefix."""
+
+    text: str
+    tokens: int
+    loss: float
+
+
+class SpokenScorer(Scorer):
+    """What the model says, greedily, up to a stop token or ``max_new_tokens``; many prefixes side by side."""
+
+    def __init__(self, max_new_tokens: int = MAX_NEW_TOKENS) -> None:
+        self.max_new_tokens = max_new_tokens
+        self._decoder: Decoder | None = None
+
+    def launch(self, backbone: Backbone, prefixes: Sequence[Prefix], cutter: Cutter | None) -> Reading:
+        from sightline.backbones.decoding import Decoder
+
+        if self._decoder is None or self._decoder.language is not backbone.language:
+            self._decoder = Decoder(backbone.language, self.max_new_tokens, backbone.stop_ids)
+        return Heard(self._decoder.launch(prefixes, cutter), backbone)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Utterances that the device may still be working on."""
+
+    said: Said
+    backbone: Backbone
+
+    def read(self) -> list[Utterance]:
+        tokenizer = self.backbone.tokenizer
+        return [
+            Utterance(tokenizer.decode(each.tokens, skip_special_tokens=True).strip(), len(each.tokens), each.loss)
+            for each in self.said.read()
+        ]
+
+    @property
+    def spent_ms(self) -> list[float]:
+        """What each took, after ``read``: its share of every forward that it was part of."""
+        return self.said.spent_ms
