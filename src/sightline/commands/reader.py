@@ -57,6 +57,14 @@ def train(
         bool,
         typer.Option("--open", help="Teach a trained reader to answer open questions too.", rich_help_panel=MODEL),
     ] = False,
+    silence: Annotated[
+        bool,
+        typer.Option(
+            "--silence",
+            help="With --open: where no cell of an answer is left, train to say nothing.",
+            rich_help_panel=MODEL,
+        ),
+    ] = False,
     start: Annotated[
         Path | None,
         typer.Option(
@@ -110,7 +118,7 @@ def _spelled(given: Mapping[str, object]) -> Iterator[str]:
     for name, value in given.items():
         flag = f"--{name.replace('_', '-')}"
         if isinstance(value, bool):
-            if value or name not in ("language_only", "open"):
+            if value or name not in ("language_only", "open", "silence"):
                 yield flag if value else f"--no-{flag.removeprefix('--')}"
         elif value is not None:
             yield f"{flag}={value}"

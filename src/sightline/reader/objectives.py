@@ -166,23 +166,29 @@ def answer_losses(logits: Tensor, sample: dict[str, Tensor]) -> dict[str, Tensor
     }
 
 
-def open_losses(logits: Tensor, sample: dict[str, Tensor], keep: Tensor) -> dict[str, Tensor]:
+def open_losses(logits: Tensor, sample: dict[str, Tensor], keep: Tensor, *, silence: bool = False) -> dict[str, Tensor]:
     """Mean cross-entropy of the letters of open answers and of their ends, and the share of answers without a mistake.
 
     Questions whose values are mostly among the dropped cells are left out: to train them would be to train guessing.
+    With ``silence`` those of which no cell is left are trained after all, to say nothing: the end in place of the
+    first letter.
 
     ``logits``: (B, L, V) at the packed question tokens; keep: (B, 196) bool.
     """
-    labels, segments = sample["labels"], sample["segments"]
-    every = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
+    labels, letter = sample["labels"], sample["kinds"] == LETTER
     readable = can_be_read(sample["values"], keep)
-    questions = readable.shape[1]
-    number = segments.clamp(max=questions - 1)
-    scored = (sample["kinds"] == LETTER) & readable.gather(1, number)
+    number = sample["segments"].clamp(max=readable.shape[1] - 1)
+    scored = letter & readable.gather(1, number)
+    silent = torch.zeros_like(scored)
+    if silence:
+        first = letter & ~F.pad(letter, (1, 0))[:, :-1]
+        silent = first & cannot_be_seen(sample["values"], keep).gather(1, number)
+    wanted = torch.where(silent, vocabulary.IM_END, labels)
+    every = F.cross_entropy(logits.float().flatten(0, 1), wanted.flatten(), reduction="none").view_as(labels)
     wrong = (scored & (logits.argmax(-1) != labels)).float()
     mistakes = torch.zeros_like(readable, dtype=torch.float32).scatter_add(1, number, wrong)
     letters = torch.zeros_like(mistakes).scatter_add(1, number, scored.float())
-    return {"letters": _mean(every, scored), "exact": _mean((mistakes == 0).float(), letters > 0).detach()}
+    return {"letters": _mean(every, scored | silent), "exact": _mean((mistakes == 0).float(), letters > 0).detach()}
 
 
 def can_be_read(values: Tensor, keep: Tensor) -> Tensor:
@@ -190,6 +196,12 @@ def can_be_read(values: Tensor, keep: Tensor) -> Tensor:
     shares = overlap_shares(values)
     absent = shares.sum(-1) == 0
     return (absent | ((shares * keep[:, None, None]).sum(-1) >= READABLE)).all(-1)
+
+
+def cannot_be_seen(values: Tensor, keep: Tensor) -> Tensor:
+    """(B, Q) bool: the question has values (B, Q, 2, 4), and none of the cells of the first, the answer, is kept."""
+    shares = overlap_shares(values[:, :, 0])
+    return (shares.sum(-1) > 0) & ((shares * keep[:, None]).sum(-1) == 0)
 
 
 def _mean(values: Tensor, where: Tensor) -> Tensor:

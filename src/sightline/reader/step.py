@@ -31,11 +31,12 @@ Losses = dict[str, Tensor]
 class Steps:
     """The stages' losses over one model and its training heads."""
 
-    def __init__(self, model: Any, heads: Heads, device: torch.device, mixed: bool) -> None:
+    def __init__(self, model: Any, heads: Heads, device: torch.device, mixed: bool, *, silence: bool = False) -> None:
         self.forward = BatchedForward(model, device)
         self.heads = heads
         self.device = device
         self.bfloat16 = mixed
+        self.silence = silence
 
     @property
     def embedding(self) -> Tensor:
@@ -80,7 +81,7 @@ class Steps:
             mask = attention_mask(sample["segments"], keep)
             states = self.forward.read(tokens, deep, sample["ids"], sample["positions"], mask, sample["prefix"])
             logits = self.forward.logits(states)
-            losses = found | answer_losses(logits, sample) | open_losses(logits, sample, keep)
+            losses = found | answer_losses(logits, sample) | open_losses(logits, sample, keep, silence=self.silence)
         return losses | {"loss": sum_weighted(losses, OPEN_WEIGHTS)}
 
     def language(self, images: Tensor, sample: dict[str, Tensor], keep: Tensor, counts: Tensor) -> Losses:

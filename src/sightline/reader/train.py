@@ -112,7 +112,7 @@ class Trainer:
         if tensors:
             load_weights(tensors, self.module)
             load_moments(tensors, self.module, self.optimizer, self.history["steps"])
-        self.steps = Steps(self.module["model"], heads.to(self.device), self.device, args.mixed)
+        self.steps = Steps(self.module["model"], heads.to(self.device), self.device, args.mixed, silence=args.silence)
         self.atlas = torch.from_numpy(build_atlas("train")).to(self.device)
         self.losses: dict[str, Callable[..., Losses]] = {
             "vision": self.steps.vision,
@@ -185,6 +185,7 @@ class Trainer:
                 "lr": args.lr,
                 "language_only": args.language_only,
                 "open": args.open,
+                "silence": args.silence,
                 "device": self.device_name,
             }
         )
@@ -315,6 +316,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         "--language-only", action="store_true", help="train the language layers; vision tower and embeddings stay"
     )
     parser.add_argument("--open", action="store_true", help="train a trained reader on open questions too")
+    parser.add_argument(
+        "--silence", action="store_true", help="with --open: where no cell of an answer is left, train to say nothing"
+    )
     parser.add_argument("--start", help="checkpoint folder that --open starts from; the shipped reader unless given")
     parser.add_argument("--batch", type=int, default=96)
     parser.add_argument("--lr", type=float, default=1e-3)

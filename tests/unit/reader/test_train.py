@@ -131,6 +131,26 @@ def test_answers_whose_values_were_dropped_are_not_trained():
     assert everything["exact"].item() == 0.5
 
 
+def test_with_silence_an_answer_of_which_nothing_is_left_is_trained_to_be_empty():
+    values = torch.zeros(1, 2, 2, 4)
+    values[0, 0, 0] = torch.tensor([0.0, 0.0, 32.0, 32.0])
+    values[0, 1, 0] = torch.tensor([64.0, 0.0, 96.0, 32.0])
+    keep = torch.zeros(1, 196, dtype=torch.bool)
+    keep[0, 0] = True
+    sample = {
+        "labels": torch.tensor([[20, 21, 22, 23]]),
+        "segments": torch.tensor([[0, 0, 1, 1]]),
+        "kinds": torch.tensor([[LETTER, LETTER, 0, LETTER]]),
+        "values": values,
+    }
+    logits = torch.zeros(1, 4, 30)
+    logits[0, [0, 1, 3], [20, 21, vocabulary.IM_END]] = 9.0
+    assert open_losses(logits, sample, keep, silence=True)["letters"].item() < 0.01
+    logits[0, 3] = 0.0
+    assert open_losses(logits, sample, keep, silence=True)["letters"].item() > 1.0
+    assert open_losses(logits, sample, keep)["letters"].item() < 0.01
+
+
 def test_language_leg_leaves_vision_and_embeddings(tmp_path):
     leg(tmp_path / "one", "0.4:0.5", "--minutes", "0.04")
     leg(tmp_path / "two", "0.5:1", "--resume", str(tmp_path / "one"), "--language-only", "--minutes", "0.06")
