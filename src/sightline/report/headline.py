@@ -9,6 +9,7 @@ import pandas as pd
 
 from sightline.report.arm_words import family, listed, share
 from sightline.report.by_run import top
+from sightline.report.metric_columns import answers_given
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import format_value
@@ -41,15 +42,16 @@ def _sentences(audited: Audited, summary: ReportSummary) -> list[str]:
     if pruned.empty:
         return ["No box-free arm prunes anything here: there is nothing to say about what pruning costs."]
     known = pruned[pruned["unsupported"].map(math.isfinite)]
+    answer = "yes answer" if "yes or no" in answers_given(lines) else "answer"
     if known.empty:
-        return ["No correct yes answer has an annotated region: what it rests on cannot be told."]
+        return [f"No correct {answer} has an annotated region: what it rests on cannot be told."]
     if known["unsupported_high"].isna().all():
         return ["There are too few images for an interval: nothing can be said about what pruning costs."]
     lost = known[known["unsupported_low"] > 0]
     if lost.empty:
         worst = top(known, known["unsupported_high"])
         return [
-            f"No box-free arm is shown to answer right without the evidence: of the correct yes answers of "
+            f"No box-free arm is shown to answer right without the evidence: of the correct {answer}s of "
             f"{worst['arm_name']}, the least certain, at most {share(worst['unsupported_high'])} have none left."
         ]
     # The budget at which most is lost, and there everybody who is known to lose something.
@@ -58,7 +60,7 @@ def _sentences(audited: Audited, summary: ReportSummary) -> list[str]:
     losing = there[there["unsupported_low"] > 0]
     verb = "keeps" if len(losing) == 1 else "keep"
     said = [
-        f"{_named(losing)} {verb} {budget}: {_shares(losing)} of correct yes answers are unsupported, with no evidence "
+        f"{_named(losing)} {verb} {budget}: {_shares(losing)} of correct {answer}s are unsupported, with no evidence "
         "left."
     ]
     blind = [line for _, line in losing.iterrows() if _hidden(line, summary)]

@@ -13,6 +13,7 @@ from sightline.report.sections.base import SECTIONS, Context, Section, SectionMa
 from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import Table, TableColumn
+from sightline.statistics.plain_rows import are_positives
 from sightline.statistics.summaries import arm_points
 
 STRATA = {
@@ -54,7 +55,7 @@ def strata_table(source: Source) -> Table:
     records: list[dict[str, Any]] = []
     for audited in source.runs:
         sizes = audited.scales
-        positive = audited.frame[(audited.frame["label"] == "yes") & audited.frame["probe_id"].isin(sizes.index)]
+        positive = audited.frame[are_positives(audited.frame) & audited.frame["probe_id"].isin(sizes.index)]
         for key, title in STRATA.items():
             values = sizes.loc[sizes.index.isin(positive["probe_id"]), key]
             if values.empty or values.max() - values.min() <= 1e-12:
