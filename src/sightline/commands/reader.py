@@ -22,13 +22,23 @@ def scenes(
     split: Annotated[Literal["development", "confirmation"], typer.Option(help="Fixes fonts, words and layout seeds.")],
     out: Annotated[Path, typer.Option(help="Folder for annotations.json and images/.")],
     images: Annotated[int, typer.Option(min=1, help="How many scenes; the first ones stay the same.")] = 200,
+    open: Annotated[
+        bool, typer.Option("--open", help="Scenes with open questions: open_probes.jsonl and open_images/ instead.")
+    ] = False,
 ) -> None:
     """Draw synthetic scenes with word boxes in TextOCR's layout, for ``sightline probes build --format textocr``."""
+    from sightline.probes.scenes.open_set import OPEN_IMAGES, OPEN_PROBES, write_open_set
     from sightline.probes.scenes.textocr_set import ANNOTATIONS, IMAGES, write_scenes
     from sightline.progress import Progress
     from sightline.store.folder import refuse_unusable_place
 
     refuse_unusable_place(out)
+    if open:
+        with Progress("drawing", images, "images") as bar:
+            probes = write_open_set(split, images, out, bar.advance)
+        typer.echo(f"{images} images with {len(probes.probes)} open questions: {out / OPEN_IMAGES}")
+        typer.echo(f"probes: {out / OPEN_PROBES}")
+        return
     with Progress("drawing", images, "images") as bar:
         document = write_scenes(split, images, out, bar.advance)
     typer.echo(f"{len(document['imgs'])} images with {len(document['anns'])} words: {out / IMAGES}")

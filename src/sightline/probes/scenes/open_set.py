@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import count
+from dataclasses import replace
+from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
 
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
+from sightline.probes.hard_pairs import normalise_word
 from sightline.probes.probe_file import ProbeSet, write_probes
 from sightline.probes.scenes.compose import CANVAS, PixelBox, Scene
 from sightline.probes.scenes.draw import draw
@@ -22,10 +24,13 @@ from sightline.probes.scenes.textocr_set import JPEG
 
 FIRST_OPEN_SEED: dict[Split, int] = {"train": 0, "development": 800_000_000, "confirmation": 900_000_000}
 OPEN_PROBES, OPEN_IMAGES = "open_probes.jsonl", "open_images"
+WRONG_IMAGES = "open_wrong_images.jsonl"
+WRONG_VIEW = "image_mismatch"
+"""View of a question that is asked about another image of its set."""
 TASK = "scenes"
 PER_IMAGE = 2
 """Questions asked about one image, of different kinds."""
-LARGEST_NOISE = 4.0
+LARGEST_NOISE = 2.0
 """Noise of held-out images, in levels: stronger noise doubles the size of a file and changes no answer."""
 
 
@@ -86,19 +91,54 @@ def open_probe(question: OpenQuestion, image_id: str, number: int) -> Probe:
     )
 
 
+def open_set(split: Split, images: int) -> tuple[list[AskedScene], list[Probe]]:
+    """The scenes of a set and its probes, image by image."""
+    scenes = list(islice(asked_scenes(split), images))
+    probes = [
+        open_probe(question, f"open-{split}-{number:04d}", place)
+        for number, asked in enumerate(scenes)
+        for place, question in enumerate(asked.questions, start=1)
+    ]
+    return scenes, probes
+
+
+def wrong_images(scenes: list[AskedScene], probes: list[Probe]) -> list[Probe]:
+    """Every question about another image of the set: half the set away, or the next one that shows no answer to it."""
+    shown = [{normalise_word(word.text).casefold() for word in asked.scene.words} for asked in scenes]
+    files = list(dict.fromkeys(probe.image for probe in probes))
+    control = []
+    for place, probe in enumerate(probes):
+        own = place // PER_IMAGE
+        others = [(own + len(files) // 2 + step) % len(files) for step in range(len(files))]
+        other = next(
+            (
+                number
+                for number in others
+                if number != own and not {answer.casefold() for answer in probe.answers} & shown[number]
+            ),
+            None,
+        )
+        if other is None:
+            raise SightlineError(f"every other image shows {probe.answers[0]!r}; draw more scenes")
+        extra = {"control_type": WRONG_VIEW, "original_image": probe.image}
+        control.append(replace(probe, image=files[other], view=WRONG_VIEW, extra=extra))
+    return control
+
+
 def write_open_set(split: Split, images: int, out: Path, progress: Callable[[], None] = lambda: None) -> ProbeSet:
-    """Draws the set's images into ``out/open_images`` and writes ``out/open_probes.jsonl``."""
-    probes: list[Probe] = []
+    """Draws the set's images into ``out/open_images`` and writes its probes, also as asked about wrong images."""
+    scenes, probes = open_set(split, images)
     try:
         (out / OPEN_IMAGES).mkdir(parents=True, exist_ok=True)
-        for number, (seed, scene, questions) in zip(range(images), asked_scenes(split), strict=False):
-            image_id = f"open-{split}-{number:04d}"
-            draw(scene, seed).save(out / OPEN_IMAGES / f"{image_id}.jpg", **JPEG)
-            probes += [open_probe(question, image_id, place) for place, question in enumerate(questions, start=1)]
+        for asked, probe in zip(scenes, probes[::PER_IMAGE], strict=True):
+            draw(asked.scene, asked.seed).save(out / OPEN_IMAGES / probe.image, **JPEG)
             progress()
     except OSError as problem:
         raise SightlineError(f"cannot write scenes to {out}: {problem.strerror or problem}") from None
     construction = {"scenes": split, "images": images, "first_seed": FIRST_OPEN_SEED[split]}
+    if images > 1:
+        control = wrong_images(scenes, probes)
+        write_probes(out / WRONG_IMAGES, control, construction=construction | {"control": WRONG_VIEW})
     return write_probes(out / OPEN_PROBES, probes, construction=construction)
 
 
