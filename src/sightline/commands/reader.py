@@ -138,20 +138,26 @@ def _spelled(given: Mapping[str, object]) -> Iterator[str]:
 def export(
     state: Annotated[Path, typer.Argument(help="--out of the last leg of training.")],
     out: Annotated[Path, typer.Option(help="Checkpoint folder.")],
+    after: Annotated[
+        Path | None, typer.Option(help="Checkpoint that --open started from: its training record comes first.")
+    ] = None,
 ) -> None:
     """Turn a training state into an ordinary checkpoint folder."""
-    import shutil
+    import json
 
     from sightline.reader.export import export as write_checkpoint
-    from sightline.reader.model_card import TRAINING
+    from sightline.reader.training_record import TRAINING, continued, read_record
     from sightline.store.folder import refuse_unusable_place
 
     refuse_unusable_place(out)
+    before = None if after is None else read_record(after)
     write_checkpoint(state, out)
     metrics = state / "metrics.json"
     if not metrics.is_file():
         raise SightlineError(f"{metrics} is missing: the leg has not finished, so there is nothing to say in a card")
-    shutil.copyfile(metrics, out / TRAINING)
+    record = json.loads(metrics.read_text(encoding="utf-8"))
+    text = json.dumps(record if before is None else continued(before, record))
+    (out / TRAINING).write_text(text, encoding="utf-8")
     typer.echo(f"checkpoint: {out}")
 
 
@@ -160,9 +166,15 @@ def card(
     model: Annotated[Path, typer.Option(help="Checkpoint folder with training.json; README.md is written there.")],
     run: Annotated[Path, typer.Option(help="Run of the reader on the confirmation set with the card's arms.")],
     controls: Annotated[Path, typer.Option(help="Run of full on the image-free control set.")],
+    open_run: Annotated[
+        Path | None, typer.Option(help="Run on the open questions of the confirmation set with --boxes gt.")
+    ] = None,
+    open_controls: Annotated[
+        Path | None, typer.Option(help="Run of full on the open questions about wrong images.")
+    ] = None,
 ) -> None:
     """Write the model card: data, losses, held-out figures, targets met and missed, limits."""
     from sightline.reader.model_card import write_card
 
-    for path in write_card(model, run, controls):
+    for path in write_card(model, run, controls, open_run, open_controls):
         typer.echo(f"wrote {path}")
