@@ -67,10 +67,12 @@ LIMITS = (
     (r"sightline bench repeated ", "--processes 1 --probes-per-process 4 --drop 1"),
     (r"sightline bench select ", "--repeats 1 --batch 1"),
     (r"sightline paper run ", "--limit 4 --draws 200"),
+    (r"sightline run .*--arm policy:", "--image-option max_pixels=50176"),
+    (r"sightline policy ", "--draws 200"),
 )
 """(pattern, options added to a command that it begins). A command that names the option itself keeps its own."""
 
-EXIT_CODES = ((r"sightline gate ", (0, 1)),)
+EXIT_CODES = ((r"sightline (gate|policy) ", (0, 1)),)
 """Commands that may end otherwise than with 0: models that know nothing need not pass a gate, but it must decide."""
 
 
@@ -205,6 +207,7 @@ Path("valid.txt").write_text("".join(f"{probe}\\n" for probe in load_run("runs/q
 latency_table = lambda source: None
 """,
     ),
+    "docs/budgets.md": Prepared((BUILD.replace("--limit-images 4", "--limit-images 20"),)),
     "docs/runs.md": Prepared(
         (BUILD, BUILD.replace("probes.jsonl", "probes/textocr.jsonl"), f"{RUN} {QWEN} --out runs/first"),
         files={"my.py": A_METHOD},
