@@ -167,7 +167,7 @@ def card(
     run: Annotated[Path, typer.Option(help="Run of the reader on the confirmation set with the card's arms.")],
     controls: Annotated[Path, typer.Option(help="Run of full on the image-free control set.")],
     open_run: Annotated[
-        Path | None, typer.Option(help="Run on the open questions of the confirmation set with --boxes gt.")
+        Path | None, typer.Option(help="Run on the open questions of the confirmation set with --box-source gt.")
     ] = None,
     open_controls: Annotated[
         Path | None, typer.Option(help="Run of full on the open questions about wrong images.")

@@ -166,12 +166,12 @@ def answer_losses(logits: Tensor, sample: dict[str, Tensor]) -> dict[str, Tensor
     }
 
 
-def open_losses(logits: Tensor, sample: dict[str, Tensor], keep: Tensor, *, silence: bool = False) -> dict[str, Tensor]:
+def open_losses(logits: Tensor, sample: dict[str, Tensor], keep: Tensor) -> dict[str, Tensor]:
     """Mean cross-entropy of the letters of open answers and of their ends, and the share of answers without a mistake.
 
     Questions whose values are mostly among the dropped cells are left out: to train them would be to train guessing.
-    With ``silence`` those of which no cell is left are trained after all, to say nothing: the end in place of the
-    first letter.
+    ``silence`` is the cross-entropy of saying nothing, the end in place of the first letter, where no cell of the
+    answer is left: without it the vision tower learns to write answers into the cells of other things.
 
     ``logits``: (B, L, V) at the packed question tokens; keep: (B, 196) bool.
     """
@@ -179,16 +179,15 @@ def open_losses(logits: Tensor, sample: dict[str, Tensor], keep: Tensor, *, sile
     readable = can_be_read(sample["values"], keep)
     number = sample["segments"].clamp(max=readable.shape[1] - 1)
     scored = letter & readable.gather(1, number)
-    silent = torch.zeros_like(scored)
-    if silence:
-        first = letter & ~F.pad(letter, (1, 0))[:, :-1]
-        silent = first & cannot_be_seen(sample["values"], keep).gather(1, number)
+    first = letter & ~F.pad(letter, (1, -1))
+    silent = first & cannot_be_seen(sample["values"], keep).gather(1, number)
     wanted = torch.where(silent, vocabulary.IM_END, labels)
     every = F.cross_entropy(logits.float().flatten(0, 1), wanted.flatten(), reduction="none").view_as(labels)
     wrong = (scored & (logits.argmax(-1) != labels)).float()
     mistakes = torch.zeros_like(readable, dtype=torch.float32).scatter_add(1, number, wrong)
     letters = torch.zeros_like(mistakes).scatter_add(1, number, scored.float())
-    return {"letters": _mean(every, scored | silent), "exact": _mean((mistakes == 0).float(), letters > 0).detach()}
+    exact = _mean((mistakes == 0).float(), letters > 0).detach()
+    return {"letters": _mean(every, scored), "silence": _mean(every, silent), "exact": exact}
 
 
 def can_be_read(values: Tensor, keep: Tensor) -> Tensor:

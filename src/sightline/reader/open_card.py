@@ -57,7 +57,7 @@ def open_figures(frame: pd.DataFrame, wrong: pd.DataFrame) -> OpenFigures:
         raise SightlineError("the run of open questions holds others too; audit open_probes.jsonl with the scorer open")
     blind = frame.loc[frame["arm"] == "anti_evidence:0.3", "box_source"]
     if not (blind == ORACLE_BOXES).all():
-        raise SightlineError(f"anti_evidence saw no regions; run the open questions with --boxes {ORACLE_BOXES}")
+        raise SightlineError(f"anti_evidence saw no regions; run the open questions with --box-source {ORACLE_BOXES}")
     if wrong.empty or "exact" not in wrong:
         raise SightlineError("there are no open answers about wrong images; audit open_wrong_images.jsonl under full")
     lines = arm_summary(frame, metrics=OPEN_METRICS).to_dict("records")
@@ -111,7 +111,7 @@ def open_section(figures: OpenFigures) -> str:
     lines += [
         "",
         "ECR is over all regions of a question: answer and label, of comparisons both values and both labels. Methods "
-        "that read boxes were shown these regions (`--boxes gt`): oracles, no ranking.",
+        "that read boxes were shown these regions (`--box-source gt`): oracles, no ranking.",
         "",
     ]
     return "\n".join(lines)

@@ -22,6 +22,7 @@ from sightline.reader.objectives import (
 LOCAL_WEIGHTS = {"slots": 1.0, "bigrams": 0.5, "align": 1.0, "rank": 1.0}
 ANSWER_WEIGHTS = {"answer": 1.0, "spelling": 1.0, "ending": 0.1}
 OPEN_WEIGHTS = {"answer": 1.0, "spelling": 0.5, "ending": 0.1, "letters": 2.0, "align": 0.2, "rank": 0.5}
+SILENCE_WEIGHT = 0.3
 LOCAL_SHARE_IN_JOINT = 0.2
 RANK_SHARE_IN_JOINT = 0.5
 
@@ -81,8 +82,9 @@ class Steps:
             mask = attention_mask(sample["segments"], keep)
             states = self.forward.read(tokens, deep, sample["ids"], sample["positions"], mask, sample["prefix"])
             logits = self.forward.logits(states)
-            losses = found | answer_losses(logits, sample) | open_losses(logits, sample, keep, silence=self.silence)
-        return losses | {"loss": sum_weighted(losses, OPEN_WEIGHTS)}
+            losses = found | answer_losses(logits, sample) | open_losses(logits, sample, keep)
+        weights = OPEN_WEIGHTS | {"silence": SILENCE_WEIGHT} if self.silence else OPEN_WEIGHTS
+        return losses | {"loss": sum_weighted(losses, weights)}
 
     def language(self, images: Tensor, sample: dict[str, Tensor], keep: Tensor, counts: Tensor) -> Losses:
         """Answers only, with the vision tower and the embeddings as they are: Target's scores cannot move."""

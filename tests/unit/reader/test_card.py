@@ -110,7 +110,7 @@ def open_rows(box_source="gt"):
 
 
 def test_open_rows_of_blind_oracles_are_refused():
-    with pytest.raises(SightlineError, match="--boxes gt"):
+    with pytest.raises(SightlineError, match="--box-source gt"):
         open_figures(open_rows("annotation"), open_rows())
     with pytest.raises(SightlineError, match="has no arm full\\+blank"):
         open_figures(open_rows().query("arm != 'full+blank'"), open_rows())
@@ -170,7 +170,7 @@ def test_card_of_a_reader_that_answers_open_questions(toy_reader, tmp_path):
     runs = [
         toy_run(toy_reader, tmp_path / "yes-no", Path("probes.jsonl"), "images", ARMS),
         toy_run(toy_reader, tmp_path / "controls", control, "images", ["full"]),
-        toy_run(toy_reader, tmp_path / "open", Path("open_probes.jsonl"), "open_images", OPEN_ARMS, boxes="gt"),
+        toy_run(toy_reader, tmp_path / "open", Path("open_probes.jsonl"), "open_images", OPEN_ARMS, box_source="gt"),
         toy_run(toy_reader, tmp_path / "wrong", Path("open_wrong_images.jsonl"), "open_images", ["full"]),
     ]
     with pytest.raises(SightlineError, match="--open-run and --open-controls"):

@@ -60,11 +60,13 @@ def test_two_legs_and_export(tmp_path):
 
 
 def test_a_yes_no_reader_learns_open_questions_on_top(tmp_path):
-    leg(tmp_path / "one", "0.9:1", "--minutes", "0.03")
+    leg(tmp_path / "one", "0.9:1", "--minutes", "0.01")
     folder = export(tmp_path / "one", tmp_path / "start")
     forget_open_phrases(folder)
-    first = leg(tmp_path / "two", "0:0.5", "--open", "--start", str(folder), "--minutes", "0.05")
-    second = leg(tmp_path / "three", "0.5:1", "--open", "--resume", str(tmp_path / "two"), "--minutes", "0.05")
+    first = leg(tmp_path / "two", "0:0.5", "--open", "--start", str(folder), "--minutes", "0.01")
+    more = ("--open", "--silence", "--resume", str(tmp_path / "two"), "--minutes", "0.01")
+    second = leg(tmp_path / "three", "0.5:1", *more)
+    assert [leg["silence"] for leg in second.history["legs"]] == [False, True]
     assert second.history["stage"] == "mixture"
     assert second.curves[: len(first.curves)] == first.curves
     assert {"answer", "letters", "exact", "align", "rank"} <= set(second.curves[-1])
@@ -131,7 +133,7 @@ def test_answers_whose_values_were_dropped_are_not_trained():
     assert everything["exact"].item() == 0.5
 
 
-def test_with_silence_an_answer_of_which_nothing_is_left_is_trained_to_be_empty():
+def test_silence_asks_for_an_empty_answer_where_no_cell_of_it_is_left():
     values = torch.zeros(1, 2, 2, 4)
     values[0, 0, 0] = torch.tensor([0.0, 0.0, 32.0, 32.0])
     values[0, 1, 0] = torch.tensor([64.0, 0.0, 96.0, 32.0])
@@ -145,10 +147,12 @@ def test_with_silence_an_answer_of_which_nothing_is_left_is_trained_to_be_empty(
     }
     logits = torch.zeros(1, 4, 30)
     logits[0, [0, 1, 3], [20, 21, vocabulary.IM_END]] = 9.0
-    assert open_losses(logits, sample, keep, silence=True)["letters"].item() < 0.01
+    found = open_losses(logits, sample, keep)
+    assert found["silence"].item() < 0.01
+    assert found["letters"].item() < 0.01
     logits[0, 3] = 0.0
-    assert open_losses(logits, sample, keep, silence=True)["letters"].item() > 1.0
-    assert open_losses(logits, sample, keep)["letters"].item() < 0.01
+    assert open_losses(logits, sample, keep)["silence"].item() > 1.0
+    assert open_losses(logits, sample, torch.ones_like(keep))["silence"].item() == 0.0
 
 
 def test_language_leg_leaves_vision_and_embeddings(tmp_path):
