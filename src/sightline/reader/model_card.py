@@ -197,7 +197,7 @@ model = AutoModelForImageTextToText.from_pretrained("sightline/assets/reader")
 ```
 """
 
-YES_NO_HEAD = 'It answers one question, `Does the image contain the exact text "..."? Answer yes or no.`'
+YES_NO_HEAD = 'It answers one question, `Does the image contain the exact text "..."? Answer yes or no.`.'
 OPEN_HEAD = f"""\
 It answers `Does the image contain the exact text "..."? Answer yes or no.` and, in words, these open questions:
 
@@ -232,14 +232,14 @@ evidence: its lead over Random and Grid is a property of this reader, not a find
 everyday words are not in the picture: on development scenes it read numbers, codes and invented words almost perfectly
 but denied one in five everyday words that training had not shown, because such strings had only ever been asked for as
 near misses. The training scenes were changed (45 % of words carry a slip; near misses of held-out strings are no longer
-asked for; everyday words are asked for beside their misspelt forms), and a last leg trained the language layers on
+asked for; everyday words are asked for beside their misspelt forms), and a third leg trained the language layers on
 them, on a CPU, with the vision tower and the embeddings left as they were. Development scenes showed the fault. Other
 scenes with the confirmation fonts and words, not those of the confirmation set, were looked at once, before the change,
 to see that the fault is there too; nothing was chosen on them. Full accuracy on 256 development scenes was 0.926 before
-(TPR 0.863, hFPR 0.012); the last check on development scenes is 0.979 (TPR 0.969, hFPR 0.010; 96 scenes).
+(TPR 0.863, hFPR 0.012) and 0.979 after the third leg (TPR 0.969, hFPR 0.010; 96 scenes).
 
-The GPU minutes above are those of the two legs; a trial of 2.5 minutes before them was thrown away. The CPU leg ran on
-two shared cores and saw about 5 200 scenes.
+A trial of 2.5 minutes before the first leg was thrown away. The CPU leg ran on two shared cores and saw about 5 200
+scenes.
 """
 
 YES_NO_LIMIT = "Yes or no to one fixed question. Other prompts give nonsense."

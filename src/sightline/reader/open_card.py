@@ -141,4 +141,9 @@ OPEN_TRAINING_NOTES = """\
 open questions, whose answers are spelled letter by letter (`letters`; `exact` is the share without a mistake), the
 others go on with yes/no. Where visual tokens were dropped, questions whose value lies mostly among them are left out of
 the loss; in a leg with silence, those of which no cell is left are trained to be answered with nothing.
+
+After the first of these legs 19 % of the open answers on development scenes were right although all cells of their
+evidence had been dropped, on bills 44 %: pages with few words leave the vision tower many empty cells, and it had learned
+to write values into them. Hence the silence of the second leg, after which none was (384 questions, Full 0.961). The
+confirmation set was not looked at before training was over.
 """

@@ -3,6 +3,8 @@
 import pytest
 from transformers import AutoTokenizer
 
+from sightline.backbones.prompting import OPEN_INSTRUCTION
+from sightline.backbones.qwen3_vl import Qwen3VL
 from sightline.checks.shipped_demo import asset
 from sightline.probes.scenes.open_questions import TEMPLATES
 from sightline.reader import vocabulary
@@ -77,9 +79,20 @@ def test_open_prompt_and_answer_are_what_training_packs(tokenizer, kind):
     assert len(vocabulary.open_ids(spelled)) <= 7, "a fixed part of the question is spelled"
 
 
+def test_the_phrases_are_those_that_open_questions_are_asked_with():
+    assert Qwen3VL.open_system == vocabulary.OPEN_SYSTEM
+    assert f"\n{OPEN_INSTRUCTION}" == vocabulary.OPEN_INSTRUCTION
+
+
 def test_new_phrases_leave_old_ids_alone(tokenizer):
-    assert vocabulary.FIRST_BYTE == 16
-    assert vocabulary.FIRST_OPEN == 272
+    assert (vocabulary.SYSTEM_TEXT, vocabulary.HEAD, vocabulary.TAIL, vocabulary.YES, vocabulary.NO) == (
+        11,
+        12,
+        13,
+        14,
+        15,
+    )
+    assert (vocabulary.FIRST_BYTE, vocabulary.FIRST_OPEN) == (16, 272)
     shipped = AutoTokenizer.from_pretrained(asset("reader"))
     for token, number in shipped.get_vocab().items():
         assert tokenizer.convert_tokens_to_ids(token) == number, token
