@@ -143,7 +143,7 @@ others go on with yes/no. Where visual tokens were dropped, questions whose valu
 the loss; in a leg with silence, those of which no cell is left are trained to be answered with nothing.
 
 After the first of these legs 19 % of the open answers on development scenes were right although all cells of their
-evidence had been dropped, on bills 44 %: pages with few words leave the vision tower many empty cells, and it had learned
-to write values into them. Hence the silence of the second leg, after which none was (384 questions, Full 0.961). The
+evidence had been dropped, of the totals of bills 44 %: on pages with few words the vision tower seems to carry values
+into empty cells. Hence the silence of the second leg, after which none was (384 questions, Full 0.961). The
 confirmation set was not looked at before training was over.
 """
