@@ -1,7 +1,7 @@
 """Open questions have one right answer, which the page shows and the question does not tell."""
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
 
@@ -77,9 +77,9 @@ def test_what_is_named_occurs_once_and_the_answer_is_on_the_page(asked):
 
 def test_regions_are_where_answer_and_labels_stand(asked):
     for scene, questions in asked:
-        boxes = {}
+        boxes = defaultdict(list)
         for word in scene.words:
-            boxes.setdefault(normalise_word(word.text), []).append(scene.box(word))
+            boxes[normalise_word(word.text)].append(scene.box(word))
         for question in questions:
             assert len(question.regions) == len(question.roles)
             assert all(inside(box) for box in question.regions)

@@ -72,7 +72,7 @@ class Item(NamedTuple):
     """The box before the scene was turned, in which lines and columns are told."""
 
 
-class Page:
+class ScenePage:
     """The words of a scene with their boxes, and which of them a question may name or ask for."""
 
     def __init__(self, scene: Scene) -> None:
@@ -104,7 +104,7 @@ class Page:
 
 def open_questions(scene: Scene, rng: random.Random, anchors: int = 12) -> list[OpenQuestion]:
     """Open questions that ``scene`` answers, in random order: all about its values, those about ``anchors`` words."""
-    page = Page(scene)
+    page = ScenePage(scene)
     found = [*_neighbours(page, rng, anchors), *_values(page, rng), *_comparisons(page, rng)]
     rng.shuffle(found)
     return found
@@ -129,7 +129,7 @@ def amount(text: str) -> float | None:
     return float(text.lstrip("$").replace(",", "")) if _AMOUNT.fullmatch(text) else None
 
 
-def _neighbours(page: Page, rng: random.Random, anchors: int) -> Iterator[OpenQuestion]:
+def _neighbours(page: ScenePage, rng: random.Random, anchors: int) -> Iterator[OpenQuestion]:
     namable = [item for item in page.items if page.namable(item)]
     answers = [item for item in page.items if page.answerable(item)]
     places: dict[str, Callable[[Item, list[Item]], Item | None]] = {
@@ -144,7 +144,7 @@ def _neighbours(page: Page, rng: random.Random, anchors: int) -> Iterator[OpenQu
                 yield _question(kind, (anchor,), item, _other(answers, (anchor, item), rng))
 
 
-def _values(page: Page, rng: random.Random) -> Iterator[OpenQuestion]:
+def _values(page: ScenePage, rng: random.Random) -> Iterator[OpenQuestion]:
     pairs = [(page.item(pair.label), page.item(pair.value)) for pair in page.scene.pairs]
     values = [value for _, value in pairs if page.answerable(value)]
     for label, value in pairs:
@@ -158,7 +158,7 @@ def _values(page: Page, rng: random.Random) -> Iterator[OpenQuestion]:
         yield _question("total", (label,), value, _other(values, (value,), rng))
 
 
-def _comparisons(page: Page, rng: random.Random) -> Iterator[OpenQuestion]:
+def _comparisons(page: ScenePage, rng: random.Random) -> Iterator[OpenQuestion]:
     """The answer is the larger value as it is spelled: knowing the question is not half of knowing the answer."""
 
     def usable(pair: LabelledValue) -> bool:
