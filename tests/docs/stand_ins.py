@@ -60,6 +60,7 @@ LIMITS = (
     (r"sightline demo\b", "--limit 4"),
     (r"sightline (report|gate|compare) ", "--draws 200"),
     (r"sightline reader scenes ", "--images 6"),
+    (r"sightline run .*--probes scenes/open_", "--limit 3"),
     (r"sightline bench prefill ", QUICK),
     (r"sightline bench ttft ", f"{QUICK} --decode 1"),
     (r"sightline bench vision ", QUICK),
@@ -237,6 +238,7 @@ NOT_EXECUTED = {
     ("docs/reader.md", "sightline reader train --minutes 9.2"): TRAINING,
     ("docs/reader.md", "sightline reader train --minutes 9.3"): TRAINING,
     ("docs/reader.md", "sightline reader train --language-only"): TRAINING,
+    ("docs/reader.md", "sightline reader train --open"): TRAINING,
     ("docs/reader.md", "sightline reader export"): "exports what training leaves behind",
 }
 """(page, how the command begins) -> why no test executes it."""
