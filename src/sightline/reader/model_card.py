@@ -187,7 +187,9 @@ pipeline_tag: image-text-to-text
 # Sightline's embedded reader
 
 A small vision-language model ({parameters:.2f} M parameters, bfloat16) in the stock Qwen3-VL architecture: vision
-tower, DeepStack, multimodal rotary positions, tied embeddings. {questions}
+tower, DeepStack, multimodal rotary positions, tied embeddings.
+
+{questions}
 The images are synthetic scenes of 448 x 448 pixels (14 x 14 visual tokens). It exists so that an audit of visual-token
 pruning can be run, tested and understood without downloading anything; it is no general model.
 

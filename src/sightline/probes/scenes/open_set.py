@@ -31,7 +31,7 @@ TASK = "scenes"
 PER_IMAGE = 2
 """Questions asked about one image, of different kinds."""
 LARGEST_NOISE = 2.0
-"""Noise of held-out images, in levels: stronger noise doubles the size of a file and changes no answer."""
+"""Noise of held-out images, in levels; training goes up to 9, which would make the files much larger."""
 
 
 class AskedScene(NamedTuple):
