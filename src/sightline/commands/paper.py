@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="The paper's tables by number: what each needs, and what comes out here.", no_args_is_help=True)
 
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="1, 2, S1 ... S21, or all.")]
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="1, 2, S1, S2, ..., or all.")]
 FolderOption = Annotated[Path | None, typer.Option("--out", help="Folder of a study, to say what is measured there.")]
 
 

@@ -108,6 +108,26 @@ def test_a_folder_without_the_files_is_answered_with_their_names(tmp_path: Path)
         open_files(made, "ocrbench")
 
 
+def test_a_demonstration_draws_its_questions_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Path] = []
+
+    def draw(folder: Path) -> None:
+        drawn.append(folder)
+        (folder / "ocrbench").mkdir(parents=True)
+        (folder / "ocrbench/OCRBench.json").write_text("[]")
+
+    monkeypatch.setattr("sightline.probes.stand_ins.published_layouts.write_stand_ins", draw)
+    made = Study(tmp_path / "study", {}, options=StudyOptions(demo=True))
+    assert [open_files(made, "ocrbench") for _ in range(2)] == [
+        [tmp_path / "study/stand-ins/ocrbench/OCRBench.json"]
+    ] * 2
+    assert len(drawn) == 1
+    given = Study(
+        tmp_path / "other", {"qwen": "nowhere"}, options=StudyOptions(demo=True), open_data={"ocrbench": tmp_path}
+    )
+    assert not given.servable([Need("qwen", "ocrbench", ("full",))]), "a folder that was named is looked into"
+
+
 def test_lite_asks_the_500_question_parts_and_says_so(published: StandIns, tmp_path: Path) -> None:
     made = study(published, tmp_path / "study", lite=True)
     whole, part = Need("qwen", "textvqa", ("full",)), Need("qwen", "textvqa-lite", ("target_grid:0.3",))
