@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from sightline.errors import SightlineError
 from sightline.probes.roles import ROLES
@@ -61,18 +62,31 @@ def region_agreement(rows: Sequence[DrawnTwice]) -> Mapping[str, float]:
     }
 
 
-def role_agreement(rows: Sequence[DrawnTwice]) -> pd.DataFrame:
-    """By role: questions where the first, the second and both have a region of it, and F1 = 2 both / (first + second).
+@dataclass(frozen=True)
+class RoleAgreement:
+    """Questions in which a role was used: by the first person, by the second, by both."""
 
-    A role that nobody used has no F1.
-    """
+    first: int
+    second: int
+    both: int
+
+    @property
+    def f1(self) -> float:
+        """2 both / (first + second); nan for a role that nobody used."""
+        used = self.first + self.second
+        return 2 * self.both / used if used else math.nan
+
+
+def role_agreement(rows: Sequence[DrawnTwice]) -> dict[str, RoleAgreement]:
+    """By role, over the questions that both annotated."""
     if not rows:
         raise SightlineError("the two annotators have no annotated question in common")
-    records = []
-    for role in ROLES:
-        first, second = ([any(box.role == role for box in row.boxes) for row in side] for side in zip(*rows, strict=True))
-        both = sum(one and two for one, two in zip(first, second, strict=True))
-        drawn = sum(first) + sum(second)
-        record = {"role": role, "first": sum(first), "second": sum(second), "both": both}
-        records.append({**record, "f1": 2 * both / drawn if drawn else float("nan")})
-    return pd.DataFrame(records).set_index("role")
+    used = [tuple({box.role for box in side.boxes} for side in row) for row in rows]
+    return {
+        role: RoleAgreement(
+            sum(role in first for first, _ in used),
+            sum(role in second for _, second in used),
+            sum(role in first & second for first, second in used),
+        )
+        for role in ROLES
+    }

@@ -126,8 +126,8 @@ def _several(study: Study, how: str) -> Regions:
         return drawn
     found = {**external_boxes(study, by_task[TEXTVQA]), **line_context(study, by_task[DOCVQA])}
     study.note(
-        f"{how}: nobody drew regions (--annotations): {len(found)} of {cases} cases are audited against TextVQA_GT_bbox "
-        "(one region each) and DocVQA's OCR (the answer's words and those beside them)"
+        f"{how}: nobody drew regions (--annotations), so {len(found)} of {cases} cases are audited against "
+        "TextVQA_GT_bbox (one region each) and DocVQA's OCR (the answer's words and those beside them)"
     )
     return found
 

@@ -22,7 +22,7 @@ from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
 from sightline.paper.open_data import needs_files
 from sightline.paper.open_sets import DOCVQA, LITE, TEXTVQA
-from sightline.paper.probe_sets import Built, NothingToAsk, built_set, probe_set
+from sightline.paper.probe_sets import Built, NothingToAskError, built_set, probe_set
 from sightline.probes.typed_rows import JPEG_QUALITY, shown_size
 
 if TYPE_CHECKING:
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from sightline.store import Run
 
 OUTCOME, LOT = "cases-by-outcome", "cases-by-lot"
+CASES = {OUTCOME: "cases chosen by outcome", LOT: "cases drawn by lot"}
+CHOICES = {
+    OUTCOME: "Cases chosen by outcome, as in the paper: Full answers them all, scores and losses are the rule's own",
+    LOT: f"As many cases drawn by lot, in the shares of task and stress tags (seed {STRATIFIED_SEED})",
+}
+"""What stands above a block about either."""
 UNQUALIFIED = "unqualified"
 """Key of a set's construction: cases that a demonstration filled up with."""
 TASKS = (TEXTVQA, DOCVQA)
@@ -73,7 +79,9 @@ def case_ids(study: Study, how: str) -> list[str]:
 def by_outcome(study: Study) -> Built:
     chosen = chosen_by_outcome(_cases(study), fill=study.options.demo)
     if not chosen:
-        raise NothingToAsk("Full answers no question of TextVQA-500 and DocVQA-500, so none can be chosen by outcome")
+        raise NothingToAskError(
+            "Full answers no question of TextVQA-500 and DocVQA-500, so none can be chosen by outcome"
+        )
     return _built(study, chosen, OUTCOME, {UNQUALIFIED: sum(not case.candidate for case in chosen)})
 
 

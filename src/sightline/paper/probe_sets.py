@@ -30,7 +30,7 @@ OCCLUDED = {"qwen": "development-first-100", "llava": "development-first-50", "i
 """Images whose evidence is grayed: the first of the development set."""
 
 
-class NothingToAsk(SightlineError):
+class NothingToAskError(SightlineError):
     """A set that depends on answers came out empty: its runs are left out, and the study goes on."""
 
 

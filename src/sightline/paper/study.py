@@ -18,7 +18,7 @@ from sightline.errors import SightlineError
 from sightline.paper.models import MODELS
 from sightline.paper.needs import Need, merged
 from sightline.paper.open_sets import LITE
-from sightline.paper.probe_sets import PROBE_SETS, NothingToAsk, built_set, scorer_of
+from sightline.paper.probe_sets import PROBE_SETS, NothingToAskError, built_set, scorer_of
 from sightline.paper.source_images import SourceImages, drawn_scenes, textocr
 from sightline.paper.visible_rows import of_visible_evidence
 from sightline.statistics.bootstrap import DRAWS
@@ -237,7 +237,7 @@ class Study:
                 continue
             try:
                 audit(self.configuration(need))
-            except NothingToAsk as error:
+            except NothingToAskError as error:
                 self.note(f"{need.probes} is left out: {error}")
             self._made.clear()  # a later set may be chosen by the answers just given
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from sightline.analysis.region_agreement import drawn_twice, region_agreement, role_agreement
+from sightline.analysis.region_agreement import RoleAgreement, drawn_twice, region_agreement, role_agreement
 from sightline.errors import SightlineError
 from sightline.probes.typed_rows import TypedBox, TypedRow
 
@@ -49,6 +49,7 @@ def test_roles_are_compared_by_whether_a_question_has_them() -> None:
     first = [row("a", ANSWER, LABEL), row("b", ANSWER, HALF)]
     second = [row("a", ANSWER), row("b", ANSWER, LABEL)]
     found = role_agreement(drawn_twice(first, second))
-    assert found.loc["answer_value", ["first", "second", "both", "f1"]].tolist() == [2, 2, 2, 1.0]
-    assert found.loc["field_label", ["first", "second", "both", "f1"]].tolist() == [1, 1, 0, 0.0]
-    assert math.isnan(found.loc["row_header", "f1"])
+    assert found["answer_value"] == RoleAgreement(first=2, second=2, both=2)
+    assert found["field_label"] == RoleAgreement(first=1, second=1, both=0)
+    assert (found["answer_value"].f1, found["field_label"].f1) == (1.0, 0.0)
+    assert math.isnan(found["row_header"].f1)

@@ -14,10 +14,9 @@ from sightline.analysis.region_agreement import DrawnTwice, drawn_twice, region_
 from sightline.analysis.score_changes import ALL_TASKS, ArmPair, score_changes
 from sightline.errors import SightlineError
 from sightline.paper.case_regions import audited, boxes_of, several_regions
-from sightline.paper.case_sampling import STRATIFIED_SEED
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
-from sightline.paper.open_cases import FULL, KEPT, LOT, NEEDS, OUTCOME
+from sightline.paper.open_cases import CASES, CHOICES, FULL, KEPT, LOT, NEEDS, OUTCOME
 from sightline.paper.open_sets import DOCVQA, TEXTVQA
 from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable, judgement
 from sightline.paper.second_annotator import both_annotators
@@ -30,10 +29,6 @@ if TYPE_CHECKING:
 
 COVERAGES = ("ecr", "worst_region", "all_half")
 SCOPES = {"All": ALL_TASKS, "DocVQA": DOCVQA, "TextVQA": TEXTVQA}
-CHOICES = {
-    OUTCOME: "Cases chosen by outcome, as in the paper: Full answers them all, so scores and losses are those of the rule",
-    LOT: f"The same number by lot, in the shares of task and stress tags (seed {STRATIFIED_SEED})",
-}
 UNMOVED = "no score changed"
 
 
@@ -114,32 +109,32 @@ def needs(line: Line) -> list[Need]:
     return list(NEEDS)
 
 
-def _associations(study: Study, how: str) -> pd.DataFrame:
+def _associations(study: Study, how: str) -> dict[str, Any]:
+    """Records of ``coverage_and_score_table`` by kind of coverage."""
     found: pd.DataFrame = study.remembered(
         ("coverage and score", how),
         lambda: coverage_and_score_table(case_rows(study, About(how)), draws=study.options.draws),
     )
-    return found.set_index("coverage")
+    return {str(record["coverage"]): record for record in found.to_dict("records")}
 
 
 def association(study: Study, line: Line) -> list[Measured]:
     """Spearman's rho of one kind of coverage with the change of score, over questions at budgets."""
-    found = _associations(study, line.about.how).loc[line.words[1].lower()]
+    found = _associations(study, line.about.how)[line.words[1].lower()]
     rho = Measured(found["rho"], found["rho_low"], found["rho_high"])
     return [Measured(float(found["n"])), Measured(UNMOVED) if math.isnan(found["rho"]) else rho]
 
 
 def _worst_says_more(how: str) -> Claim:
     def decide(study: Study) -> Judgement:
-        found = _associations(study, how).iloc[0]
+        found = _associations(study, how)["worst region"]
         if math.isnan(found["advantage"]):
             return Judgement("open", UNMOVED)
         low, high = found["advantage_low"], found["advantage_high"]
         words = f"rho of the worst region minus that of the union: {found['advantage']:+.3f} [{low:+.3f}, {high:+.3f}]"
         return judgement(low, high, words)
 
-    which = "chosen by outcome" if how == OUTCOME else "drawn by lot"
-    sentence = f"The worst region's coverage goes along with the change of score more than the union's (cases {which})."
+    sentence = f"The worst region's coverage goes along with the change of score more than the union's ({CASES[how]})."
     return Claim(sentence, decide, NEEDS)
 
 
@@ -154,8 +149,8 @@ def annotators(study: Study, line: Line) -> list[Measured]:
 
 
 def roles(study: Study, line: Line) -> list[Measured]:
-    found = role_agreement(_drawn(study)).loc[line.about]
-    return [Measured(float(found[name])) for name in ("first", "second", "both", "f1")]
+    found = role_agreement(_drawn(study))[line.about]
+    return [Measured(float(value)) for value in (found.first, found.second, found.both, found.f1)]
 
 
 AGREEMENT = (
@@ -197,10 +192,10 @@ class SeveralRegions(PaperTable):
             ("Cases", "Coverage of the"),
             (TableColumn("n", "Questions × budgets", "count"), TableColumn("rho", "Spearman", "signed", interval=True)),
             (
-                Line(("by outcome", "Worst region"), (288, 0.393), QWEN, OUTCOME, about=About(OUTCOME)),
-                Line(("by outcome", "Union"), (288, 0.327), QWEN, OUTCOME, about=About(OUTCOME)),
-                Line(("by lot", "Worst region"), (None, None), QWEN, LOT, about=About(LOT)),
-                Line(("by lot", "Union"), (None, None), QWEN, LOT, about=About(LOT)),
+                Line((CASES[OUTCOME], "Worst region"), (288, 0.393), QWEN, OUTCOME, about=About(OUTCOME)),
+                Line((CASES[OUTCOME], "Union"), (288, 0.327), QWEN, OUTCOME, about=About(OUTCOME)),
+                Line((CASES[LOT], "Worst region"), (None, None), QWEN, LOT, about=About(LOT)),
+                Line((CASES[LOT], "Union"), (None, None), QWEN, LOT, about=About(LOT)),
             ),
             association,
             needs,

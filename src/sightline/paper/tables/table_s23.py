@@ -25,12 +25,13 @@ from sightline.paper.case_regions import (
 )
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
-from sightline.paper.open_cases import KEPT, NEEDS, OUTCOME, open_rows, open_runs
+from sightline.paper.open_cases import CHOICES, KEPT, NEEDS, OUTCOME, open_rows, open_runs
 from sightline.paper.open_sets import DOCVQA, TEXTVQA
 from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable
 from sightline.paper.tables.shared import COUNT
-from sightline.paper.tables.table_s22 import CHOICES, coverage_cells
+from sightline.paper.tables.table_s22 import coverage_cells
 from sightline.report.table import TableColumn
+from sightline.store.stored_geometry import Boxes
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
@@ -107,13 +108,13 @@ def stressed(study: Study, line: Line) -> list[Measured]:
 
 def boxes_covered(study: Study, line: Line) -> list[Measured]:
     """Coverage of one kind of boxes by the masks of 70 %."""
-    own = _covered(study, boxes_of(_regions(study, line.about)), line)
+    own = _covered(study, boxes_of(_regions(study, line.about)))
     return [Measured(float(len(own))), *coverage_cells(own, study.options.example_draws, ("ecr", "all_half"))]
 
 
 def noise_adjusted(study: Study, line: Line) -> list[Measured]:
     """Coverage of clean boxes, of what damage leaves of them, and the latter times the share of boxes left."""
-    clean = _covered(study, boxes_of(_regions(study, line.about)), line)
+    clean = _covered(study, boxes_of(_regions(study, line.about)))
     found = _noisy(study, line.about)
     values = (clean["ecr"].mean(), found.coverage, found.retention, found.adjusted)
     return [Measured(float(found.probes)), *(Measured(float(value)) for value in values)]
@@ -127,20 +128,22 @@ def _regions(study: Study, about: NoisyCases) -> Regions:
     return found
 
 
-def _covered(study: Study, regions: Mapping[str, Sequence[Sequence[float]]], line: Line) -> pd.DataFrame:
+def _covered(study: Study, regions: Mapping[str, Boxes]) -> pd.DataFrame:
+    """Rows of 70 %, their coverage that of these regions."""
     rows = audited(study, regions)
-    return rows[rows["arm"] == study.arm(line.model, SEVENTY)]
+    return rows[rows["arm"] == study.arm(QWEN, SEVENTY)]
 
 
 def _noisy(study: Study, about: NoisyCases) -> AdjustedCoverage:
     """Damage is drawn over the cases of one task, in the order of its questions."""
     task = about.boxes.task
     probes = with_regions(cases_of_task(study, about.how, task), _regions(study, about))
+    if not probes:
+        raise SightlineError(f"none of the cases of {task} has a region")
     noisy = noisy_regions(probes, about.variant, shown(size_of_images(study, task)))
     left = {probe.id: probe.regions for probe in noisy if probe.regions}
-    line = Line((), (), QWEN)
-    ecr = _covered(study, left, line).set_index("probe_id")["ecr"].to_dict() if left else {}
-    return adjusted_coverage(noisy, ecr)[task]
+    rows = _covered(study, left) if left else pd.DataFrame({"probe_id": [], "ecr": []})
+    return adjusted_coverage(noisy, dict(zip(rows["probe_id"].astype(str), rows["ecr"], strict=True)))[task]
 
 
 def needs(line: Line) -> list[Need]:
@@ -175,9 +178,9 @@ class StressAndBoxes(PaperTable):
     number = "S23"
     title = "Hard questions, other boxes, wrong boxes"
     about = (
-        "Qwen Target+Grid. Stress slices are questions of TextVQA-500 and DocVQA-500, scores as in S22. Boxes and noise "
-        "are about the cases of S22 that have such boxes, which in the paper were chosen by outcome, at 70 %; none of "
-        "these boxes was shown to a selector. Noise damages the audit's boxes alone. Adjusted ECR is the coverage of "
+        "Qwen Target+Grid. Stress slices are questions of TextVQA-500 and DocVQA-500 by accuracy and ANLS. Boxes and "
+        "noise are about the cases of S22 that have such boxes, which in the paper were chosen by outcome, at 70 %; "
+        "no selector was shown any of them. Noise damages the audit's boxes alone. Adjusted ECR is the coverage of "
         "the boxes that are left times the share that is left: under dropout that share is most of it."
     )
     blocks = (
