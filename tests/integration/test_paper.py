@@ -102,6 +102,6 @@ def test_show_prints_needs_commands_and_published_values(number: str) -> None:
 
 
 def test_an_unknown_table_is_answered_with_those_there_are() -> None:
-    done = CliRunner().invoke(app, ["paper", "show", "S19"])
+    done = CliRunner().invoke(app, ["paper", "show", "S99"])
     assert done.exit_code != 0
     assert "S18" in str(done.exception)

@@ -13,7 +13,7 @@ from sightline.answers.soft_accuracy import light_soft_accuracy
 from sightline.errors import SightlineError
 from sightline.paper.needs import Need
 from sightline.paper.paper_table import Claim, Judgement, Measured, Side, judgement
-from sightline.report.table import MINUS
+from sightline.report.table import MINUS, MISSING, format_value
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
@@ -45,14 +45,14 @@ class Compared:
 
 def ends(low: float, high: float) -> str:
     """An interval with the four digits that the paper prints; a dash where there is none."""
-    return "–" if math.isnan(low) else f"[{low:+.4f}, {high:+.4f}]".replace("-", MINUS)
+    return MISSING if math.isnan(low) else f"[{low:+.4f}, {high:+.4f}]".replace("-", MINUS)
 
 
 def by_rule(study: Study, model: str, probes: str, rule: str = "") -> pd.DataFrame:
     """Rows of a set of open questions, ``score`` by a rule: the benchmark's own, a column of rows, or the artifact's.
 
     The artifact strips punctuation before ANLS, and compares TextVQA's answers after lighter processing than the
-    official one. Its profile scores by these forms wherever the benchmark's own rule is asked for.
+    official one; other benchmarks have one form. Its profile scores by these wherever no rule is named.
     """
     rule = rule or (ARTIFACT if study.options.profile == "artifact" else "score")
     found: pd.DataFrame = study.remembered(
@@ -66,12 +66,12 @@ def _by_rule(study: Study, model: str, probes: str, rule: str) -> pd.DataFrame:
     if rule != ARTIFACT:
         return rows.assign(score=rows[rule].astype(float))
     accepted = {str(probe["id"]): probe["answers"] for probe in study.run(model, probes).probes}
-    light = [
-        light_soft_accuracy(str(answer), accepted[str(probe)])
-        for answer, probe in zip(rows["answer"], rows["probe_id"], strict=True)
-    ]
-    of_textvqa = pd.Series(light, index=rows.index)
-    return rows.assign(score=rows["anls_stripped"].where(rows["task"] == "docvqa", of_textvqa).astype(float))
+    light = rows.apply(lambda row: light_soft_accuracy(row["answer"], accepted[row["probe_id"]]), axis=1)
+    forms = {"textvqa": light, "docvqa": rows["anls_stripped"]}
+    scores = rows["score"]
+    for task, form in forms.items():
+        scores = scores.where(rows["task"] != task, form)
+    return rows.assign(score=scores.astype(float))
 
 
 def compared(
@@ -107,7 +107,7 @@ def score_difference(
 
     def decide(study: Study) -> Judgement:
         found = compared(study, model, probes, arm, minus, rule=rule).change
-        words = f"{rule or 'score'} of {arm} minus {minus}: {found.value:+.3f} {ends(found.low, found.high)}"
-        return judgement(found.low, found.high, words.replace("-0", f"{MINUS}0"), expects)
+        change = f"{format_value(found.value, 'signed')} {ends(found.low, found.high)}"
+        return judgement(found.low, found.high, f"{rule or 'score'} of {arm} minus {minus}: {change}", expects)
 
     return Claim(sentence, decide, (Need(model, probes, (arm, minus)),))

@@ -184,12 +184,9 @@ class Study:
         return LITE[probes]
 
     def _lacks_questions(self, probes: str) -> str:
-        """Why a probe set cannot be built here, also as a note; nothing where it can."""
+        """Why a probe set cannot be built here, in words; nothing where it can."""
         lacks = PROBE_SETS[probes].lacks
-        reason = lacks(self) if lacks is not None else ""
-        if reason:
-            self.note(f"{probes} is left out: {reason}")
-        return reason
+        return lacks(self) if lacks is not None else ""
 
     def _lacks(self, model: str, arm: str) -> bool:
         """Whether an arm needs CLIP and none was given."""
