@@ -14,10 +14,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sightline.analysis.score_changes import rows_in_words
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
-from sightline.paper.open_cases import TASKS, case_ids, open_runs
+from sightline.geometry.coverage import Geometry
+from sightline.paper.open_cases import TASKS, case_ids, open_rows, open_runs
 from sightline.paper.open_data import open_folder
 from sightline.paper.open_sets import DOCVQA, LITE, TEXTVQA
 from sightline.paper.probe_sets import built_set
@@ -139,18 +139,20 @@ def audited(study: Study, regions: Mapping[str, Boxes]) -> pd.DataFrame:
     """Rows of questions with regions, all arms: ``ecr``, ``worst_region``, ``all_half`` measured on these."""
     if not regions:
         raise SightlineError("none of the cases has a region")
-    parts = []
+    kept: dict[tuple[str, str], Geometry] = {}
     for run in open_runs(study).values():
         rows = run.rows.filter(pc.is_in(run.rows.column("probe_id"), pa.array(list(regions), pa.string())))
-        found = [geometry for geometry in stored_geometry(rows, run.images, regions) if geometry is not None]
-        parts.append(
-            rows.to_pandas().assign(
-                ecr=[each.ecr for each in found],
-                worst_region=[each.worst_region for each in found],
-                all_half=[float(each.all_half) for each in found],
-            )
-        )
-    return rows_in_words(pd.concat(parts, ignore_index=True))
+        keys = zip(*(rows.column(name).to_pylist() for name in ("arm", "probe_id")), strict=True)
+        found = zip(keys, stored_geometry(rows, run.images, regions), strict=True)
+        kept |= {key: geometry for key, geometry in found if geometry is not None}
+    answered = open_rows(study)
+    answered = answered[answered["probe_id"].isin(list(regions))]
+    own = [kept[key] for key in zip(answered["arm"], answered["probe_id"], strict=True)]
+    return answered.assign(
+        ecr=[each.ecr for each in own],
+        worst_region=[each.worst_region for each in own],
+        all_half=[float(each.all_half) for each in own],
+    )
 
 
 def boxes_of(regions: Regions) -> dict[str, Boxes]:

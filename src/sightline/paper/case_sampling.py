@@ -26,7 +26,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Case:
+class OpenCase:
     """A question, what pruning did to its answer, and what makes it hard."""
 
     id: str
@@ -71,7 +71,7 @@ class Case:
         return -max(self.drops), -len(self.tags), self.id
 
 
-QUOTAS: tuple[Callable[[Case], bool], ...] = (
+QUOTAS: tuple[Callable[[OpenCase], bool], ...] = (
     lambda case: case.persistent,
     lambda case: case.mid,
     lambda case: case.recovered,
@@ -80,7 +80,7 @@ QUOTAS: tuple[Callable[[Case], bool], ...] = (
 """A quarter of a task's cases each, in this order; whoever was taken for one is not taken for the next."""
 
 
-def cases_of(rows: pd.DataFrame, arms: Sequence[str], tags: Mapping[str, Sequence[str]]) -> list[Case]:
+def cases_of(rows: pd.DataFrame, arms: Sequence[str], tags: Mapping[str, Sequence[str]]) -> list[OpenCase]:
     """One case per question that has a score under all four arms, by id.
 
     Parameters
@@ -97,7 +97,9 @@ def cases_of(rows: pd.DataFrame, arms: Sequence[str], tags: Mapping[str, Sequenc
     found = []
     for probe, *line in scores.sort_index().itertuples(name=None):
         low, mid, high = (float(line[0] - score) for score in line[1:])
-        found.append(Case(str(probe), str(tasks[probe]), float(line[0]), (low, mid, high), tuple(tags.get(probe, ()))))
+        found.append(
+            OpenCase(str(probe), str(tasks[probe]), float(line[0]), (low, mid, high), tuple(tags.get(probe, ())))
+        )
     return found
 
 
@@ -106,16 +108,16 @@ def case_count(questions: int) -> int:
     return min(CASES, questions // 2)
 
 
-def chosen_by_outcome(cases: Iterable[Case], *, fill: bool = False) -> list[Case]:
+def chosen_by_outcome(cases: Iterable[OpenCase], *, fill: bool = False) -> list[OpenCase]:
     """The paper's rule: a quarter each persistent, mid, recovered and control, topped up with other candidates.
 
     ``fill`` goes on with questions that are no candidates where those do not suffice, for demonstrations alone.
     """
-    found: list[Case] = []
+    found: list[OpenCase] = []
     for own in _by_task(cases).values():
         wanted = case_count(len(own))
         ordered = sorted((case for case in own if case.candidate), key=lambda case: case.place)
-        chosen: dict[str, Case] = {}
+        chosen: dict[str, OpenCase] = {}
         for quota in QUOTAS:
             free = [case for case in ordered if case.id not in chosen and quota(case)]
             chosen |= {case.id: case for case in free[: wanted // len(QUOTAS)]}
@@ -127,17 +129,17 @@ def chosen_by_outcome(cases: Iterable[Case], *, fill: bool = False) -> list[Case
     return found
 
 
-def stratified_sample(cases: Iterable[Case], *, seed: int = STRATIFIED_SEED) -> list[Case]:
+def stratified_sample(cases: Iterable[OpenCase], *, seed: int = STRATIFIED_SEED) -> list[OpenCase]:
     """As many cases of each task by lot, every set of stress tags in its share; answers are not looked at.
 
     A stratum gets the whole part of its share; what is left goes to the largest remainders, ties by name. One
     generator draws from the strata in the order of their names.
     """
     rng = random.Random(seed)
-    found: list[Case] = []
+    found: list[OpenCase] = []
     for _, own in sorted(_by_task(cases).items()):
         wanted = case_count(len(own))
-        strata: dict[tuple[str, ...], list[Case]] = {}
+        strata: dict[tuple[str, ...], list[OpenCase]] = {}
         for case in sorted(own, key=lambda case: case.id):
             strata.setdefault(case.tags, []).append(case)
         shares = {tags: wanted * len(members) / len(own) for tags, members in strata.items()}
@@ -149,8 +151,8 @@ def stratified_sample(cases: Iterable[Case], *, seed: int = STRATIFIED_SEED) -> 
     return found
 
 
-def _by_task(cases: Iterable[Case]) -> dict[str, list[Case]]:
-    found: dict[str, list[Case]] = {}
+def _by_task(cases: Iterable[OpenCase]) -> dict[str, list[OpenCase]]:
+    found: dict[str, list[OpenCase]] = {}
     for case in cases:
         found.setdefault(case.task, []).append(case)
     return found

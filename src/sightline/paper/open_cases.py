@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from sightline.analysis.score_changes import rows_in_words
 from sightline.analysis.stress_slices import stress_tags
 from sightline.core.probe import Probe
-from sightline.paper.case_sampling import STRATIFIED_SEED, Case, cases_of, chosen_by_outcome, stratified_sample
+from sightline.paper.case_sampling import STRATIFIED_SEED, OpenCase, cases_of, chosen_by_outcome, stratified_sample
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
 from sightline.paper.open_data import needs_files
+from sightline.paper.open_scores import by_rule
 from sightline.paper.open_sets import DOCVQA, LITE, TEXTVQA
 from sightline.paper.probe_sets import Built, NothingToAskError, built_set, probe_set
 from sightline.probes.typed_rows import JPEG_QUALITY, shown_size
@@ -53,10 +53,9 @@ def open_runs(study: Study) -> dict[str, Run]:
 
 
 def open_rows(study: Study) -> pd.DataFrame:
-    """All their rows, each with its task and score."""
+    """All their rows, each with its task and score, under the artifact's profile by its rules."""
     found: pd.DataFrame = study.remembered(
-        "open rows",
-        lambda: rows_in_words(pd.concat([run.frame() for run in open_runs(study).values()], ignore_index=True)),
+        "open rows", lambda: pd.concat([by_rule(study, QWEN, LITE[task]) for task in TASKS], ignore_index=True)
     )
     return found
 
@@ -100,7 +99,7 @@ def _lacks(study: Study) -> str:
     return next(filter(None, (needs_files(task, "lite")(study) for task in TASKS)), "")
 
 
-def _cases(study: Study) -> list[Case]:
+def _cases(study: Study) -> list[OpenCase]:
     tags = {
         str(probe["id"]): stress_tags(str(probe["question"]), probe["answers"])
         for run in open_runs(study).values()
@@ -109,7 +108,7 @@ def _cases(study: Study) -> list[Case]:
     return cases_of(open_rows(study), [study.arm(QWEN, arm) for arm in (FULL, *KEPT.values())], tags)
 
 
-def _built(study: Study, cases: Sequence[Case], how: str, rule: dict[str, int]) -> Built:
+def _built(study: Study, cases: Sequence[OpenCase], how: str, rule: dict[str, int]) -> Built:
     """The cases in the order of their choice, about images as annotators see them."""
     images = study.out / "probes" / f"{how}-images"
     asked = {

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.paper.case_sampling import Case, case_count, cases_of, chosen_by_outcome, stratified_sample
+from sightline.paper.case_sampling import OpenCase, case_count, cases_of, chosen_by_outcome, stratified_sample
 
 ARMS = ("full", "target_grid:0.3", "target_grid:0.5", "target_grid:0.7")
 TAGS = ("numeric answer",)
@@ -27,9 +27,9 @@ def frame(scores: dict[str, tuple[float | None, ...]], task: str = "docvqa") -> 
     )
 
 
-def case(name: str, *drops: float, full: float = 1.0, tags: tuple[str, ...] = (), task: str = "docvqa") -> Case:
+def case(name: str, *drops: float, full: float = 1.0, tags: tuple[str, ...] = (), task: str = "docvqa") -> OpenCase:
     low, mid, high = drops
-    return Case(name, task, full, (low, mid, high), tags)
+    return OpenCase(name, task, full, (low, mid, high), tags)
 
 
 def test_cases_are_questions_with_all_four_answers_and_hold_what_each_budget_lost() -> None:
@@ -75,7 +75,7 @@ def test_what_full_could_not_answer_is_no_candidate() -> None:
     assert not case("a", 0.7, 0.7, 0.7, full=0.79).candidate
 
 
-def many(task: str = "docvqa") -> list[Case]:
+def many(task: str = "docvqa") -> list[OpenCase]:
     """100 questions: 20 persistent, 15 lost at 50 %, 30 recovered by 70 %, 15 controls, 20 that are nothing."""
     kinds = {
         "persistent": (20, (1.0, 1.0, 1.0), ()),
@@ -91,7 +91,7 @@ def many(task: str = "docvqa") -> list[Case]:
     ]
 
 
-def kinds(chosen: list[Case]) -> Counter[str]:
+def kinds(chosen: list[OpenCase]) -> Counter[str]:
     return Counter(found.id.partition(":")[2].partition("-")[0] for found in chosen)
 
 

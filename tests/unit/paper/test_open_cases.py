@@ -83,7 +83,7 @@ def test_cases_by_outcome_are_those_that_full_answers_and_pruning_loses(
 ) -> None:
     study = copied(answered, data, tmp_path / "study")
     questions = {task: sorted(probe["id"] for probe in run.probes) for task, run in open_runs(study).items()}
-    scores = {
+    scores: dict[str, tuple[float, ...]] = {
         questions["textvqa"][3]: (1.0, 0.0, 0.0, 0.0),
         questions["docvqa"][5]: (0.9, 0.2, 0.9, 0.9),
         questions["docvqa"][2]: (0.7, 0.0, 0.0, 0.0),
@@ -136,6 +136,8 @@ def test_masks_are_measured_against_whatever_regions_are_named(answered: Path, d
     assert len(rows) == len(ids) * 4
     np.testing.assert_allclose(rows["ecr"], rows["keep"], atol=1e-6)
     np.testing.assert_allclose(rows["worst_region"], rows["keep"], atol=1e-6)
+    clear = rows[(rows["keep"] - 0.5).abs() > 1e-6]
+    assert (clear["all_half"] == (clear["keep"] > 0.5)).all()
     with pytest.raises(SightlineError, match="none of the cases has a region"):
         audited(study, {})
 

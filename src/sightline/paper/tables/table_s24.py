@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from sightline.analysis.score_changes import ALL_TASKS, ArmPair, rows_in_words, score_changes
+from sightline.analysis.score_changes import ALL_TASKS, ArmPair, score_changes
 from sightline.errors import SightlineError
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
 from sightline.paper.open_cases import CASES, CHOICES, FULL, KEPT, NEEDS, OUTCOME, case_ids, open_rows
+from sightline.paper.open_scores import by_rule
 from sightline.paper.open_sets import DOCVQA, TEXTVQA
 from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable, judgement
 from sightline.paper.study import DETECTOR
@@ -27,7 +28,7 @@ BASE, METADATA, NO_BOXES, OCR = "base grid", "metadata grid", "same rule without
 PAIRS = (ArmPair(OCR, BASE), ArmPair(OCR, METADATA), ArmPair(OCR, NO_BOXES), ArmPair(BASE, FULL))
 
 
-class Scope(NamedTuple):
+class CaseScope(NamedTuple):
     """Which of the cases a line is about."""
 
     how: str
@@ -65,7 +66,7 @@ def _lines(how: str) -> tuple[Line, ...]:
             how,
             SOFT,
             box_source=DETECTOR,
-            about=Scope(how, task, with_boxes),
+            about=CaseScope(how, task, with_boxes),
         )
         for (words, task, with_boxes), published in PUBLISHED.items()
     )
@@ -79,7 +80,7 @@ def case_scores(study: Study, how: str) -> tuple[pd.DataFrame, dict[str, int]]:
     parts = []
     for rows, names in (
         (open_rows(study), {FULL: FULL, GRID: BASE}),
-        (rows_in_words(run.frame()), {GRID: METADATA, TARGET: NO_BOXES, SOFT: OCR}),
+        (by_rule(study, QWEN, how, box_source=DETECTOR), {GRID: METADATA, TARGET: NO_BOXES, SOFT: OCR}),
     ):
         arms = {study.arm(QWEN, arm): name for arm, name in names.items()}
         own = rows[rows["arm"].isin(arms) & rows["probe_id"].isin(boxes)]
@@ -87,7 +88,7 @@ def case_scores(study: Study, how: str) -> tuple[pd.DataFrame, dict[str, int]]:
     return pd.concat(parts, ignore_index=True), boxes
 
 
-def _compared(study: Study, scope: Scope) -> tuple[dict[ArmPair, Any], list[int]]:
+def _compared(study: Study, scope: CaseScope) -> tuple[dict[ArmPair, Any], list[int]]:
     """The comparison of each pair, over the questions of the scope, and their numbers of boxes."""
     rows, boxes = study.remembered(("case scores", scope.how), lambda: case_scores(study, scope.how))
     if scope.task != ALL_TASKS:
@@ -131,7 +132,7 @@ def needs(line: Line) -> list[Need]:
 
 def _better_than(pair: ArmPair, how: str) -> Claim:
     def decide(study: Study) -> Judgement:
-        found = _compared(study, Scope(how))[0][pair]
+        found = _compared(study, CaseScope(how))[0][pair]
         low, high = found["change_low"], found["change_high"]
         return judgement(low, high, f"difference {found['change']:+.3f} [{low:+.3f}, {high:+.3f}]")
 
