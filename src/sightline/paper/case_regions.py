@@ -89,12 +89,10 @@ def _ocr_regions(study: Study, probes: Sequence[Probe], size_of: SizeOf | None) 
 
 def typed_regions(study: Study, probes: Sequence[Probe], size_of: SizeOf) -> Regions:
     """What people drew (``--annotations``): rows of these questions, by benchmark and the number of the question."""
-    rows = {
-        (row.task, _number(row.sample_id)): row for row in typed_rows(study, "annotations") if row.status == ANNOTATED
-    }
+    rows = {question_key(row.sample_id): row for row in typed_rows(study, "annotations") if row.status == ANNOTATED}
     found = {}
     for probe in probes:
-        row = rows.get((probe.task, _number(probe.id)))
+        row = rows.get(question_key(probe.id))
         if row is not None:
             found[probe.id] = row.evidence(*shown(size_of)(probe.image))
     return found
@@ -169,6 +167,7 @@ def shown(size_of: SizeOf) -> SizeOf:
     return lambda name: shown_size(*size_of(name))
 
 
-def _number(sample_id: str) -> str:
-    """``docvqa:49153``, ``docvqa_val_lite:49153`` -> ``49153``."""
-    return sample_id.partition(":")[2] or sample_id
+def question_key(sample_id: str) -> tuple[str, str]:
+    """Benchmark and number, whatever the profile calls the part: ``docvqa_val_lite:49153`` -> docvqa, 49153."""
+    prefix, _, number = sample_id.partition(":")
+    return prefix.partition("_")[0], number

@@ -53,10 +53,13 @@ def open_runs(study: Study) -> dict[str, Run]:
 
 
 def open_rows(study: Study) -> pd.DataFrame:
-    """All their rows, each with its task and score, under the artifact's profile by its rules."""
-    found: pd.DataFrame = study.remembered(
-        "open rows", lambda: pd.concat([by_rule(study, QWEN, LITE[task]) for task in TASKS], ignore_index=True)
-    )
+    """Their rows of Full and the three budgets, each with its task and score; other tables' arms are left out."""
+
+    def make() -> pd.DataFrame:
+        rows = pd.concat([by_rule(study, QWEN, LITE[task]) for task in TASKS], ignore_index=True)
+        return rows[rows["arm"].isin([study.arm(QWEN, arm) for arm in (FULL, *KEPT.values())])]
+
+    found: pd.DataFrame = study.remembered("open rows", make)
     return found
 
 
@@ -68,12 +71,17 @@ def case_ids(study: Study, how: str) -> list[str]:
     return [probe.id for probe in found.probes]
 
 
+def _lacks(study: Study) -> str:
+    """Why no case can be chosen: the files of a 500-question part are missing."""
+    return next(filter(None, (needs_files(task, "lite")(study) for task in TASKS)), "")
+
+
 @probe_set(
     OUTCOME,
     "48 questions each of TextVQA-500 and DocVQA-500, chosen as in the paper by what pruning did to their answers",
     "sightline paper run S22",
     scorer="open",
-    lacks=lambda study: _lacks(study),
+    lacks=_lacks,
 )
 def by_outcome(study: Study) -> Built:
     chosen = chosen_by_outcome(_cases(study), fill=study.options.demo)
@@ -89,14 +97,13 @@ def by_outcome(study: Study) -> Built:
     f"as many of each by lot, in the shares of their stress tags, seed {STRATIFIED_SEED}",
     "sightline paper run S22",
     scorer="open",
-    lacks=lambda study: _lacks(study),
+    lacks=_lacks,
 )
 def by_lot(study: Study) -> Built:
-    return _built(study, stratified_sample(_cases(study)), LOT, {"seed": STRATIFIED_SEED})
-
-
-def _lacks(study: Study) -> str:
-    return next(filter(None, (needs_files(task, "lite")(study) for task in TASKS)), "")
+    chosen = stratified_sample(_cases(study))
+    if not chosen:
+        raise NothingToAskError("TextVQA-500 and DocVQA-500 have no two questions to draw one from")
+    return _built(study, chosen, LOT, {"seed": STRATIFIED_SEED})
 
 
 def _cases(study: Study) -> list[OpenCase]:

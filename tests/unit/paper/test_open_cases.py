@@ -125,6 +125,8 @@ def test_where_nothing_is_answered_the_choice_by_outcome_is_left_out_and_the_stu
     by_words = {line.line.words[0]: line for line in lot.lines}
     assert by_words["All"].cells[0].value == 6.0
     assert by_words["All"].cells[-1].value == 0.0
+    # The arm that another table asked for is none of those that cases are audited under.
+    assert set(open_rows(study)["arm"]) == {study.arm("qwen", arm) for arm in ("full", *KEPT.values())}
     assert by_words["Rows with boxes"].why_not == "the detector found no box on any case"
 
 
@@ -171,15 +173,16 @@ def test_rows_that_people_drew_are_taken_by_the_number_of_the_question(
     other = next(row for row in rows if row["sample_id"] not in chosen)
     for row in own:
         row["sample_id"] = f"{row['task']}_val_lite:{row['question_id']}"
+        row["task"] = f"{row['task']}_val_lite"
     own[0]["status"] = "uncertain"
     file = tmp_path / "annotations.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in [*own, other]))
     study = opened(tmp_path / "study", data, annotations=file)
     found = several_regions(study, LOT)
-    assert set(found) == {f"{row['task']}:{row['question_id']}" for row in own[1:]}
+    assert set(found) == {row["sample_id"].replace("_val_lite", "") for row in own[1:]}
     assert {role for each in found.values() for role in each.roles} <= {"answer_value", "field_label"}
     assert study.notes[-1].startswith("cases-by-lot: 3 of 6 cases have regions that people drew")
-    drawn = {f"{row['task']}:{row['question_id']}": len(row["boxes"]) for row in own[1:]}
+    drawn = {row["sample_id"].replace("_val_lite", ""): len(row["boxes"]) for row in own[1:]}
     assert {probe: len(boxes) for probe, boxes in boxes_of(found).items()} == drawn
 
 

@@ -13,7 +13,7 @@ from sightline.analysis.coverage_and_score import coverage_and_score_table
 from sightline.analysis.region_agreement import DrawnTwice, drawn_twice, region_agreement, role_agreement
 from sightline.analysis.score_changes import ALL_TASKS, ArmPair, score_changes
 from sightline.errors import SightlineError
-from sightline.paper.case_regions import audited, boxes_of, several_regions
+from sightline.paper.case_regions import audited, boxes_of, question_key, several_regions
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
 from sightline.paper.open_cases import CASES, CHOICES, FULL, KEPT, LOT, NEEDS, OUTCOME
@@ -144,7 +144,7 @@ def _drawn(study: Study) -> list[DrawnTwice]:
 
 
 def annotators(study: Study, line: Line) -> list[Measured]:
-    rows = [row for row in _drawn(study) if line.about in (ALL_TASKS, row.first.task)]
+    rows = [row for row in _drawn(study) if line.about in (ALL_TASKS, question_key(row.first.sample_id)[0])]
     return [Measured(float(value)) for value in region_agreement(rows).values()]
 
 
