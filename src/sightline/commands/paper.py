@@ -100,6 +100,12 @@ def run(
     valid: Annotated[
         Path | None, typer.Option(help="Ids of images that people found valid, one per line (table S7).")
     ] = None,
+    annotations: Annotated[
+        Path | None, typer.Option(help="Rows of regions that people drew for open questions (tables S22, S23).")
+    ] = None,
+    second_annotations: Annotated[
+        Path | None, typer.Option(help="Rows of a second person about some of the same questions (table S22).")
+    ] = None,
     draws: Annotated[
         int | None,
         typer.Option(min=100, help="Bootstrap draws.", show_default="10000; over open questions 20000"),
@@ -121,6 +127,8 @@ def run(
         clip=clip,
         decisions=decisions,
         valid=valid,
+        annotations=annotations,
+        second_annotations=second_annotations,
         lite=lite,
         **({} if draws is None else {"draws": draws, "example_draws": draws}),
         run={name: value for name, value in further.items() if value is not None},

@@ -48,7 +48,7 @@ def ends(low: float, high: float) -> str:
     return MISSING if math.isnan(low) else f"[{low:+.4f}, {high:+.4f}]".replace("-", MINUS)
 
 
-def by_rule(study: Study, model: str, probes: str, rule: str = "") -> pd.DataFrame:
+def by_rule(study: Study, model: str, probes: str, rule: str = "", box_source: str = "annotation") -> pd.DataFrame:
     """Rows of a set of open questions, ``score`` by a rule: the benchmark's own, a column of rows, or the artifact's.
 
     The artifact strips punctuation before ANLS, and compares TextVQA's answers after lighter processing than the
@@ -56,16 +56,16 @@ def by_rule(study: Study, model: str, probes: str, rule: str = "") -> pd.DataFra
     """
     rule = rule or (ARTIFACT if study.options.profile == "artifact" else "score")
     found: pd.DataFrame = study.remembered(
-        ("by rule", model, probes, rule), lambda: _by_rule(study, model, probes, rule)
+        ("by rule", model, probes, rule, box_source), lambda: _by_rule(study, model, probes, rule, box_source)
     )
     return found
 
 
-def _by_rule(study: Study, model: str, probes: str, rule: str) -> pd.DataFrame:
-    rows = rows_in_words(study.rows(model, probes))
+def _by_rule(study: Study, model: str, probes: str, rule: str, box_source: str) -> pd.DataFrame:
+    rows = rows_in_words(study.rows(model, probes, box_source))
     if rule != ARTIFACT:
         return rows.assign(score=rows[rule].astype(float))
-    accepted = {str(probe["id"]): probe["answers"] for probe in study.run(model, probes).probes}
+    accepted = {str(probe["id"]): probe["answers"] for probe in study.run(model, probes, box_source).probes}
     light = rows.apply(lambda row: light_soft_accuracy(row["answer"], accepted[row["probe_id"]]), axis=1)
     forms = {"textvqa": light, "docvqa": rows["anls_stripped"]}
     scores = rows["score"]

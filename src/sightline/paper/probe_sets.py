@@ -30,6 +30,10 @@ OCCLUDED = {"qwen": "development-first-100", "llava": "development-first-50", "i
 """Images whose evidence is grayed: the first of the development set."""
 
 
+class NothingToAskError(SightlineError):
+    """A set that depends on answers came out empty: its runs are left out, and the study goes on."""
+
+
 @dataclass(frozen=True)
 class Built:
     """Probes, how they came about, and the folder their image names are relative to."""

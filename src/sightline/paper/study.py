@@ -18,7 +18,7 @@ from sightline.errors import SightlineError
 from sightline.paper.models import MODELS
 from sightline.paper.needs import Need, merged
 from sightline.paper.open_sets import LITE
-from sightline.paper.probe_sets import PROBE_SETS, built_set, scorer_of
+from sightline.paper.probe_sets import PROBE_SETS, NothingToAskError, built_set, scorer_of
 from sightline.paper.source_images import SourceImages, drawn_scenes, textocr
 from sightline.paper.visible_rows import of_visible_evidence
 from sightline.statistics.bootstrap import DRAWS
@@ -51,6 +51,10 @@ class StudyOptions:
     """A reviewed screening.csv of text replacements."""
     valid: Path | None = None
     """Image ids, one per line, that people found valid."""
+    annotations: Path | None = None
+    """Rows of regions that people drew for open questions."""
+    second_annotations: Path | None = None
+    """The same questions by a second person."""
     draws: int = DRAWS
     example_draws: int = EXAMPLE_DRAWS
     """Of intervals over open questions."""
@@ -60,14 +64,19 @@ class StudyOptions:
     @property
     def judgements(self) -> dict[str, Path | None]:
         """Files that people filled in, by option."""
-        return {"decisions": self.decisions, "valid": self.valid}
+        return {
+            "decisions": self.decisions,
+            "valid": self.valid,
+            "annotations": self.annotations,
+            "second_annotations": self.second_annotations,
+        }
 
 
 def _with_recorded(options: StudyOptions, recorded: Mapping[str, Any]) -> StudyOptions:
     """Options with what an earlier command named: its tables are measured again beside each new one."""
     for name, path in options.judgements.items():
         if path is not None and not path.is_file():
-            raise SightlineError(f"--{name}: there is no file {path}")
+            raise SightlineError(f"--{name.replace('_', '-')}: there is no file {path}")
     files: dict[str, Any] = {
         name: Path(recorded[name])
         for name, path in options.judgements.items()
@@ -223,8 +232,11 @@ class Study:
         for need in self.servable(needs):
             if not self.missing(need):
                 continue
-            audit(self.configuration(need))
-        self._made.clear()
+            try:
+                audit(self.configuration(need))
+            except NothingToAskError as error:
+                self.note(f"{need.probes} is left out: {error}")
+            self._made.clear()  # a later set may be chosen by the answers just given
 
     def configuration(self, need: Need) -> Any:
         """The options of ``sightline run`` that a need stands for."""
