@@ -1,0 +1,181 @@
+"""Python processes that start with torch and transformers imported: forks of one process that has done nothing else.
+
+A new process spends about five seconds on such imports before it comes to what a test is about. ``run_python`` asks a
+process that has them in memory for a fork, which is as new as any: Sightline itself, the packages of ``PYTHONPATH`` and
+everything that is registered are imported by the fork, in the order and with the errors of a process of its own.
+Forks of forks come from the same process, whose socket they find in their environment.
+
+Where starting is itself the point (what ``--help`` imports, signals, threads), tests start a process as users do.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+ADDRESS = "SIGHTLINE_TESTS_WARM_PYTHON"
+"""Environment variable with the path of the socket on which forks are asked for."""
+
+IMPORTED = (
+    "numpy", "pandas", "PIL.Image", "PIL.ImageDraw", "pyarrow.dataset", "pyarrow.parquet", "pydantic", "rich.progress",
+    "scipy.optimize", "scipy.stats", "tokenizers", "torch", "torch._inductor.compile_fx", "typer", "yaml",
+    "transformers.models.auto.modeling_auto", "transformers.models.auto.processing_auto",
+    "transformers.models.clip.image_processing_pil_clip", "transformers.models.clip.modeling_clip",
+    "transformers.models.got_ocr2.image_processing_pil_got_ocr2", "transformers.models.internvl.modeling_internvl",
+    "transformers.models.llama.modeling_llama", "transformers.models.llava.modeling_llava",
+    "transformers.models.qwen2.tokenization_qwen2", "transformers.models.qwen2_vl.image_processing_pil_qwen2_vl",
+    "transformers.models.qwen3.modeling_qwen3", "transformers.models.qwen3_vl.modeling_qwen3_vl",
+)  # fmt: skip
+"""Other people's modules that a fork finds imported. Nothing of Sightline's: its imports are part of what is tested."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a fork is to become: ``python WORDS`` in a folder, with an environment."""
+
+    words: Sequence[str]
+    folder: str
+    environment: Mapping[str, str]
+
+
+def run_python(
+    words: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """``python WORDS`` to its end, with what it printed; WORDS begin with ``-m MODULE`` or ``-c SCRIPT``."""
+    address = os.environ.get(ADDRESS) or _start()
+    environment = {**(os.environ if env is None else env), ADDRESS: address}
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        request = Request(words, str(cwd or Path.cwd()), environment)
+        connection.sendall(json.dumps(asdict(request)).encode() + b"\n")
+        with connection.makefile(encoding="utf-8") as answer:
+            code, stdout, stderr = json.loads(answer.read())
+    return subprocess.CompletedProcess([sys.executable, *words], code, stdout, stderr)
+
+
+@cache
+def _start() -> str:
+    """The socket of a process that serves forks until this one ends."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    address = str(Path(folder.name, "socket"))
+    paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "src")])
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()  # whoever connects from now on waits until the modules are there
+        server = subprocess.Popen(
+            [sys.executable, "-m", "tests.warm_python", str(listener.fileno())],
+            stdin=subprocess.PIPE,
+            env=environment,
+            cwd=REPOSITORY,
+            pass_fds=(listener.fileno(),),
+        )
+    assert server.stdin is not None
+    atexit.register(server.wait)
+    atexit.register(server.stdin.close)  # called first
+    return address
+
+
+def _serve(listener: socket.socket) -> Request:
+    """Answers requests until whoever started this process is gone. Returns in forks only, with what is asked of them."""
+    while True:
+        ready, _, _ = select.select([listener, sys.stdin], [], [])
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass  # forks that have ended since
+        if sys.stdin in ready:
+            sys.exit()
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            return _attended(connection)
+        connection.close()
+
+
+def _attended(connection: socket.socket) -> Request:
+    """One more fork, which returns; this one waits for its end and sends its exit code and what it printed."""
+    with connection.makefile(encoding="utf-8") as lines:
+        request = Request(**json.loads(lines.readline()))
+    printed = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+    watched, held = os.pipe()  # standard input that ends with the attending process, which alone holds its other end
+    pid = os.fork()
+    if pid == 0:
+        os.close(held)
+        for number, file in enumerate((watched, printed[0].fileno(), printed[1].fileno())):
+            os.dup2(file, number)
+        connection.close()
+        return request
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    said = [_whole(file.fileno()) for file in printed]
+    connection.sendall(json.dumps([code, *said]).encode())
+    os._exit(0)
+
+
+def _whole(file: int) -> str:
+    os.lseek(file, 0, os.SEEK_SET)
+    with open(file, encoding="utf-8", errors="replace", closefd=False) as text:
+        return text.read()
+
+
+def _become(request: Request) -> None:
+    """What ``python WORDS`` does after its start."""
+    os.environ.clear()
+    os.environ.update(request.environment)
+    os.chdir(request.folder)
+    paths = request.environment.get("PYTHONPATH", "").split(os.pathsep)
+    own = {"", str(REPOSITORY), str(REPOSITORY / "src")}
+    sys.path[:] = [request.folder, *filter(None, paths), *(path for path in sys.path if path not in own)]
+    importlib.invalidate_caches()
+    kind, what, *arguments = request.words
+    sys.argv = [kind, *arguments]
+    if kind == "-m":
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    else:
+        exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+
+
+def _end(code: int) -> NoReturn:
+    """As an interpreter ends, without taking apart module by module what the fork shares with others."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def main(listener: int) -> NoReturn:
+    for module in IMPORTED:
+        importlib.import_module(module)
+    gc.freeze()  # a collection in a fork would copy every page it looks at
+    request = _serve(socket.socket(fileno=listener))
+    try:
+        _become(request)
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        _end(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
+    except BaseException:
+        traceback.print_exc()
+        _end(1)
+    _end(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
