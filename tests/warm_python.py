@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -58,8 +59,10 @@ class Request:
 def run_python(
     words: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """``python WORDS`` to its end, with what it printed; WORDS begin with ``-m MODULE`` or ``-c SCRIPT``."""
-    address = os.environ.get(ADDRESS) or _start()
+    """``python WORDS`` to its end, with what it printed; WORDS begin with ``-m MODULE``, ``-c SCRIPT`` or a file."""
+    if sys.platform != "linux":  # where forks are not safe with every library
+        return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=cwd, env=env, check=False)
+    address = os.environ.get(ADDRESS) or start(IMPORTED)
     environment = {**(os.environ if env is None else env), ADDRESS: address}
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
@@ -71,18 +74,18 @@ def run_python(
 
 
 @cache
-def _start() -> str:
-    """The socket of a process that serves forks until this one ends."""
+def start(modules: tuple[str, ...]) -> str:
+    """The socket of a process that has these modules imported and serves forks until this one ends."""
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
     address = str(Path(folder.name, "socket"))
-    paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "src")])
-    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment.pop("PYTHONPATH", None)  # forks bring their own
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()  # whoever connects from now on waits until the modules are there
         server = subprocess.Popen(
-            [sys.executable, "-m", "tests.warm_python", str(listener.fileno())],
+            [sys.executable, "-m", "tests.warm_python", str(listener.fileno()), *modules],
             stdin=subprocess.PIPE,
             env=environment,
             cwd=REPOSITORY,
@@ -95,7 +98,7 @@ def _start() -> str:
 
 
 def _serve(listener: socket.socket) -> Request:
-    """Answers requests until whoever started this process is gone. Returns in forks only, with what is asked of them."""
+    """Answers requests until whoever started this process is gone. Returns in forks, with what is asked of them."""
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
         with contextlib.suppress(ChildProcessError):
@@ -114,42 +117,46 @@ def _attended(connection: socket.socket) -> Request:
     """One more fork, which returns; this one waits for its end and sends its exit code and what it printed."""
     with connection.makefile(encoding="utf-8") as lines:
         request = Request(**json.loads(lines.readline()))
-    printed = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+    printed, complained = os.memfd_create("stdout"), os.memfd_create("stderr")
     watched, held = os.pipe()  # standard input that ends with the attending process, which alone holds its other end
     pid = os.fork()
     if pid == 0:
-        os.close(held)
-        for number, file in enumerate((watched, printed[0].fileno(), printed[1].fileno())):
-            os.dup2(file, number)
         connection.close()
+        os.close(held)
+        for number, file in enumerate((watched, printed, complained)):
+            os.dup2(file, number)
         return request
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    said = [_whole(file.fileno()) for file in printed]
-    connection.sendall(json.dumps([code, *said]).encode())
+    connection.sendall(json.dumps([code, _whole(printed), _whole(complained)]).encode())
     os._exit(0)
 
 
 def _whole(file: int) -> str:
     os.lseek(file, 0, os.SEEK_SET)
-    with open(file, encoding="utf-8", errors="replace", closefd=False) as text:
+    with open(file, encoding="utf-8", errors="replace") as text:
         return text.read()
 
 
 def _become(request: Request) -> None:
-    """What ``python WORDS`` does after its start."""
+    """What ``python WORDS`` does after its start. The first of this process' paths is its own folder."""
     os.environ.clear()
     os.environ.update(request.environment)
     os.chdir(request.folder)
     paths = request.environment.get("PYTHONPATH", "").split(os.pathsep)
-    own = {"", str(REPOSITORY), str(REPOSITORY / "src")}
-    sys.path[:] = [request.folder, *filter(None, paths), *(path for path in sys.path if path not in own)]
+    sys.path[:] = [request.folder, *filter(None, paths), *sys.path[1:]]
     importlib.invalidate_caches()
-    kind, what, *arguments = request.words
-    sys.argv = [kind, *arguments]
-    if kind == "-m":
-        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    first, *rest = request.words
+    if first == "-m":
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif first == "-c":
+        sys.argv, sys.path[0] = [first, *rest[1:]], ""
+        sys.modules["__main__"] = script = ModuleType("__main__")
+        exec(compile(rest[0], "<string>", "exec"), vars(script))
     else:
-        exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+        sys.argv = [first, *rest]
+        sys.path[0] = str(Path(first).resolve().parent)
+        runpy.run_path(first, run_name="__main__")
 
 
 def _end(code: int) -> NoReturn:
@@ -160,8 +167,8 @@ def _end(code: int) -> NoReturn:
     os._exit(code)
 
 
-def main(listener: int) -> NoReturn:
-    for module in IMPORTED:
+def main(listener: int, modules: Sequence[str]) -> NoReturn:
+    for module in modules:
         importlib.import_module(module)
     gc.freeze()  # a collection in a fork would copy every page it looks at
     request = _serve(socket.socket(fileno=listener))
@@ -178,4 +185,4 @@ def main(listener: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
+from tests.warm_python import run_python
 
 
 def copy_of_example(name: str, folder: Path) -> Path:
@@ -34,9 +35,7 @@ def python_with(target: Path, *arguments: str) -> subprocess.CompletedProcess[st
     path = os.pathsep.join(filter(None, [str(target), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     environment["SIGHTLINE_CACHE"] = str(target.parent / "cache")
-    return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=target, check=False
-    )
+    return run_python(arguments, env=environment, cwd=target)
 
 
 def run_with(target: Path, script: str) -> str:

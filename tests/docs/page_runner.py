@@ -1,7 +1,7 @@
 """Executes one page from top to bottom in a folder of its own; a process each, since pages register things.
 
-These processes, and those that a page starts for what it installs or measures, are forks that find other people's modules
-imported; see ``tests.warm_python``.
+These processes, and those that a page starts for what it installs or measures, are forks that find other people's
+modules imported; see ``tests.warm_python``.
 
 ``python -m tests.docs.page_runner docs/cost.md FOLDER`` does so by hand and leaves in FOLDER what the page made.
 """

@@ -14,10 +14,17 @@ from sightline.cost.benchmarks.prefill import batch_sizes
 from sightline.cost.cost_card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.errors import SightlineError
+from tests.warm_python import run_python
 
 
-def test_prefill_writes_a_card_and_prints_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+@pytest.fixture
+def warm_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measuring processes need not import torch again. ``tests/unit/cost/test_measure.py`` starts one as users do."""
+    monkeypatch.setattr(measuring, "_run", lambda command: run_python(command[1:]))
+
+
+@pytest.mark.usefixtures("warm_processes")
+def test_prefill_writes_a_card_and_prints_it(tmp_path: Path) -> None:
     out = tmp_path / "card.json"
     done = CliRunner().invoke(
         app,
