@@ -30,6 +30,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
+from tests.kept_memory import keep_freed_memory
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 ADDRESS = "SIGHTLINE_TESTS_WARM_PYTHON"
 """Environment variable with the path of the socket on which forks are asked for."""
@@ -170,6 +172,7 @@ def _end(code: int) -> NoReturn:
 def main(listener: int, modules: Sequence[str]) -> NoReturn:
     for module in modules:
         importlib.import_module(module)
+    keep_freed_memory()
     gc.freeze()  # a collection in a fork would copy every page it looks at
     request = _serve(socket.socket(fileno=listener))
     try:
