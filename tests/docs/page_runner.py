@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 
-from sightline.cost import measure
 from tests.docs.pages import REPOSITORY, Block, Command, blocks_of
 from tests.docs.stand_ins import (
     LAID_OUT,
@@ -36,6 +35,7 @@ from tests.docs.stand_ins import (
     reason_not_executed,
     uses_stand_in,
 )
+from tests.warm_measuring import warm_measuring
 from tests.warm_python import run_python
 
 RECORD = "outcomes.json"
@@ -87,9 +87,9 @@ class PageRunner:
         os.chdir(self.folder)
         os.environ["PYTHONPATH"] = os.pathsep.join([str(self.site), str(REPOSITORY / "src")])
         sys.modules["page"] = self.names
-        measure._run = lambda command: run_python(command[1:])  # a process per measurement, as ever
-        self._prepare()
-        return [self._outcome(block) for block in self.blocks]
+        with warm_measuring():
+            self._prepare()
+            return [self._outcome(block) for block in self.blocks]
 
     def _prepare(self) -> None:
         for name, content in self.prepared.files.items():

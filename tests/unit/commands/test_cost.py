@@ -14,16 +14,10 @@ from sightline.cost.benchmarks.prefill import batch_sizes
 from sightline.cost.cost_card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.errors import SightlineError
-from tests.warm_python import run_python
+from tests.warm_measuring import warm_measuring
 
 
-@pytest.fixture
-def warm_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measuring processes need not import torch again. ``tests/unit/cost/test_measure.py`` starts one as users do."""
-    monkeypatch.setattr(measuring, "_run", lambda command: run_python(command[1:]))
-
-
-@pytest.mark.usefixtures("warm_processes")
+@warm_measuring()
 def test_prefill_writes_a_card_and_prints_it(tmp_path: Path) -> None:
     out = tmp_path / "card.json"
     done = CliRunner().invoke(
