@@ -5,7 +5,7 @@ process that has them in memory for a fork, which is as new as any: Sightline it
 everything that is registered are imported by the fork, in the order and with the errors of a process of its own.
 Forks of forks come from the same process, whose socket they find in their environment.
 
-Where starting is itself the point (what ``--help`` imports, signals, threads), tests start a process as users do.
+Where the start is itself the point (what ``--help`` imports, how a measurement begins), tests start one as users do.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -78,9 +79,7 @@ def run_python(
 @cache
 def start(modules: tuple[str, ...]) -> str:
     """The socket of a process that has these modules imported and serves forks until this one ends."""
-    folder = tempfile.TemporaryDirectory()
-    atexit.register(folder.cleanup)
-    address = str(Path(folder.name, "socket"))
+    address = str(Path(tempfile.mkdtemp(), "socket"))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     environment.pop("PYTHONPATH", None)  # forks bring their own
     with socket.socket(socket.AF_UNIX) as listener:
@@ -107,6 +106,7 @@ def _serve(listener: socket.socket) -> Request:
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass  # forks that have ended since
         if sys.stdin in ready:
+            shutil.rmtree(Path(listener.getsockname()).parent)
             sys.exit()
         connection, _ = listener.accept()
         if os.fork() == 0:

@@ -81,4 +81,6 @@ def test_the_process_that_forks_ends_with_whoever_started_it() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=REPOSITORY, timeout=60, check=False
     )
     assert done.returncode == -signal.SIGKILL
-    assert Path(done.stdout.strip()).name == "socket"
+    socket = Path(done.stdout.strip())
+    assert socket.name == "socket"
+    assert not socket.parent.exists(), "nothing is left behind"
