@@ -12,10 +12,10 @@ from sightline.checks.shipped_demo import asset
 from sightline.reader.model_card import CARD, CURVES
 from sightline.reader.training_record import TRAINING
 
-IMAGES = 10
+IMAGES, OPEN_IMAGES = 10, 5
 
 
-def audited(out, probes, images, arms, **more):
+def audited(out, probes, images, arms, limit=IMAGES, **more):
     scenes = asset("scenes", "development")
     config = AuditConfig(
         model=str(asset("reader")),
@@ -26,7 +26,7 @@ def audited(out, probes, images, arms, **more):
         matched_controls=False,
         dtype="float32",
         device="cpu",
-        limit=IMAGES,
+        limit=limit,
         **more,
     )
     return audit(config).frame()
@@ -53,9 +53,9 @@ def test_target_keeps_the_evidence(rows):
 
 def test_answers_most_open_questions_in_words_and_none_without_their_evidence(tmp_path):
     arms = ["full", "anti_evidence:0.3"]
-    rows = audited(tmp_path / "run", "open_probes.jsonl", "open_images", arms, box_source="gt")
+    rows = audited(tmp_path / "run", "open_probes.jsonl", "open_images", arms, OPEN_IMAGES, box_source="gt")
     exact = rows.groupby("arm")["exact"].mean()
-    assert len(rows) == 2 * 2 * IMAGES
+    assert len(rows) == 2 * 2 * OPEN_IMAGES
     assert exact["full"] >= 0.8
     assert exact["anti_evidence:0.3"] <= 0.1
     assert (rows.loc[rows["arm"] == "anti_evidence:0.3", "ecr"] == 0.0).all()
