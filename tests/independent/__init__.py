@@ -1,0 +1,1 @@
+"""The same definitions written a second time, in another way, from the published descriptions alone."""
