@@ -41,15 +41,16 @@ def _sentences(audited: Audited, summary: ReportSummary) -> list[str]:
     if pruned.empty:
         return ["No box-free arm prunes anything here: there is nothing to say about what pruning costs."]
     known = pruned[pruned["unsupported"].map(math.isfinite)]
+    right = "correct yes answer" if audited.yes_or_no else "correct answer"
     if known.empty:
-        return ["No correct yes answer has an annotated region: what it rests on cannot be told."]
+        return [f"No {right} has an annotated region: what it rests on cannot be told."]
     if known["unsupported_high"].isna().all():
         return ["There are too few images for an interval: nothing can be said about what pruning costs."]
     lost = known[known["unsupported_low"] > 0]
     if lost.empty:
         worst = top(known, known["unsupported_high"])
         return [
-            f"No box-free arm is shown to answer right without the evidence: of the correct yes answers of "
+            f"No box-free arm is shown to answer right without the evidence: of the {right}s of "
             f"{worst['arm_name']}, the least certain, at most {share(worst['unsupported_high'])} have none left."
         ]
     # The budget at which most is lost, and there everybody who is known to lose something.
@@ -58,18 +59,18 @@ def _sentences(audited: Audited, summary: ReportSummary) -> list[str]:
     losing = there[there["unsupported_low"] > 0]
     verb = "keeps" if len(losing) == 1 else "keep"
     said = [
-        f"{_named(losing)} {verb} {budget}: {_shares(losing)} of correct yes answers are unsupported, with no evidence "
-        "left."
+        f"{_named(losing)} {verb} {budget}: {_shares(losing)} of {right}s are unsupported, with no evidence left."
     ]
-    blind = [line for _, line in losing.iterrows() if _hidden(line, summary)]
+    measure = "score" if audited.in_words else "accuracy"
+    blind = [line for _, line in losing.iterrows() if _hidden(line, summary, measure)]
     if blind:
         names = listed([_pretty(str(line["arm_name"])) for line in blind], MOST_NAMED)
-        said.append(f"Accuracy does not tell: that of {names} cannot be told from Full's.")
+        said.append(f"{measure.capitalize()} does not tell: that of {names} cannot be told from Full's.")
     elif audited.full is not None:
-        full = lines.loc[lines["arm"] == audited.full, "accuracy"].iloc[0]
-        scores = [format_value(value, "score") for value in (losing["accuracy"].min(), losing["accuracy"].max())]
+        full = lines.loc[lines["arm"] == audited.full, measure].iloc[0]
+        scores = [format_value(value, "score") for value in (losing[measure].min(), losing[measure].max())]
         span = scores[0] if scores[0] == scores[1] else "–".join(scores)
-        said.append(f"Their accuracy is {span}, Full's {format_value(full, 'score')}.")
+        said.append(f"Their {measure} is {span}, Full's {format_value(full, 'score')}.")
     safe = there[(there["unsupported_low"] <= 0) & (there["unsupported_high"] < losing["unsupported"].min())]
     if not safe.empty:
         said.append(f"{_named(safe)} at the same budget: {_shares(safe)} unsupported.")
@@ -81,9 +82,9 @@ def _budgets(lines: pd.DataFrame) -> pd.Series[str]:
     return lines["keep"].map(share)
 
 
-def _hidden(line: pd.Series[Any], summary: ReportSummary) -> bool:
-    """Whether the arm's accuracy interval allows no loss against Full."""
-    change = summary.difference(str(line["arm"]), "accuracy")
+def _hidden(line: pd.Series[Any], summary: ReportSummary, measure: str) -> bool:
+    """Whether the arm's interval of accuracy or score allows no loss against Full."""
+    change = summary.difference(str(line["arm"]), measure)
     return change is not None and bool(change["low"] <= 0 <= change["high"])
 
 

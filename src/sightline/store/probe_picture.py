@@ -25,6 +25,8 @@ GAP = 12
 """Pixels between them."""
 CAPTION_SHARE, SMALLEST_TEXT, LARGEST_TEXT = 1 / 22, 11, 36
 """Height of a caption's letters: their share of a picture's width, and its bounds in pixels."""
+LONGEST_ANSWER = 32
+"""Characters of an answer in a caption."""
 PAPER, INK = (255, 255, 255), (20, 20, 20)
 
 
@@ -59,17 +61,26 @@ class ArmPicture:
         kept = unpack_mask(self.row["kept_mask"], len(cells))
         packed = self.row["lineage_mask"]
         lineage = None if packed is None else unpack_mask(packed, len(cells))
-        return overlay(image, cells, kept, self.probe.get("regions") or (), lineage=lineage)
+        regions, roles = self.probe.get("regions") or (), self.probe.get("roles") or ()
+        return overlay(image, cells, kept, regions, lineage=lineage, roles=roles)
 
     @property
     def caption(self) -> tuple[str, str]:
         """The arm, and in a line below it how it answered with how much of the evidence."""
-        said = [f"{self.row['predicted']}, {'right' if self.row['correct'] else 'wrong'}"]
+        said = [f"{shortened(self.row['predicted'])}, {'right' if self.row['correct'] else 'wrong'}"]
         if _is_number(self.row.get("margin")):
             said.append(f"margin {self.row['margin']:+.2f}")
+        if _is_number(self.row.get("score")):
+            said = [f"“{shortened(self.row['predicted'])}”", f"score {self.row['score']:.2f}"]
         if _is_number(self.row["ecr"]):
             said.append(f"coverage {self.row['ecr']:.2f}")
         return str(self.row["arm"]), " · ".join(said)
+
+
+def shortened(answer: object) -> str:
+    """An answer that fits under a picture, on one line."""
+    words = " ".join(str(answer).split())
+    return words if len(words) <= LONGEST_ANSWER else f"{words[: LONGEST_ANSWER - 1]}…"
 
 
 def draw_arms(arms: Sequence[ArmPicture], images: Path | None) -> Image.Image:

@@ -7,6 +7,7 @@ import pandas as pd
 from sightline.analysis import box_source_table as computed
 from sightline.core.regime import NO_BOXES
 from sightline.report.by_run import top
+from sightline.report.fitting_columns import fitting_columns
 from sightline.report.metric_columns import metric_column
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
@@ -62,7 +63,8 @@ def box_source_table(source: Source) -> Table | None:
         "Coverage is that of the annotated regions, whatever boxes the selector saw. Arms that read no boxes, or saw a "
         "single source, are left out where others saw more."
     ) + source.answers_at
-    return Table("box_sources", "Box sources", caption, columns, frame, reading=_box_reading(frame))
+    shown_columns = fitting_columns(source, columns, frame)
+    return Table("box_sources", "Box sources", caption, shown_columns, frame, reading=_box_reading(frame))
 
 
 def _box_reading(frame: pd.DataFrame) -> str:

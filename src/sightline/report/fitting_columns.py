@@ -1,0 +1,29 @@
+"""Tables with fixed columns, about answers that are not yes or no: without what such answers cannot have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+
+from sightline.report.source import Source
+from sightline.report.table import TableColumn
+from sightline.statistics.metrics import METRICS
+
+
+def fitting_columns(source: Source, columns: list[TableColumn], frame: pd.DataFrame) -> list[TableColumn]:
+    """The columns as they are where any run is about yes and no.
+
+    Elsewhere without those that no line has a value in, such as false alarms, and with metrics called as they are of
+    answers in words.
+    """
+    if source.yes_or_no:
+        return columns
+    valued = (column for column in columns if frame[column.key].notna().any())
+    return [replace(column, title=_title(column)) for column in valued]
+
+
+def _title(column: TableColumn) -> str:
+    metric = METRICS[column.key] if column.key in METRICS else None
+    renamed = metric is not None and column.title == metric.label
+    return metric.label_of_words or column.title if metric is not None and renamed else column.title
