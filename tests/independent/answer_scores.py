@@ -152,7 +152,7 @@ def independent_scores(pair: Pair) -> dict[str, Fraction]:
     """By name, all of ``SCORES``."""
     answer, accepted = pair.answer, pair.accepted
     of_type = ocrbench_formula if pair.question_type.startswith("Handwritten Math") else ocrbench_line
-    found = {
+    found: dict[str, bool | Fraction] = {
         "exact": any(kept_if_all_punctuation(answer) == kept_if_all_punctuation(each) for each in accepted),
         "contains": any(is_part(kept_if_all_punctuation(a), kept_if_all_punctuation(answer)) for a in accepted),
         "soft_accuracy": people_agree(answer, accepted, challenge_words),

@@ -16,6 +16,7 @@ from sightline.answering.before import BeforePass
 from sightline.answering.inside import InsidePass
 from sightline.answering.scorers import Scorer
 from sightline.answering.select_step import SelectStep
+from sightline.answering.spending import SpendingPass, Spent
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
@@ -32,6 +33,8 @@ class Answered:
     """The scorer's columns: ``predicted``, ``correct`` and its own."""
     trace: Trace
     language_ms: float
+    spent: Spent | None = None
+    """Of an arm with a policy what its passes cost, all of whose times are in ``trace`` and ``language_ms``."""
 
 
 Collect = Callable[[], list[Answered]]
@@ -59,26 +62,43 @@ class Answerer:
         self.step = SelectStep(backbone, clip)
         self.positions: PositionPolicy = positions or backbone.paper_positions
 
-    def over(self, arm: Arm, probes: Sequence[Probe], encoded: Sequence[Encoded]) -> ArmPass:
+    def over(
+        self, arm: Arm, probes: Sequence[Probe], encoded: Sequence[Encoded], step: SelectStep | None = None
+    ) -> ArmPass:
         """The arm's prefixes for these probes, each about the image beside it.
 
         An arm that shows images smaller needs them encoded so: ``backbone.preprocess(image, budget=arm.image_budget)``.
+        ``step`` is what selects where that is not the answerer's own.
         """
+        if arm.policy is not None:
+            raise SightlineError(
+                f"{arm.text} has no one prefix: its budget differs from probe to probe; name a fixed budget, "
+                f"for example {arm.at(arm.budget).text}"
+            )
         if arm.image_budget is not None and any(image.usual_n is None for image in encoded):
             raise SightlineError(f"{arm.text} reads smaller images, and was given one in its usual size")
         prompts = [self.scorer.prompt(self.backbone, probe) for probe in probes]
         policy = arm.positions(self.positions)
         if arm.inside:
             return InsidePass(self.backbone, arm, probes, encoded, prompts, policy)
-        return BeforePass(self.backbone, arm, probes, encoded, prompts, policy, self.step)
+        return BeforePass(self.backbone, arm, probes, encoded, prompts, policy, step or self.step)
 
-    def launch(self, arm: Arm, probes: Sequence[Probe], encoded: Sequence[Encoded], batch_tokens: int) -> Collect:
+    def launch(
+        self,
+        arm: Arm,
+        probes: Sequence[Probe],
+        encoded: Sequence[Encoded],
+        batch_tokens: int,
+        step: SelectStep | None = None,
+    ) -> Collect:
         """Selects, materialises and hands all batches to the device. On a GPU this waits for nothing.
 
-        Two kinds of arms have to look at values in between and do wait: those that prune between layers, and
-        interventions on the mask.
+        Three kinds of arms have to look at values in between and do wait: those that prune between layers,
+        interventions on the mask, and policies that look at masks; a cascade waits while it is read.
         """
-        passed = self.over(arm, probes, encoded)
+        if arm.policy is not None:
+            return SpendingPass(self, arm, arm.policy, probes, encoded, batch_tokens).collect
+        passed = self.over(arm, probes, encoded, step)
         launched = launch_batches(self.scorer, passed, batch_tokens)
 
         def collect() -> list[Answered]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,6 +33,7 @@ from sightline.device.memory import FEWER, in_halves
 from sightline.device.stopwatch import Stopwatch
 from sightline.device.transfer import on_device
 from sightline.errors import SightlineError
+from sightline.selectors.scored import Scored, on_cpu
 
 MOST_PAIRS = 2**28
 """Probes selected together: many methods compare every token with every other, and this many products fit a GPU."""
@@ -160,6 +162,15 @@ class SelectStep:
             placed = Selection(on_device(ordered.anchors, device), ordered.mix, ordered.merge_at, ordered.native_order)
             selected.append(Selected(placed, signal_times, watch))
         return selected
+
+    @torch.inference_mode()
+    def scores(self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm) -> np.ndarray:
+        """(N,) float64, what the arm's selector, which must be a scored one, ranks tokens by; waits for the device."""
+        signals = {name: self.signal(name, encoded, probe)[0] for name in arm.selector.needs}
+        view = on_cpu(self._view(encoded, prompt, probe, arm, signals))
+        with on_behalf_of(arm.selector.name):
+            found: np.ndarray = cast(Scored, arm.selector).scores(view).double().cpu().numpy()
+        return found
 
     def signal(self, name: str, encoded: Encoded, probe: Probe) -> tuple[Tensor, Elapsed]:
         """The tensor and what computing it took. Those of an image are kept with it and serve every probe and arm."""

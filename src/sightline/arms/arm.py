@@ -1,26 +1,33 @@
 """An arm: a selector, a budget, arguments. ``target:0.3``, ``scope:0.4:alpha=0``, ``random:192t:seed=5``.
 
-Behind a plus an arm may carry one intervention: ``target:0.3+remove_evidence``.
+Behind a plus an arm may carry one intervention: ``target:0.3+remove_evidence``. A policy in front of the selector gives
+every probe its own budget: ``policy:confidence_fallback:target:0.3/0.7:threshold=1.2``.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields, replace
-from types import UnionType
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
+from sightline.arms.arguments import arguments_of, changed, made, values_of
 from sightline.core.prefix import PositionPolicy
 from sightline.core.probe import ORIGINAL
 from sightline.core.selection import Budget, LayerSelector, Selector
 from sightline.errors import SightlineError
 from sightline.interventions import Intervention, split_arm
+from sightline.policies import POLICIES, Policy
+from sightline.policies.base import CONFIDENCE_COLUMNS
 from sightline.selectors import SELECTORS
+from sightline.selectors.scored import Scored
 
-LARGEST = 2.0**63
-"""No argument is beyond this: it would not fit the integers that methods compute with."""
+POLICY = "policy"
+"""What an arm with a policy begins with."""
+POLICY_FORM = (
+    "policy:NAME:SELECTOR:LEVELS[:key=value,...], for example policy:confidence_fallback:target:0.3/0.7:threshold=1.2"
+)
 SEED, ARTIFACT_SEED = 17, 13
 """Of the artifact's own configurations; its confirmation scripts passed 17."""
 
@@ -31,9 +38,22 @@ class Arm:
 
     selector: Selector | LayerSelector
     budget: Budget
+    """Under a policy the highest of its levels: no probe is answered with more."""
     text: str
     """Canonical form: name, budget, the arguments that differ from their defaults, and the intervention."""
     intervention: Intervention | None = None
+    policy: Policy | None = None
+    levels: tuple[Budget, ...] = ()
+    """What the policy chooses from, ascending; empty without one."""
+
+    @property
+    def requested(self) -> str:
+        """The budget as it was asked for, of a policy all levels: ``0.3/0.7``."""
+        return "/".join(map(str, self.levels or (self.budget,)))
+
+    def at(self, budget: Budget) -> Arm:
+        """The arm of a fixed budget with the same selector: one pass of a policy, and what a policy is judged by."""
+        return Arm(self.selector, budget, _text(self.selector, str(budget)))
 
     @property
     def plain(self) -> str:
@@ -50,6 +70,11 @@ class Arm:
 
     def under(self, intervention: Intervention) -> Arm:
         """The arm with one thing changed on purpose."""
+        if self.policy is not None:
+            raise SightlineError(
+                f"arm '{self.text}+{intervention}': a policy may run several prefixes, of which one would be changed; "
+                f"put the intervention on a fixed budget, for example {self.at(self.levels[0]).text}+{intervention}"
+            )
         if intervention.on_mask and (self.inside or self.selector.merges):
             how = "prunes between layers, so there is no one" if self.inside else "merges tokens, so its outputs are no"
             raise SightlineError(f"arm '{self.text}+{intervention}': {self.selector.name} {how} mask to change")
@@ -62,7 +87,9 @@ class Arm:
 
     @property
     def arguments(self) -> str:
-        return json.dumps({f.name: getattr(self.selector, f.name) for f in fields(cast(Any, self.selector))})
+        """As JSON, defaults included; a policy stands among them as one."""
+        policy = {} if self.policy is None else {POLICY: str(self.policy)}
+        return json.dumps({**values_of(self.selector), **policy})
 
     @property
     def inside(self) -> bool:
@@ -75,8 +102,8 @@ class Arm:
         return self.budget if self.selector.resizes else None
 
     def input_digest(self) -> str | None:
-        """Of the file that the selector reads, if it reads one."""
-        return self.selector.digest()
+        """Of the file that the selector or the policy reads, if one of them does."""
+        return self.selector.digest() or (self.policy.digest() if self.policy is not None else None)
 
     def refuse_execution(self, execution: str, way_out: str) -> None:
         """A method that prunes between layers is refused by name where the layers run as one."""
@@ -85,48 +112,123 @@ class Arm:
                 f"{self.selector.name} prunes between layers, which only eager execution does; {way_out}"
             )
 
+    def refuse_answers(self, columns: Container[str]) -> None:
+        """A policy that looks at how sure an answer is needs a scorer whose ``columns`` say so."""
+        if self.policy is None or "confidence" not in self.policy.reads:
+            return
+        if not any(name in columns for name in CONFIDENCE_COLUMNS):
+            raise SightlineError(
+                f"{self.policy.name} looks at how sure an answer is, which this scorer does not say: it needs one "
+                f"whose rows have {' or '.join(CONFIDENCE_COLUMNS)}"
+            )
+
 
 def parse_arm(text: str, *, seed: int | None = None, profile: str = "paper", model_type: str = "") -> Arm:
-    """Reads ``NAME[:BUDGET][:key=value,...][+INTERVENTION]``.
+    """Reads ``NAME[:BUDGET][:key=value,...][+INTERVENTION]`` or ``policy:NAME:SELECTOR:LEVELS[:key=value,...]``.
 
     Under the profile ``artifact`` a selector gets the arguments that it was run with on models of ``model_type``, and
     the artifact's seed. ``seed`` wins over that, and what the arm names over both.
     """
     text, intervention = split_arm(text)
     name, _, rest = text.strip().partition(":")
+    preset = _Preset(seed, profile, model_type)
+    arm = _policy_arm(text.strip(), preset) if name == POLICY else _plain_arm(text, name, rest, preset)
+    return arm if intervention is None else arm.under(intervention)
+
+
+@dataclass(frozen=True)
+class _Preset:
+    """What a run says of all its arms."""
+
+    seed: int | None
+    profile: str
+    model_type: str
+
+    def of(self, kind: Any) -> dict[str, Any]:
+        """Arguments that a selector of this class has unless its arm says otherwise."""
+        arguments: dict[str, Any] = {}
+        seed = self.seed
+        if self.profile == "artifact":
+            arguments.update({**kind.artifact.get("*", {}), **kind.artifact.get(self.model_type, {})})
+            seed = ARTIFACT_SEED if seed is None else seed
+        if "seed" in arguments_of(kind) and seed is not None:
+            arguments["seed"] = seed
+        return arguments
+
+
+def _plain_arm(text: str, name: str, rest: str, preset: _Preset) -> Arm:
     kind = SELECTORS.get(name)
     budget_text, _, argument_text = rest.partition(":")
     if "=" in budget_text:
         budget_text, argument_text = "", rest
-    known = {f.name: f for f in fields(cast(Any, kind)) if f.init}
-    hints = get_type_hints(kind)
-    arguments: dict[str, Any] = {}
-    if profile == "artifact":
-        arguments.update({**kind.artifact.get("*", {}), **kind.artifact.get(model_type, {})})
-        seed = ARTIFACT_SEED if seed is None else seed
-    if "seed" in known and seed is not None:
-        arguments["seed"] = seed
-    for pair in filter(None, argument_text.split(",")):
-        key, equals, value = pair.partition("=")
-        if not equals or key not in known:
-            raise SightlineError(
-                f"arm '{text}': '{pair}' is not an argument of {name}; it takes {', '.join(known) or 'none'}"
-            )
-        arguments[key] = _checked(_coerce(value, hints[key], key, text), key, kind, text)
-    for key, field in known.items():
-        if key not in arguments and _default(field) is MISSING:
-            raise SightlineError(f"arm '{text}' needs {key}: write {name}:{key}={key.upper()}")
+    pairs = filter(None, argument_text.split(","))
+    selector = made(kind, name, pairs, preset.of(kind), text, f"{name}:")
+    budget = parse_budget(budget_text, text, needed=selector.needs_budget)
+    return Arm(selector, budget, _text(selector, str(budget) if budget_text else "", name))
+
+
+def _text(selector: Selector | LayerSelector, budget: str, name: str = "") -> str:
+    """The canonical form of a selector, under the ``name`` that it is registered by, at a budget."""
+    return ":".join(filter(None, (name or selector.name, budget, ",".join(changed(selector)))))
+
+
+def _policy_arm(text: str, preset: _Preset) -> Arm:
+    """Arguments are the policy's; those of the selector carry its name: ``target_grid.reserve=0.25``."""
+    parts = text.split(":", 4)
+    if len(parts) < 4:
+        raise SightlineError(f"arm '{text}': write {POLICY_FORM}")
+    _, name, selector_name, level_text, *rest = parts
+    kind, of_policy = SELECTORS.get(selector_name), POLICIES.get(name)
+    if level_text.count("=") or not level_text:
+        raise SightlineError(f"arm '{text}' has no levels; write {POLICY_FORM}")
+    own, its = [], []
+    for pair in filter(None, ",".join(rest).split(",")):
+        key, prefixed, value = pair.partition(f"{selector_name}.")
+        if prefixed and not key:
+            its.append(value)
+        else:
+            own.append(pair)
+    selector = made(kind, selector_name, its, preset.of(kind), text, f"{text}{',' if rest else ':'}{selector_name}.")
+    policy: Policy = made(of_policy, name, own, {}, text, f"{text}{',' if rest else ':'}")
+    levels = parse_levels(level_text, text)
     try:
-        selector = kind(**arguments)
-    except (TypeError, ValueError) as error:
+        policy.check_levels(levels)
+        _refuse_selector(policy, selector)
+    except SightlineError as error:
         raise SightlineError(f"arm '{text}': {error}") from None
-    budget = _budget(budget_text, text, needed=selector.needs_budget)
-    changed = [
-        f"{key}={_print(getattr(selector, key))}" for key, f in known.items() if getattr(selector, key) != _default(f)
-    ]
-    parts = [name, *([str(budget)] if budget_text else []), *([",".join(changed)] if changed else [])]
-    arm = Arm(selector, budget, ":".join(parts))
-    return arm if intervention is None else arm.under(intervention)
+    return under_policy(policy, selector, levels)
+
+
+def under_policy(policy: Policy, selector: Selector | LayerSelector, levels: tuple[Budget, ...]) -> Arm:
+    """The arm of a policy that chooses among these levels of a selector."""
+    arguments = [*changed(policy), *(f"{selector.name}.{pair}" for pair in changed(selector))]
+    shown = "/".join(map(str, levels))
+    text = ":".join(filter(None, (POLICY, policy.name, selector.name, shown, ",".join(arguments))))
+    return Arm(selector, levels[-1], text, policy=policy, levels=levels)
+
+
+def parse_levels(text: str, arm: str) -> tuple[Budget, ...]:
+    """``0.3/0.5/0.7``, of an ``arm`` that messages name."""
+    levels = tuple(parse_budget(level, arm, needed=True) for level in text.split("/"))
+    sizes = [level.keep if level.count is None else level.count for level in levels]
+    mixed = len({level.keep is None for level in levels}) > 1
+    if len(levels) < 2 or mixed or any((a or 0) >= (b or 0) for a, b in pairwise(sizes)):
+        raise SightlineError(f"arm '{arm}': levels are two or more ascending budgets of one kind, such as 0.3/0.7")
+    return levels
+
+
+def _refuse_selector(policy: Policy, selector: Selector | LayerSelector) -> None:
+    """What a policy reads must be there, and a level must make a difference to the prefix alone."""
+    if not selector.needs_budget:
+        raise SightlineError(f"{selector.name} has no budget to choose")
+    if selector.resizes:
+        raise SightlineError(f"{selector.name} shows every level another image; name a selector that prunes tokens")
+    if selector.inside and "masks" in policy.reads:
+        raise SightlineError(
+            f"{policy.name} looks at masks before anything is answered, and {selector.name} chooses between layers"
+        )
+    if "scores" in policy.reads and not isinstance(selector, Scored):
+        raise SightlineError(f"{policy.name} looks at token scores, which {selector.name} does not give; try target")
 
 
 def recorded_arm(text: str) -> Arm:
@@ -149,20 +251,8 @@ def parse_arms(
     return arms
 
 
-def _checked(value: Any, name: str, kind: type[Selector] | type[LayerSelector], arm: str) -> Any:
-    """An argument's value, if it is a number within the range that the method states; infinity and nan never are."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    least, most = kind.ranges.get(name, (-math.inf, math.inf))
-    if not math.isfinite(value) or abs(value) > LARGEST:
-        raise SightlineError(f"arm '{arm}': {name}={value} is not a usable number")
-    if not least <= value <= most:
-        bounds = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
-        raise SightlineError(f"arm '{arm}': {name}={value}; it must be {bounds}")
-    return value
-
-
-def _budget(text: str, arm: str, *, needed: bool) -> Budget:
+def parse_budget(text: str, arm: str, *, needed: bool) -> Budget:
+    """``0.3`` or ``192t``, of an ``arm`` that messages name."""
     if not text:
         if needed:
             raise SightlineError(
@@ -180,36 +270,3 @@ def _budget(text: str, arm: str, *, needed: bool) -> Budget:
             share = f"{int(text) / 100:g} (that share of the tokens) or " if int(text) <= 100 else ""
             meant = f"; did you mean {share}{text}t (that many)?"
         raise SightlineError(f"arm '{arm}': {reason}{meant}") from None
-
-
-def _default(field: Any) -> Any:
-    return field.default_factory() if field.default_factory is not MISSING else field.default
-
-
-def _coerce(value: str, hint: Any, name: str, arm: str) -> Any:
-    """An argument's text as the type that the selector's field declares."""
-    if get_origin(hint) in (Union, UnionType):
-        if value.lower() == "none":
-            return None
-        hint = next(option for option in get_args(hint) if option is not type(None))
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise SightlineError(f"arm '{arm}': {name}={value}; choose one of {', '.join(map(str, get_args(hint)))}")
-        return value
-    try:
-        if hint is bool:
-            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
-        return hint(value) if hint in (int, float) else value
-    except (KeyError, ValueError):
-        raise SightlineError(f"arm '{arm}': {name}={value} is not a {hint.__name__}") from None
-
-
-def _print(value: Any) -> str:
-    return repr(value) if isinstance(value, float) else str(value)
-
-
-def parameters(kind: Any) -> str:
-    """A selector's arguments with their defaults, as they are written in an arm."""
-    return ", ".join(
-        f.name if _default(f) is MISSING else f"{f.name}={_print(_default(f))}" for f in fields(kind) if f.init
-    )

@@ -31,7 +31,9 @@ def plan_arms(
     profile: str = "paper",
     model_type: str = "",
 ) -> ArmPlan:
-    """Named arms first, then Random and Grid at each budget that lacks them, then the interventions.
+    """Named arms first, then what they are to be compared with, then the interventions.
+
+    Random and Grid at each budget that lacks them; for a policy its selector at each of its levels, fixed.
 
     Deletion and positions are applied to every pruning arm that claims coverage; changed images to Full as well, which
     is added when it is missing: what an occlusion does to the unpruned model is what its effect is compared with.
@@ -59,11 +61,19 @@ def plan_arms(
 
 
 def matched_controls(arms: Iterable[Arm], *, seed: int | None, profile: str, model_type: str) -> list[Arm]:
-    """Random and Grid at the budget of every arm that claims coverage, unless the run has them already."""
+    """Random and Grid at the budget of every arm that claims coverage, unless the run has them already.
+
+    A policy is not compared with chance but with a fixed budget: the same selector at each of its levels.
+    """
     arms = list(arms)
-    present = {(arm.selector.name, str(arm.budget)) for arm in arms if arm.intervention is None}
+    present = {(arm.selector.name, arm.requested) for arm in arms if arm.intervention is None}
+    named = {arm.text for arm in arms}
     added: dict[str, Arm] = {}
     for arm in arms:
+        fixed = [arm.at(level) for level in arm.levels]
+        added |= {each.text: each for each in fixed if each.text not in named}
+        if fixed:
+            continue
         for control in MATCHED if claims_coverage(arm) else ():
             if (control, str(arm.budget)) not in present:
                 found = parse_arm(f"{control}:{arm.budget}", seed=seed, profile=profile, model_type=model_type)
@@ -77,7 +87,7 @@ def claims_coverage(arm: Arm) -> bool:
 
 
 def applies(intervention: Intervention, arm: Arm) -> bool:
-    if arm.intervention is not None:
+    if arm.intervention is not None or arm.policy is not None:
         return False
     if arm.selector.resizes and intervention.view == ORIGINAL:
         return False  # nothing is pruned: there is no mask to change, and no gap between positions to close
@@ -88,7 +98,7 @@ def applies(intervention: Intervention, arm: Arm) -> bool:
 
 def undecided(intervention: Intervention, arm: Arm) -> bool:
     """Whether the intervention would apply if the selector's class said that it merges nothing."""
-    usable = arm.intervention is None and claims_coverage(arm) and not arm.inside
+    usable = arm.intervention is None and arm.policy is None and claims_coverage(arm) and not arm.inside
     return intervention.on_mask and usable and arm.selector.merges is None
 
 

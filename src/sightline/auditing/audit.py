@@ -95,6 +95,7 @@ def planned_job(config: AuditConfig) -> Job:
     refuse_unusable(plan.arms, (probe for shard in shards for probe in shard.probes))
     for arm in plan.arms:
         arm.refuse_execution(config.execution, "leave it out or use --execution eager")
+        arm.refuse_answers({column.name for column in SCORERS.get(config.scorer).columns})
         arm.selector.check_probes(probe.id for shard in shards for probe in shard.probes)
     # A detector takes far longer than decoding: there a damaged image is found before anything is done.
     sizes, bad = looked_at(config.images, shards, decode=box_source(config.box_source).searches)
@@ -214,8 +215,11 @@ def _note_left_out(arm: str, reason: str) -> None:
 
 
 def input_digests(arms: Iterable[Arm]) -> dict[str, str]:
-    """Of the arms that read a file, such as replayed masks, or whose selector comes from an imported one."""
-    digests = {arm.text: arm.input_digest() or imported_digest(type(arm.selector)) for arm in arms}
+    """Of the arms that read a file, such as replayed masks, or whose selector or policy comes from an imported one."""
+    digests = {
+        arm.text: arm.input_digest() or imported_digest(type(arm.selector)) or imported_digest(type(arm.policy))
+        for arm in arms
+    }
     return {text: digest for text, digest in digests.items() if digest is not None}
 
 

@@ -55,6 +55,8 @@ def exported_merges(run: Run, arm: str, config: AuditConfig) -> Iterator[dict[st
     rows = {row["probe_id"]: row for row in rows_of(run, arm)}
     layouts = _layouts(run)
     chosen = parse_arm(arm)
+    if chosen.policy is not None:
+        raise SightlineError(f"{arm} merges tokens at a budget of each probe's own; export the arms of its levels")
     worker = Worker(config)
     RunFolder(run.path).refuse_other(worker.settings(run.manifest))
     probes = [probe for probe in read_probes(run.path / PROBES).probes if probe.id in rows]

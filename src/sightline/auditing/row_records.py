@@ -23,6 +23,8 @@ GEOMETRY = (
     "visible", "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1",
     "worst_region", "all_half", "legibility",
 )  # fmt: skip
+NO_POLICY = "none"
+"""The policy of an arm whose budget is the same for all samples."""
 CONTRACT = (
     "positions",
     "profile",
@@ -74,8 +76,7 @@ def _row(
         "selector": arm.selector.name,
         "role": arm.selector.role,
         "arguments": arm.arguments,
-        "budget": repr(trace.k / image.n) if arm.selector.role == "replay" else str(arm.budget),
-        "keep_requested": None if arm.selector.role == "replay" else arm.budget.keep,
+        **_budget(arm, image, answered),
         "keep": trace.k / image.full_n,
         "n_tokens": image.full_n,
         "k_tokens": trace.k,
@@ -105,6 +106,22 @@ def _row(
         **{name: contract[name] for name in CONTRACT},
         "positions": arm.positions(contract["positions"]),
         "versions": json.dumps(contract["versions"]),
+    }
+
+
+def _budget(arm: Arm, image: Encoded, answered: Answered) -> dict[str, Any]:
+    """What was asked for, and what was spent: of a policy all of its passes, else the one."""
+    k, spent = answered.trace.k, answered.spent
+    replayed = arm.selector.role == "replay"
+    budget = repr(k / image.n) if replayed else arm.requested
+    final = arm.budget if spent is None else spent.levels[-1]
+    return {
+        "budget": budget,
+        "keep_requested": None if replayed else final.keep,
+        "policy": NO_POLICY if arm.policy is None else arm.policy.name,
+        "levels": budget if spent is None else "/".join(map(str, spent.levels)),
+        "keep_spent": (k if spent is None else sum(spent.kept)) / image.full_n,
+        "decided_on": None if spent is None else spent.decided_on,
     }
 
 

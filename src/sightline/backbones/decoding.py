@@ -10,7 +10,6 @@ done.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -224,12 +223,12 @@ class Decoder:
         """A few steps, then a look: who has finished is read and leaves its slot."""
         slots = self._slots
         assert slots is not None
-        began = time.perf_counter()
+        watch = Stopwatch(self.language.device, shared_by=max(1, len(self._seated)))
         slots.step(STRIDE)
+        watch.stop()
         active, said = torch.stack([slots.active.long(), slots.said]).tolist()  # waits for the steps
-        share = (time.perf_counter() - began) * 1e3 / max(1, len(self._seated))
         for saying in self._seated.values():
-            saying.ms += share
+            saying.ms += watch.ms
         over = [place for place in self._seated if not active[place]]
         if not over:
             return

@@ -8,7 +8,10 @@ from sightline.core.probe import Probe
 
 
 class AnnotatedBoxes(BoxSource):
-    """The boxes that the probe file carries, or else the annotated regions themselves."""
+    """The boxes that the probe file carries, or else the annotated regions themselves; of open questions none.
+
+    The regions of an open question are where its answer stands. ``gt`` shows them, as the oracle that it is.
+    """
 
     def show(self, probes: Sequence[Probe], found: Mapping[str, Detected]) -> Shown:
         return Shown(tuple(probes))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 KINDS = {
     "selectors": "sightline.selectors:SELECTORS",
     "backbones": "sightline.backbones.base:BACKBONES",
+    "policies": "sightline.policies:POLICIES",
     "interventions": "sightline.interventions:INTERVENTIONS",
     "scorers": "sightline.answering.scorers:SCORERS",
     "launchers": "sightline.auditing.launchers:LAUNCHERS",

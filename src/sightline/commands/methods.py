@@ -33,7 +33,7 @@ def selectors(
     from rich.table import Table
     from rich.text import Text
 
-    from sightline.arms.arm import parameters
+    from sightline.arms.arguments import parameters
     from sightline.selectors import SELECTORS
 
     console = Console()

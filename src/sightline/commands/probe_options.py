@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -40,11 +41,11 @@ class AnnotationOptions:
     ] = None
     order: Annotated[
         Literal["xywh", "xyxy"] | None,
-        typer.Option("--boxes", help="regions: order of the four numbers, where the file does not say."),
+        typer.Option("--boxes", help="regions, qa: order of the four numbers, where the file does not say."),
     ] = None
     units: Annotated[
         Literal["pixels", "normalised"] | None,
-        typer.Option("--units", help="regions, csv: unit of boxes, where the file does not say."),
+        typer.Option("--units", help="regions, csv, qa: unit of boxes, where the file does not say."),
     ] = None
     min_annotation_area: Annotated[
         float | None,
@@ -74,7 +75,8 @@ class AnnotationOptions:
         """What is written unless ``--layout`` says otherwise."""
         return "artifact" if self.profile == "artifact" else "sightline"
 
-    def read(self, annotations: Path) -> Ingest:
+    def read(self, annotations: Path | Sequence[Path]) -> Ingest:
+        """What a file holds; several files are shards of one data set."""
         from sightline.probes.annotations import read_annotations
 
         flags = {name: getattr(self, name) for name in ("order", "units", "min_annotation_area", "pairing")}

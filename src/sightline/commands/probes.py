@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 import typer
 
 from sightline.commands.option_groups import with_groups
+from sightline.commands.probe_evidence import add_commands
 from sightline.commands.probe_options import (
     AnnotationOptions,
     ImagesOption,
@@ -45,9 +46,20 @@ OutPrefixOption = Annotated[
 @app.command(cls=ListsFormats)
 @with_groups
 def build(
-    annotations: AnnotationsOption,
     out: Annotated[Path, typer.Option("--out", help="Probe file to write (.gz compresses).")],
     reading: AnnotationOptions,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILE]...", help="The annotations; several are shards of one data set.", show_default=False
+        ),
+    ] = None,
+    annotations: Annotated[
+        Path | None,
+        typer.Option(
+            "--annotations", help="The same as FILE: in one of the known formats, plain or .gz; or a folder of pages."
+        ),
+    ] = None,
     check_images: Annotated[
         bool,
         typer.Option("--check-images/--no-check-images", help="Every image used must exist and have its stated size."),
@@ -58,9 +70,15 @@ def build(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 17,
     limit_images: Annotated[
-        int,
-        typer.Option("--limit-images", "--limit", min=0, help="Stop after so many images gave probes; 0 for all."),
-    ] = 500,
+        int | None,
+        typer.Option(
+            "--limit-images",
+            "--limit",
+            min=0,
+            help="Stop after so many images gave probes; 0 for all.",
+            show_default="500; of open questions all",
+        ),
+    ] = None,
     shuffle_images: Annotated[
         bool, typer.Option("--shuffle-images/--no-shuffle-images", help="Visit images at random.")
     ] = False,
@@ -79,13 +97,22 @@ def build(
     negatives: Annotated[
         bool, typer.Option("--negatives/--no-negatives", help="Add a near miss to every word.")
     ] = True,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="Given questions: draw so many of each kind (OCRBench: 10, --seed 29).")
+    ] = None,
+    decoys: Annotated[
+        bool, typer.Option("--decoys/--no-decoys", help="Open questions: draw a wrong answer of the same kind.")
+    ] = True,
     layout: LayoutOption = None,
     image_prefix: OutPrefixOption = "",
 ) -> None:
     """Build hard pairs: per image one small word that is there, and a near miss of it that is not.
 
-    Annotations that ask their own questions (format gsr) become probes as they are.
+    Annotations that ask their own questions become probes as they are: yes/no of gsr, open ones of textvqa, docvqa,
+    ocrbench and qa. Images that lie inside parquet files are unpacked into --images, once.
     """
+    from dataclasses import replace
+
     from sightline.probes import HardPairRules, write_probes
     from sightline.probes.exclusion import read_image_ids
     from sightline.probes.images import check_image_sizes
@@ -93,7 +120,7 @@ def build(
     rules = HardPairRules(
         version=version or ("strict-v3" if reading.lines else "confirmation-v2"),
         seed=seed,
-        limit_images=limit_images or None,
+        limit_images=(500 if limit_images is None else limit_images) or None,
         shuffle_images=shuffle_images,
         min_length=min_length,
         max_length=max_length,
@@ -106,10 +133,16 @@ def build(
         lines=reading.lines,
     )
     excluded = frozenset[str]().union(*(read_image_ids(path) for path in exclude or []))
-    ingest = reading.read(annotations)
+    read = _given_files(files, annotations)
+    ingest = reading.read(read)
+    asks_open = any(probe.is_open for probe in ingest.probes)
+    if asks_open and limit_images is None:
+        rules = replace(rules, limit_images=None)
     console = _console()
     _say(console, "read", ", ".join(ingest.counts.notes()))
     images = reading.images or ingest.images
+    if check_images and images is None and ingest.packed is not None:
+        raise SightlineError(f"{read[0]} holds the images; say with --images where they are to be unpacked")
     if check_images and images is None:
         raise SightlineError(
             "give the image folder with --images, or --no-check-images to build without looking at images"
@@ -118,9 +151,14 @@ def build(
     if ingest.probes:
         if written_as == "artifact":
             raise SightlineError("the artifact's layout is that of hard pairs; leave out --layout and --profile")
-        probes, construction, said = _given(ingest, rules, excluded, annotations)
+        probes, construction, said = _given(ingest, rules, excluded, read[0], sample, decoys and asks_open)
+    elif sample is not None:
+        raise SightlineError(f"--sample draws from questions that a file asks; {read[0]} holds words")
     else:
-        probes, construction, said = _hard_pairs(ingest, rules, excluded, annotations)
+        probes, construction, said = _hard_pairs(ingest, rules, excluded, read[0])
+    unpacked = 0
+    if ingest.packed is not None and images is not None:
+        unpacked = ingest.packed.unpack(images, {probe.image for probe in probes}, _progress("unpacking images"))
     if check_images and images is not None:
         used = {probe.image_id for probe in probes}
         records = [record for record in ingest.records if record.image_id in used]
@@ -135,13 +173,23 @@ def build(
         layout=written_as,
         image_prefix=image_prefix,
     )
-    if reading.images is None and images is not None:
+    if ingest.packed is not None and images is not None:
+        _say(console, "unpacked", f"{unpacked} of {len(written.images)} images into {images}")
+    elif reading.images is None and images is not None:
         _say(console, "images", str(images))
-    _say(console, "built", _build_line(written, said.notes, limit_images))
+    _say(console, "built", _build_line(written, said.notes, rules.limit_images or 0))
     if said.shortage:
         _say(console, "no candidate", said.shortage)
     _say(console, "wrote", str(out))
     _say(console, "digest", written.digest)
+
+
+def _given_files(files: list[Path] | None, annotations: Path | None) -> list[Path]:
+    """The annotations, however they were named."""
+    given = [*(files or []), *([annotations] if annotations is not None else [])]
+    if not given:
+        raise SightlineError("name the annotations: sightline probes build FILE, or --annotations FILE")
+    return given
 
 
 class _Said(NamedTuple):
@@ -175,17 +223,37 @@ def _hard_pairs(
 
 
 def _given(
-    ingest: Ingest, rules: HardPairRules, excluded: frozenset[str], annotations: Path
+    ingest: Ingest,
+    rules: HardPairRules,
+    excluded: frozenset[str],
+    annotations: Path,
+    sample: int | None,
+    decoys: bool,
 ) -> tuple[tuple[Probe, ...], dict[str, Any], _Said]:
     """The same for annotations that bring their own questions."""
+    import random
+    from dataclasses import replace
+
     from sightline.probes.given_questions import refuse_word_rules, take_questions
+    from sightline.probes.question_sampling import add_decoys, sample_questions
 
     refuse_word_rules(rules, str(ingest.source["format"]))
-    taken = take_questions(ingest.probes, rules, excluded)
-    if not taken.probes:
+    if sample is not None and rules.shuffle_images:
+        raise SightlineError("--sample draws at random already; leave out --shuffle-images")
+    rng = random.Random(rules.seed)
+    taken = take_questions(ingest.probes, rules if sample is None else replace(rules, limit_images=None), excluded)
+    probes = taken.probes
+    how: dict[str, Any] = {name: getattr(rules, name) for name in ("seed", "limit_images", "shuffle_images")}
+    if sample is not None:
+        drawn = sample_questions(probes, sample, rng, ingest.kinds)
+        probes = take_questions(drawn, rules).probes
+        how["sample"] = sample
+    if decoys:
+        probes = add_decoys(probes, ingest.probes, rng)
+        how["decoys"] = True
+    if not probes:
         raise SightlineError(f"no image of {annotations} gave a probe ({taken.excluded_images} excluded)")
-    how = {name: getattr(rules, name) for name in ("seed", "limit_images", "shuffle_images")}
-    return taken.probes, {"name": ingest.source["format"], **how}, _Said({"excluded": taken.excluded_images})
+    return probes, {"name": ingest.source["format"], **how}, _Said({"excluded": taken.excluded_images})
 
 
 @app.command(cls=ListsFormats)
@@ -258,21 +326,30 @@ def split(
     probes: ProbesArgument,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for dev.jsonl and test.jsonl.")] = None,
     group_by: Annotated[
-        Literal["image", "record"], typer.Option(help="Hash the image id, or the probe id before its colon.")
+        Literal["image", "record", "probe"],
+        typer.Option(help="Hash the image id, the probe id before its colon, or the whole probe id."),
     ] = "image",
-    dev_buckets: Annotated[int, typer.Option(min=1, max=9, help="Tenths that go to dev.")] = 5,
+    dev_buckets: Annotated[int, typer.Option(min=1, max=9, help="sha1: tenths that go to dev.")] = 5,
+    rule: Annotated[
+        Literal["sha1", "md5"],
+        typer.Option("--hash", help="sha1 by tenths, or md5 by halves: the paper's for open questions (by probe)."),
+    ] = "sha1",
     image_prefix: PrefixOption = "",
 ) -> None:
     """Split by a hash of the image, so that an image's probes stay together and never change sides."""
     from sightline.probes import ProbeSet, read_probes, split_probes, write_probes
 
+    if rule == "md5" and dev_buckets != 5:
+        raise SightlineError("--hash md5 halves the set; --dev-buckets is for --hash sha1")
     found = read_probes(probes, image_prefix=image_prefix)
     console = _console()
-    for side, part in split_probes(found.probes, group_by=group_by, dev_buckets=dev_buckets).items():
+    for side, part in split_probes(found.probes, group_by=group_by, dev_buckets=dev_buckets, rule=rule).items():
         _say(console, side, f"{len(part)} probes, {len(ProbeSet(part).image_ids)} images")
         if out is not None:
-            rule = {"side": side, "group_by": group_by, "dev_buckets": dev_buckets, "of": found.digest}
-            construction = {**found.construction, "split": rule}
+            how: dict[str, Any] = {"side": side, "group_by": group_by, "dev_buckets": dev_buckets, "of": found.digest}
+            if rule != "sha1":
+                how["hash"] = rule
+            construction = {**found.construction, "split": how}
             write_probes(out / f"{side}.jsonl", part, construction=construction, source=found.source)
             _say(console, "wrote", str(out / f"{side}.jsonl"))
 
@@ -332,8 +409,7 @@ def show(
 
     found = read_probes(probes, image_prefix=image_prefix)
     console = _console()
-    labels = Counter(probe.label for probe in found.probes)
-    _say(console, "probes", f"{len(found)} ({labels['yes']} yes, {labels['no']} no)")
+    _say(console, "probes", f"{len(found)} ({_label_counts(found)})")
     _say(console, "images", str(len(found.image_ids)))
     for name, values in (("kinds", (p.kind for p in found.probes)), ("views", (p.view for p in found.probes))):
         _say(console, name, ", ".join(f"{count} {_printable(value)}" for value, count in Counter(values).items()))
@@ -343,16 +419,29 @@ def show(
         for key, value in getattr(found, name).items():
             _say(console, name, _printable(f"{key} = {value}"))
     for probe in found.probes[:examples]:
-        _say(console, probe.label, f"{_printable(probe.question)}  [{_printable(probe.id)}]")
+        answer = f"  {probe.answers[0]}" if probe.is_open else ""
+        _say(console, probe.label, _printable(f"{probe.question}{answer}  [{probe.id}]"))
+
+
+add_commands(app)
 
 
 def _build_line(written: ProbeSet, notes: Mapping[str, int], wanted: int) -> str:
-    yes = sum(probe.label == "yes" for probe in written.probes)
     images = len(written.image_ids)
-    line = f"{len(written)} probes ({yes} yes, {len(written) - yes} no) from {images} images"
+    line = f"{len(written)} probes ({_label_counts(written)}) from {images} images"
     if wanted and images < wanted:
         line += f" of {wanted} asked for"
     return "; ".join([line, *(f"{count} images {what}" for what, count in notes.items() if count)])
+
+
+def _label_counts(found: ProbeSet) -> str:
+    """How many probes are answered with yes, no or a text; yes and no are both named where there is either."""
+    from collections import Counter
+
+    labels = Counter(probe.label for probe in found.probes)
+    binary = labels["yes"] + labels["no"] or not labels
+    parts = [f"{labels['yes']} yes, {labels['no']} no"] if binary else []
+    return ", ".join([*parts, *([f"{labels['open']} open"] if labels["open"] else [])])
 
 
 def _image_digests(found: ProbeSet, images: Path | None) -> dict[str, str]:

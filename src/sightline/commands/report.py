@@ -145,7 +145,7 @@ def gate(
     seed: SeedOption = 17,
 ) -> None:
     """Decide rules on interval bounds, for continuous integration. Exit code 0: passed; 1: not; 2: error."""
-    with _errors_are_two():
+    with errors_are_two("the gate could not decide"):
         from sightline.errors import SightlineError
         from sightline.report import gate_output
         from sightline.report.gate import gate_runs
@@ -208,7 +208,7 @@ def _print_gated(run: GatedRun) -> None:
 
 
 @contextmanager
-def _errors_are_two() -> Iterator[None]:
+def errors_are_two(failure: str) -> Iterator[None]:
     """Whatever breaks inside exits with 2: a pipeline must not take a bug for a rule that is not passed."""
     from sightline.errors import SightlineError
 
@@ -218,5 +218,5 @@ def _errors_are_two() -> Iterator[None]:
         if isinstance(error, SightlineError | MemoryError) and "--debug" not in sys.argv:
             raise  # one line and exit code 2 for every command
         traceback.print_exc()
-        typer.echo("error: the gate could not decide", err=True)
+        typer.echo(f"error: {failure}", err=True)
         raise typer.Exit(2) from None

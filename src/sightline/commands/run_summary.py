@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sightline.errors import SightlineError
-from sightline.report.metric_columns import metrics_told
+from sightline.report.metric_columns import heading, metrics_told
 from sightline.report.panels import panel_of
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.out_of_sight import out_of_sight
@@ -32,7 +32,9 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
         records.append({"arm": arm, **arm_points(rows, names), **times})
     arms = pd.DataFrame(records)
     told = metrics_told("terminal", arms)
-    return arms[["arm", *(metric.name for metric in told), *TIMES]].rename(columns={m.name: m.label for m in told})
+    return arms[["arm", *(metric.name for metric in told), *TIMES]].rename(
+        columns={metric.name: heading(metric, arms) for metric in told}
+    )
 
 
 def print_summary(run: Run) -> None:
@@ -73,16 +75,16 @@ def print_panels(console: Console, lines: pd.DataFrame, frame: pd.DataFrame) -> 
     # The panels are tables of their own: what stands below one another has one width in all of them.
     widths = [max(len(row[i]) for row in printed) for i in range(len(columns) + 1)]
     panels = frame.drop_duplicates("arm").set_index("arm")["regime"].map(panel_of)
-    for place, heading in enumerate(sorted(set(panels))):
+    for place, panel in enumerate(sorted(set(panels))):
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), show_header=place == 0)
         table.add_column("arm", overflow="fold", min_width=min(LONG_ARM, widths[0]))
         for column, width in zip(columns, widths[1:], strict=True):
             words = column.split()
             table.add_column("\n".join(words), justify="right", no_wrap=True, min_width=max(width, *map(len, words)))
         for row in printed:
-            if panels[row[0]] == heading:
+            if panels[row[0]] == panel:
                 table.add_row(*row)
-        console.print(heading, style="italic", markup=False, highlight=False)
+        console.print(panel, style="italic", markup=False, highlight=False)
         console.print(table)
 
 

@@ -35,7 +35,7 @@ class Probe:
     regions: tuple[Box, ...]
     """Annotated evidence. Coverage is always audited against these."""
     boxes: tuple[Box, ...] | None = None
-    """Selector-visible boxes; None means the regions themselves."""
+    """Selector-visible boxes. None: the regions themselves; of open questions, where they tell the answer, none."""
     kind: str = ""
     """How the probe was made, for example ``small_positive`` or ``near_miss_negative``."""
     view: str = ORIGINAL
@@ -60,4 +60,7 @@ class Probe:
 
     @property
     def visible_boxes(self) -> tuple[Box, ...]:
-        return self.regions if self.boxes is None else self.boxes
+        """What selectors see. The regions of an open question only where a box source, or the file, says so."""
+        if self.boxes is not None:
+            return self.boxes
+        return () if self.is_open else self.regions

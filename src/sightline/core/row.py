@@ -33,10 +33,23 @@ ROW_COLUMNS = (
     Column(
         "budget",
         "string",
-        "Requested budget: a kept fraction such as 0.3, or a count such as 192t; of a replayed mask what it kept.",
+        "Requested budget: a kept fraction such as 0.3, or a count such as 192t; of a replayed mask what it kept; of a "
+        "policy the levels that it chooses from, such as 0.3/0.7.",
     ),
-    Column("keep_requested", "float64", "Requested kept fraction; null for an absolute budget or a replayed mask."),
+    Column(
+        "keep_requested",
+        "float64",
+        "Requested kept fraction; null for an absolute budget or a replayed mask; of a policy that of the final level.",
+    ),
     Column("keep", "float64", "Realised kept fraction K / N, measured on the tensor that was run."),
+    Column("policy", "string", "Registered name of what gave this sample its budget; none where all have the same."),
+    Column("levels", "string", "Budgets of the passes that were run, the answer's last: 0.3/0.7; else the budget."),
+    Column(
+        "keep_spent",
+        "float64",
+        "Kept fractions of all passes together: what a policy really ran; equal to keep where there was one pass.",
+    ),
+    Column("decided_on", "string", "What the policy decided on, as JSON; null without one."),
     Column("n_tokens", "int32", "N: visual tokens of the full prefix."),
     Column("k_tokens", "int32", "K: visual tokens of the pruned prefix (for layer-wise methods: after the last cut)."),
     Column("k_layers", "list<int32>", "Visual tokens that each language layer read; null when all layers read K."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def load_regions(
 
 
 def read_annotations(
-    path: str | Path,
+    path: str | Path | Sequence[Path],
     options: Mapping[str, Any],
     *,
     file_format: str | None = None,
@@ -72,22 +72,32 @@ def read_annotations(
 
     Parameters
     ----------
-    path: a file, or a folder of files where the format has one per page.
+    path: a file, or a folder of files where the format has one per page; or several files, where data comes in shards.
     options: those of the format, by name.
     file_format: a registered name; None looks at the file.
     profile: ``artifact`` reads as the paper's artifact does, with the options that the format sets for it.
     images: the folder to look sizes up in, for pixel records that do not say theirs.
     lines: whole lines instead of words, from a format that has both (its option ``level``).
     """
-    path = Path(path)
-    name = file_format or detect_format(path)
+    paths = [Path(path)] if isinstance(path, str | Path) else list(path)
+    name = file_format or detect_format(paths[0])
     kind = FORMATS.get(name)
     if lines and "level" in options_of(kind):
         options = {"level": "lines", **options}
     reader = configured(kind, options, profile)
-    files = reader.files(path)
-    ingest = reader.read(path, None if images is None else Path(images))
-    source: dict[str, Any] = {"annotations": path.name, "digest": _digest(files, path), "format": name}
+    root = None if images is None else Path(images)
+    if len(paths) == 1:
+        files = reader.files(paths[0])
+        ingest = reader.read(paths[0], root)
+    else:
+        files = [file for each in paths for file in reader.files(each)]
+        ingest = reader.read_shards(files, root)
+    names = [each.name for each in paths]
+    source: dict[str, Any] = {
+        "annotations": names[0] if len(names) == 1 else names,
+        "digest": _digest(files, paths),
+        "format": name,
+    }
     for option, value in asdict(reader).items():
         source |= dict(_noted(option, value))
     return replace(ingest, source=source | {"images": ingest.counts.images, "boxes": ingest.counts.boxes})
@@ -102,9 +112,11 @@ def _noted(option: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield option, value
 
 
-def _digest(files: list[Path], path: Path) -> str:
-    """Of the file's bytes; of a folder, over one line per file with its digest and name."""
-    if not path.is_dir():
-        return file_digest(path)
-    lines = (f"{file_digest(file)}  {file.relative_to(path).as_posix()}\n" for file in files)
+def _digest(files: list[Path], paths: list[Path]) -> str:
+    """Of the file's bytes; of a folder or several files, over one line per file with its digest and name."""
+    if len(paths) == 1 and not paths[0].is_dir():
+        return file_digest(paths[0])
+    folder = paths[0] if len(paths) == 1 else None
+    names = (file.name if folder is None else file.relative_to(folder).as_posix() for file in files)
+    lines = (f"{file_digest(file)}  {name}\n" for file, name in zip(files, names, strict=True))
     return f"sha256:{hashlib.sha256(''.join(lines).encode()).hexdigest()}"

@@ -15,6 +15,7 @@ from sightline.probes.json_lines import file_digest
 from sightline.probes.region_records import ImageRegions
 
 __all__ = [
+    "RASTER_FORMATS",
     "check_image_name",
     "check_image_sizes",
     "image_digest",
@@ -28,7 +29,7 @@ __all__ = [
 
 MAX_PIXELS = 100_000_000
 GRAY = (127, 127, 127)
-_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+RASTER_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Raster formats only: some of the others hand the file to external programs."""
 
 
@@ -117,7 +118,7 @@ def check_image_sizes(
 def _opened(path: Path, max_pixels: int) -> Image.Image:
     """The image with its header read and nothing decoded."""
     try:
-        stored = Image.open(path, formats=_FORMATS)
+        stored = Image.open(path, formats=RASTER_FORMATS)
     except FileNotFoundError:
         raise SightlineError(f"image {path} does not exist") from None
     except Image.DecompressionBombError as problem:

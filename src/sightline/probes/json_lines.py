@@ -62,14 +62,17 @@ def file_digest(path: str | Path) -> str:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Replaces ``path`` in one step: temporary file beside it, flush, fsync, rename. ``.gz`` is compressed."""
+    """Replaces ``path`` in one step, see ``write_bytes``. ``.gz`` is compressed."""
     path = Path(path)
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError:
         raise SightlineError(f"{path}: cannot be written: a text holds half of a surrogate pair") from None
-    if path.suffix == ".gz":
-        data = gzip.compress(data, mtime=0)
+    write_bytes(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replaces ``path`` in one step: temporary file beside it, flush, fsync, rename. Makes the folder it is in."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")

@@ -24,7 +24,7 @@ class PageImages:
         self._given = images
         self.root: Path | None = images
 
-    def find(self, stated: str, file: Path | None = None) -> str:
+    def find(self, stated: str, file: Path | None = None, *, below: str = "") -> str:
         """The name of the image below ``root``.
 
         A stated name that is nowhere to be found is returned all the same: nobody may want to look at the image.
@@ -34,8 +34,9 @@ class PageImages:
         stated: the name in the annotations, perhaps with folders of the machine it was written on, perhaps without its
             ending, perhaps empty.
         file: the annotation file of this one image, if it has its own: the image may be called like it.
+        below: a folder that the publisher keeps the images in and leaves out of their names.
         """
-        names = self._names(stated, file)
+        names = self._names(stated, file, below)
         for root in [self.root] if self.root is not None else self._places():
             for name in names:
                 if _is_there(root / name):
@@ -60,10 +61,10 @@ class PageImages:
         beside = self._folder.resolve().parent
         return [self._folder, self._folder / "images", beside / "images", beside]
 
-    def _names(self, stated: str, file: Path | None) -> list[str]:
+    def _names(self, stated: str, file: Path | None, below: str) -> list[str]:
         """Most specific first: as stated, then its last part, then like the file; each also in the file's subfolder."""
         plain = []
-        folders = [PurePosixPath()]
+        folders = [PurePosixPath(), *([PurePosixPath(below)] if below else [])]
         if stated:
             parts = _parts(stated)
             for name in dict.fromkeys(("/".join(parts), parts[-1])):

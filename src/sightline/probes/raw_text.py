@@ -23,9 +23,20 @@ def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
     return data
 
 
+PARQUET = b"PAR1"
+"""What every parquet file begins with."""
+
+
 def start_of(path: str | Path, characters: int) -> str:
-    """How the file begins, as text; what cannot be decoded is replaced, since this is only looked at."""
+    """How the file begins, as text; what cannot be decoded is replaced, since this is only looked at.
+
+    A parquet file says what it holds at its end: of such a file the names of its columns, one a line below ``PAR1``.
+    """
     data = _head(path, 4 * characters)
+    if data.startswith(PARQUET):
+        from sightline.probes.data_rows import parquet_columns
+
+        return "\n".join((PARQUET.decode(), *parquet_columns(Path(path))))
     return data.decode(encoding_of(data), errors="replace")[:characters]
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sightline.core.probe import Box, Probe
+
+if TYPE_CHECKING:
+    from sightline.probes.packed_images import PackedImages
 
 
 def is_storable(text: str) -> bool:
@@ -69,6 +72,10 @@ class IngestCounts:
     files_left_out: int = 0
     captions_without_relation: int = 0
     questions_without_both_boxes: int = 0
+    questions: int = 0
+    questions_without_image: int = 0
+    questions_without_text: int = 0
+    questions_without_answers: int = 0
 
     def notes(self) -> list[str]:
         """One phrase per counter that is not zero."""
@@ -87,3 +94,7 @@ class Ingest:
     """The folder that image names are relative to, where the format found the images by itself."""
     probes: tuple[Probe, ...] = ()
     """Questions that the file itself asks. Where there are any, none are built from the words."""
+    kinds: tuple[str, ...] = ()
+    """The order in which the questions' kinds are drawn from; kinds that are not named here follow by name."""
+    packed: PackedImages | None = None
+    """Images that lie inside the files, to be unpacked once it is known which of them are needed."""

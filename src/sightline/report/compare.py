@@ -16,7 +16,7 @@ from sightline.analysis.threshold_rules import ThresholdLike
 from sightline.errors import SightlineError
 from sightline.report.arm_words import listed, share
 from sightline.report.build import CASES, Progress, pack_pictures
-from sightline.report.metric_columns import typographic
+from sightline.report.metric_columns import about_given_answers, typographic
 from sightline.report.overview import Verdict, main_table
 from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
 from sightline.report.panels import arm_facts, oracle_words, panel_of
@@ -173,7 +173,8 @@ def between_runs_table(source: Source, arms: list[str], draws: int, seed: int) -
         a, b = _pair(source, arm)
         both = pd.concat([a.assign(arm="A"), b.assign(arm="B")], ignore_index=True)
         parts.append(paired_differences(both, "A", metrics=compared(), draws=draws, seed=seed).assign(arm=arm))
-    frame = pd.concat(parts, ignore_index=True).rename(columns={"low": "diff_low", "high": "diff_high"})
+    frame = about_given_answers(pd.concat(parts, ignore_index=True))
+    frame = frame.rename(columns={"low": "diff_low", "high": "diff_high"})
     frame["label"] = frame["metric"].map(lambda name: METRICS[name].label)
     frame["words"] = typographic(frame["words"])
     frame["panel"] = frame["arm"].map(_regimes(source)).map(panel_of)

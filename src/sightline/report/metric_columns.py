@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
 from sightline.report.table import TableColumn
 from sightline.statistics.metrics import METRICS, Metric, metrics_shown_in
-from sightline.statistics.metrics.base import DisplayGroup
+from sightline.statistics.metrics.base import AnswerKind, DisplayGroup
 
 
 def metric_columns(group: DisplayGroup, arms: pd.DataFrame | None = None) -> list[TableColumn]:
-    """One column per metric of a table, with definition and interval; given arms, those that repeat no other."""
-    shown = metrics_shown_in(group) if arms is None else metrics_told(group, arms)
-    return [column_of(metric) for metric in shown]
+    """One column per metric of a table, with definition and interval; given arms, those that say something of them."""
+    if arms is None:
+        return [column_of(metric) for metric in metrics_shown_in(group)]
+    return [replace(column_of(metric), title=heading(metric, arms)) for metric in metrics_told(group, arms)]
 
 
 def metrics_told(group: DisplayGroup, arms: pd.DataFrame) -> list[Metric]:
-    """The metrics of a table about these arms, without those that only repeat another (``Metric.repeats``)."""
-    return [metric for metric in metrics_shown_in(group) if not metric.repeats or _differs(metric, arms)]
+    """The metrics of a table about these arms, without those that only repeat another (``Metric.repeats``) and those
+    about answers of a kind that none of the arms gave (``Metric.answers``)."""
+    kinds = answers_given(arms)
+    return [
+        metric
+        for metric in metrics_shown_in(group)
+        if metric.answers in kinds and (not metric.repeats or _differs(metric, arms))
+    ]
+
+
+def answers_given(arms: pd.DataFrame) -> set[AnswerKind]:
+    """What answers the metrics of these arms are about; yes or no where nothing speaks for words."""
+    valued = {metric.answers for metric in METRICS.values() if metric.name in arms and arms[metric.name].notna().any()}
+    return valued | {"any"} if "words" in valued else {"any", "yes or no"}
+
+
+def heading(metric: Metric, arms: pd.DataFrame) -> str:
+    """What a metric is called in a table about these arms."""
+    in_words = "yes or no" not in answers_given(arms)
+    return metric.label_of_words if in_words and metric.label_of_words else metric.label
+
+
+def about_given_answers(differences: pd.DataFrame) -> pd.DataFrame:
+    """Lines of ``paired_differences`` without the metrics of answers that neither side gave."""
+    values = differences.pivot_table(index="arm", columns="metric", values="value", dropna=False)
+    kinds = answers_given(values)
+    told: pd.DataFrame = differences[differences["metric"].map(lambda name: METRICS[name].answers in kinds)]
+    return told.reset_index(drop=True)
 
 
 def _differs(metric: Metric, arms: pd.DataFrame) -> bool:

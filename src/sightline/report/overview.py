@@ -76,16 +76,18 @@ def verdicts(source: Source, summary: ReportSummary) -> list[Verdict]:
 
 def _words(line: pd.Series[Any], summary: ReportSummary, is_full: bool) -> str:
     arm = str(line["arm"])
-    accuracy = f"accuracy {format_value(line['accuracy'], 'score')}"
+    in_words = math.isfinite(line.get("score", math.nan))
+    measure = "score" if in_words else "accuracy"
+    result = f"{measure} {format_value(line[measure], 'score')}"
     if is_full:
-        interval = format_range(line["accuracy_low"], line["accuracy_high"], "score")
+        interval = format_range(line[f"{measure}_low"], line[f"{measure}_high"], "score")
         risk = "" if math.isnan(line["hfpr"]) else f", hFPR {format_value(line['hfpr'], 'score')}"
         return (
-            f"is the reference: {accuracy}{f' ({interval})' if interval else ''}{risk} on {line['n_probes']} probes "
+            f"is the reference: {result}{f' ({interval})' if interval else ''}{risk} on {line['n_probes']} probes "
             f"of {line['n_images']} image{'s' if line['n_images'] != 1 else ''}."
         )
-    words = f"keeps {share(line['keep'])}; {accuracy}"
-    change = summary.difference(arm, "accuracy")
+    words = f"keeps {share(line['keep'])}; {result}"
+    change = summary.difference(arm, measure)
     if change is not None and change["words"] != "not computed":
         words += f", {_minus(change['words'])}"
     alarms = summary.difference(arm, "hfpr")
@@ -96,7 +98,8 @@ def _words(line: pd.Series[Any], summary: ReportSummary, is_full: bool) -> str:
         if math.isfinite(line["anchor_ecr"]) and abs(line["anchor_ecr"] - line["pos_ecr"]) > 5e-4:
             words += f" in merges, {share(line['anchor_ecr'])} in place"
         if math.isfinite(line["unsupported"]):
-            words += f", {share(line['unsupported'])} of correct yes answers are unsupported"
+            answers = "answers" if in_words else "yes answers"
+            words += f", {share(line['unsupported'])} of correct {answers} are unsupported"
     return words + "."
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from sightline.errors import SightlineError
+from sightline.report.metric_columns import about_given_answers
 from sightline.report.panels import arm_facts
 from sightline.report.source import Audited, Source
 from sightline.report.table import format_range, format_value
@@ -78,6 +79,7 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         for reference in dict.fromkeys([*wanted, *references]):
             if reference in names and len(names) > 1:
                 found = paired_differences(frame, reference, metrics=compared(), draws=draws, seed=seed)
+                found = about_given_answers(found)
                 against = "Full" if reference in wanted else reference
                 differences.append(found.assign(arm=found["arm"].map(names), against=against))
     return ReportSummary(

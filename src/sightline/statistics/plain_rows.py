@@ -21,7 +21,12 @@ def plain_rows(frame: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
+def are_in_words(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Per row whether its answer is a text that was scored against accepted ones, which may be "no" as well."""
+    return frame["score"].notna() if "score" in frame else pd.Series(False, index=frame.index)
+
+
 def are_positives(frame: pd.DataFrame) -> pd.Series[bool]:
     """Per row whether the image holds what is asked for. A question that is not answered yes or no asks for something
     that is there."""
-    return frame["label"] != "no"
+    return (frame["label"] != "no") | are_in_words(frame)

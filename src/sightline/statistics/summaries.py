@@ -22,7 +22,7 @@ from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, estimate, rep
 from sightline.statistics.intervals import LEVEL, percentile_interval
 from sightline.statistics.metrics import METRICS, POPULATIONS, Metric, metric_named, point, why_not
 from sightline.statistics.paired import mcnemar, win_loss_tie
-from sightline.statistics.plain_rows import are_positives
+from sightline.statistics.plain_rows import are_in_words, are_positives
 from sightline.statistics.wording import describe_difference, describe_noninferiority
 
 Threshold = float | Mapping[str, float] | None
@@ -59,8 +59,9 @@ def arm_rows(frame: pd.DataFrame, threshold: float | None = None) -> ArmRows:
         raise SightlineError(f"probe '{twice}' has more than one row in this arm; filter views and interventions first")
     if threshold is not None and "margin" not in frame:
         raise SightlineError("a threshold needs the column 'margin'")
+    in_words = bool(are_in_words(frame).any())
     odd = sorted(set(frame["label"].astype(str)) - {"yes", "no"})
-    yes_or_no = not odd or "margin" in frame or "correct" not in frame
+    yes_or_no = not in_words and (not odd or "margin" in frame or "correct" not in frame)
     if odd and yes_or_no:
         raise SightlineError(f"labels must be 'yes' or 'no', found '{odd[0]}'")
     needed = dict.fromkeys(column for metric in METRICS.values() for column in metric.columns)
@@ -120,9 +121,15 @@ def _analyse_all(
         raise SightlineError(f"the rows have no column '{missing[0]}'; statistics need {', '.join(_REQUIRED)}")
     if frame.empty:
         raise SightlineError("the run has no rows; statistics need at least one arm")
-    chosen = [metric_named(name) for name in (metrics if metrics is not None else METRICS)]
+    chosen = _every_metric(frame) if metrics is None else [metric_named(name) for name in metrics]
     arms = frame.groupby("arm", sort=False, observed=True)
     return chosen, {str(n): _analyse(str(n), part, chosen, threshold, draws, seed) for n, part in arms}
+
+
+def _every_metric(frame: pd.DataFrame) -> list[Metric]:
+    """All of them, but no scores of words where no answer is one."""
+    in_words = bool(are_in_words(frame).any())
+    return [metric for metric in METRICS.values() if in_words or metric.answers != "words"]
 
 
 def arm_points(frame: pd.DataFrame, metrics: Sequence[str], threshold: float | None = None) -> dict[str, float]:

@@ -4,7 +4,8 @@ Schema 1 (release 0.1): a row's ``arm`` was the plain arm whatever was done to i
 (which stays null), and images that an intervention changed were in files numbered from a million on.
 
 Columns that were added since then are derived where rows can tell their value, and null elsewhere: ``regime`` from the
-selector, where that is installed, and ``box_source`` none where it reads no boxes. Images without details keep none.
+selector, where that is installed, ``box_source`` none where it reads no boxes, and what was spent, since a budget was
+the same for all samples. Images without details keep none.
 """
 
 from __future__ import annotations
@@ -32,7 +33,19 @@ _SCORED_IN_SCHEMA_1 = ("loss_yes", "loss_no", "margin", "greedy_yes", "greedy_no
 
 def migrated_rows(table: pa.Table, arm: str) -> pa.Table:
     """The rows of one file of the run's ``arm``, with the columns of today."""
-    return _with_later_columns(_with_anchor_precision(_with_regime(_of_schema_2(table, arm))))
+    return _with_later_columns(_with_spending(_with_anchor_precision(_with_regime(_of_schema_2(table, arm)))))
+
+
+def _with_spending(table: pa.Table) -> pa.Table:
+    """Before policies there was one pass, at the requested budget."""
+    if "keep_spent" in table.column_names:
+        return table
+    nobody = pa.array(["none"] * len(table), pa.string())
+    known = {"policy": nobody, "levels": table.column("budget"), "keep_spent": table.column("keep")}
+    place = table.column_names.index("keep") + 1
+    for name, column in reversed(known.items()):
+        table = table.add_column(place, name, column)
+    return table
 
 
 def _with_anchor_precision(table: pa.Table) -> pa.Table:

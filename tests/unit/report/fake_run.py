@@ -20,6 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.core.probe import Box, Probe
 from sightline.core.regime import NO_BOXES, arm_regime
+from sightline.core.row import Column
 from sightline.core.selection import Budget
 from sightline.interventions import Intervention, split_arm
 from sightline.selectors import SELECTORS
@@ -252,6 +253,7 @@ def make_run(
     manifest: Mapping[str, Any] = MappingProxyType({}),
     extra: Mapping[str, Any] = MappingProxyType({}),
     edit_row: Callable[[dict[str, Any]], None] = lambda row: None,
+    scorer_columns: tuple[Column, ...] = YesNo.columns,
 ) -> Path:
     """Writes a run folder of ``images`` pairs and returns its path.
 
@@ -259,7 +261,8 @@ def make_run(
     run.json and to every probe.
 
     ``shift`` moves margins, as a new model would; ``labels`` keeps one class alone; ``regions=False`` takes the
-    evidence away after the answers are made; ``edit_row`` may break any row before it is written.
+    evidence away after the answers are made; ``edit_row`` may break any row before it is written;
+    ``scorer_columns`` are what rows hold of their answers.
     """
     rng = np.random.default_rng(seed)
     probes, jpegs = make_probes(images, rng)
@@ -339,5 +342,5 @@ def make_run(
                 }
             rows.append(row)
             edit_row(rows[-1])
-        folder.write_rows(arm, 0, rows, YesNo.columns)
+        folder.write_rows(arm, 0, rows, scorer_columns)
     return path

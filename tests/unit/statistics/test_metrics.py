@@ -108,7 +108,8 @@ def test_nll_of_an_impossible_answer_is_clamped_not_infinite() -> None:
 def test_every_metric_names_a_population_and_reads_only_what_it_needs() -> None:
     names = [
         "keep", "visible", "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "worst_region",
-        "all_half", "legibility",
+        "all_half", "legibility", "score", "exact", "contains", "soft_accuracy", "anls", "anls_stripped", "ocrbench",
+        "answer_loss",
     ]  # fmt: skip
     columns: dict[str, Any] = {name: [1.0, 1.0] for name in names}
     rows = ArmRows.of([True, False], [1.0, -1.0], ["a", "b"], **columns)

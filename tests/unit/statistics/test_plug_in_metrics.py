@@ -112,8 +112,8 @@ def test_every_table_has_the_metrics_it_had() -> None:
         group: [metric.name for metric in metrics_shown_in(group)] for group in ("main", "calibration", "geometry")
     }
     assert shown["main"] == [
-        "keep", "accuracy", "hfpr", "auroc", "pos_ecr", "relative_pos_ecr", "anchor_ecr", "neg_src", "unsupported",
-        "unsupported_by_pruning",
+        "keep", "score", "accuracy", "hfpr", "exact", "auroc", "pos_ecr", "relative_pos_ecr", "anchor_ecr", "neg_src",
+        "unsupported", "unsupported_by_pruning",
     ]  # fmt: skip
     assert shown["calibration"] == ["yes_rate", "positive_accuracy", "negative_accuracy", "ece", "brier", "nll"]
     assert shown["geometry"] == [
@@ -121,8 +121,8 @@ def test_every_table_has_the_metrics_it_had() -> None:
         "pn_average", "anchor_pn_average", "lpp", "geo_f1", "center_recall", "patch_recall", "worst_region", "all_half",
     ]  # fmt: skip
     assert [metric.name for metric in metrics_shown_in("differences")] == [
-        "accuracy", "positive_accuracy", "hfpr", "auroc", "pos_ecr", "anchor_ecr", "neg_src", "weakly_supported",
-        "unsupported",
+        "score", "accuracy", "positive_accuracy", "hfpr", "exact", "auroc", "pos_ecr", "anchor_ecr", "neg_src",
+        "weakly_supported", "unsupported",
     ]  # fmt: skip
     assert [column.key for column in metric_columns("main") if not column.interval] == ["keep"]
 
@@ -163,5 +163,6 @@ def test_answers_of_any_kind_are_positives_answered_right_or_not() -> None:
     assert line["unsupported"] == 0.5
     assert line["pos_ecr"] == 0.5
     assert np.isnan([line["hfpr"], line["auroc"], line["yes_rate"]]).all()
-    assert "yes_rate: the answers are not yes or no" in line["reason"].replace("yes_rate, hfpr", "yes_rate")
+    about = "yes_rate, positive_accuracy, negative_accuracy, hfpr"
+    assert f"{about}: the answers are not yes or no" in line["reason"]
     assert "the rows have no margin" in line["reason"]

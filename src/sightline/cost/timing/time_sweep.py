@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from sightline.answering.answerer import Answered
+from sightline.answering.scorers import Scorer
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import Arm
 from sightline.auditing.loop import LoopOptions, Prepared, ShardWork, answer_shards
@@ -95,29 +96,49 @@ def run_engine(
     stages: dict[str, float] | None = None,
 ) -> tuple[list[Decision], float]:
     """All rows of the sweep and the estimated operations they took; ``stages`` collects milliseconds by stage."""
-    rows: list[Decision] = []
-    flops = 0.0
-    billed = stages if stages is not None else {}
-    for name in ("vision", "select", "materialise", "language"):
-        billed.setdefault(name, 0.0)
+    rows, spent = run_sweep(request, subject, arms, images, YesNo())
+    if stages is not None:
+        stages |= spent.stages
+    return [_decision(arm, probe, answered) for arm, probe, answered in rows], spent.flops
+
+
+@dataclass
+class Spent:
+    """What a sweep took: estimated operations, and milliseconds by stage."""
+
+    flops: float = 0.0
+    stages: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("vision", "select", "materialise", "language"), 0.0)
+    )
+
+
+def run_sweep(
+    request: SweepRequest, subject: Subject, arms: Sequence[Arm], images: Sequence[int], scorer: Scorer
+) -> tuple[list[tuple[Arm, Probe, Answered]], Spent]:
+    """All rows of the sweep, read by this scorer as an audit would read them."""
+    rows: list[tuple[Arm, Probe, Answered]] = []
+    spent = Spent()
+    billed = spent.stages
     together = by_image(arms)
     tasks = [
         Task(shard.seen_by(alike[0]), alike) for shard in shards_of(request, subject, images) for alike in together
     ]
     first = [alike[0] for alike in together]
     options = LoopOptions(request.batch_tokens, request.batch_images)
-    answerer = subject.answering(YesNo())
+    answerer = subject.answering(scorer)
     for work, arm, answers in answer_shards(answerer, tasks, preparing(subject, len(images)), options):
         if arm in first:
             billed["vision"] += sum(image.vision_ms for image in work.images.values())
-            flops += _vision_flops(subject, work)
-        rows += [_decision(arm, probe, answered) for probe, answered in zip(work.shard.probes, answers, strict=True)]
-        flops += sum(language_flops(subject.backbone, answered.trace.sequence_pruned) for answered in answers)
+            spent.flops += _vision_flops(subject, work)
+        rows += [(arm, probe, answered) for probe, answered in zip(work.shard.probes, answers, strict=True)]
+        for answered in answers:
+            said = int(answered.values.get("answer_tokens", 0))
+            spent.flops += language_flops(subject.backbone, answered.trace.sequence_pruned + said)
         billed["select"] += sum(answered.trace.signal_ms + answered.trace.select_ms for answered in answers)
         billed["materialise"] += sum(answered.trace.materialise_ms for answered in answers)
         billed["language"] += sum(answered.language_ms for answered in answers)
         del work  # as in an audit, a shard's images go before the next one's come
-    return rows, flops
+    return rows, spent
 
 
 def _vision_flops(subject: Subject, work: ShardWork) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_type_hints
@@ -47,6 +47,10 @@ class Format(ABC):
     @abstractmethod
     def read(self, path: Path, images: Path | None) -> Ingest:
         """All images of the file, in order. ``images`` is the folder their names are relative to, where it is known."""
+
+    def read_shards(self, files: Sequence[Path], images: Path | None) -> Ingest:
+        """Several files as one; for formats whose data comes in shards."""
+        raise SightlineError(f"format {self.name} reads one file, {len(files)} were given")
 
     @classmethod
     def candidates(cls, path: Path) -> list[Path]:

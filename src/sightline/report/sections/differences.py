@@ -13,7 +13,7 @@ from sightline.analysis.shuffled_table import CONTROL
 from sightline.analysis.shuffled_table import shuffled_table as computed
 from sightline.errors import SightlineError
 from sightline.report.by_run import collect, has_selectors, signed, top
-from sightline.report.metric_columns import metric_column, typographic
+from sightline.report.metric_columns import metric_column, metrics_told, typographic
 from sightline.report.panels import arm_facts, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
@@ -146,7 +146,7 @@ def sweeps_table(summary: ReportSummary, source: Source) -> Table | None:
 def seeds_table(summary: ReportSummary, source: Source) -> Table | None:
     """Arms that differ in nothing but their seed, described together."""
     by_arm = summary.arms.set_index("arm")
-    metrics = metrics_shown_in("seeds")
+    metrics = metrics_told("seeds", summary.arms)
     records = []
     for family in seed_families(source):
         record: dict[str, Any] = {"family": family.name, "seeds": len(family.arms)}

@@ -53,11 +53,12 @@ def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
             )
     if not lines:
         return None
+    frame = pd.concat(lines, ignore_index=True)
     columns = [
         TableColumn("arm", "Arm"),
         TableColumn("intervention", "Intervention"),
         TableColumn("n_probes", "Probes", "count"),
-        *metric_columns("interventions"),
+        *metric_columns("interventions", frame),
         TableColumn("margin_yes", "Δ margin, yes", "signed", help="On positives."),
         TableColumn("margin_no", "Δ margin, no", "signed", help="On negatives."),
     ]
@@ -65,9 +66,7 @@ def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
         "Δ margin is the mean margin under the intervention minus that of the plain arm on the same images. Intervals "
         f"from {fewer} draws of images.{source.answers_at}"
     )
-    return Table(
-        "interventions", "Interventions and image controls", caption, columns, pd.concat(lines, ignore_index=True)
-    )
+    return Table("interventions", "Interventions and image controls", caption, columns, frame)
 
 
 def _mean_margin(rows: pd.DataFrame, label: str) -> float:

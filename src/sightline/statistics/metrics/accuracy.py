@@ -28,10 +28,11 @@ def accuracy(rows: ArmRows) -> FloatArray:
     "share of right answers on positives",
     better="higher",
     over="positives",
-    needs=("prediction",),
+    needs=("yes",),
     binary=True,
     shown_in=("differences", "calibration"),
     place=120,
+    answers="yes or no",
 )
 def positive_accuracy(rows: ArmRows) -> FloatArray:
     return answered_right(rows)
@@ -43,10 +44,11 @@ def positive_accuracy(rows: ArmRows) -> FloatArray:
     "share of right answers on negatives",
     better="higher",
     over="negatives",
-    needs=("prediction",),
+    needs=("yes",),
     binary=True,
     shown_in=("calibration",),
     place=130,
+    answers="yes or no",
 )
 def negative_accuracy(rows: ArmRows) -> FloatArray:
     return answered_right(rows)

@@ -21,6 +21,7 @@ from sightline.statistics.ranks import RankedMargins
     form="auroc",
     shown_in=("main", "differences", "interventions"),
     place=200,
+    answers="yes or no",
 )
 def auroc_of_arm(rows: ArmRows) -> FloatArray:
     return margin(rows)

@@ -24,6 +24,8 @@ from sightline.statistics.arrays import FloatArray
 Direction = Literal["higher", "lower", "neither"]
 Form = Literal["mean", "macro", "ece", "auroc"]
 """mean: over the probes concerned; macro: average of the mean over positives and the mean over negatives."""
+AnswerKind = Literal["any", "yes or no", "words"]
+"""What answers a metric is about; ``words`` are compared with accepted answers."""
 DisplayGroup = Literal["main", "terminal", "demo", "differences", "seeds", "interventions", "calibration", "geometry"]
 """Tables made of metrics: the report's main one, what a run and the demo print, and those of report sections."""
 
@@ -60,6 +62,10 @@ class Metric:
     """True when values are 0/1 on any population; ``binary`` ones are shares too."""
     repeats: str = ""
     """Name of a metric that this one refines: tables leave it out where both are the same in every arm."""
+    answers: AnswerKind = "any"
+    """Tables about other answers than these leave it out."""
+    label_of_words: str = ""
+    """Column heading where answers are words, and no probe is a negative that positives have to be told from."""
 
     def __post_init__(self) -> None:
         # A package may decorate its metric and name it in an entry point too: by these two the registry sees it is one.
@@ -136,13 +142,15 @@ def metric(
     former_names: tuple[str, ...] = (),
     share: bool = False,
     repeats: str = "",
+    answers: AnswerKind = "any",
+    label_of_words: str = "",
 ) -> Callable[[Callable[[ArmRows], FloatArray]], Metric]:
     """Makes a metric of the function below it, which gives (n,) one value per probe, and registers it."""
 
     def decorate(value: Callable[[ArmRows], FloatArray]) -> Metric:
         made = Metric(
             name, label, definition, better, over, needs, value, form, binary, shown_in, place, with_interval, aliases,
-            former_names, share, repeats,
+            former_names, share, repeats, answers, label_of_words,
         )  # fmt: skip
         METRICS.add(name, made)
         return made

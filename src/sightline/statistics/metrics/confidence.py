@@ -26,6 +26,7 @@ _LOG_FLOOR = -math.log(1e-12)
     form="ece",
     shown_in=("calibration",),
     place=300,
+    answers="yes or no",
 )
 def ece(rows: ArmRows) -> FloatArray:
     """Confidence minus correctness of the likelihoods themselves."""
@@ -41,6 +42,7 @@ def ece(rows: ArmRows) -> FloatArray:
     needs=("margin",),
     shown_in=("calibration",),
     place=310,
+    answers="yes or no",
 )
 def brier(rows: ArmRows) -> FloatArray:
     return np.asarray(np.square(expit(-_margin_of_the_label(rows))))
@@ -54,6 +56,7 @@ def brier(rows: ArmRows) -> FloatArray:
     needs=("margin",),
     shown_in=("calibration",),
     place=320,
+    answers="yes or no",
 )
 def nll(rows: ArmRows) -> FloatArray:
     return np.minimum(np.logaddexp(0.0, -_margin_of_the_label(rows)), _LOG_FLOOR)

@@ -17,6 +17,7 @@ from sightline.statistics.metrics.base import metric
     shown_in=("main", "terminal", "demo", "differences", "seeds", "interventions", "geometry"),
     place=400,
     aliases=("ecr",),
+    label_of_words="ECR",
 )
 def pos_ecr(rows: ArmRows) -> FloatArray:
     return rows.columns["ecr"]
@@ -46,6 +47,7 @@ def anchor_ecr(rows: ArmRows) -> FloatArray:
     needs=("ecr",),
     shown_in=("main", "terminal", "differences"),
     place=420,
+    answers="yes or no",
 )
 def neg_src(rows: ArmRows) -> FloatArray:
     return rows.columns["ecr"]
@@ -61,6 +63,7 @@ def neg_src(rows: ArmRows) -> FloatArray:
     form="macro",
     shown_in=("geometry",),
     place=430,
+    answers="yes or no",
 )
 def pn_average(rows: ArmRows) -> FloatArray:
     return rows.columns["ecr"]
@@ -76,6 +79,7 @@ def pn_average(rows: ArmRows) -> FloatArray:
     form="macro",
     shown_in=("geometry",),
     place=440,
+    answers="yes or no",
 )
 def anchor_pn_average(rows: ArmRows) -> FloatArray:
     return rows.columns["anchor_ecr"]

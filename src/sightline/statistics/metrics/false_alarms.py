@@ -19,6 +19,7 @@ from sightline.statistics.metrics.populations import said_yes
     binary=True,
     shown_in=("calibration",),
     place=110,
+    answers="yes or no",
 )
 def yes_rate(rows: ArmRows) -> FloatArray:
     return said_yes(rows).astype(np.float64)
@@ -35,6 +36,7 @@ def yes_rate(rows: ArmRows) -> FloatArray:
     shown_in=("main", "terminal", "demo", "differences", "seeds", "interventions"),
     place=140,
     aliases=("fpr",),
+    answers="yes or no",
 )
 def hfpr(rows: ArmRows) -> FloatArray:
     return said_yes(rows).astype(np.float64)

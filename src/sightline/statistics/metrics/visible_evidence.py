@@ -33,6 +33,7 @@ def visible_evidence(rows: ArmRows) -> FloatArray:
     shown_in=("main", "terminal", "geometry"),
     place=405,
     repeats="pos_ecr",
+    label_of_words="Relative ECR",
 )
 def relative_pos_ecr(rows: ArmRows) -> FloatArray:
     return _of_visible(rows, "ecr")
@@ -63,6 +64,7 @@ def relative_anchor_ecr(rows: ArmRows) -> FloatArray:
     shown_in=("geometry",),
     place=425,
     repeats="neg_src",
+    answers="yes or no",
 )
 def relative_neg_src(rows: ArmRows) -> FloatArray:
     return _of_visible(rows, "ecr")

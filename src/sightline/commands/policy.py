@@ -1,0 +1,229 @@
+"""``sightline policy``: budgets of each sample's own, chosen on one half of a run and judged on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from sightline.analysis.policy_tuning import TunedPolicy
+    from sightline.analysis.policy_verdict import PolicyFigures, PolicyLimits, PolicyVerdict
+    from sightline.core.selection import Budget
+
+app = typer.Typer(help="Choose and judge policies: budgets that differ from sample to sample.", no_args_is_help=True)
+
+ReferenceOption = Annotated[
+    str | None, typer.Option(help="Fixed budget that scores are compared with; the highest level if none is named.")
+]
+ToleranceOption = Annotated[float, typer.Option(min=0.0, help="How much lower than the reference's a score may be.")]
+KeepOption = Annotated[float, typer.Option(min=0.0, help="Largest mean kept fraction that passes the gate.")]
+CostOption = Annotated[float, typer.Option(min=0.0, help="The cost of all passes must be below it.")]
+DrawsOption = Annotated[int, typer.Option(min=100, help="Bootstrap draws of the intervals.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of the draws.")]
+
+
+@app.command()
+def fit(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder with the selector at every level.")],
+    policy: Annotated[str, typer.Option(help="Name of the policy; 'sightline list policies' has all.")],
+    selector: Annotated[str, typer.Option(help="Its selector, with arguments if need be: target_grid:reserve=0.25.")],
+    levels: Annotated[str, typer.Option(help="Budgets to choose from, ascending: 0.3/0.5/0.7.")],
+    out: Annotated[Path, typer.Option(help="JSON to write: what was chosen, and what held-out probes say of it.")],
+    argument: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Argument that is given, not chosen: file=risk.csv. Repeatable."),
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            help="What development probes choose by: penalised (score less a price of tokens and false alarms) or "
+            "least_keep (fewest tokens near the reference's scores); each policy has its own."
+        ),
+    ] = None,
+    reference: ReferenceOption = None,
+    tolerance: ToleranceOption = 0.01,
+    most_keep: KeepOption = 0.60,
+    cost_below: CostOption = 0.70,
+    draws: DrawsOption = 10_000,
+    seed: SeedOption = 17,
+) -> None:
+    """Choose a policy's arguments on half of a run's probes and judge it on the others. No model is needed.
+
+    Exit code 0: go; 1: no-go; 2: error.
+    """
+    from typing import cast
+
+    from sightline.analysis.policy_tuning import tune
+    from sightline.arms.arm import parse_levels
+    from sightline.commands.report import errors_are_two
+    from sightline.store import load_run
+
+    with errors_are_two("the policy could not be judged"):
+        shown = f"policy:{policy}:{selector}:{levels}"
+        tuned = tune(
+            load_run(run),
+            policy,
+            selector,
+            parse_levels(levels, shown),
+            given=_given(policy, argument or (), shown),
+            reference=_budget(reference),
+            objective=cast(Any, objective),
+            limits=_limits(tolerance, most_keep, cost_below),
+            draws=draws,
+            seed=seed,
+        )
+        arm = _write(out, run, tuned, selector, levels)
+        development = tuned.development
+        typer.echo(
+            f"chosen      {tuned.policy} of {tuned.tried} tried, by {tuned.objective}; development: score "
+            f"{development.score:.3f}, keep {development.keep:.3f}, cost {development.cost:.3f} (n = {development.n})"
+        )
+        _print(tuned.verdict, "held-out probes")
+        typer.echo(f"wrote       {out}\narm         {arm}")
+    if not tuned.verdict.go:
+        raise typer.Exit(1)
+
+
+@app.command()
+def judge(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder with policy arms and their fixed levels.")],
+    arm: Annotated[
+        list[str] | None, typer.Option(help="Policy arm to judge; all of them if none is named. Repeatable.")
+    ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Judge on all probes: right where the arguments were chosen on other data."),
+    ] = False,
+    reference: ReferenceOption = None,
+    tolerance: ToleranceOption = 0.01,
+    most_keep: KeepOption = 0.60,
+    cost_below: CostOption = 0.70,
+    draws: DrawsOption = 10_000,
+    seed: SeedOption = 17,
+) -> None:
+    """Judge the policy arms of a run on its held-out half. Exit code 0: go for each; 1: not; 2: error."""
+    from sightline.analysis.policy_tuning import judge_run
+    from sightline.commands.report import errors_are_two
+    from sightline.store import load_run
+
+    with errors_are_two("the policies could not be judged"):
+        verdicts = judge_run(
+            load_run(run),
+            arm or (),
+            everything=everything,
+            reference=_budget(reference),
+            limits=_limits(tolerance, most_keep, cost_below),
+            draws=draws,
+            seed=seed,
+        )
+        for verdict in verdicts:
+            _print(verdict, "probes" if everything else "held-out probes")
+    if not all(verdict.go for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def _limits(tolerance: float, keep: float, cost: float) -> PolicyLimits:
+    from sightline.analysis.policy_verdict import PolicyLimits
+
+    return PolicyLimits(tolerance, keep, cost)
+
+
+def _budget(text: str | None) -> Budget | None:
+    from sightline.arms.arm import parse_budget
+
+    return None if text is None else parse_budget(text, f"--reference {text}", needed=True)
+
+
+def _given(policy: str, pairs: Sequence[str], shown: str) -> dict[str, Any]:
+    """``NAME=VALUE`` as the types that the policy declares."""
+    from sightline.arms.arguments import typed
+    from sightline.policies import POLICIES
+
+    return typed(POLICIES.get(policy), policy, pairs, shown)
+
+
+def _write(out: Path, run: Path, tuned: TunedPolicy, selector: str, levels: str) -> str:
+    """The file, and the arm that runs what it holds."""
+    import json
+    from dataclasses import asdict
+
+    from sightline.arms.arguments import changed
+    from sightline.store.folder import write_whole
+
+    policy, contents, verdict = tuned.policy, tuned.policy.contents(), tuned.verdict
+    name, _, own = selector.partition(":")
+    said = [pair for pair in changed(policy) if contents is None or not pair.startswith("file=")]
+    said = [
+        *(() if contents is None else (f"file={out}",)),
+        *said,
+        *(f"{name}.{pair}" for pair in own.split(",") if pair),
+    ]
+    arm = ":".join(filter(None, ("policy", policy.name, name, levels, ",".join(said))))
+    found = {
+        "policy": policy.name,
+        "selector": selector,
+        "levels": levels,
+        **(contents or {}),
+        "arm": arm,
+        "run": run.name,
+        "objective": tuned.objective,
+        "tried": tuned.tried,
+        "development": asdict(tuned.development),
+        "held_out": {
+            "policy": asdict(verdict.policy),
+            "fixed": [asdict(each) for each in verdict.fixed],
+            "reference": verdict.reference,
+            "differences": {task: asdict(each) for task, each in verdict.differences.items()},
+        },
+        "no_worse": verdict.no_worse,
+        "gate": verdict.words,
+        "go": verdict.go,
+    }
+    write_whole(out, (json.dumps(_finite(found), indent=2) + "\n").encode())
+    return arm
+
+
+def _finite(value: Any) -> Any:
+    """What is not a number is null: JSON has no other word for it."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+
+
+def _print(verdict: PolicyVerdict, probes: str) -> None:
+    """Every fixed budget and the policy on the same probes, then the gate."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    tasks = list(verdict.policy.scores)
+    with_alarms = verdict.policy.hfpr == verdict.policy.hfpr
+    table = Table(title=Text(f"{verdict.policy.n} {probes}"), title_justify="left")
+    table.add_column("", overflow="fold")
+    headings = [*("Score" if len(tasks) == 1 else task for task in tasks), *(["hFPR"] if with_alarms else [])]
+    for heading in (*headings, "Keep", "Cost", f"Score - {verdict.reference}"):
+        table.add_column(heading, justify="right")
+
+    def row(line: PolicyFigures, difference: str) -> None:
+        alarms = [f"{line.hfpr:.3f}"] if with_alarms else []
+        scores = (f"{line.scores[task]:.3f}" for task in tasks)
+        table.add_row(Text(line.name), *scores, *alarms, f"{line.keep:.3f}", f"{line.cost:.3f}", difference)
+
+    for each in verdict.fixed:
+        row(each, "")
+    said = []
+    for task, found in verdict.differences.items():
+        interval = f" [{found.low:+.3f}, {found.high:+.3f}]" if found.low == found.low else ""
+        said.append(f"{found.value:+.3f}{interval}{'' if len(tasks) == 1 else f' {task}'}")
+    row(verdict.policy, "\n".join(said))
+    Console().print(table)
+    idle = f"{', '.join(verdict.no_worse)} scores as much at no more cost"
+    typer.echo(f"fixed       {idle if verdict.no_worse else 'no fixed budget scores as much at no more cost'}")
+    typer.echo(f"gate        {verdict.words}")
+    for note in verdict.notes:
+        typer.echo(f"note: {note}", err=True)

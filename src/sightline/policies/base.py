@@ -1,0 +1,150 @@
+"""What a policy is: a budget for every sample, out of a few levels of one selector.
+
+An arm names it, ``policy:confidence_fallback:target:0.3/0.7:threshold=1.2``, and the heart asks it again and again: at
+which level is this probe to be answered next? A policy that knows the level beforehand says it at once and stops behind
+the first answer. A cascade begins at the lowest level, looks at what was answered, and goes up or stops.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sightline.core.registry import Registry
+from sightline.core.selection import Budget, Ranges
+from sightline.errors import SightlineError
+
+POLICIES: Registry[type[Policy]] = Registry("policy", group="sightline.policies", package="sightline.policies")
+"""Every known policy. ``@POLICIES.register("name")`` above a class is all that a new one needs."""
+
+Reads = Literal["masks", "scores", "confidence"]
+"""``masks``: what the selector keeps at every level. ``scores``: what it ranks tokens by. ``confidence``: how sure an
+answer is, which not every scorer says."""
+Objective = Literal["penalised", "least_keep"]
+Noticed = Mapping[str, Any]
+"""Numbers by name, or lists of them with one per level: what a policy made of a sight. Rows keep it as JSON."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What may be looked at before anything is answered: what the selector sees, never answers, label or regions."""
+
+    probe_id: str
+    question: str
+    cells: NDArray[np.floating[Any]]
+    """(N, 4), the part of the image plane that each visual token originates from."""
+    masks: tuple[NDArray[np.bool_], ...] = ()
+    """Per level (N,), the tokens that the selector keeps there; empty unless the policy reads masks."""
+    scores: NDArray[np.float64] | None = None
+    """(N,) what the selector ranks tokens by; None unless the policy reads scores."""
+
+
+@dataclass(frozen=True)
+class LevelAnswer:
+    """An answer at one level as far as a policy may know it: what was said and how surely, not whether it is right."""
+
+    budget: Budget
+    answer: str
+    confidence: float | None = None
+    """|margin| in nats where the answer is yes or no; of a text the probability per token, exp(-answer_loss)."""
+
+    @staticmethod
+    def of(budget: Budget, values: Mapping[str, Any]) -> LevelAnswer:
+        """From the columns of a row, or from those of them that a scorer gave."""
+        return LevelAnswer(budget, str(values["predicted"]), confidence_of(values))
+
+
+CONFIDENCE_COLUMNS = ("margin", "answer_loss")
+"""A scorer whose rows have one of them says how sure an answer is."""
+
+
+def confidence_of(values: Mapping[str, Any]) -> float | None:
+    """How sure an answer is, larger for surer; None where its columns do not say."""
+    if values.get("margin") is not None:
+        return abs(float(values["margin"]))
+    if values.get("answer_loss") is not None:
+        return float(np.exp(-float(values["answer_loss"])))
+    return None
+
+
+@dataclass(frozen=True)
+class TuningSample:
+    """One probe of a development set, answered at every level: what arguments are chosen by."""
+
+    noticed: Noticed
+    passes: Mapping[Budget, LevelAnswer]
+    scores: Mapping[Budget, float]
+    """How good each answer is, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Policy(ABC):
+    """Decides from what is noticed before an answer, or from the answers so far; its fields are its arguments."""
+
+    name: ClassVar[str]
+    reads: ClassVar[frozenset[Reads]] = frozenset()
+    """What must be there for it; nothing else is computed."""
+    ranges: ClassVar[Ranges] = {}
+    """Of arguments for which not every number makes sense; an arm outside is refused."""
+    tuned: ClassVar[tuple[str, ...]] = ()
+    """Arguments that ``candidates`` chooses: what is noticed does not depend on them."""
+    objective: ClassVar[Objective] = "penalised"
+    """What ``sightline policy fit`` chooses arguments by: ``penalised``, the score less a price of tokens and false
+    alarms; ``least_keep``, the fewest tokens whose scores stay near those of the reference."""
+
+    def check_levels(self, levels: Sequence[Budget]) -> None:
+        """Raises where it cannot choose among these, before a model is loaded; there are at least two, ascending."""
+        return None
+
+    def digest(self) -> str | None:
+        """Of the file that it reads, if it reads one: rows decided by another file do not belong in one run."""
+        return None
+
+    def look(self, sight: Sight) -> Noticed:
+        """What it decides on that is known before any answer."""
+        return {}
+
+    @abstractmethod
+    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[LevelAnswer]) -> Budget | None:
+        """At which budget the probe is answered next; None: the last of ``passes``, of which there is one, counts."""
+
+    @classmethod
+    def untuned(cls, **given: Any) -> Self:
+        """The policy with these arguments and the defaults of others; what is yet to be chosen may be missing."""
+        known = {field.name for field in fields(cast(Any, cls)) if field.init}
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise SightlineError(
+                f"'{unknown[0]}' is not an argument of {cls.name}; it takes {', '.join(sorted(known))}"
+            )
+        made = object.__new__(cls)
+        for name, value in given.items():
+            object.__setattr__(made, name, value)
+        return made
+
+    def candidates(self, levels: Sequence[Budget], samples: Sequence[TuningSample]) -> Iterable[Policy]:
+        """Policies worth trying, this one being untuned; by default itself, as there is nothing to choose."""
+        return (self,)
+
+    def contents(self) -> Mapping[str, Any] | None:
+        """What a file that this policy is read from holds; None for one whose arguments say all."""
+        return None
+
+    def __str__(self) -> str:
+        """Name and all arguments: ``confidence_fallback(threshold=1.2)``."""
+        said = (f"{field.name}={getattr(self, field.name)}" for field in fields(self) if field.init)
+        return f"{self.name}({', '.join(said)})"
+
+
+def quantiles(values: Iterable[float], count: int) -> list[float]:
+    """Up to ``count`` different values, evenly spread over the ranks of those given, ascending."""
+    ordered = np.sort(np.asarray(list(values), dtype=np.float64))
+    if len(ordered) == 0:
+        return []
+    places = np.linspace(0, len(ordered) - 1, count).round().astype(int)
+    return sorted({float(value) for value in ordered[places]})

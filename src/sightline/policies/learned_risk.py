@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import combinations_with_replacement
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sightline.core.selection import Budget
+from sightline.errors import SightlineError
+from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Reads, Sight, TuningSample, quantiles
+from sightline.policies.fitted_file import check_fitted_levels, read_fitted
+from sightline.policies.logistic import Descent, Logistic, fit_logistic
+from sightline.policies.risk_features import ANSWER, GROUPS, before_answer, vector
+from sightline.policies.risk_file import content_digest
+
+LOST = 0.25
+"""A sample was worth more tokens when the highest level's score is this much above the lowest level's."""
+OF_CHOICES, OF_TEXTS = Descent(5000, 0.03, 0.05), Descent(500, 0.08, 0.02)
+"""How the paper's pilots were fitted: on yes/no answers, and on open ones."""
+TRIED = {2: 40, 3: 14}
+"""Thresholds tried per threshold to be chosen, by number of levels; fewer where there are more of them."""
+
+
+@dataclass(frozen=True)
+class RiskModel:
+    """Which features count how much, and from which risk on each higher level is taken."""
+
+    group: str
+    features: tuple[str, ...]
+    logistic: Logistic
+    thresholds: tuple[float, ...]
+    """One for each level above the lowest, ascending."""
+    levels: str = ""
+    """That it was fitted on, as an arm writes them."""
+
+    @cached_property
+    def reads_answer(self) -> bool:
+        return any(name in ANSWER for name in self.features)
+
+    @staticmethod
+    def of(found: Mapping[str, Any], file: str) -> RiskModel:
+        try:
+            numbers = {name: tuple(map(float, found["logistic"][name])) for name in ("means", "scales", "weights")}
+            features, thresholds = tuple(map(str, found["features"])), tuple(map(float, found["thresholds"]))
+            model = RiskModel(
+                str(found["group"]),
+                features,
+                Logistic(**numbers, bias=float(found["logistic"]["bias"])),
+                thresholds,
+                str(found["levels"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise SightlineError(f"learned_risk: {file} holds no fitted model ({error})") from None
+        known = {name for names in GROUPS.values() for name in names}
+        sizes = {len(features), *map(len, numbers.values())}
+        if not set(features) <= known or len(sizes) > 1 or list(thresholds) != sorted(thresholds):
+            raise SightlineError(f"learned_risk: {file} holds a model that is not whole; fit it again")
+        return model
+
+
+@POLICIES.register("learned_risk")
+@dataclass(frozen=True)
+class LearnedRisk(Policy):
+    """A level by the risk, learned on a development set, that the lowest level loses what the highest would get right.
+
+    ``file`` is what ``sightline policy fit`` wrote: a logistic regression on features of the question, of the masks
+    and, if that was better, of the answer at the lowest level. With the latter it is a cascade.
+    """
+
+    file: str
+
+    name: ClassVar[str] = "learned_risk"
+    reads: ClassVar[frozenset[Reads]] = frozenset({"masks", "confidence"})
+    tuned: ClassVar[tuple[str, ...]] = ("file",)
+
+    def __post_init__(self) -> None:
+        _ = self.model  # a file that cannot be used is refused with its arm
+
+    @cached_property
+    def model(self) -> RiskModel:
+        return RiskModel.of(read_fitted(self.file, self.name), self.file)
+
+    @classmethod
+    def made_of(cls, model: RiskModel) -> LearnedRisk:
+        """Not from a file: one that was just fitted."""
+        policy = cls.untuned(file="")
+        vars(policy)["model"] = model
+        return policy
+
+    def check_levels(self, levels: Sequence[Budget]) -> None:
+        check_fitted_levels({"levels": self.model.levels}, levels, self.name)
+
+    def digest(self) -> str:
+        return content_digest(self.file, self.name)
+
+    def look(self, sight: Sight) -> Noticed:
+        return before_answer(sight)
+
+    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[LevelAnswer]) -> Budget | None:
+        if not passes and self.model.reads_answer:
+            return levels[0]
+        if len(passes) > self.model.reads_answer:
+            return None
+        risk = self.model.logistic.risk(vector(self.model.features, noticed, passes[0] if passes else None))
+        wanted = levels[bisect_right(self.model.thresholds, risk)]
+        return None if passes and wanted == levels[0] else wanted
+
+    def candidates(self, levels: Sequence[Budget], samples: Sequence[TuningSample]) -> Iterable[Policy]:
+        """One regression per group of features, cut at quantiles of its own risks."""
+        lost = np.array([sample.scores[levels[-1]] - sample.scores[levels[0]] >= LOST for sample in samples])
+        answers = {sample.passes[level].answer for sample in samples for level in levels}
+        how = OF_CHOICES if answers <= {"yes", "no"} else OF_TEXTS
+        for group, names in GROUPS.items():
+            x = [vector(names, sample.noticed, sample.passes[levels[0]]) for sample in samples]
+            logistic = fit_logistic(np.array(x), lost, how)
+            cuts = quantiles(map(logistic.risk, x), TRIED.get(len(levels), 6))
+            for thresholds in combinations_with_replacement([*cuts, 1.0], len(levels) - 1):
+                yield self.made_of(RiskModel(group, names, logistic, thresholds, "/".join(map(str, levels))))
+
+    def contents(self) -> Mapping[str, Any]:
+        return asdict(self.model)
+
+    def __str__(self) -> str:
+        cut = "/".join(f"{threshold:.3f}" for threshold in self.model.thresholds)
+        return f"{self.name}({self.model.group} >= {cut})"

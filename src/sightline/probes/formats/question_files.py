@@ -1,0 +1,231 @@
+"""What formats of open questions share: rows in shards, images inside or beside, answers, evidence boxes.
+
+A format says for one row what is asked, and where the image is. Rows without image, question or answer are passed over
+and counted. A question's id is ``{task}:{question id}``.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from sightline.core.probe import Box, Probe
+from sightline.errors import SightlineError
+from sightline.probes.box_format import BoxFormat, clip_to_image, contradiction, corners, leaves_image, to_fractions
+from sightline.probes.data_rows import DataRow, data_rows
+from sightline.probes.dialects import check_open
+from sightline.probes.formats.base import Format, FormatOption
+from sightline.probes.packed_images import PackedImages, image_header, packed_bytes
+from sightline.probes.page_images import PageImages
+from sightline.probes.raw_text import PARQUET
+from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, is_storable
+
+FRACTIONS = BoxFormat("xyxy", "normalised")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one row asks."""
+
+    question_id: str
+    question: str
+    answers: tuple[str, ...]
+    image: str
+    """The name of its file. An image inside the data is unpacked under it, with the ending of what it is."""
+    image_id: str
+    kind: str = ""
+    """The type of question, where the data tells several apart; else the task."""
+    task: str = ""
+    """Where it is another than the format's."""
+    boxes: tuple[Box, ...] = ()
+    """Evidence as it is written, four numbers each."""
+    roles: tuple[str, ...] = ()
+    decoy: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class QuestionFiles(Format):
+    """Reads parquet, a JSON document, JSON lines or a table; several files at once are shards of one data set."""
+
+    id_prefix: Annotated[str, FormatOption("What ids begin with instead of the task, textvqa_val_lite say.")] = ""
+
+    task: ClassVar[str]
+    """How answers are scored."""
+    columns: ClassVar[tuple[tuple[str, ...], ...]]
+    """Columns that the data must have, each as the names that it may go by."""
+    image_folder: ClassVar[str] = ""
+    """Where the publisher keeps images that names are relative to."""
+    kinds: ClassVar[tuple[str, ...]] = ()
+    """The publisher's types of questions, in order."""
+
+    @abstractmethod
+    def asked(self, row: DataRow) -> Asked:
+        """What a row asks. What it lacks is left empty: the row is then passed over."""
+
+    @property
+    def box_format(self) -> BoxFormat:
+        """How the four numbers of a box are meant."""
+        return FRACTIONS
+
+    @property
+    def quality(self) -> int | None:
+        """Of JPEGs that images inside the data are written as; None writes them as they are."""
+        return None
+
+    def read(self, path: Path, images: Path | None) -> Ingest:
+        return self.read_shards(self.files(path), images)
+
+    def read_shards(self, files: Sequence[Path], images: Path | None) -> Ingest:
+        counts = IngestCounts()
+        packed = PackedImages(lambda: self._images(files), self.quality)
+        beside = PageImages(files[0], images)
+        records: dict[str, ImageRegions] = {}
+        probes: list[Probe] = []
+        holds_images = False
+        rows = 0
+        for row in data_rows(files, self.columns):
+            rows += 1
+            try:
+                asked = self.asked(row)
+                if not _is_complete(asked, row, counts):
+                    continue
+                data = packed_bytes(row.cells.get("image"))
+                if data is not None:
+                    image, holds_images = packed.name(asked.image, data, row.where), True
+                else:
+                    image = beside.find(_path(row) or asked.image, below=self.image_folder)
+                regions, roles = self._evidence(asked, image, data, beside, counts)
+                probe = self._probe(asked, image, regions, roles)
+                check_open(probe)
+            except SightlineError as problem:
+                said = str(problem)
+                raise SightlineError(said if said.startswith(row.where) else f"{row.where}: {said}") from None
+            probes.append(probe)
+            records.setdefault(image, ImageRegions(probe.image_id, image, (), dataset=self.name))
+        if not probes:
+            raise SightlineError(f"{files[0]}: none of its {rows} questions can be used: {', '.join(counts.notes())}")
+        counts.images, counts.questions = len(records), len(probes)
+        return Ingest(
+            tuple(records.values()),
+            counts,
+            images=images if holds_images else beside.root,
+            probes=tuple(probes),
+            kinds=self.kinds,
+            packed=packed if holds_images else None,
+        )
+
+    def _images(self, files: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
+        """Every image inside the files, under the name that its row gives it."""
+        for row in data_rows(files, self.columns):
+            data = packed_bytes(row.cells.get("image"))
+            if data is not None:
+                yield self.asked(row).image, data
+
+    def _probe(self, asked: Asked, image: str, regions: tuple[Box, ...], roles: tuple[str, ...]) -> Probe:
+        task = asked.task or self.task
+        return Probe(
+            id=f"{self.id_prefix or task}:{asked.question_id}",
+            image=image,
+            image_id=asked.image_id or image.rpartition(".")[0] or image,
+            question=asked.question,
+            label="open",
+            target_text="",
+            source_text="",
+            regions=regions,
+            kind=asked.kind or task,
+            answers=asked.answers,
+            roles=roles,
+            task=task,
+            decoy=asked.decoy,
+            extra=asked.extra,
+        )
+
+    def _evidence(
+        self, asked: Asked, image: str, data: bytes | None, beside: PageImages, counts: IngestCounts
+    ) -> tuple[tuple[Box, ...], tuple[str, ...]]:
+        """Regions in fractions of the image and their roles, as far as they lie within the image."""
+        if not asked.boxes:
+            return (), ()
+        if asked.roles and len(asked.roles) != len(asked.boxes):
+            raise SightlineError(f"{len(asked.roles)} roles for {len(asked.boxes)} boxes")
+        form = self.box_format
+        size = (1, 1) if form.units == "normalised" else _size(image, data, beside)
+        kept: list[tuple[Box, str]] = []
+        for box, role in zip(asked.boxes, asked.roles or [""] * len(asked.boxes), strict=True):
+            corner_box = corners(box, form.order)
+            fractions = to_fractions(corner_box, *size)
+            wrong = contradiction(corner_box, fractions, form)
+            if wrong is not None:
+                raise SightlineError(f"box {list(box)} {wrong}; are they {form.order} in {form.units}?")
+            clipped = clip_to_image(fractions)
+            if clipped is None:
+                counts.dropped_no_area += 1
+                continue
+            counts.boxes += 1
+            counts.clipped_boxes += leaves_image(fractions)
+            kept.append((clipped, role))
+        roles = tuple(role for _, role in kept) if asked.roles else ()
+        return tuple(box for box, _ in kept), roles
+
+
+def _is_complete(asked: Asked, row: DataRow, counts: IngestCounts) -> bool:
+    """Whether a row has a question, answers and an image; what is missing first is counted."""
+    if not asked.question:
+        counts.questions_without_text += 1
+    elif not asked.answers:
+        counts.questions_without_answers += 1
+    elif not asked.image or ("image" in row.cells and _is_empty(row.cells["image"])):
+        counts.questions_without_image += 1
+    else:
+        return True
+    return False
+
+
+def _is_empty(cell: object) -> bool:
+    """Whether a cell that is there for an image has neither its bytes nor its name."""
+    return not (packed_bytes(cell) or cell.get("path")) if isinstance(cell, dict) else not cell
+
+
+def _path(row: DataRow) -> str:
+    """The file that an image cell names instead of holding the image."""
+    cell = row.cells.get("image")
+    return text_of(cell.get("path")) if isinstance(cell, dict) else ""
+
+
+def _size(image: str, data: bytes | None, beside: PageImages) -> tuple[int, int]:
+    size = beside.size(image) if data is None else image_header(data, image)[1]
+    if size is None:
+        raise SightlineError(f"boxes in pixels need the size of {image!r}: give its folder with --images")
+    return size
+
+
+def text_of(value: object) -> str:
+    """A cell as text; "" where it holds none, or what no file could store."""
+    text = "" if value is None else str(value).strip()
+    return text if is_storable(text) else ""
+
+
+def texts_of(value: object) -> tuple[str, ...]:
+    """Texts of a cell that holds a list, a JSON list written as text, or a single text; empty ones are left out."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        with suppress(ValueError, RecursionError):  # an answer may begin with a bracket
+            value = json.loads(value)
+    values = value if isinstance(value, list | tuple) else [value]
+    return tuple(text for each in values if (text := text_of(each)))
+
+
+def first_of(cells: Mapping[str, Any], *names: str) -> Any:
+    """The cell under the first of these names that has one."""
+    return next((cells[name] for name in names if cells.get(name) is not None), None)
+
+
+def has_columns(start: str, *columns: str) -> bool:
+    """Whether a file that begins like this is parquet with these columns."""
+    mark, *found = start.splitlines() or [""]
+    return mark == PARQUET.decode() and set(columns) <= set(found)

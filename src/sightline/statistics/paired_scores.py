@@ -1,0 +1,109 @@
+"""Scores of two arms on the same questions: mean difference with its interval, wins and losses, a sign-flip test.
+
+The question is what is resampled, since one question about an image says nothing certain about another; where several
+ask about one image, ``units`` may name images instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sightline.errors import SightlineError
+from sightline.statistics.arrays import FloatArray
+from sightline.statistics.bootstrap import SEED, count_blocks, generator
+from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval
+from sightline.statistics.paired import TIE, WinLossTie, win_loss_tie
+
+EXAMPLE_DRAWS = 20_000
+_FLIPS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class ScoreDifferences:
+    """p comparisons over the same n questions, all from the same draws."""
+
+    n: int
+    points: FloatArray
+    """(p,) mean differences."""
+    draws: FloatArray | None
+    """(draws, p) mean difference of every resample; None where fewer than two units are there to resample."""
+    tallies: tuple[WinLossTie, ...]
+    """(p,) questions on which the first arm scored higher, lower, the same."""
+
+    @classmethod
+    def of(
+        cls,
+        differences: FloatArray,
+        units: ArrayLike | None = None,
+        *,
+        draws: int = EXAMPLE_DRAWS,
+        seed: int = SEED,
+        purpose: str = "examples",
+    ) -> ScoreDifferences:
+        """(n, p) differences of scores -> their means. Without ``units`` every question is its own.
+
+        ``purpose`` names the stream of draws: two sets of questions that are pooled need two of them, or one would be
+        resampled as the other is.
+        """
+        values = np.asarray(differences, dtype=np.float64)
+        if values.ndim != 2 or not len(values):
+            raise SightlineError("a paired comparison needs at least one question that both arms answered")
+        if not np.isfinite(values).all():
+            raise SightlineError("a paired comparison needs a score of both arms for every question")
+        index = np.arange(len(values)) if units is None else np.unique(np.asarray(units), return_inverse=True)[1]
+        count = int(index.max()) + 1
+        drawn = None
+        if count > 1:
+            sums = np.stack([np.bincount(index, column) for column in (*values.T, np.ones(len(values)))], axis=1)
+            totals = np.concatenate([counts @ sums for counts in count_blocks(count, draws, seed, purpose)])
+            drawn = totals[:, :-1] / totals[:, -1:]
+        return cls(len(values), values.mean(axis=0), drawn, tuple(win_loss_tie(column) for column in values.T))
+
+    def estimate(self, column: int, level: float = LEVEL) -> Estimate:
+        """One mean difference with its interval."""
+        value = float(self.points[column])
+        if self.draws is None:
+            return Estimate(value, math.nan, math.nan, 0, "an interval needs at least two examples")
+        return Estimate(value, *percentile_interval(self.draws[:, column], level), len(self.draws))
+
+
+def equally_weighted(parts: Sequence[ScoreDifferences]) -> ScoreDifferences:
+    """Several benchmarks as one, each with the same weight however many questions it has.
+
+    A draw resamples the questions of each benchmark apart; wins and losses are counted over all questions.
+    """
+    if not parts:
+        raise SightlineError("there is no benchmark to pool")
+    drawn = [part.draws for part in parts if part.draws is not None]
+    tallies = zip(*(part.tallies for part in parts), strict=True)
+    return ScoreDifferences(
+        sum(part.n for part in parts),
+        np.mean([part.points for part in parts], axis=0),
+        np.mean(drawn, axis=0) if len(drawn) == len(parts) else None,
+        tuple(WinLossTie(sum(t.win for t in of), sum(t.loss for t in of), sum(t.tie for t in of)) for of in tallies),
+    )
+
+
+def sign_flip_p(differences: ArrayLike, *, draws: int = EXAMPLE_DRAWS, seed: int = SEED) -> float:
+    """Two-sided p-value that differences (n,) are as likely up as down.
+
+    (sums at least as far from 0 + 1) / (draws + 1), where every draw gives each difference a random sign. Ties have
+    none to lose and are left out; without anything else it is 1.
+    """
+    change = np.asarray(differences, dtype=np.float64)
+    change = change[np.abs(change) > TIE]
+    if not len(change):
+        return 1.0
+    rng = generator(seed, "sign flips")
+    observed = abs(float(change.sum()))
+    step = max(1, _FLIPS_AT_ONCE // len(change))
+    further = 0
+    for start in range(0, draws, step):
+        signs = rng.integers(0, 2, size=(min(step, draws - start), len(change))) * 2 - 1
+        further += int(np.count_nonzero(np.abs(signs @ change) >= observed - TIE))
+    return (further + 1) / (draws + 1)
