@@ -1,1 +1,1 @@
-"""The same definitions written a second time, in another way, from the published descriptions alone."""
+"""The same definitions written a second time, in another way: a slip in one shows, a misread rule need not."""

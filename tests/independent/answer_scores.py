@@ -117,7 +117,7 @@ def contraction(word: str) -> str:
 
 
 def challenge_words(text: str) -> str:
-    """TextVQA's processing, from its description."""
+    """TextVQA's processing, character by character."""
     text = re.sub(r"'s", " 's", re.sub(r"[,?]", "", text.lower()))
     text = re.sub(r"[\n\t]", " ", text).strip()
     written = ""
@@ -172,7 +172,16 @@ SEEDS = (
     "İstanbul", "e-mail: a@b.c", "?", "+", "-", "...", "", "   ", "new\nline", "tab\tstop", "no\u00a0break", "and/or",
     "eight.5", "hes", "he's", "the", "a an the", "one two three", "C++", "R&D", "50%", "#7", "rock 'n' roll", "._.",
     "INTERNATIONAL BUSINESS MACHINES CORPORATION", "Dear Dr. Lobo", "wont", "won't", "none.", "4.-5", "a.(b)",
+    "0 none", "none left", "wouldnt've", "wouldn't've", "shant", "youd've", "twas", "maam", "oclock", "an hour",
 )  # fmt: skip
+
+
+TWINS = {
+    "two": "2", "ten": "10", "one": "1", "three": "3", "none": "0", "wont": "won't", "won't": "wont", "dont": "don't",
+    "don't": "dont", "wouldnt've": "wouldn't've", "shant": "shan't", "youd've": "you'd've", "twas": "'twas",
+    "maam": "ma'am", "oclock": "o'clock", "o'clock": "oclock", "hes": "he's", "its": "it's", "a": "an", "the": "an",
+}  # fmt: skip
+"""Words -> others that the challenge takes for the same, or nearly."""
 
 
 def generated_pairs(count: int = PAIRS, seed: int = SEED) -> list[Pair]:
@@ -203,7 +212,7 @@ def changed(rng: random.Random, text: str) -> str:
             text.upper(), text.lower(), text.title(), text.swapcase(), f" {text} ", text.replace(" ", "  "),
             text.replace(" ", "\n"), text.replace(" ", ""), text.replace("'", ""), text.replace(".", ""),
             f"the {text}", f"{text} a", f"{text}.", f'"{text}"', f"{text}'s", f"It is {text}!", text + text,
-            text.replace("two", "2").replace("ten", "10"), text.replace("3", "three"), before, after,
+            *[" ".join(TWINS.get(word.lower(), word) for word in text.split(" "))] * 4, f"an {text}", before, after,
             before + rng.choice(".,;:-/?!()' _@é") + after,
             before + rng.choice("abc012 ") + after[1:], before + after[1:],
         )

@@ -11,7 +11,7 @@ from sightline.contract.promise import as_promises, promise
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.metrics import Metric
-from sightline.statistics.metrics.base import Direction
+from sightline.statistics.metrics.base import AnswerKind, Direction
 from sightline.statistics.metrics.populations import POPULATIONS
 from sightline.statistics.metrics.sums import point, why_not
 
@@ -30,6 +30,7 @@ def check_metric(metric: Metric, **columns: Sequence[float]) -> None:
     """
     promise(bool(metric.label and metric.definition), f"{metric.name} needs a label and a definition: tables show them")
     promise(metric.better in get_args(Direction), f"{metric.name}: better is {metric.better!r}")
+    promise(metric.answers in get_args(AnswerKind), f"{metric.name}: answers is {metric.answers!r}")
     promise(metric.over in POPULATIONS, f"{metric.name}: there is no population '{metric.over}'")
     rows = _drawn(metric, columns)
     with as_promises():

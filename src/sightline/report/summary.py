@@ -16,6 +16,7 @@ from sightline.report.source import Audited, Source
 from sightline.report.table import format_range, format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS, metrics_shown_in
+from sightline.statistics.plain_rows import are_in_words
 from sightline.statistics.summaries import arm_summary, paired_differences
 
 AT_CHANCE = "the model answers at chance: nothing about pruning can be read from its answers"
@@ -96,7 +97,10 @@ def chance_words(audited: Audited, arms: pd.DataFrame) -> str:
 
     ``arms`` is ``arm_summary`` of the run. Only yes and no can be guessed with one half.
     """
-    if audited.full is None or not set(audited.frame["label"].astype(str)) <= {"yes", "no"}:
+    answers_yes_or_no = (
+        set(audited.frame["label"].astype(str)) <= {"yes", "no"} and not are_in_words(audited.frame).any()
+    )
+    if audited.full is None or not answers_yes_or_no:
         return ""
     line = arms[arms["arm"] == audited.full].iloc[0]
     for name in ("accuracy", "auroc"):

@@ -1,4 +1,8 @@
-"""Scores of answers in words: worked examples of those who published the rules, and a second implementation."""
+"""Scores of answers in words: cases worked out by the published rules, and a second implementation.
+
+The processing of words has the examples of the VQA challenge's own page. The answers of the first three ANLS cases are
+those of a published metric card; its printed mean of 1.0 does not follow from them, the values here do by the equation.
+"""
 
 from __future__ import annotations
 

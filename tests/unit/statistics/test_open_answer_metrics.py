@@ -15,7 +15,9 @@ from sightline.contract.of_metrics import check_metric
 from sightline.core.row import Column
 from sightline.report.gate import run_gate
 from sightline.report.gate_rules import find_metric
+from sightline.report.headline import headlines
 from sightline.report.overview import main_table, verdicts
+from sightline.report.sections.geometry import strata_table
 from sightline.report.source import read_source
 from sightline.report.summary import summarise
 from sightline.statistics.metrics import METRICS, POPULATIONS
@@ -120,6 +122,18 @@ def test_tables_about_words_show_scores_and_leave_out_false_alarms(tmp_path: Pat
     assert full.startswith("is the reference: score ")
     assert "; score " in arm
     assert "of correct answers are unsupported" in arm
+
+
+def test_a_report_about_words_speaks_of_answers_and_not_of_yes(tmp_path: Path) -> None:
+    source = read_source([open_run(tmp_path / "run")])
+    made = summarise(source, draws=50)
+    assert not [note for note in source.notes if "every probe has label" in note]
+    assert made.at_chance == {}  # all labels are "no", and an answer in words cannot be guessed with one half
+    (words,) = headlines(source, made)
+    assert "correct answer" in words
+    assert "yes answer" not in words
+    strata = strata_table(source).frame
+    assert set(strata["arm"]) == {"full", "target:0.3"}
 
 
 def test_tables_about_yes_and_no_show_no_scores_of_words(tmp_path: Path) -> None:
