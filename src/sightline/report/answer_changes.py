@@ -31,7 +31,7 @@ CONFIDENT = 0.25
 
 
 def with_changes(rows: pd.DataFrame) -> pd.DataFrame:
-    """Plain rows of one run with ``change`` (None where there is no Full to compare with) and ``evidence``.
+    """Plain rows of one run with ``change`` (empty where there is no Full to compare with) and ``evidence``.
 
     ``reference_predicted`` and ``reference_correct`` are Full's. Answers that differ in case, punctuation or blanks
     alone are the same.
@@ -46,7 +46,7 @@ def with_changes(rows: pd.DataFrame) -> pd.DataFrame:
     bare = rows["n_regions"].fillna(0) == 0
     all_half = rows["all_half"].fillna(False).astype(bool)
     evidence = np.select([bare, all_half, has_no_evidence(rows["ecr"])], [UNTRACED, KEPT, NONE], PARTLY)
-    return rows.assign(change=pd.Series(change, index=rows.index).replace("", None), evidence=evidence)
+    return rows.assign(change=change, evidence=evidence)
 
 
 def confident_wrong(rows: pd.DataFrame) -> pd.Series[bool]:

@@ -160,7 +160,7 @@ def mark_words(audited: Audited, flips_first: bool) -> pd.DataFrame:
     rows["said"] = rows["predicted"].map(normalised)
     rows["unsupported"] = unsupported_rows(rows)
     rows["low"] = has_little_evidence(rows["ecr"])
-    rows["flip"] = rows["change"].notna() & (rows["change"] != UNCHANGED)
+    rows["flip"] = ~rows["change"].isin(["", UNCHANGED])
     rows["confident"] = confident_wrong(rows)
     rows["seen"] = ~has_no_evidence(rows["full_ecr"])
     telling = [
@@ -330,7 +330,7 @@ def _of_words(row: pd.Series[Any]) -> dict[str, Any]:
         "loss": _number(row["answer_loss"]),
         "reference_predicted": None if pd.isna(before) else str(before),
         "reference_score": _number(row["reference_score"]),
-        "change": row["change"],
+        "change": str(row["change"]),
         "evidence": str(row["evidence"]),
         "confident": bool(row["confident"]),
     }

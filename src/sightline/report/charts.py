@@ -62,6 +62,8 @@ class Curve:
 
 WIDE, NARROW = (900.0, 480.0), (360.0, 420.0)
 """Of a frontier on a desk and on a telephone."""
+BESIDE = 5.0
+"""Pixels between the intervals of curves at the same place."""
 PILE = 15.0
 """Points nearer than this share one label."""
 
@@ -223,14 +225,18 @@ def labelled_lines(curves: Sequence[Curve], x: Scale, y: Scale) -> list[Markup]:
     for place, (curve, end) in enumerate(zip(curves, ends, strict=True)):
         i = place if curve.style is None else curve.style
         colour = QUALITATIVE[i % len(QUALITATIVE)]
-        route = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(curve.x, curve.y, strict=True))
+        # Bars of curves with the same budgets stand beside one another, not on one another.
+        aside = BESIDE * (place - (len(curves) - 1) / 2) if curve.ranges else 0.0
+        spots = [(x(a) + aside, y(b)) for a, b in zip(curve.x, curve.y, strict=True)]
+        route = " ".join(f"{a:.1f},{b:.1f}" for a, b in spots)
         dash = "5 3" if curve.dashed or i >= len(QUALITATIVE) else None
         for a, (low, high) in zip(curve.x, curve.ranges, strict=False):
             if math.isfinite(low) and math.isfinite(high):
-                parts.append(tag("line", x1=x(a), x2=x(a), y1=y(low), y2=y(high), stroke=colour, class_="range"))
+                at = x(a) + aside
+                parts.append(tag("line", x1=at, x2=at, y1=y(low), y2=y(high), stroke=colour, class_="range"))
         parts.append(tag("polyline", points=route, fill="none", stroke=colour, stroke_width=2.0, stroke_dasharray=dash))
-        parts += [_marker(i, x(a), y(b), colour) for a, b in zip(curve.x, curve.y, strict=True)]
-        parts.append(tag("text", curve.label, x=x(curve.x[-1]) + 9, y=end, class_="name"))
+        parts += [_marker(i, a, b, colour) for a, b in spots]
+        parts.append(tag("text", curve.label, x=spots[-1][0] + 9, y=end, class_="name"))
     return parts
 
 

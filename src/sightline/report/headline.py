@@ -58,9 +58,7 @@ def _sentences(audited: Audited, summary: ReportSummary) -> list[str]:
     there = known[_budgets(known) == budget]
     losing = there[there["unsupported_low"] > 0]
     verb = "keeps" if len(losing) == 1 else "keep"
-    said = [
-        f"{_named(losing)} {verb} {budget}: {_shares(losing)} of {right}s are unsupported, with no evidence left."
-    ]
+    said = [f"{_named(losing)} {verb} {budget}: {_shares(losing)} of {right}s are unsupported, with no evidence left."]
     measure = "score" if audited.in_words else "accuracy"
     blind = [line for _, line in losing.iterrows() if _hidden(line, summary, measure)]
     if blind:

@@ -66,7 +66,9 @@ def make_hero(packed: dict[str, Any]) -> Hero:
         name = f"hero-seen-{place}"
         seen = tag("g", photograph, *_shade(panel, cells, width, height, f"{name}-mask"), id=name)
         alternative = _alternative(case, panel, packed["arms"][panel["arm"]]["label"])
-        picture = _svg((0, 0, width, height), seen, *_frames(case["regions"], marks, width, height, width), label=alternative)
+        picture = _svg(
+            (0, 0, width, height), seen, *_frames(case["regions"], marks, width, height, width), label=alternative
+        )
         inset = _magnified(case["regions"], marks, width, height, f"#{name}")
         drawn.append(HeroPanel(picture, inset, _panel_words(panel, packed["arms"][panel["arm"]]["label"])))
     image["jpeg"] = None
@@ -120,9 +122,7 @@ def _shade(panel: dict[str, Any], cells: np.ndarray, width: int, height: int, na
     ]
 
 
-def _frames(
-    regions: list[list[float]], marks: list[RegionMark], width: int, height: int, shown: float
-) -> list[Markup]:
+def _frames(regions: list[list[float]], marks: list[RegionMark], width: int, height: int, shown: float) -> list[Markup]:
     """The outlines of the regions, drawn around them, each with its letter above or below its first corner.
 
     ``shown`` is how many pixels of the image are shown across.
@@ -210,6 +210,7 @@ def _asked(case: dict[str, Any]) -> str:
     if case["accepted"] is not None:
         return f"asked “{case['question']}”"
     return f"asked for “{case['target'] or case['question']}”"
+
 
 def _pair_sentences(case: dict[str, Any], panels: list[dict[str, Any]], arms: list[str]) -> tuple[str, str]:
     asked = _asked(case)

@@ -170,8 +170,8 @@
     else {
       line.append(`coverage ${fixed(panel.ecr, 2)}`);
       if (panel.lineage) line.append(`, anchors ${fixed(panel.anchor_ecr, 2)}`);
-      const cells = panel.by_region.map(([kept, all], i) => `${data.marks[entry.marks[i]][0] || "region"} ${kept} of ${all}`);
-      line.append(` · cells left: ${cells.join(", ")}`);
+      const cells = panel.by_region.map(([kept, all], i) => `${data.marks[entry.marks[i]][0] || "region"} ${kept}/${all}`);
+      line.append(` · cells left ${cells.join(", ")}`);
     }
     line.append(html("br"));
     const tag = (words) => line.append(html("span", { className: "tag" }, words));

@@ -44,7 +44,7 @@ class Calibration(SectionMaker):
         if source.has_margins:
             charts = reliability_charts(source)
             title = "Reliability: share of yes labels against p(yes)"
-            if len(charts) < source.frame["arm"].nunique():
+            if len(charts) < source.frame.loc[source.frame["margin"].notna(), "arm"].nunique():
                 title += f", first {MOST_DIAGRAMS} arms"
             section.charts.append(ChartGroup(title, charts))
         section.add(lambda: calibration_table(source, context.summary))

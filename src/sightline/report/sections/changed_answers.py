@@ -42,7 +42,9 @@ def changes_table(source: Source) -> Table:
                 every = {"all": sum(line.values()), "all_cases": _cases(arm, change, "") if any(line.values()) else ""}
                 records.append({"arm": arm, "change": change, **line, **links, **every})
     if not records:
-        raise SightlineError("changes are counted against Full, and no run has a full arm beside another; add --arm full")
+        raise SightlineError(
+            "changes are counted against Full, and no run has a full arm beside another; add --arm full"
+        )
     frame = in_panels(pd.DataFrame(records), arm_facts(source))
     reading = _reading(frame)
     frame = frame[(frame["change"] != OTHERWISE) | (frame["all"] > 0)].reset_index(drop=True)

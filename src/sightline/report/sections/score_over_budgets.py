@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 
+from sightline.analysis.score_changes import ALL_TASKS, ArmPair, rows_in_words, score_changes
 from sightline.arms.plan import MATCHED
 from sightline.report.charts import budget_curves, curves_by_selector
 from sightline.report.panels import in_panels
@@ -18,16 +18,11 @@ from sightline.report.sections.frontier import curve_name
 from sightline.report.source import Audited
 from sightline.report.table import Table, TableColumn
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.summaries import arm_summary, paired_differences
+from sightline.statistics.summaries import arm_summary
 
-ALL_TASKS = "all tasks"
 CONTROLS = (*MATCHED, "resize")
 """Selectors that every method is shown beside at its own budget, where the run has them."""
-CHART = (560.0, 320.0)
-MEASURED = ("keep", "score")
-
-Measured: TypeAlias = tuple[Audited, str, pd.DataFrame, pd.DataFrame]
-"""A run, a task of it ("" for its only one), its rows of that task, and their ``arm_summary``."""
+CHART = (520.0, 310.0)
 
 
 @SECTIONS.register("scores")
@@ -41,55 +36,89 @@ class ScoreOverBudgets(SectionMaker):
     )
 
     def fill(self, section: Section, context: Context) -> None:
-        measured = [
-            (audited, task, rows, arm_summary(rows, metrics=MEASURED, draws=context.draws, seed=context.seed))
-            for audited in context.source.in_words
-            for task, rows in _by_task(audited)
-        ]
-        for audited, task, _, lines in measured:
-            chart = score_chart(lines.join(_facts(audited), on="arm"), audited.full)
-            if chart is not None:
-                title = " · ".join(part for part in (audited.name, task) if part)
-                section.charts.append(ChartGroup(title, [chart]))
-        if measured:
-            section.add(lambda: scores_table(measured, context))
+        parts = []
+        for audited in context.source.in_words:
+            lines = pd.concat(_by_task(audited, context), ignore_index=True)
+            charts = [
+                score_chart(own, audited.full, str(task) if lines["task"].nunique() > 1 else "")
+                for task, own in lines.groupby("task", sort=False)
+            ]
+            drawn = [chart for chart in charts if chart is not None]
+            if drawn:
+                section.charts.append(ChartGroup(audited.name, drawn))
+            parts.append(_beside_controls(audited, lines, context))
+        if parts:
+            section.add(lambda: scores_table(pd.concat(parts, ignore_index=True), context))
 
 
-def _by_task(audited: Audited) -> Iterator[tuple[str, pd.DataFrame]]:
-    """All rows of a run, then those of every task where there are several."""
-    tasks = [str(task) for task in audited.frame["task"].dropna().unique()]
-    yield (ALL_TASKS if len(tasks) > 1 else ""), audited.frame
-    if len(tasks) > 1:
-        for task in tasks:
-            yield task or "no task named", audited.frame[audited.frame["task"] == task]
+def _by_task(audited: Audited, context: Context) -> Iterator[pd.DataFrame]:
+    """``arm_summary`` of every task's rows, with what a curve needs to know of an arm."""
+    facts = audited.frame.drop_duplicates("arm").set_index("arm")[["arm_name", "regime", "selector", "budget"]]
+    rows = rows_in_words(audited.frame).assign(arm=audited.frame["arm"])
+    for task, own in rows.groupby("task", sort=False):
+        lines = arm_summary(own, metrics=["keep", "score"], draws=context.draws, seed=context.seed)
+        yield lines.assign(task=task).join(facts, on="arm")
 
 
-def _facts(audited: Audited) -> pd.DataFrame:
-    """What a curve needs to know of an arm: its own name, regime, selector and budget."""
-    return audited.frame.drop_duplicates("arm").set_index("arm")[["arm_name", "regime", "selector", "budget"]]
-
-
-def score_chart(lines: pd.DataFrame, full: str | None) -> Markup | None:
-    """Curves with 95% intervals, Full as the dashed line; None where nothing was pruned."""
-    pruned = lines[lines["arm"] != full]
-    if pruned.empty:
+def score_chart(lines: pd.DataFrame, full: str | None, task: str) -> Markup | None:
+    """Curves with 95% intervals, Full as the dashed line; None where nothing was pruned. ``task`` where of several."""
+    pruned: list[dict[Any, Any]] = lines[lines["arm"] != full].to_dict("records")
+    if not pruned:
         return None
-    named: list[dict[Any, Any]] = [{**line, "selector": curve_name(line)} for line in pruned.to_dict("records")]
-    yardsticks = {curve_name(line) for line in pruned.to_dict("records") if line["selector"] in CONTROLS}
-    curves = curves_by_selector(named, "score", intervals=True)
-    drawn = [replace(curve, dashed=curve.label in yardsticks) for curve in curves]
-    reference = lines.loc[lines["arm"] == full, "score"]
-    return budget_curves(drawn, METRICS["score"].label, None if reference.empty else float(reference.iloc[0]), CHART)
-
-
-def scores_table(measured: list[Measured], context: Context) -> Table:
-    """One line per arm and task: its score, and how far it is from Full and from the controls of its budget."""
-    parts = [
-        lines.join(_distances(rows, audited.full, context), on="arm").assign(task=task or ALL_TASKS)
-        for audited, task, rows, lines in measured
+    yardsticks = {curve_name(line) for line in pruned if line["selector"] in CONTROLS}
+    named = [{**line, "selector": curve_name(line)} for line in pruned]
+    curves = [
+        replace(curve, dashed=curve.label in yardsticks) for curve in curves_by_selector(named, "score", intervals=True)
     ]
-    frame = in_panels(pd.concat(parts, ignore_index=True), context.summary.facts)
-    told = [f"to_{name}" for name in ("full", *CONTROLS) if f"to_{name}" in frame and frame[f"to_{name}"].notna().any()]
+    reference = lines.loc[lines["arm"] == full, "score"]
+    title = METRICS["score"].label + (f", {task}" if task else "")
+    return budget_curves(curves, title, None if reference.empty else float(reference.iloc[0]), CHART)
+
+
+def _beside_controls(audited: Audited, lines: pd.DataFrame, context: Context) -> pd.DataFrame:
+    """The lines with ``to_full``, ``to_random``, ``to_grid`` and ``to_resize``: score minus theirs, with intervals.
+
+    Where there are several tasks, a line per arm is added over all of them, each task with the same weight.
+    """
+    rows = rows_in_words(audited.frame)
+    arms = rows.drop_duplicates("arm").set_index("arm")[["selector", "budget"]]
+    full = next((str(arm) for arm, fact in arms.iterrows() if fact["selector"] == "full"), None)
+    names = {str(plain): str(arm) for plain, arm in zip(audited.frame["arm_name"], audited.frame["arm"], strict=True)}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for rival in ("full", *CONTROLS):
+        pairs = [pair for arm in arms.index if (pair := _pair(str(arm), rival, arms, full)) is not None]
+        if not pairs:
+            continue
+        for record in score_changes(rows, pairs, unit="image", draws=context.draws, seed=context.seed):
+            line = found.setdefault((names[record["arm"]], record["task"]), {})
+            line |= {f"to_{rival}{end}": record[f"change{end}"] for end in ("", "_low", "_high")}
+    beside = pd.DataFrame.from_dict(found, orient="index")
+    if beside.empty:
+        return lines
+    beside.index = pd.MultiIndex.from_tuples(beside.index, names=["arm", "task"])
+    overall = beside[beside.index.get_level_values("task") == ALL_TASKS].reset_index()
+    if len(overall):
+        own = lines.groupby("arm", sort=False).agg(
+            n_probes=("n_probes", "sum"), keep=("keep", "mean"), score=("score", "mean")
+        )
+        overall = own.join(overall.set_index("arm")).assign(task=ALL_TASKS).reset_index()
+    return pd.concat([overall, lines.join(beside, on=["arm", "task"])], ignore_index=True)
+
+
+def _pair(arm: str, rival: str, arms: pd.DataFrame, full: str | None) -> ArmPair | None:
+    """The arm and what it is compared with: Full, or the first arm of a control that has its budget."""
+    if arm == full or arms.at[arm, "selector"] == rival:
+        return None
+    if rival == "full":
+        return None if full is None else ArmPair(arm, full)
+    same = arms[(arms["selector"] == rival) & (arms["budget"] == arms.at[arm, "budget"])]
+    return None if same.empty else ArmPair(arm, str(same.index[0]))
+
+
+def scores_table(lines: pd.DataFrame, context: Context) -> Table:
+    """One line per arm and task: its score, and how far it is from Full and from the controls of its budget."""
+    frame = in_panels(lines.drop(columns=["arm_name", "regime"], errors="ignore"), context.summary.facts)
+    told = [f"to_{rival}" for rival in ("full", *CONTROLS) if f"to_{rival}" in frame]
     several = frame["task"].nunique() > 1
     columns = [
         TableColumn("arm_name", "Arm"),
@@ -105,37 +134,11 @@ def scores_table(measured: list[Measured], context: Context) -> Table:
         "first arm of its selector with the same budget."
     )
     if several:
-        caption += f" In {ALL_TASKS} every question counts alike."
+        caption += f" In “{ALL_TASKS}” every task has the same weight, however many questions it has."
     return Table(
         "scores", "Scores by budget", caption, columns, frame, filter="task" if several else "", panel="panel",
         unprinted=("regime",),
     )  # fmt: skip
-
-
-def _distances(rows: pd.DataFrame, full: str | None, context: Context) -> pd.DataFrame:
-    """By arm: ``to_full``, ``to_random``, ``to_grid``, ``to_resize``, each with ``_low`` and ``_high``."""
-    arms = rows.drop_duplicates("arm").set_index("arm")
-    found: dict[str, dict[str, float]] = {str(arm): {} for arm in arms.index}
-
-    def compare(name: str, reference: str, members: list[str]) -> None:
-        own = rows[rows["arm"].isin([reference, *members])]
-        made = paired_differences(own, reference, metrics=["score"], draws=context.draws, seed=context.seed)
-        for line in made.to_dict("records"):
-            if math.isfinite(line["diff"]):
-                ends = {f"to_{name}_low": line["low"], f"to_{name}_high": line["high"]}
-                found[line["arm"]] |= {f"to_{name}": line["diff"], **ends}
-
-    others = [arm for arm in found if arm != full]
-    if full is not None and others:
-        compare("full", full, others)
-    for budget in arms.loc[others, "budget"].unique():
-        members = [arm for arm in others if arms.loc[arm, "budget"] == budget]
-        for name in CONTROLS:
-            control = next((arm for arm in members if arms.loc[arm, "selector"] == name), None)
-            rivals = [arm for arm in members if arms.loc[arm, "selector"] != name]
-            if control is not None and rivals:
-                compare(name, control, rivals)
-    return pd.DataFrame.from_dict(found, orient="index")
 
 
 def _title(name: str) -> str:
