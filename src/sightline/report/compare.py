@@ -85,7 +85,7 @@ def compare_runs(
         packed=packed,
         hero=hero,
         method=method_words(draws, seed),
-        headline=[_headline(differences.frame, called)],
+        headline=[_headline(differences.frame, called, _measure(source))],
         runs=named_runs(source),
     )
     progress("writing")
@@ -98,15 +98,20 @@ def _folders(source: Source) -> list[str]:
     return [path.name for path in paths] if paths[0].name != paths[1].name else [str(path) for path in paths]
 
 
-def _headline(differences: pd.DataFrame, called: list[str]) -> str:
-    """Which arms' accuracy differs between the runs beyond its interval; at a change of nothing it says so."""
-    lines = differences[differences["metric"] == "accuracy"]
+def _measure(source: Source) -> str:
+    """The metric that tells how good answers are."""
+    return "score" if source.all_in_words else "accuracy"
+
+
+def _headline(differences: pd.DataFrame, called: list[str], measure: str) -> str:
+    """Which arms' accuracy, or score, differs between the runs beyond its interval; if none does it says so."""
+    lines = differences[differences["metric"] == measure]
     said = []
     for word in ("lower", "higher"):
         arms = [str(arm) for arm in lines.loc[lines["words"].str.startswith(word), "arm"]]
-        said += [f"accuracy of {listed(arms, 4)} is {word}"] if arms else []
+        said += [f"{measure} of {listed(arms, 4)} is {word}"] if arms else []
     if not said:
-        return f"From {called[0]} to {called[1]} no arm's accuracy changes beyond its interval."
+        return f"From {called[0]} to {called[1]} no arm's {measure} changes beyond its interval."
     return f"From {called[0]} to {called[1]} {' and '.join(said)}, of {len(lines)} arm{'s' if len(lines) > 1 else ''}."
 
 
@@ -310,7 +315,7 @@ def _verdicts(source: Source, differences: pd.DataFrame, sameness: pd.DataFrame,
     guesses = f" In {' and '.join(at_chance)} {AT_CHANCE}." if at_chance else ""
     facts = arm_facts(source)
     facts = facts[facts["run"] == "A"].set_index("arm_name")
-    measure = "score" if source.all_in_words else "accuracy"
+    measure = _measure(source)
     found = []
     for arm in (str(name) for name in differences["arm"].unique()):
         line = differences[(differences["arm"] == arm) & (differences["metric"] == measure)].iloc[0]

@@ -24,6 +24,7 @@ def fitting_columns(source: Source, columns: list[TableColumn], frame: pd.DataFr
 
 
 def _title(column: TableColumn) -> str:
-    metric = METRICS[column.key] if column.key in METRICS else None
-    renamed = metric is not None and column.title == metric.label
-    return metric.label_of_words or column.title if metric is not None and renamed else column.title
+    """A heading that is a metric's label as it is of words; others, and those of metrics with one label, stay."""
+    if column.key not in METRICS or column.title != METRICS[column.key].label:
+        return column.title
+    return METRICS[column.key].label_of_words or column.title

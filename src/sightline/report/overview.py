@@ -36,8 +36,8 @@ def main_table(summary: ReportSummary, *, by_run: bool = True) -> Table:
     columns = [TableColumn("arm_name", "Arm"), *metric_columns("main", summary.arms)]
     coverage = heading(METRICS["pos_ecr"], summary.arms)
     caption = (
-        f"Small print is the 95% interval when images are resampled. {coverage} counts the cells of all merged sources, "
-        "AnchorECR only those kept in place"
+        f"Small print is the 95% interval when images are resampled. {coverage} counts the cells of all merged "
+        "sources, AnchorECR only those kept in place"
     )
     if "yes or no" in answers_given(summary.arms):
         caption += "; NegSRC is coverage of the confusable word on negatives, no evidence of absence"

@@ -84,6 +84,6 @@ def _box_reading(frame: pd.DataFrame, coverage: str) -> str:
         for found in (line, before)
     )
     return (
-        f"The box source moves {line['arm']} most: {coverage} is {now} with {line['box_source']} boxes, {then} with the "
-        "annotation."
+        f"The box source moves {line['arm']} most: {coverage} is {now} with {line['box_source']} boxes, {then} with "
+        "the annotation."
     )

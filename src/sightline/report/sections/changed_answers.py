@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from urllib.parse import urlencode
 
 import pandas as pd
@@ -9,6 +10,7 @@ import pandas as pd
 from sightline.errors import SightlineError
 from sightline.report.answer_changes import CHANGES, EVIDENCE, KEPT, LOST, NONE, OTHERWISE, UNTRACED, with_changes
 from sightline.report.arm_words import share
+from sightline.report.by_run import top
 from sightline.report.panels import arm_facts, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
@@ -35,9 +37,9 @@ def changes_table(source: Source) -> Table:
             continue
         rows = with_changes(audited.frame[audited.frame["arm"] != audited.full])
         for arm, own in rows.groupby("arm", sort=False):
-            counts = pd.crosstab(own["change"], own["evidence"])
+            counts = Counter(zip(own["change"], own["evidence"], strict=True))
             for change in CHANGES:
-                line = {kind: int(counts.at[change, kind]) if _has(counts, change, kind) else 0 for kind in EVIDENCE}
+                line = {kind: counts[change, kind] for kind in EVIDENCE}
                 links = {f"{kind}_cases": _cases(arm, change, kind) if n else "" for kind, n in line.items()}
                 every = {"all": sum(line.values()), "all_cases": _cases(arm, change, "") if any(line.values()) else ""}
                 records.append({"arm": arm, "change": change, **line, **links, **every})
@@ -58,17 +60,13 @@ def changes_table(source: Source) -> Table:
     ]
     caption = (
         "Questions by what became of Full's answer (case, punctuation and blanks aside; right is a score of at least "
-        "0.5) and by evidence: kept if every region is at least half covered, none if not a single cell of it is left. A "
-        "count leads to its cases among the pictures."
+        "0.5) and by evidence: kept if every region is at least half covered, none if not a single cell of it is left. "
+        "A count leads to its cases among the pictures."
     )
     return Table(
         "changed_answers", "Changed answers and their evidence", caption, columns, frame, reading=reading,
         panel="panel", repeated=("arm_name",), unprinted=("regime",),
     )  # fmt: skip
-
-
-def _has(counts: pd.DataFrame, change: str, evidence: str) -> bool:
-    return change in counts.index and evidence in counts.columns
 
 
 def _cases(arm: object, change: str, evidence: str) -> str:
@@ -82,12 +80,12 @@ def _reading(frame: pd.DataFrame) -> str:
     lost = free[free["change"] == LOST]
     if not lost["all"].sum():
         return "No box-free arm turned a right answer into a wrong one."
-    line = lost.loc[lost["all"].idxmax()]
+    line = top(lost, lost["all"])
     traced = int(line["all"] - line[UNTRACED])
     if not traced:
         return f"{line['arm']} lost most answers, {line['all']}; their questions have no region."
     none, kept = (share(line[kind] / traced) for kind in (NONE, KEPT))
     return (
-        f"{line['arm']} lost most answers, {line['all']}: in {none} of them nothing of the evidence was left, in {kept} "
-        "all of its regions were at least half there."
+        f"{line['arm']} lost most answers, {line['all']}: in {none} of them nothing of the evidence was left, in "
+        f"{kept} all of its regions were at least half there."
     )

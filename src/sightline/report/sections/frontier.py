@@ -50,9 +50,9 @@ class Frontier(SectionMaker):
                 section.notes.append(f"{prefix}no arm has both an accuracy and a coverage: the frontier has no points")
             else:
                 arms = summary.arms[summary.arms["run"] == audited.name]
-                axes = tuple(heading(METRICS[name], arms) for name in measures)
-                wide = frontier(points, *axes, class_="chart only-wide")
-                narrow = frontier(points, *axes, size=NARROW, class_="chart only-narrow")
+                x, y, colour = (heading(METRICS[name], arms) for name in measures)
+                wide = frontier(points, x, y, colour, class_="chart only-wide")
+                narrow = frontier(points, x, y, colour, size=NARROW, class_="chart only-narrow")
                 section.charts.append(ChartGroup(audited.name, [wide, narrow]))
             if audited.in_words:
                 continue  # Scores have a section of their own over budgets.

@@ -31,8 +31,8 @@ class ScoreOverBudgets(SectionMaker):
     title = "Score over budgets"
     order = 22
     lead = (
-        "How much of the score each budget keeps, and whether a method keeps more than dropping tokens blindly, evenly, "
-        "or showing the whole image smaller."
+        "How much of the score each budget keeps, and whether a method keeps more than dropping tokens blindly, "
+        "evenly, or showing the whole image smaller."
     )
 
     def fill(self, section: Section, context: Context) -> None:

@@ -41,7 +41,7 @@ class SeveralRegions(SectionMaker):
 
 
 def regions_table(source: Source, summary: ReportSummary, draws: int, seed: int) -> Table:
-    """Per arm, over questions with several regions: coverage of their union, of the worst one, and whether all count."""
+    """Per arm, over questions with several regions: coverage of their union, of the worst one, and of all by half."""
     parts = []
     for audited in source.in_words:
         several = audited.frame[audited.frame["n_regions"].fillna(0) > 1]
