@@ -166,7 +166,14 @@ os.symlink("TextOCR_0.1_val.json", "annotations.json")
     ),
     "docs/probes.md": Prepared(
         between={"sightline probes verify probes.jsonl": CHANGE_A_LABEL},
-        images=("receipt.png", "funsd/images/form.png", "val2017/000000000139.jpg"),
+        images=(
+            "receipt.png",
+            "funsd/images/form.png",
+            "val2017/000000000139.jpg",
+            "train_images/003a8ae2ef43b901.jpg",
+            "documents/pybv0228_81.png",
+            "OCRBench_Images/IIIT5K/test/918_1.png",
+        ),
         files={"words.txt": "image;text;x1;y1;x2;y2\ntrain/02ac65de9eec83e1.jpg;Total;0.10;0.20;0.13;0.22\n"},
     ),
     "docs/reader.md": Prepared(

@@ -50,9 +50,7 @@ def build(
     reading: AnnotationOptions,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[FILE]...", help="The annotations; several are shards of one data set.", show_default=False
-        ),
+        typer.Argument(metavar="FILE", help="The annotations; several are shards of one data set.", show_default=False),
     ] = None,
     annotations: Annotated[
         Path | None,

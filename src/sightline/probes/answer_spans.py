@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +19,7 @@ LEAST_CONTAINED = 4
 """Shorter answers must equal the words: "10" stands in "2010" too."""
 LEAST_SIMILARITY = 0.5
 """Jaccard index of the two sets of words below which an answer counts as not found."""
+_BEST_FIRST: tuple[Match, ...] = ("equal", "contained", "similar")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -29,6 +30,8 @@ class Span:
     first: int
     count: int
     match: Match
+    similarity: float = 1.0
+    """Jaccard index of the words and those of the answer, where they are only similar."""
 
     @property
     def words(self) -> range:
@@ -40,48 +43,40 @@ def plain(text: str) -> str:
     return " ".join(text.lower().translate(_PUNCTUATION).split())
 
 
-def span_at(words: Sequence[str], first: int, answer: str) -> Span:
-    """The span from a known first word on: the shortest that equals or contains the answer, else the most similar."""
-    wanted = plain(answer)
-    best, best_similarity = 1, -1.0
-    for count, text in _growing([plain(word) for word in words], first):
-        if text == wanted:
-            return Span(first, count, "equal")
-        if wanted and wanted in text:
-            return Span(first, count, "contained")
-        similarity = _jaccard(text, wanted)
-        if similarity > best_similarity:
-            best, best_similarity = count, similarity
-    return Span(first, best, "similar")
-
-
 def find_span(words: Sequence[str], answers: Sequence[str]) -> Span | None:
     """Where one of the accepted answers stands, or None.
 
-    Words that equal an answer go before words that contain one, and those before the most similar; among equals the
-    answer that is named first, then what stands first in ``words`` (reading order), then the shortest.
+    From every word on, as many words are taken as equal an answer or contain it, or else are most similar to it. The
+    best of these spans is taken: equal before contained before similar, then the answer that is named first, then the
+    shortest span, then what stands first.
     """
-    wanted = [text for text in dict.fromkeys(map(plain, answers)) if text]
     said = [plain(word) for word in words]
-    spans = [(first, count, text) for first in range(len(said)) for count, text in _growing(said, first)]
-    for answer in wanted:
-        for first, count, text in spans:
-            if text == answer:
-                return Span(first, count, "equal")
-    for answer in wanted:
-        inside = [(count, first) for first, count, text in spans if len(answer) >= LEAST_CONTAINED and answer in text]
-        if inside:
-            count, first = min(inside)
+    found = []
+    for order, answer in enumerate(text for text in dict.fromkeys(map(plain, answers)) if text):
+        for first in range(len(said)):
+            span = span_at(said, first, answer)
+            if span is not None and not (span.match == "contained" and len(answer) < LEAST_CONTAINED):
+                key = (_BEST_FIRST.index(span.match), -span.similarity, order, span.count, first)
+                found.append((key, span))
+    return min(found, key=lambda each: each[0])[1] if found else None
+
+
+def span_at(words: Sequence[str], first: int, answer: str) -> Span | None:
+    """The span from one word on; words and answer are ``plain``. None where the two have too little in common."""
+    wanted = set(answer.split())
+    best: Span | None = None
+    text = ""
+    for count, word in enumerate(words[first : first + MOST_WORDS], start=1):
+        text = f"{text} {word}" if text and word else text or word
+        if text == answer:
+            return Span(first, count, "equal")
+        if answer in text:
             return Span(first, count, "contained")
-    similar = [
-        (-_jaccard(text, answer), order, first, count)
-        for order, answer in enumerate(wanted)
-        for first, count, text in spans
-    ]
-    if not similar:
-        return None
-    similarity, _, first, count = min(similar)
-    return Span(first, count, "similar") if -similarity >= LEAST_SIMILARITY else None
+        found = set(text.split())
+        similarity = len(found & wanted) / len(found | wanted) if wanted.intersection(word.split()) else 0.0
+        if similarity >= LEAST_SIMILARITY and (best is None or similarity > best.similarity):
+            best = Span(first, count, "similar", similarity)
+    return best
 
 
 def line_context(boxes: Sequence[Box], span: Sequence[int], neighbours: int = NEIGHBOURS) -> list[int]:
@@ -98,19 +93,6 @@ def line_context(boxes: Sequence[Box], span: Sequence[int], neighbours: int = NE
         place = line.index(word)
         context.update(line[max(0, place - neighbours) : place + neighbours + 1])
     return sorted(context - set(span), key=lambda word: (_middle(boxes[word]), boxes[word][0]))
-
-
-def _growing(words: Sequence[str], first: int) -> Iterator[tuple[int, str]]:
-    """(count, text) of one, two, ... of these plain words from the first on."""
-    text = ""
-    for count, word in enumerate(words[first : first + MOST_WORDS], start=1):
-        text = f"{text} {word}" if text and word else text or word
-        yield count, text
-
-
-def _jaccard(text: str, other: str) -> float:
-    a, b = set(text.split()), set(other.split())
-    return len(a & b) / len(a | b) if a | b else 0.0
 
 
 def _middle(box: Box) -> float:

@@ -76,8 +76,7 @@ def _rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if start.startswith("["):
         return _document_rows(file)
     if start.startswith("{"):
-        first = start.partition("\n")[0]
-        return _line_rows(file) if _is_object(first) and '"data"' not in first else _document_rows(file)
+        return _line_rows(file) if _begins_with_a_line(file) else _document_rows(file)
     if "\n" in start and table_delimiter(start, "question") is not None:
         return _table_rows(file)
     raise SightlineError(f"{file}: neither parquet nor JSON nor a table whose first line names a column 'question'")
@@ -99,10 +98,11 @@ def _parquet_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         with ParquetFile(file) as table:
             if table.metadata.num_rows == 0:
                 raise SightlineError(f"{file}: holds no rows")
-            for batch in table.iter_batches(batch_size=BATCH):
-                for cells in batch.to_pylist():
-                    number += 1
-                    yield f"row {number}", cells
+            for group in range(table.num_row_groups):  # asked for at once, all of them would be read ahead
+                for batch in table.iter_batches(batch_size=BATCH, row_groups=[group]):
+                    for cells in batch.to_pylist():
+                        number += 1
+                        yield f"row {number}", cells
     except (ArrowException, OSError) as problem:
         raise SightlineError(f"{file}: damaged parquet file: {_first_line(problem)}") from None
 
@@ -154,11 +154,15 @@ def _refuse_other_columns(file: Path, found: Sequence[str], needed: Sequence[Seq
             raise SightlineError(f"{file}: has no column {wanted}; found {', '.join(map(str, found)) or 'none'}")
 
 
-def _is_object(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
+def _begins_with_a_line(file: Path) -> bool:
+    """Whether the first line is an object of its own, and not a whole document written on one line."""
+    with open_text(file) as stream:
+        first = next((line for line in stream if line.strip()), "")
+        try:
+            found = json.loads(first)
+        except (ValueError, RecursionError):
+            return False
+    return isinstance(found, dict) and "data" not in found
 
 
 def _plain(name: str) -> str:

@@ -73,6 +73,7 @@ class IngestCounts:
     captions_without_relation: int = 0
     questions_without_both_boxes: int = 0
     questions: int = 0
+    regions: int = 0
     questions_without_image: int = 0
     questions_without_text: int = 0
     questions_without_answers: int = 0
@@ -96,5 +97,5 @@ class Ingest:
     """Questions that the file itself asks. Where there are any, none are built from the words."""
     kinds: tuple[str, ...] = ()
     """The order in which the questions' kinds are drawn from; kinds that are not named here follow by name."""
-    packed: PackedImages | None = None
+    packed: PackedImages | None = field(default=None, compare=False)
     """Images that lie inside the files, to be unpacked once it is known which of them are needed."""

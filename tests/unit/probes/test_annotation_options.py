@@ -50,7 +50,9 @@ def in_one_line(text: str) -> str:
 
 def test_help_and_list_name_the_formats_and_their_options() -> None:
     for command in ("build", "regions", "audit"):
-        assert "hocr, page_xml, regions, textocr" in in_one_line(output(command, "--help"))
+        assert "hocr, ms_read, ocrbench, page_xml, qa, regions, textocr, textvqa" in in_one_line(
+            output(command, "--help")
+        )
     text = output("formats")
     assert "textocr      one JSON document" in text
     for flag in ("--boxes", "--units", "--pairing", "--min-annotation-area", "--format-option small_boxes"):

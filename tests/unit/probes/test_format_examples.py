@@ -15,12 +15,17 @@ from tests.unit.probes.formats.pages import paint
 from tests.unit.probes.test_command import output
 
 PAGE = (REPOSITORY / "docs" / "probes.md").read_text(encoding="utf-8")
-SECTIONS = {
+QUESTION_IMAGES = [
+    "train_images/003a8ae2ef43b901.jpg", "documents/pybv0228_81.png", "OCRBench_Images/IIIT5K/test/918_1.png",
+    "receipt.png",
+]  # fmt: skip
+SECTIONS: dict[str, list[str]] = {
     "TextOCR and COCO-Text": [],
     "Tables of boxes": ["receipt.png"],
     "Forms: FUNSD and XFUND": ["funsd/images/form.png"],
     "Pages: hOCR, ALTO, PAGE XML": [],
     "Relations: GSR-Bench": ["val2017/000000000139.jpg"],
+    "Open questions: TextVQA, DocVQA, OCRBench, your own": QUESTION_IMAGES,
 }
 """Section -> the images, of 1000 x 800 pixels, that its files need."""
 

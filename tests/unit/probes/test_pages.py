@@ -61,7 +61,7 @@ def test_the_formats_of_an_installed_package_work_on_the_command_line(tmp_path: 
     (tmp_path / "words.csv").write_text("image,text,x1,y1,x2,y2\nr1.jpg,Total,0.10,0.20,0.13,0.22\n")
     (tmp_path / "words.txt").write_text("image;text;x1;y1;x2;y2\nr1.jpg;Total;0.10;0.20;0.13;1.22\n")
     said = python(tmp_path, "-m", "sightline", "probes", "build", "--help")
-    assert "textocr, word_table, xfund" in re.sub(r"[│\s]+", " ", said)
+    assert "textvqa_gt, word_table, xfund" in re.sub(r"[│\s]+", " ", said)
     assert "--format-option delimiter" in python(tmp_path, "-m", "sightline", "probes", "formats")
     build = ("-m", "sightline", "probes", "build", "--no-check-images", "--out", "probes.jsonl", "--annotations")
     assert "2 probes (1 yes, 1 no)" in python(tmp_path, *build, "words.csv")

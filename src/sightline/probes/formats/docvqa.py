@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from sightline.probes.data_rows import DataRow
 from sightline.probes.formats.base import FORMATS
-from sightline.probes.formats.question_files import Asked, QuestionFiles, first_of, has_columns, text_of, texts_of
+from sightline.probes.formats.question_files import AskedRow, QuestionFiles, first_of, has_columns, text_of, texts_of
 
 _START = re.compile(r'\s*\{[^\[]*"dataset_name"\s*:\s*"docvqa"|[^}]*"ucsf_document_id"\s*:')
 
@@ -35,7 +35,7 @@ class DocVqa(QuestionFiles):
     def recognises(cls, start: str) -> bool:
         return _START.match(start) is not None or has_columns(start, "questionId", "question", "answers", "image")
 
-    def asked(self, row: DataRow) -> Asked:
+    def asked(self, row: DataRow) -> AskedRow:
         cells = row.cells
         question_id = text_of(first_of(cells, "questionId", "question_id"))
         document, page = text_of(cells.get("ucsf_document_id")), text_of(cells.get("ucsf_document_page_no"))
@@ -43,7 +43,7 @@ class DocVqa(QuestionFiles):
         types = texts_of(cells.get("question_types"))
         extra: dict[str, Any] = {"question_types": list(types)} if types else {}
         stated = cells.get("image")
-        return Asked(
+        return AskedRow(
             question_id=question_id,
             question=text_of(cells.get("question")),
             answers=texts_of(cells.get("answers")),

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 
 from sightline.probes.data_rows import DataRow
 from sightline.probes.formats.base import FORMATS, FormatOption
-from sightline.probes.formats.question_files import Asked, QuestionFiles, first_of, has_columns, text_of, texts_of
+from sightline.probes.formats.question_files import AskedRow, QuestionFiles, first_of, has_columns, text_of, texts_of
 
 _START = re.compile(
     r'\s*\[\s*\{(?=[^}]*"dataset_name"\s*:)(?=[^}]*"image_path"\s*:)(?=[^}]*"type"\s*:)(?=[^}]*"question"\s*:)'
@@ -51,10 +51,10 @@ class OcrBench(QuestionFiles):
     def quality(self) -> int | None:
         return self.jpeg
 
-    def asked(self, row: DataRow) -> Asked:
+    def asked(self, row: DataRow) -> AskedRow:
         cells = row.cells
         stated = text_of(cells.get("image_path"))
-        return Asked(
+        return AskedRow(
             question_id=str(row.number),
             question=text_of(cells.get("question")),
             answers=tuple(dict.fromkeys(texts_of(first_of(cells, "answer", "answers")))),

@@ -19,10 +19,13 @@ from sightline.errors import SightlineError
 from sightline.probes.box_format import BoxFormat, Order, Units, four_numbers
 from sightline.probes.data_rows import DataRow, table_delimiter
 from sightline.probes.formats.base import FORMATS, FormatOption
-from sightline.probes.formats.question_files import Asked, QuestionFiles, first_of, has_columns, text_of, texts_of
+from sightline.probes.formats.question_files import AskedRow, QuestionFiles, first_of, has_columns, text_of, texts_of
 from sightline.probes.roles import check_roles
 
-_START = re.compile(r'\s*\{(?=[^\n]*"image"\s*:)(?=[^\n]*"question"\s*:)(?=[^\n]*"answers?"\s*:)')
+_START = re.compile(
+    r'\s*\{(?=[^\n]*"image"\s*:)(?=[^\n]*"question"\s*:)(?=[^\n]*"answers?"\s*:)(?![^\n]*"(?:words|ocr_tokens|probe)"\s*:)'
+)
+"""Not a record with words, nor a probe of the paper's artifact, which have a question and an answer too."""
 _KNOWN = {
     "id", "question_id", "image", "image_id", "question", "answer", "answers", "boxes", "regions", "roles", "decoy",
     "task", "kind",
@@ -53,14 +56,14 @@ class Qa(QuestionFiles):
     def box_format(self) -> BoxFormat:
         return BoxFormat(self.order, self.units)
 
-    def asked(self, row: DataRow) -> Asked:
+    def asked(self, row: DataRow) -> AskedRow:
         cells = row.cells
         unknown = sorted(set(cells) - _KNOWN)
         if unknown:
             raise SightlineError(f"unknown column {unknown[0]!r}; known: {', '.join(sorted(_KNOWN))}")
         stated = cells.get("image")
         number = text_of(first_of(cells, "id", "question_id")) or str(row.number)
-        return Asked(
+        return AskedRow(
             question_id=number,
             question=text_of(cells.get("question")),
             answers=texts_of(first_of(cells, "answers", "answer")),

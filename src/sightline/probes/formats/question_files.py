@@ -29,7 +29,7 @@ FRACTIONS = BoxFormat("xyxy", "normalised")
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedRow:
     """What one row asks."""
 
     question_id: str
@@ -65,7 +65,7 @@ class QuestionFiles(Format):
     """The publisher's types of questions, in order."""
 
     @abstractmethod
-    def asked(self, row: DataRow) -> Asked:
+    def asked(self, row: DataRow) -> AskedRow:
         """What a row asks. What it lacks is left empty: the row is then passed over."""
 
     @property
@@ -127,7 +127,7 @@ class QuestionFiles(Format):
             if data is not None:
                 yield self.asked(row).image, data
 
-    def _probe(self, asked: Asked, image: str, regions: tuple[Box, ...], roles: tuple[str, ...]) -> Probe:
+    def _probe(self, asked: AskedRow, image: str, regions: tuple[Box, ...], roles: tuple[str, ...]) -> Probe:
         task = asked.task or self.task
         return Probe(
             id=f"{self.id_prefix or task}:{asked.question_id}",
@@ -147,7 +147,7 @@ class QuestionFiles(Format):
         )
 
     def _evidence(
-        self, asked: Asked, image: str, data: bytes | None, beside: PageImages, counts: IngestCounts
+        self, asked: AskedRow, image: str, data: bytes | None, beside: PageImages, counts: IngestCounts
     ) -> tuple[tuple[Box, ...], tuple[str, ...]]:
         """Regions in fractions of the image and their roles, as far as they lie within the image."""
         if not asked.boxes:
@@ -167,14 +167,14 @@ class QuestionFiles(Format):
             if clipped is None:
                 counts.dropped_no_area += 1
                 continue
-            counts.boxes += 1
+            counts.regions += 1
             counts.clipped_boxes += leaves_image(fractions)
             kept.append((clipped, role))
         roles = tuple(role for _, role in kept) if asked.roles else ()
         return tuple(box for box, _ in kept), roles
 
 
-def _is_complete(asked: Asked, row: DataRow, counts: IngestCounts) -> bool:
+def _is_complete(asked: AskedRow, row: DataRow, counts: IngestCounts) -> bool:
     """Whether a row has a question, answers and an image; what is missing first is counted."""
     if not asked.question:
         counts.questions_without_text += 1

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from sightline.probes.data_rows import DataRow
 from sightline.probes.formats.base import FORMATS
-from sightline.probes.formats.question_files import Asked, QuestionFiles, has_columns, text_of, texts_of
+from sightline.probes.formats.question_files import AskedRow, QuestionFiles, has_columns, text_of, texts_of
 
 _START = re.compile(r'\s*\{[^\[]*"dataset_name"\s*:\s*"textvqa"|[^}]*"flickr_(?:original|300k)_url"\s*:')
 
@@ -32,9 +32,9 @@ class TextVqa(QuestionFiles):
     def recognises(cls, start: str) -> bool:
         return _START.match(start) is not None or has_columns(start, "question_id", "image_id", "answers", "image")
 
-    def asked(self, row: DataRow) -> Asked:
+    def asked(self, row: DataRow) -> AskedRow:
         image_id = text_of(row.cells.get("image_id"))
-        return Asked(
+        return AskedRow(
             question_id=text_of(row.cells.get("question_id")),
             question=text_of(row.cells.get("question")),
             answers=texts_of(row.cells.get("answers")),

@@ -69,13 +69,15 @@ class DrawnPage:
         return tuple(word for word in placed if inside(word.box))
 
     def questions(self, count: int) -> list[DrawnQuestion]:
-        """So many questions at most: about a number, about several words in a row, then about any word."""
+        """So many questions at most: about a number (of every other page a word), about a row of words, then any."""
         rng = random.Random(f"questions:{self.seed}")
         beside, rows = _beside(self.words), _rows(self.words)
         rng.shuffle(beside)
         rng.shuffle(rows)
-        numbers = [asked for asked in beside if any(char.isdigit() for char in asked.answer)]
-        first = [*numbers[:1], *rows[:1]]
+        numeric = self.seed % 2 == 0
+        wanted = [asked for asked in beside if any(char.isdigit() for char in asked.answer) == numeric]
+        plain_rows = [asked for asked in rows if not any(char.isdigit() for char in asked.answer)]
+        first = [*wanted[:1], *(rows if numeric else plain_rows or rows)[:1]]
         return [*first, *(asked for asked in beside if asked not in first)][:count]
 
 
@@ -103,14 +105,14 @@ def _beside(words: Sequence[PlacedWord]) -> list[DrawnQuestion]:
 
 
 def _rows(words: Sequence[PlacedWord]) -> list[DrawnQuestion]:
-    """``What is written from "X" to "Y"?`` where that is at least three words."""
+    """``What is written on this page from the word "X" to the word "Y"?`` where that is three words."""
     named = set(_nameable(words))
     found = []
     for word in _nameable(words):
         line = [word, *_right_of(word, words)][:LONG_ANSWER]
         if len(line) == LONG_ANSWER and line[-1] in named:
             answer = " ".join(each.text for each in line)
-            question = f'What is written from "{word.text}" to "{line[-1].text}"?'
+            question = f'What is written on this page from the word "{word.text}" to the word "{line[-1].text}"?'
             found.append(DrawnQuestion(question, answer, tuple((each, ANSWER) for each in line)))
     return found
 

@@ -127,7 +127,7 @@ def test_an_option_of_other_formats_is_refused_by_naming_them(tmp_path: Path, co
     record = save(tmp_path / "r", RECORD)
     with pytest.raises(SightlineError, match=r"^format regions has no option --pairing; formats .*: textocr$"):
         load_regions(record, pairing="shifted")
-    with pytest.raises(SightlineError, match=r"has no option --boxes; formats that have it: regions, textocr$"):
+    with pytest.raises(SightlineError, match=r"has no option --boxes; formats that have it: qa, regions, textocr$"):
         load_regions(columns, order="xywh")
     with pytest.raises(SightlineError, match=r"no option --format-option separator; formats that have it: columns$"):
         load_regions(record, separator="/")

@@ -15,19 +15,19 @@ from sightline.errors import SightlineError
 from sightline.probes.box_format import BoxFormat, four_numbers
 from sightline.probes.data_rows import DataRow
 from sightline.probes.formats.base import FORMATS
-from sightline.probes.formats.question_files import Asked, QuestionFiles, first_of, has_columns, text_of, texts_of
+from sightline.probes.formats.question_files import AskedRow, QuestionFiles, first_of, has_columns, text_of, texts_of
 from sightline.probes.roles import ANSWER
 
 _START = re.compile(r'[^}]*"dataset_id"\s*:[^}]*"bbox"\s*:|[^}]*"bbox"\s*:[^}]*"dataset_id"\s*:')
 _XYWH = BoxFormat("xywh", "pixels")
 
 
-@FORMATS.register("textvqa_boxes")
+@FORMATS.register("textvqa_gt")
 @dataclass(frozen=True)
-class TextVqaBoxes(QuestionFiles):
+class TextVqaGroundTruth(QuestionFiles):
     """Every question has one region, the answer's."""
 
-    name: ClassVar[str] = "textvqa_boxes"
+    name: ClassVar[str] = "textvqa_gt"
     description: ClassVar[str] = "TextVQA_GT_bbox: a box for the answer of each question, for probes evidence"
     task: ClassVar[str] = "textvqa"
     columns: ClassVar[tuple[tuple[str, ...], ...]] = (
@@ -42,14 +42,14 @@ class TextVqaBoxes(QuestionFiles):
     def box_format(self) -> BoxFormat:
         return _XYWH
 
-    def asked(self, row: DataRow) -> Asked:
+    def asked(self, row: DataRow) -> AskedRow:
         cells = row.cells
         question_id = text_of(first_of(cells, "dataset_id", "question_id"))
         box = four_numbers(cells.get("bbox"))
         if box is None:
             raise SightlineError(f"bbox {cells.get('bbox')!r} is not x, y, width, height")
         stated = cells.get("image")
-        return Asked(
+        return AskedRow(
             question_id=question_id,
             question=text_of(cells.get("question")),
             answers=texts_of(first_of(cells, "answer", "answers")),
