@@ -316,5 +316,5 @@ def curves_by_selector(
     for label, points in grouped.items():
         keeps, values, ranges = zip(*sorted(points), strict=True)
         if intervals or len(set(keeps)) > 1:
-            curves.append(Curve(label, keeps, values, ranges=ranges if intervals else ()))
+            curves.append(Curve(label, list(keeps), list(values), ranges=ranges if intervals else ()))
     return curves

@@ -10,7 +10,7 @@ from sightline.report.sections.base import SECTIONS, Context, Section, SectionMa
 class AnswersSideBySide(SectionMaker):
     id = "answers"
     title = "Answers side by side"
-    order = 50
+    order = 48
     lead = (
         "The image as the pruned prefix holds it, with what was said about it. Right answers without a cell of their "
         "evidence come first, then wrong ones the model was sure of, then answers other than Full's."
