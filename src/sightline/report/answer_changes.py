@@ -51,8 +51,8 @@ def with_changes(rows: pd.DataFrame) -> pd.DataFrame:
 
 def confident_wrong(rows: pd.DataFrame) -> pd.Series[bool]:
     """Per row whether the answer scores nothing although the model was sure of it: among the wrong answers of these
-    rows, its loss is in the smallest quarter."""
-    wrong = rows["score"] == 0.0
+    rows, its loss is in the smallest quarter. A model that says nothing claims nothing, so silence does not count."""
+    wrong = (rows["score"] == 0.0) & (rows["predicted"].map(_words) != "")
     if not wrong.any():
         return wrong
     return wrong & (rows["answer_loss"] <= rows.loc[wrong, "answer_loss"].quantile(CONFIDENT))

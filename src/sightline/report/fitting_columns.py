@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from sightline.report.metric_columns import of_words
 from sightline.report.source import Source
 from sightline.report.table import TableColumn
 from sightline.statistics.metrics import METRICS
@@ -20,7 +21,7 @@ def fitting_columns(source: Source, columns: list[TableColumn], frame: pd.DataFr
     if source.yes_or_no:
         return columns
     valued = (column for column in columns if frame[column.key].notna().any())
-    return [replace(column, title=_title(column)) for column in valued]
+    return [replace(column, title=_title(column), help=of_words(column.help)) for column in valued]
 
 
 def _title(column: TableColumn) -> str:

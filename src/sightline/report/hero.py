@@ -202,7 +202,9 @@ def _panel_words(panel: dict[str, Any], arm: str) -> str:
 
 def _said(panel: dict[str, Any]) -> str:
     """The answer; one in words is quoted."""
-    return f"“{panel['predicted']}”" if panel.get("score") is not None else str(panel["predicted"])
+    if panel.get("score") is None:
+        return str(panel["predicted"])
+    return f"“{panel['predicted']}”" if panel["predicted"] else "nothing"
 
 
 def _asked(case: dict[str, Any]) -> str:

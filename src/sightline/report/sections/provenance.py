@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from sightline.errors import SightlineError
+from sightline.report.metric_columns import of_words
 from sightline.report.panels import arm_facts, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
@@ -54,6 +55,7 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
         records.append(record)
     if not records:
         raise SightlineError(problem)
+    meaning = str if source.yes_or_no else of_words
     if source.yes_or_no:
         asked, coverage, among = "Positives", METRICS["pos_ecr"].label, "positives answered yes"
     else:
@@ -68,8 +70,8 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
             column
             for metric in map(METRICS.get, SHARES)
             for column in (
-                TableColumn(f"{metric.name}_n", "n", "count", help=metric.help),
-                TableColumn(metric.name, metric.label, "percent", interval=True, help=metric.help),
+                TableColumn(f"{metric.name}_n", "n", "count", help=meaning(metric.help)),
+                TableColumn(metric.name, metric.label, "percent", interval=True, help=meaning(metric.help)),
             )
         ),
     ]

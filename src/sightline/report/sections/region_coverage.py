@@ -11,7 +11,7 @@ import pandas as pd
 from sightline.analysis.coverage_and_score import coverage_and_score_table
 from sightline.errors import SightlineError
 from sightline.report.by_run import collect, excludes_zero, signed
-from sightline.report.metric_columns import column_of
+from sightline.report.metric_columns import column_of, of_words
 from sightline.report.panels import in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
@@ -56,7 +56,7 @@ def regions_table(source: Source, summary: ReportSummary, draws: int, seed: int)
         TableColumn("arm_name", "Arm"),
         TableColumn("n_probes", "Questions", "count", help="Those with more than one region."),
         TableColumn("regions", "Regions each", "number", help="Mean over these questions."),
-        *(replace(column_of(METRICS[name]), title=TITLES.get(name, METRICS[name].label)) for name in SHOWN),
+        *map(_column, SHOWN),
     ]
     caption = (
         "Questions with more than one region. Union is the covered share of their common area; the worst region is the "
@@ -65,6 +65,11 @@ def regions_table(source: Source, summary: ReportSummary, draws: int, seed: int)
     return Table(
         "several_regions", "Coverage of several regions", caption, columns, frame, panel="panel", unprinted=("regime",)
     )
+
+
+def _column(name: str) -> TableColumn:
+    metric = METRICS[name]
+    return replace(column_of(metric), title=TITLES.get(name, metric.label), help=of_words(metric.help))
 
 
 def coverage_table(source: Source, draws: int) -> Table | None:
