@@ -15,9 +15,9 @@ CHANGES = {
     UNCHANGED: "unchanged",
     LOST: "changed to wrong",
     GAINED: "changed to right",
-    OTHERWISE: "changed, no more and no less right",
+    OTHERWISE: "changed otherwise",
 }
-"""What became of an answer -> in words."""
+"""What became of an answer -> in words. Otherwise: to another answer that is no more and no less right."""
 KEPT, PARTLY, NONE, UNTRACED = "kept", "partly", "none", "untraced"
 EVIDENCE = {
     KEPT: "evidence kept",

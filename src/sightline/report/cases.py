@@ -165,12 +165,12 @@ def mark_words(audited: Audited, flips_first: bool) -> pd.DataFrame:
     rows["seen"] = ~has_no_evidence(rows["full_ecr"])
     telling = [
         rows["unsupported"] & rows["seen"],
-        rows["confident"],
+        rows["confident"] & rows["flip"],
         rows["flip"],
-        rows["unsupported"],
+        rows["unsupported"] | rows["confident"],  # Full is as blind, or as wrong: no fault of the selector.
         rows["low"] & rows["correct"],
     ]
-    rows["rank"] = np.select(telling, [1, 2, 0, 3, 4] if flips_first else [0, 1, 2, 3, 4], 5)
+    rows["rank"] = np.select(telling, [2, 0, 1, 3, 4] if flips_first else [0, 1, 2, 3, 4], 5)
     fall = (rows["reference_score"] - rows["score"]).abs().fillna(0.0)
     rows["strength"] = np.where(rows["unsupported"] | rows["confident"], -rows["answer_loss"], fall)
     return rows

@@ -195,6 +195,7 @@ def budget_curves(
     y_title: str,
     reference: float | None = None,
     size: tuple[float, float] = (366.0, 270.0),
+    class_: str = "chart",
 ) -> Markup:
     """One quantity over the kept fraction, a line per selector, labelled at its right end; Full is the dashed line."""
     width, height = size
@@ -215,7 +216,7 @@ def budget_curves(
         f"to {format_value(c.y[-1], 'score')} at {tick(c.x[-1])}"
         for c in curves
     )
-    return chart(width, height, f"{y_title} over the kept fraction", description, *parts)
+    return chart(width, height, f"{y_title} over the kept fraction", description, *parts, class_=class_)
 
 
 def labelled_lines(curves: Sequence[Curve], x: Scale, y: Scale) -> list[Markup]:

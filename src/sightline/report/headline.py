@@ -40,6 +40,25 @@ def _sentences(audited: Audited, summary: ReportSummary) -> list[str]:
     pruned = free[free["keep"] < 1.0]
     if pruned.empty:
         return ["No box-free arm prunes anything here: there is nothing to say about what pruning costs."]
+    return [*_scores(audited, lines, pruned), *_evidence(audited, summary, lines, pruned)]
+
+
+def _scores(audited: Audited, lines: pd.DataFrame, pruned: pd.DataFrame) -> list[str]:
+    """Of answers in words what the budget with most arms leaves of the score, from the best arm to the worst."""
+    if not audited.in_words or audited.full is None:
+        return []
+    budgets = _budgets(pruned)
+    budget = budgets.value_counts().index[0]
+    there = pruned[budgets == budget].sort_values("score", ascending=False, kind="stable")
+    ends = [there.iloc[0]] if len(there) == 1 else [there.iloc[0], there.iloc[-1]]
+    named = [f"{format_value(line['score'], 'score')} ({_pretty(str(line['arm_name']))})" for line in ends]
+    full = lines.loc[lines["arm"] == audited.full, "score"].iloc[0]
+    reached = " to ".join(named)
+    return [f"Of Full's score of {format_value(full, 'score')}, box-free arms that keep {budget} reach {reached}."]
+
+
+def _evidence(audited: Audited, summary: ReportSummary, lines: pd.DataFrame, pruned: pd.DataFrame) -> list[str]:
+    """Which arms are right without the evidence, and whether accuracy or score shows it."""
     known = pruned[pruned["unsupported"].map(math.isfinite)]
     right = "correct yes answer" if audited.yes_or_no else "correct answer"
     if known.empty:

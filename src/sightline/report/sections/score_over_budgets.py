@@ -22,7 +22,7 @@ from sightline.statistics.summaries import arm_summary
 
 CONTROLS = (*MATCHED, "resize")
 """Selectors that every method is shown beside at its own budget, where the run has them."""
-CHART = (520.0, 310.0)
+CHART, NARROW_CHART = (520.0, 310.0), (360.0, 320.0)
 
 
 @SECTIONS.register("scores")
@@ -39,11 +39,12 @@ class ScoreOverBudgets(SectionMaker):
         parts = []
         for audited in context.source.in_words:
             lines = pd.concat(_by_task(audited, context), ignore_index=True)
-            charts = [
-                score_chart(own, audited.full, str(task) if lines["task"].nunique() > 1 else "")
+            several = lines["task"].nunique() > 1
+            drawn = [
+                chart
                 for task, own in lines.groupby("task", sort=False)
+                for chart in score_charts(own, audited.full, str(task) if several else "")
             ]
-            drawn = [chart for chart in charts if chart is not None]
             if drawn:
                 section.charts.append(ChartGroup(audited.name, drawn))
             parts.append(_beside_controls(audited, lines, context))
@@ -60,11 +61,14 @@ def _by_task(audited: Audited, context: Context) -> Iterator[pd.DataFrame]:
         yield lines.assign(task=task).join(facts, on="arm")
 
 
-def score_chart(lines: pd.DataFrame, full: str | None, task: str) -> Markup | None:
-    """Curves with 95% intervals, Full as the dashed line; None where nothing was pruned. ``task`` where of several."""
+def score_charts(lines: pd.DataFrame, full: str | None, task: str) -> list[Markup]:
+    """Curves with 95% intervals, Full as the dashed line, for desk and telephone; none where nothing was pruned.
+
+    ``task`` names one of several.
+    """
     pruned: list[dict[Any, Any]] = lines[lines["arm"] != full].to_dict("records")
     if not pruned:
-        return None
+        return []
     yardsticks = {curve_name(line) for line in pruned if line["selector"] in CONTROLS}
     named = [{**line, "selector": curve_name(line)} for line in pruned]
     curves = [
@@ -72,7 +76,9 @@ def score_chart(lines: pd.DataFrame, full: str | None, task: str) -> Markup | No
     ]
     reference = lines.loc[lines["arm"] == full, "score"]
     title = METRICS["score"].label + (f", {task}" if task else "")
-    return budget_curves(curves, title, None if reference.empty else float(reference.iloc[0]), CHART)
+    level = None if reference.empty else float(reference.iloc[0])
+    sizes = {"chart only-wide": CHART, "chart only-narrow": NARROW_CHART}
+    return [budget_curves(curves, title, level, size, class_) for class_, size in sizes.items()]
 
 
 def _beside_controls(audited: Audited, lines: pd.DataFrame, context: Context) -> pd.DataFrame:
