@@ -17,7 +17,7 @@ from sightline.answers import normalised
 from sightline.arms.plan import MATCHED
 from sightline.errors import SightlineError
 from sightline.geometry.region_marks import RegionMark, marks_of
-from sightline.report.answer_changes import CHANGES, EVIDENCE, UNCHANGED, confident_wrong, with_changes
+from sightline.report.answer_changes import CHANGES, EVIDENCE, LOST, NONE, UNCHANGED, confident_wrong, with_changes
 from sightline.report.source import Audited, Source, masks_of
 from sightline.statistics.correct_positives import has_little_evidence, has_no_evidence, unsupported_rows
 from sightline.statistics.plain_rows import are_positives
@@ -38,7 +38,8 @@ class Case:
     featured: str
     """The arm the case was chosen for."""
     beside: str = ""
-    """Of a case that tells a story: the arm that gives the same answer with the evidence."""
+    """Of a case that tells a story: the arm that gives the same answer with the evidence, or Full, whose answer went
+    with it."""
 
 
 def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> list[Case]:
@@ -47,7 +48,8 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
     Among answers in words, wrong ones that the model was sure of come before those that are other than Full's.
 
     The first case is a correct answer with zero coverage whenever the runs contain one, if they can with an arm beside
-    it that answers alike and kept the evidence. ``between_runs`` is for a comparison: the arms of the second run lead,
+    it that answers alike and kept the evidence; else, among answers in words, one that went with its evidence, beside
+    Full's. ``between_runs`` is for a comparison: the arms of the second run lead,
     answers that differ from the first run's come before everything else.
     """
     if limit < 1:
@@ -73,7 +75,8 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
                 score = (bool(best["seen"]), -standing(best["regime"], best["selector"]), float(best["strength"]))
                 if first is None or score > first[0]:
                     first = (score, Case(str(best["probe_id"]), index, str(arm)))
-    leading = told[2] if told else first[1] if first else None
+    lost = None if told or first or between_runs else lost_pair(source)
+    leading = told[2] if told else first[1] if first else lost
     order = chain([leading] if leading else [], (c for turn in zip_longest(*queues) for c in turn if c is not None))
     chosen: dict[tuple[str, int], Case] = {}
     for case in order:
@@ -116,6 +119,22 @@ def telling_pair(marked: pd.DataFrame, run: int) -> tuple[tuple[bool, ...], floa
     return tuple(bool(best[name]) for name in order), float(best["apart"]), case
 
 
+def lost_pair(source: Source) -> Case | None:
+    """Among answers in words one that an arm lost with all of its evidence, beside Full's; the surest of box-free arms.
+
+    None where no run has one.
+    """
+    for index, audited in enumerate(source.runs):
+        if not audited.in_words or audited.full is None:
+            continue
+        marked = mark_words(audited, flips_first=False)
+        gone = marked[(marked["change"] == LOST) & (marked["evidence"] == NONE) & marked["seen"]]
+        if not gone.empty:
+            best = gone.assign(oracle=gone["regime"] == "oracle").sort_values(["oracle", "answer_loss"]).iloc[0]
+            return Case(str(best["probe_id"]), index, str(best["arm"]), audited.full)
+    return None
+
+
 def standing(regime: object, selector: str) -> int:
     """Whose case is shown first, smallest: methods, the controls matched to them, other controls, then oracles.
 
@@ -154,7 +173,8 @@ def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:
 def mark_words(audited: Audited, flips_first: bool) -> pd.DataFrame:
     """The same of answers in words, with ``confident`` (sure of a wrong answer), ``change`` and ``evidence``.
 
-    Strength is how sure the model was of what it said, or how far the score fell where the answer only changed.
+    Strength is how sure the model was of what it said, or how far the score fell where the answer only changed, those
+    without any evidence first.
     """
     rows = with_changes(audited.frame)
     rows["said"] = rows["predicted"].map(normalised)
@@ -171,7 +191,7 @@ def mark_words(audited: Audited, flips_first: bool) -> pd.DataFrame:
         rows["low"] & rows["correct"],
     ]
     rows["rank"] = np.select(telling, [2, 0, 1, 3, 4] if flips_first else [0, 1, 2, 3, 4], 5)
-    fall = (rows["reference_score"] - rows["score"]).abs().fillna(0.0)
+    fall = (rows["reference_score"] - rows["score"]).abs().fillna(0.0) + (rows["evidence"] == NONE)
     rows["strength"] = np.where(rows["unsupported"] | rows["confident"], -rows["answer_loss"], fall)
     return rows
 

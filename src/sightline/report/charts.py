@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -210,13 +210,18 @@ def budget_curves(
         parts.append(tag("line", x1=x.start, x2=x.end, y1=y(reference), y2=y(reference), class_="reference"))
         below = y(reference) - y.end < 14  # No room between the line and the chart's title.
         parts.append(tag("text", "Full", x=x.start + 4, y=y(reference) + (13 if below else -5), class_="name"))
-    parts += labelled_lines(curves, x, y)
+    longest = int((name_room - 10) / CHARACTER)
+    parts += labelled_lines([replace(c, label=_cut(c.label, longest)) for c in curves], x, y)
     description = "; ".join(
         f"{c.label} from {format_value(c.y[0], 'score')} at {tick(c.x[0])} "
         f"to {format_value(c.y[-1], 'score')} at {tick(c.x[-1])}"
         for c in curves
     )
     return chart(width, height, f"{y_title} over the kept fraction", description, *parts, class_=class_)
+
+
+def _cut(label: str, longest: int) -> str:
+    return label if len(label) <= longest else f"{label[: longest - 1]}…"
 
 
 def labelled_lines(curves: Sequence[Curve], x: Scale, y: Scale) -> list[Markup]:

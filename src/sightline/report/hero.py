@@ -220,6 +220,12 @@ def _pair_sentences(case: dict[str, Any], panels: list[dict[str, Any]], arms: li
     run, dot, own = arms[0].partition(" · ")
     if dot and arms[1].startswith(run + dot):
         asked, arms = f"{run}: {asked[0].lower()}{asked[1:]}", [own, arms[1].removeprefix(run + dot)]
+    if not panels[1]["correct"]:
+        words = (
+            f"{asked}, {arms[0]} says {_said(panels[0])}, and is right. {arms[1]} kept none of the "
+            f"{panels[1]['evidence_cells']} cells of the evidence and says {_said(panels[1])}."
+        )
+        return "The answer goes with its evidence.", words
     words = (
         f"{asked}, {arms[0]} and {arms[1]} both say {_said(panels[0])}, and both are right. "
         f"{arms[0]} kept {panels[0]['evidence_kept']} of {panels[0]['evidence_cells']} cells of the evidence, "
