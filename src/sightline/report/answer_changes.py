@@ -34,14 +34,14 @@ def with_changes(rows: pd.DataFrame) -> pd.DataFrame:
     """Plain rows of one run with ``change`` (empty where there is no Full to compare with) and ``evidence``.
 
     ``reference_predicted`` and ``reference_correct`` are Full's. Answers that differ in case, punctuation or blanks
-    alone are the same.
+    alone are the same, unless that makes one right and the other wrong.
     """
     known = rows["reference_predicted"].notna()
     said, before = rows["predicted"].map(_words), rows["reference_predicted"].map(_words)
     right = rows["correct"].astype(bool)
     was_right = rows["reference_correct"].fillna(False).astype(bool)
     change = np.select(
-        [~known, said == before, was_right & ~right, ~was_right & right], ["", UNCHANGED, LOST, GAINED], OTHERWISE
+        [~known, was_right & ~right, ~was_right & right, said == before], ["", LOST, GAINED, UNCHANGED], OTHERWISE
     )
     bare = rows["n_regions"].fillna(0) == 0
     all_half = rows["all_half"].fillna(False).astype(bool)
