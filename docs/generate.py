@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sightline.arms.arm import parameters
+from sightline.arms.arguments import parameters
 from sightline.auditing.config import AuditConfig, flag_of
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.commands.from_config import default_of

@@ -183,6 +183,7 @@ from sightline.arms import parse_arm
 from sightline.backbones import load_backbone
 from sightline.core.selection import TokenView
 from sightline.errors import SightlineError
+from sightline.policies import Sight
 
 # Four cells in a row, a box over the second: it takes in its neighbours, and the fourth is out of reach.
 cells = torch.tensor([[i / 4, 0.0, (i + 1) / 4, 1.0] for i in range(4)], dtype=torch.float64)
@@ -195,6 +196,12 @@ apart = parse_arm("box_average:1t:reach=0.0").selector.select(view, 2)
 assert apart.anchors.tolist() == [1, 2] and torch.equal(apart.mix, torch.eye(4)[1:3])
 
 assert parse_arm("box_average:0.3", profile="artifact", model_type="gray_llava").selector.reach == 0.25
+long = parse_arm("policy:long_question:box_average:0.3/0.7:words=3,box_average.reach=0.2")
+assert long.text == "policy:long_question:box_average:0.3/0.7:words=3,box_average.reach=0.2"
+low, high = long.levels
+for question, level in (("What is this?", low), ("What does the sign say?", high)):
+    noticed = long.policy.look(Sight("p", question, cells.numpy()))
+    assert long.policy.decide(long.levels, noticed, []) == level
 assert parse_arm("box_average:0.3", profile="artifact", model_type="llava").selector.reach == 0.1
 
 image = Image.open({image!r}).convert("RGB")
@@ -213,7 +220,7 @@ except SightlineError as error:
 """
 
 
-def test_selector_and_backbone_compute_what_their_pages_say(place: Place) -> None:
+def test_selector_policy_and_backbone_compute_what_their_pages_say(place: Place) -> None:
     image = next((DATA / "mini_textocr" / "train").glob("*.jpg"))
     script = PARTS.format(image=str(image), known=str(DATA / "tiny" / "llava"), checkpoint=str(place.checkpoint))
     assert run_with(place.site, script) == "llava has no image option 'gray'; it has crop_blind"

@@ -60,6 +60,7 @@ LIMITS = (
     (r"sightline demo\b", "--limit 4"),
     (r"sightline (report|gate|compare) ", "--draws 200"),
     (r"sightline reader scenes ", "--images 6"),
+    (r"sightline run .*--probes scenes/open_", "--limit 3"),
     (r"sightline bench prefill ", QUICK),
     (r"sightline bench ttft ", f"{QUICK} --decode 1"),
     (r"sightline bench vision ", QUICK),
@@ -67,10 +68,12 @@ LIMITS = (
     (r"sightline bench repeated ", "--processes 1 --probes-per-process 4 --drop 1"),
     (r"sightline bench select ", "--repeats 1 --batch 1"),
     (r"sightline paper run ", "--limit 4 --draws 200"),
+    (r"sightline run .*--arm policy:", "--image-option max_pixels=50176"),
+    (r"sightline policy ", "--draws 200"),
 )
 """(pattern, options added to a command that it begins). A command that names the option itself keeps its own."""
 
-EXIT_CODES = ((r"sightline gate ", (0, 1)),)
+EXIT_CODES = ((r"sightline (gate|policy) ", (0, 1)),)
 """Commands that may end otherwise than with 0: models that know nothing need not pass a gate, but it must decide."""
 
 
@@ -205,6 +208,7 @@ Path("valid.txt").write_text("".join(f"{probe}\\n" for probe in load_run("runs/q
 latency_table = lambda source: None
 """,
     ),
+    "docs/budgets.md": Prepared((BUILD.replace("--limit-images 4", "--limit-images 20"),)),
     "docs/runs.md": Prepared(
         (BUILD, BUILD.replace("probes.jsonl", "probes/textocr.jsonl"), f"{RUN} {QWEN} --out runs/first"),
         files={"my.py": A_METHOD},
@@ -234,6 +238,7 @@ NOT_EXECUTED = {
     ("docs/reader.md", "sightline reader train --minutes 9.2"): TRAINING,
     ("docs/reader.md", "sightline reader train --minutes 9.3"): TRAINING,
     ("docs/reader.md", "sightline reader train --language-only"): TRAINING,
+    ("docs/reader.md", "sightline reader train --open"): TRAINING,
     ("docs/reader.md", "sightline reader export"): "exports what training leaves behind",
 }
 """(page, how the command begins) -> why no test executes it."""

@@ -26,7 +26,7 @@ ONE_TASK = "all"
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedProbes:
     """n probes: what they are, whatever was answered."""
 
     ids: NDArray[np.str_]
@@ -37,11 +37,11 @@ class Asked:
     yes_or_no: bool
 
     @staticmethod
-    def of(rows: pd.DataFrame) -> Asked:
+    def of(rows: pd.DataFrame) -> AskedProbes:
         """From the rows of one arm, each probe once."""
         open_answers = "score" in rows or not set(rows["label"].astype(str)) <= {"yes", "no"}
         tasks = rows["task"].fillna("").astype(str) if "task" in rows else pd.Series("", index=rows.index)
-        return Asked(
+        return AskedProbes(
             rows["probe_id"].to_numpy(dtype=str),
             rows["image_id"].to_numpy(dtype=str),
             tasks.where(tasks != "", ONE_TASK).to_numpy(dtype=str),
@@ -49,7 +49,7 @@ class Asked:
             not open_answers,
         )
 
-    def chosen(self, which: NDArray[np.bool_]) -> Asked:
+    def chosen(self, which: NDArray[np.bool_]) -> AskedProbes:
         return replace(
             self,
             ids=self.ids[which],
@@ -79,7 +79,7 @@ class Played:
     """What became of n probes under one budget or policy."""
 
     name: str
-    asked: Asked
+    asked: AskedProbes
     scores: NDArray[np.float64]
     """(n,) 1 for a right yes or no; of a text what its task gives it."""
     keep: NDArray[np.float64]
@@ -93,7 +93,7 @@ class Played:
     def of(name: str, rows: pd.DataFrame) -> Played:
         """From the rows of one arm."""
         keep, spent = (rows[column].to_numpy(dtype=np.float64) for column in ("keep", "keep_spent"))
-        return Played(name, Asked.of(rows), scores_of(rows), keep, spent, tuple(rows["levels"].astype(str)))
+        return Played(name, AskedProbes.of(rows), scores_of(rows), keep, spent, tuple(rows["levels"].astype(str)))
 
     def chosen(self, which: NDArray[np.bool_]) -> Played:
         return replace(
@@ -118,7 +118,7 @@ class FixedAnswers:
     arm: Arm
     """The selector at the lowest level; its budget is no matter."""
     levels: tuple[Budget, ...]
-    asked: Asked
+    asked: AskedProbes
     scores: NDArray[np.float64]
     """(n, levels)"""
     keep: NDArray[np.float64]
@@ -195,7 +195,7 @@ def fixed_answers(run: Run, selector: str, levels: Sequence[Budget], policy: Pol
     return FixedAnswers(
         arms[0],
         tuple(levels),
-        Asked.of(parts[0]),
+        AskedProbes.of(parts[0]),
         np.stack([scores_of(part) for part in parts], axis=1),
         np.stack([part["keep"].to_numpy(dtype=np.float64) for part in parts], axis=1),
         passes,
@@ -233,7 +233,7 @@ def _noticed(
             Sight(
                 probe,
                 str(row["question"]),
-                run.cells(row) if masks else np.zeros((0, 4)),
+                run.cells(row) if masks else np.zeros((0, 4), dtype=np.float32),
                 tuple(m[probe] for m in masks),
             )
         )

@@ -122,7 +122,7 @@ def judge_run(
     """Every policy arm of a run against the fixed arms of its levels, over held-out probes or ``everything``."""
     frame = plain_rows(run.frame(texts=False))
     present = [str(arm) for arm in frame["arm"].unique()]
-    named = list(arms) or [str(arm) for arm in frame.loc[frame["policy"] != "none", "arm"].unique()]
+    named = list(arms) or [str(arm) for arm in frame.loc[frame["policy"].fillna("none") != "none", "arm"].unique()]
     if not named:
         raise SightlineError(f"{run.path} has no arm with a policy; add one, for example policy:NAME:SELECTOR:LEVELS")
     verdicts = []

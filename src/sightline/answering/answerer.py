@@ -16,7 +16,7 @@ from sightline.answering.before import BeforePass
 from sightline.answering.inside import InsidePass
 from sightline.answering.scorers import Scorer
 from sightline.answering.select_step import SelectStep
-from sightline.answering.spending import SpendingPass, Spent
+from sightline.answering.spending import Spending, SpendingPass
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
@@ -33,7 +33,7 @@ class Answered:
     """The scorer's columns: ``predicted``, ``correct`` and its own."""
     trace: Trace
     language_ms: float
-    spent: Spent | None = None
+    spent: Spending | None = None
     """Of an arm with a policy what its passes cost, all of whose times are in ``trace`` and ``language_ms``."""
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Spent:
+class Spending:
     """Every pass over one probe, in the order in which they were run, and what the policy went by."""
 
     levels: tuple[Budget, ...]
@@ -100,7 +100,7 @@ class SpendingPass:
             materialise_ms=sum(trace.materialise_ms for trace in traces),
         )
         passes = [LevelAnswer.of(budget, answered.values) for budget, answered in self._run[i]]
-        spent = Spent(
+        spent = Spending(
             levels,
             tuple(trace.k for trace in traces),
             self._looks.noticed[i],
@@ -126,7 +126,9 @@ class Looks:
         for i, (probe, image, prompt) in enumerate(zip(probes, encoded, prompts, strict=True)):
             begun = perf_counter()
             scores = self._step.scores(image, prompt, probe, arm) if "scores" in policy.reads else None
-            self.noticed.append(policy.look(Sight(probe.id, probe.question, image.cells, masks[i], scores)))
+            self.noticed.append(
+                policy.look(Sight(probe.id, probe.question, image.cells.astype(np.float32), masks[i], scores))
+            )
             self.look_ms.append((perf_counter() - begun) * 1e3)
 
     def _masks(

@@ -22,13 +22,23 @@ def scenes(
     split: Annotated[Literal["development", "confirmation"], typer.Option(help="Fixes fonts, words and layout seeds.")],
     out: Annotated[Path, typer.Option(help="Folder for annotations.json and images/.")],
     images: Annotated[int, typer.Option(min=1, help="How many scenes; the first ones stay the same.")] = 200,
+    open: Annotated[
+        bool, typer.Option("--open", help="Scenes with open questions: open_probes.jsonl and open_images/ instead.")
+    ] = False,
 ) -> None:
     """Draw synthetic scenes with word boxes in TextOCR's layout, for ``sightline probes build --format textocr``."""
+    from sightline.probes.scenes.open_set import OPEN_IMAGES, OPEN_PROBES, write_open_set
     from sightline.probes.scenes.textocr_set import ANNOTATIONS, IMAGES, write_scenes
     from sightline.progress import Progress
     from sightline.store.folder import refuse_unusable_place
 
     refuse_unusable_place(out)
+    if open:
+        with Progress("drawing", images, "images") as bar:
+            probes = write_open_set(split, images, out, bar.advance)
+        typer.echo(f"{images} images with {len(probes.probes)} open questions: {out / OPEN_IMAGES}")
+        typer.echo(f"probes: {out / OPEN_PROBES}")
+        return
     with Progress("drawing", images, "images") as bar:
         document = write_scenes(split, images, out, bar.advance)
     typer.echo(f"{len(document['imgs'])} images with {len(document['anns'])} words: {out / IMAGES}")
@@ -53,6 +63,24 @@ def train(
             rich_help_panel=MODEL,
         ),
     ] = False,
+    open: Annotated[
+        bool,
+        typer.Option("--open", help="Teach a trained reader to answer open questions too.", rich_help_panel=MODEL),
+    ] = False,
+    silence: Annotated[
+        bool,
+        typer.Option(
+            "--silence",
+            help="With --open: where no cell of an answer is left, train to say nothing.",
+            rich_help_panel=MODEL,
+        ),
+    ] = False,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            help="Checkpoint that --open starts from.", show_default="the shipped reader", rich_help_panel=MODEL
+        ),
+    ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Pages per step.", rich_help_panel=STEPS)] = 96,
     lr: Annotated[float, typer.Option(min=0.0, help="Peak of the learning rate.", rich_help_panel=STEPS)] = 1e-3,
     seed: Annotated[int, typer.Option(help="Seed of pages and weights.", rich_help_panel=STEPS)] = 1,
@@ -83,7 +111,7 @@ def train(
         float, typer.Option(min=0.0, help="Seconds between two checks.", rich_help_panel=CHECKS)
     ] = 120.0,
 ) -> None:
-    """Train the reader from scratch in legs, each a part of the schedule within its minutes."""
+    """Train the reader in legs, each a part of the schedule within its minutes: from scratch, or on with --open."""
     given = dict(locals())
     for name, value in given.items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -100,7 +128,7 @@ def _spelled(given: Mapping[str, object]) -> Iterator[str]:
     for name, value in given.items():
         flag = f"--{name.replace('_', '-')}"
         if isinstance(value, bool):
-            if value or name != "language_only":
+            if value or name not in ("language_only", "open", "silence"):
                 yield flag if value else f"--no-{flag.removeprefix('--')}"
         elif value is not None:
             yield f"{flag}={value}"
@@ -110,20 +138,26 @@ def _spelled(given: Mapping[str, object]) -> Iterator[str]:
 def export(
     state: Annotated[Path, typer.Argument(help="--out of the last leg of training.")],
     out: Annotated[Path, typer.Option(help="Checkpoint folder.")],
+    after: Annotated[
+        Path | None, typer.Option(help="Checkpoint that --open started from: its training record comes first.")
+    ] = None,
 ) -> None:
     """Turn a training state into an ordinary checkpoint folder."""
-    import shutil
+    import json
 
     from sightline.reader.export import export as write_checkpoint
-    from sightline.reader.model_card import TRAINING
+    from sightline.reader.training_record import TRAINING, continued, read_record
     from sightline.store.folder import refuse_unusable_place
 
     refuse_unusable_place(out)
+    before = None if after is None else read_record(after)
     write_checkpoint(state, out)
     metrics = state / "metrics.json"
     if not metrics.is_file():
         raise SightlineError(f"{metrics} is missing: the leg has not finished, so there is nothing to say in a card")
-    shutil.copyfile(metrics, out / TRAINING)
+    record = json.loads(metrics.read_text(encoding="utf-8"))
+    text = json.dumps(record if before is None else continued(before, record))
+    (out / TRAINING).write_text(text, encoding="utf-8")
     typer.echo(f"checkpoint: {out}")
 
 
@@ -132,9 +166,15 @@ def card(
     model: Annotated[Path, typer.Option(help="Checkpoint folder with training.json; README.md is written there.")],
     run: Annotated[Path, typer.Option(help="Run of the reader on the confirmation set with the card's arms.")],
     controls: Annotated[Path, typer.Option(help="Run of full on the image-free control set.")],
+    open_run: Annotated[
+        Path | None, typer.Option(help="Run on the open questions of the confirmation set with --box-source gt.")
+    ] = None,
+    open_controls: Annotated[
+        Path | None, typer.Option(help="Run of full on the open questions about wrong images.")
+    ] = None,
 ) -> None:
     """Write the model card: data, losses, held-out figures, targets met and missed, limits."""
     from sightline.reader.model_card import write_card
 
-    for path in write_card(model, run, controls):
+    for path in write_card(model, run, controls, open_run, open_controls):
         typer.echo(f"wrote {path}")

@@ -36,8 +36,8 @@ class Sight:
 
     probe_id: str
     question: str
-    cells: NDArray[np.floating[Any]]
-    """(N, 4), the part of the image plane that each visual token originates from."""
+    cells: NDArray[np.float32]
+    """(N, 4), the part of the image plane that each visual token originates from, as a run stores it."""
     masks: tuple[NDArray[np.bool_], ...] = ()
     """Per level (N,), the tokens that the selector keeps there; empty unless the policy reads masks."""
     scores: NDArray[np.float64] | None = None
@@ -141,10 +141,14 @@ class Policy(ABC):
         return f"{self.name}({', '.join(said)})"
 
 
-def quantiles(values: Iterable[float], count: int) -> list[float]:
-    """Up to ``count`` different values, evenly spread over the ranks of those given, ascending."""
-    ordered = np.sort(np.asarray(list(values), dtype=np.float64))
-    if len(ordered) == 0:
+def cuts(values: Iterable[float], count: int) -> list[float]:
+    """Up to ``count`` thresholds between the values given, ascending and evenly spread over them.
+
+    Each stands midway between two neighbours: rounding, which differs from batch to batch, moves nobody across.
+    """
+    ordered = np.unique(np.asarray(list(values), dtype=np.float64))
+    between = (ordered[1:] + ordered[:-1]) / 2.0
+    if len(between) == 0:
         return []
-    places = np.linspace(0, len(ordered) - 1, count).round().astype(int)
-    return sorted({float(value) for value in ordered[places]})
+    places = np.unique(np.linspace(0, len(between) - 1, count).round().astype(int))
+    return [float(value) for value in between[places]]

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sightline.core.selection import Budget, Ranges
-from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Reads, TuningSample, quantiles
+from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Reads, TuningSample, cuts
 
 TRIED = 40
-"""Thresholds that are tried on development samples: quantiles of their confidences."""
+"""Thresholds that are tried on development samples, between their confidences."""
 
 
 @POLICIES.register("confidence_fallback")
@@ -36,4 +36,4 @@ class ConfidenceFallback(Policy):
     def candidates(self, levels: Sequence[Budget], samples: Sequence[TuningSample]) -> Iterable[Policy]:
         """From never falling back to nearly always."""
         seen = [sample.passes[levels[0]].confidence or 0.0 for sample in samples]
-        return [type(self)(threshold) for threshold in [0.0, *quantiles(seen, TRIED)]]
+        return [type(self)(threshold) for threshold in [0.0, *cuts(seen, TRIED)]]

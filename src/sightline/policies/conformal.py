@@ -26,7 +26,7 @@ class LossBounds:
     """How much the lowest level may lose against the highest, by how sure its answer is."""
 
     confidences: tuple[float, ...]
-    """Descending: of each bound the least sure answer that it holds for."""
+    """Descending: how sure an answer must be for the bound at its place to hold."""
     bounds: tuple[float, ...]
     """Upper bound of the mean loss of all samples that are at least as sure, rising."""
     levels: str = ""
@@ -50,7 +50,9 @@ class LossBounds:
         ends = [j for j in range(LEAST, len(sure) + 1) if j == len(sure) or sure[j] < sure[j - 1]]
         raw = [float(lost[:j].mean() + NORMAL_95 * lost[:j].std(ddof=1) / math.sqrt(j)) for j in ends]
         rising = np.maximum.accumulate(raw).tolist() if raw else []
-        least_sure = {bound: float(sure[j - 1]) for bound, j in zip(rising, ends, strict=True)}
+        # Midway to the next: rounding, which differs from batch to batch, moves nobody across.
+        edges = [float(sure[j - 1] + sure[min(j, len(sure) - 1)]) / 2.0 for j in ends]
+        least_sure = dict(zip(rising, edges, strict=True))
         return LossBounds(tuple(least_sure.values()), tuple(least_sure), "/".join(map(str, levels)))
 
 

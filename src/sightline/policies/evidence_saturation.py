@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sightline.core.selection import Budget, Ranges
 from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Objective, Policy, Reads, Sight, TuningSample
-from sightline.policies.spread import blocks_of, dispersion
+from sightline.policies.token_spread import blocks_of, dispersion
 
 MASSES = tuple(round(0.50 + 0.02 * step, 2) for step in range(21))
 SHARES = (0.5, 0.625, 0.75, 0.875, 1.0)

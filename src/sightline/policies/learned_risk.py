@@ -11,7 +11,7 @@ import numpy as np
 
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
-from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Reads, Sight, TuningSample, quantiles
+from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Reads, Sight, TuningSample, cuts
 from sightline.policies.fitted_file import check_fitted_levels, read_fitted
 from sightline.policies.logistic import Descent, Logistic, fit_logistic
 from sightline.policies.risk_features import ANSWER, GROUPS, before_answer, vector
@@ -110,15 +110,15 @@ class LearnedRisk(Policy):
         return None if passes and wanted == levels[0] else wanted
 
     def candidates(self, levels: Sequence[Budget], samples: Sequence[TuningSample]) -> Iterable[Policy]:
-        """One regression per group of features, cut at quantiles of its own risks."""
+        """One regression per group of features, cut between its own risks, or not at all."""
         lost = np.array([sample.scores[levels[-1]] - sample.scores[levels[0]] >= LOST for sample in samples])
         answers = {sample.passes[level].answer for sample in samples for level in levels}
         how = OF_CHOICES if answers <= {"yes", "no"} else OF_TEXTS
         for group, names in GROUPS.items():
             x = [vector(names, sample.noticed, sample.passes[levels[0]]) for sample in samples]
             logistic = fit_logistic(np.array(x), lost, how)
-            cuts = quantiles(map(logistic.risk, x), TRIED.get(len(levels), 6))
-            for thresholds in combinations_with_replacement([*cuts, 1.0], len(levels) - 1):
+            tried = cuts(map(logistic.risk, x), TRIED.get(len(levels), 6))
+            for thresholds in combinations_with_replacement([0.0, *tried, 1.0], len(levels) - 1):
                 yield self.made_of(RiskModel(group, names, logistic, thresholds, "/".join(map(str, levels))))
 
     def contents(self) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sightline.policies.base import LevelAnswer, Noticed, Sight
-from sightline.policies.spread import blocks_of, dispersion
+from sightline.policies.token_spread import blocks_of, dispersion
 
 QUESTION = ("question_words", "question_joins", "question_fields")
 MASK = ("tokens", "mask_dispersion", "mask_blocks")

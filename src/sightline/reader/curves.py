@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 WIDTH, HEIGHT, LEFT, RIGHT, GAP = 860, 250, 46, 96, 34
-COLOURS = {"slots": "#0072b2", "align": "#009e73", "answer": "#d55e00", "spelling": "#cc79a7", "accuracy": "#222222"}
+COLOURS = {
+    "slots": "#0072b2",
+    "align": "#009e73",
+    "answer": "#d55e00",
+    "spelling": "#cc79a7",
+    "letters": "#56b4e9",
+    "accuracy": "#222222",
+    "exact": "#56b4e9",
+}
 Curves = Sequence[dict[str, float]]
 
 
@@ -17,10 +25,10 @@ def smooth(values: Sequence[float], window: int = 9) -> list[float]:
 
 
 def curves_svg(curves: Curves) -> str:
-    """Losses (capped at 2) and training accuracy; every tenth point of the log is enough for the eye."""
+    """Losses (capped at 2), training accuracy, share of exact open answers; each smoothed over a few points."""
     last = max(entry["step"] for entry in curves)
-    losses = _panel(curves, ("slots", "align", "answer", "spelling"), last, 0.0, 2.0, 12)
-    accuracy = _panel(curves, ("accuracy",), last, 0.5, 1.0, 12 + HEIGHT + GAP)
+    losses = _panel(curves, ("slots", "align", "answer", "spelling", "letters"), last, 0.0, 2.0, 12)
+    accuracy = _panel(curves, ("accuracy", "exact"), last, 0.5, 1.0, 12 + HEIGHT + GAP)
     height = 2 * HEIGHT + 2 * GAP + 30
     foot = f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{height - 8}" text-anchor="middle">step (of {last:,})</text>'
     return (

@@ -87,13 +87,10 @@ def _pixels(key: tuple[int, Split]) -> NDArray[np.uint8]:
     return np.asarray(draw(compose(seed, role), seed))
 
 
-def masks(tokens: Tensor, embedding: Tensor, targets: Tensor, boxes: Tensor, seed: int) -> dict[str, Tensor]:
-    """Kept visual tokens, (n, 196) bool, of each arm. Drawn ones come from a CPU generator: equal on every device."""
-    count, k = tokens.shape[0], math.ceil(KEEP * TOKENS)
-    generator = torch.Generator().manual_seed(seed)
-    noise = torch.rand(count, TOKENS, generator=generator).to(tokens.device)
-    shares = overlap_shares(boxes[:, None])[:, 0]
-    evidence = shares > 0
+def masks(tokens: Tensor, embedding: Tensor, targets: Tensor, evidence: Tensor, seed: int) -> dict[str, Tensor]:
+    """Kept visual tokens, (n, 196) bool, of each arm; ``evidence`` (n, 196) bool: the cells of the probes' regions."""
+    count, k = evidence.shape[0], math.ceil(KEEP * TOKENS)
+    noise = _noise(evidence, seed)
     side = math.ceil(math.sqrt(k))
     line = ((torch.arange(side) + 0.5) * SIDE / side).long()
     grid = torch.zeros(TOKENS, dtype=torch.bool, device=tokens.device)
@@ -104,9 +101,19 @@ def masks(tokens: Tensor, embedding: Tensor, targets: Tensor, boxes: Tensor, see
         "random": _top(noise, k),
         "grid": grid.expand(count, -1),
         "evidence kept": _top(noise + 2.0 * evidence, k),
-        "evidence avoided": _top(noise - 2.0 * evidence, k),
+        "evidence avoided": avoiding(evidence, seed),
         "full without evidence": ~evidence,
     }
+
+
+def avoiding(cells: Tensor, seed: int) -> Tensor:
+    """Tokens kept at random with none of ``cells`` (n, 196) among them, where enough others are there."""
+    return _top(_noise(cells, seed) - 2.0 * cells, math.ceil(KEEP * TOKENS))
+
+
+def _noise(like: Tensor, seed: int) -> Tensor:
+    """Uniform, from a CPU generator: equal on every device."""
+    return torch.rand(like.shape, generator=torch.Generator().manual_seed(seed)).to(like.device)
 
 
 def _top(scores: Tensor, k: int) -> Tensor:
@@ -153,8 +160,8 @@ def evaluate(forward: BatchedForward, held_out: HeldOut, batch: int = 32) -> dic
         targets, boxes = held_out.targets[rows].to(device), held_out.boxes[rows].to(device)
         other = held_out.images[[(row + count // 4 * 2) % count for row in range(rows.start, rows.stop)]]
         _, tokens, deep = forward.see(images)
-        arms = masks(tokens, embedding, targets, boxes, seed=start)
-        shares = overlap_shares(boxes[:, None])[:, 0]
+        shares = overlap_shares(boxes)
+        arms = masks(tokens, embedding, targets, shares > 0, seed=start)
         for arm, keep in arms.items():
             margin.setdefault(arm, []).append(margins(forward, tokens, deep, probes, keep).cpu())
             coverage.setdefault(arm, []).append((shares * keep).sum(1).cpu())

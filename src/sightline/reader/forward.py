@@ -82,7 +82,15 @@ class BatchedForward:
                 deep.append(self._merge(merger, hidden))
         return hidden, self._merge(visual.merger, hidden), deep
 
-    def read(self, tokens: Tensor, deep: list[Tensor], ids: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+    def read(
+        self,
+        tokens: Tensor,
+        deep: list[Tensor],
+        ids: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        prefix: Tensor | None = None,
+    ) -> Tensor:
         """Language states of the question part.
 
         Parameters
@@ -90,13 +98,15 @@ class BatchedForward:
         tokens: (B, 196, D); deep: DeepStack levels of the same shape.
         ids: (B, Q) packed questions; positions: (B, Q) mRoPE id of each, equal on the three axes.
         mask: (B, 1, L, L) bool, L = SHARED + Q: who may attend to whom.
+        prefix: (B, P) ids before the visual tokens; None: those of a yes/no question for every image.
 
         Returns (B, Q, D), before the output projection.
         """
         language, batch = self.language, tokens.shape[0]
         embed = language.embed_tokens
-        before, after = embed(self.prefix), embed(torch.cat((self.closing.expand(batch, 1), ids), dim=1))
-        hidden = torch.cat((before.expand(batch, -1, -1), tokens.to(before.dtype), after), dim=1)
+        before = embed(self.prefix.expand(batch, -1) if prefix is None else prefix)
+        after = embed(torch.cat((self.closing.expand(batch, 1), ids), dim=1))
+        hidden = torch.cat((before, tokens.to(before.dtype), after), dim=1)
         shared = self.shared_positions[:, None].expand(-1, batch, -1)
         where = torch.cat((shared, positions.expand(3, -1, -1)), dim=2)
         cos, sin = language.rotary_emb(hidden, where)

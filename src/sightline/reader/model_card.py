@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sightline.checks import shipped_demo
 from sightline.errors import SightlineError
+from sightline.reader.card_aims import CardTarget, Lines, aims, interval
 from sightline.reader.curves import curves_svg
+from sightline.reader.open_card import (
+    OPEN_DATA,
+    OPEN_TRAINING_NOTES,
+    examples,
+    judge_open,
+    open_figures,
+    open_legs,
+    open_section,
+)
+from sightline.reader.training_record import read_record
 from sightline.store.folder import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TRAINING, CARD, CURVES = "training.json", "README.md", "curves.svg"
+CARD, CURVES = "README.md", "curves.svg"
 MAIN = ("accuracy", "positive_accuracy", "hfpr", "pos_ecr", "unsupported")
 TITLES = ("Accuracy", "TPR", "hFPR", "PosECR", "Unsupported")
 ARMS = (
@@ -30,46 +38,44 @@ ARMS = (
 """What the run of a card must hold."""
 
 
-Lines = Mapping[str, Mapping[Any, Any]]
-"""Arm -> its line of ``arm_summary``."""
+def write_card(
+    model: Path, run: Path, controls: Path, open_run: Path | None = None, open_controls: Path | None = None
+) -> list[Path]:
+    """Writes README.md and curves.svg into the checkpoint folder ``model``.
 
-
-@dataclass(frozen=True)
-class CardTarget:
-    """One aim set before training, what was measured, and whether that meets it."""
-
-    aim: str
-    measured: str
-    met: bool
-
-
-def write_card(model: Path, run: Path, controls: Path) -> list[Path]:
-    """Writes README.md and curves.svg into the checkpoint folder ``model``."""
+    ``open_run`` and ``open_controls`` are runs on open questions and on the same about wrong images; a reader that was
+    trained on open questions has no card without them.
+    """
     from sightline.statistics.summaries import arm_summary
 
-    training = _read_training(model / TRAINING)
+    training = read_record(model)
+    answers_open = open_legs(training)
+    if answers_open and (open_run is None or open_controls is None):
+        raise SightlineError(f"{model} was trained on open questions; its card needs --open-run and --open-controls")
     frame, manifest = _frame(run)
     table: Lines = {line["arm"]: line for line in arm_summary(frame, metrics=MAIN).to_dict("records")}
     missing = [arm for arm in ARMS if arm not in table]
     if missing:
         raise SightlineError(f"{run} has no arm {missing[0]}; the card needs {', '.join(ARMS)}")
-    wrong, _ = _frame(controls)
-    wrong = wrong[wrong["intervention"].str.startswith("image_mismatch")]
+    wrong = _wrong_images(controls)
     if wrong.empty:
         raise SightlineError(f"{controls} holds no wrong-image rows; run full on an image-free control set")
     image_free = {str(view): float(rows["correct"].mean()) for view, rows in wrong.groupby("intervention")}
     targets = judge(table, image_free)
-    text = "\n".join(
-        [
-            HEAD.format(parameters=training["parameters"] / 1e6),
-            figures(table, manifest, len(frame["image_id"].unique())),
-            aims(targets),
-            DATA,
-            legs(training),
-            LIMITS,
-        ]
-    )
-    write_whole(model / CARD, text.encode())
+    parts = [
+        HEAD.format(parameters=training["parameters"] / 1e6, questions=OPEN_HEAD if answers_open else YES_NO_HEAD),
+        figures(table, manifest, len(frame["image_id"].unique())),
+    ]
+    if answers_open and open_run is not None and open_controls is not None:
+        measured = open_figures(_frame(open_run)[0], _wrong_images(open_controls))
+        targets += judge_open(measured.table)
+        parts.append(open_section(measured))
+    parts += [aims(targets), DATA, *([OPEN_DATA] if answers_open else []), legs(training), TRAINING_NOTES]
+    parts += [
+        *([OPEN_TRAINING_NOTES] if answers_open else []),
+        LIMITS.format(OPEN_LIMIT if answers_open else YES_NO_LIMIT),
+    ]
+    write_whole(model / CARD, "\n".join(parts).encode())
     write_whole(model / CURVES, curves_svg(training["curves"]).encode())
     return [model / CARD, model / CURVES]
 
@@ -120,7 +126,7 @@ def figures(table: Lines, manifest: dict[str, Any], images: int) -> str:
         "|---|" + "---|" * len(TITLES),
     ]
     for arm in ARMS:
-        cells = [_interval(table[arm], metric) for metric in MAIN]
+        cells = [interval(table[arm], metric) for metric in MAIN]
         lines.append(f"| `{arm}` | " + " | ".join(cells) + " |")
     lines += [
         "",
@@ -129,20 +135,6 @@ def figures(table: Lines, manifest: dict[str, Any], images: int) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def aims(targets: Sequence[CardTarget]) -> str:
-    missed = sum(not target.met for target in targets)
-    lines = [
-        "## What it was trained to be",
-        "",
-        f"Aims set before training; {len(targets) - missed} of {len(targets)} are met.",
-        "",
-        "| aim | measured | |",
-        "|---|---|---|",
-    ]
-    lines += [f"| {t.aim} | {t.measured} | {'met' if t.met else '**missed**'} |" for t in targets]
-    return "\n".join([*lines, ""])
 
 
 def legs(training: dict[str, Any]) -> str:
@@ -155,29 +147,18 @@ def legs(training: dict[str, Any]) -> str:
     ]
     for number, leg in enumerate(training["history"]["legs"], start=1):
         what = "language layers" if leg.get("language_only") else "all"
+        what += ", open questions too" * bool(leg.get("open")) + ", silence" * bool(leg.get("silence"))
         device = leg.get("device", "not recorded")
         minutes, batch, rate = leg["minutes"], leg["batch"], leg["lr"]
         lines.append(f"| {number} | {leg['progress']} | {what} | {device} | {minutes:g} | {batch} | {rate:g} |")
-    names = ("slots", "bigrams", "align", "rank", "answer", "spelling", "accuracy")
+    names = ("slots", "bigrams", "align", "rank", "answer", "spelling", "letters", "accuracy", "exact")
     lines += ["", f"![training curves]({CURVES})", "", "| step | " + " | ".join(names) + " |"]
     lines.append("|---|" + "---|" * len(names))
     curves = training["curves"]
     for entry in curves[:: max(1, len(curves) // 12)] + curves[-1:]:
         cells = [f"{entry[name]:.3f}" if name in entry else "" for name in names]
         lines.append(f"| {entry['step']:.0f} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", TRAINING_NOTES])
-
-
-def _interval(line: Mapping[Any, Any], metric: str) -> str:
-    value, low, high = (float(line[f"{metric}{end}"]) for end in ("", "_low", "_high"))
-    return "" if value != value else f"{value:.3f} ({low:.3f}, {high:.3f})"
-
-
-def _read_training(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
-    except (OSError, ValueError) as problem:
-        raise SightlineError(f"cannot read {path} ({problem}); sightline reader export writes it") from None
+    return "\n".join([*lines, ""])
 
 
 def _frame(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -191,6 +172,11 @@ def _frame(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     return frame.assign(arm=names), run.manifest
 
 
+def _wrong_images(folder: Path) -> pd.DataFrame:
+    frame, _ = _frame(folder)
+    return frame[frame["intervention"].str.startswith("image_mismatch")]
+
+
 HEAD = """\
 ---
 license: apache-2.0
@@ -201,15 +187,21 @@ pipeline_tag: image-text-to-text
 # Sightline's embedded reader
 
 A small vision-language model ({parameters:.2f} M parameters, bfloat16) in the stock Qwen3-VL architecture: vision
-tower, DeepStack, multimodal rotary positions, tied embeddings. It answers one question, `Does the image contain the
-exact text "..."? Answer yes or no.`, about synthetic scenes of 448 x 448 pixels (14 x 14 visual tokens). It exists so
-that an audit of visual-token pruning can be run, tested and understood without downloading anything; it is no general
-model.
+tower, DeepStack, multimodal rotary positions, tied embeddings. {questions}
+The images are synthetic scenes of 448 x 448 pixels (14 x 14 visual tokens). It exists so that an audit of visual-token
+pruning can be run, tested and understood without downloading anything; it is no general model.
 
 ```python
 from transformers import AutoModelForImageTextToText
 model = AutoModelForImageTextToText.from_pretrained("sightline/assets/reader")
 ```
+"""
+
+YES_NO_HEAD = 'It answers one question, `Does the image contain the exact text "..."? Answer yes or no.`.'
+OPEN_HEAD = f"""\
+It answers `Does the image contain the exact text "..."? Answer yes or no.` and, in words, these open questions:
+
+{examples()}
 """
 
 DATA = """\
@@ -240,21 +232,23 @@ evidence: its lead over Random and Grid is a property of this reader, not a find
 everyday words are not in the picture: on development scenes it read numbers, codes and invented words almost perfectly
 but denied one in five everyday words that training had not shown, because such strings had only ever been asked for as
 near misses. The training scenes were changed (45 % of words carry a slip; near misses of held-out strings are no longer
-asked for; everyday words are asked for beside their misspelt forms), and a last leg trained the language layers on
+asked for; everyday words are asked for beside their misspelt forms), and a third leg trained the language layers on
 them, on a CPU, with the vision tower and the embeddings left as they were. Development scenes showed the fault. Other
 scenes with the confirmation fonts and words, not those of the confirmation set, were looked at once, before the change,
 to see that the fault is there too; nothing was chosen on them. Full accuracy on 256 development scenes was 0.926 before
-(TPR 0.863, hFPR 0.012); the last check on development scenes is 0.979 (TPR 0.969, hFPR 0.010; 96 scenes).
+(TPR 0.863, hFPR 0.012) and 0.979 after the third leg (TPR 0.969, hFPR 0.010; 96 scenes).
 
-The GPU minutes above are those of the two legs; a trial of 2.5 minutes before them was thrown away. The CPU leg ran on
-two shared cores and saw about 5 200 scenes.
+A trial of 2.5 minutes before the first leg was thrown away. The CPU leg ran on two shared cores and saw about 5 200
+scenes.
 """
 
+YES_NO_LIMIT = "Yes or no to one fixed question. Other prompts give nonsense."
+OPEN_LIMIT = "The fixed questions above and no others. Other prompts give nonsense."
 LIMITS = """\
 ## Limits
 
 - Upright Latin text of 14 px and more on 448 x 448 px scenes; other sizes are resized to that area.
-- Yes or no to one fixed question. Other prompts give nonsense.
+- {}
 - Synthetic scenes are easier than photographs. Figures of this reader are no forecast for any other model.
 - Neighbouring cells carry some of a word's evidence through the vision tower's attention: removing the evidence cells
   alone leaves more right answers than graying the evidence in the image. The audit exists to show such things. That is

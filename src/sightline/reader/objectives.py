@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from sightline.probes.scenes.compose import CANVAS
 from sightline.reader import vocabulary
 from sightline.reader.forward import PATCHES, SIDE, TOKENS
-from sightline.reader.samples import ANSWER, BIGRAM_BUCKETS, CHARACTER_COUNT, ENDING, SLOTS, SPELLING
+from sightline.reader.samples import ANSWER, BIGRAM_BUCKETS, CHARACTER_COUNT, ENDING, LETTER, SLOTS, SPELLING
 
 RELEVANCE_WEIGHT = 0.85
 """Weight of the cosine part in Target's score; the rest is the norm of the visual token."""
+READABLE = 0.5
+"""Share of a value's box that must lie in kept cells for its question to be trained on."""
 
 
 class LocalTargets(NamedTuple):
@@ -62,9 +64,16 @@ class Heads(nn.Module):
             self.bigrams.bias.fill_(-6.0)
             self.slots.bias.view(SLOTS, -1)[:, -1].fill_(5.0)
 
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Scales as they fit a trained reader, whose checkpoint does not hold them; first guesses would unsettle it."""
+        self.align_scale.fill_(5.2)
+        self.align_bias.fill_(-6.8)
+        self.rank_scale.fill_(4.05)
+
 
 def overlap_shares(boxes: Tensor) -> Tensor:
-    """(B, Q, 4) pixel boxes -> (B, Q, 196) share of each box that falls into each visual token's cell; 0 for no box."""
+    """(..., 4) pixel boxes -> (..., 196) share of each box that falls into each visual token's cell; 0 for no box."""
     start = torch.arange(SIDE, device=boxes.device) * (CANVAS / SIDE)
     end = start + CANVAS / SIDE
     across = (torch.minimum(end, boxes[..., 2:3]) - torch.maximum(start, boxes[..., 0:1])).clamp(min=0)
@@ -103,8 +112,7 @@ def local_losses(
 
     slots: which character has its centre in each 4 x 8 px slot of a patch (cross-entropy, summed, per character);
     bigrams: hashed neighbour pairs of each visual token (binary, per pair);
-    align: characters of each visual token, predicted as exp(s) cos(token, input embedding of the character) + b;
-    rank: Target's score as a distribution over cells, against the share of the word's box in each cell.
+    and those of ``finding_losses``.
     """
     batch = hidden.shape[0]
     logits = heads.slots(hidden).float().view(batch, -1, CHARACTER_COUNT + 1)
@@ -112,21 +120,36 @@ def local_losses(
     slots = F.cross_entropy(logits.flatten(0, 1), what.slots.flatten(), reduction="sum") / present
     pairs = heads.bigrams(tokens).float()
     bigrams = F.binary_cross_entropy_with_logits(pairs, what.bigrams.float(), reduction="sum")
+    found = finding_losses(heads, tokens, embedding, scores, boxes, what)
+    return {"slots": slots, "bigrams": bigrams / what.bigrams.sum().clamp(min=1), **found}
+
+
+def finding_losses(
+    heads: Heads, tokens: Tensor, embedding: Tensor, scores: Tensor, boxes: Tensor, what: LocalTargets
+) -> dict[str, Tensor]:
+    """Losses on visual tokens by which a word is found.
+
+    align: characters of each visual token, predicted as exp(s) cos(token, input embedding of the character) + b;
+    rank: Target's score (B, Q, 196) as a distribution over cells, against the share of the named words' boxes
+    (B, Q, 2, 4) in each cell.
+    """
+    present = what.bag.sum().clamp(min=1)
     letters = embedding[vocabulary.FIRST_BYTE + 33 : vocabulary.FIRST_BYTE + 33 + CHARACTER_COUNT].float()
     cosines = F.normalize(tokens.float(), dim=-1) @ F.normalize(letters, dim=-1).T
     aligned = heads.align_scale.exp() * cosines + heads.align_bias
     align = F.binary_cross_entropy_with_logits(aligned, what.bag.float(), reduction="sum") / present
-    shares = overlap_shares(boxes)
+    shares = overlap_shares(boxes).sum(2)
+    shares = shares / shares.sum(-1, keepdim=True).clamp(min=1)
     likely = F.log_softmax(heads.rank_scale.exp() * scores, dim=-1)
     asked = shares.sum(-1) > 0
     rank = -(shares * likely).sum() / asked.sum().clamp(min=1)
-    return {"slots": slots, "bigrams": bigrams / what.bigrams.sum().clamp(min=1), "align": align, "rank": rank}
+    return {"align": align, "rank": rank}
 
 
 def answer_losses(logits: Tensor, sample: dict[str, Tensor]) -> dict[str, Tensor]:
     """Mean cross-entropy of the answer token, of what follows it, and of the spelling of targets that are there.
 
-    ``logits``: (B, Q, V) at the packed question tokens. Also the accuracy of yes against no.
+    ``logits``: (B, L, V) at the packed question tokens. Also the accuracy of yes against no.
     """
     labels, kinds = sample["labels"], sample["kinds"]
     every = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
@@ -141,6 +164,43 @@ def answer_losses(logits: Tensor, sample: dict[str, Tensor]) -> dict[str, Tensor
         "tpr": _mean(says_yes.float(), answered & is_yes).detach(),
         "fpr": _mean(says_yes.float(), answered & ~is_yes).detach(),
     }
+
+
+def open_losses(logits: Tensor, sample: dict[str, Tensor], keep: Tensor) -> dict[str, Tensor]:
+    """Mean cross-entropy of the letters of open answers and of their ends, and the share of answers without a mistake.
+
+    Questions whose values are mostly among the dropped cells are left out: to train them would be to train guessing.
+    ``silence`` is the cross-entropy of saying nothing, the end in place of the first letter, where no cell of the
+    answer is left: without it the vision tower learns to write answers into the cells of other things.
+
+    ``logits``: (B, L, V) at the packed question tokens; keep: (B, 196) bool.
+    """
+    labels, letter = sample["labels"], sample["kinds"] == LETTER
+    readable = can_be_read(sample["values"], keep)
+    number = sample["segments"].clamp(max=readable.shape[1] - 1)
+    scored = letter & readable.gather(1, number)
+    first = letter & ~F.pad(letter, (1, -1))
+    silent = first & cannot_be_seen(sample["values"], keep).gather(1, number)
+    wanted = torch.where(silent, vocabulary.IM_END, labels)
+    every = F.cross_entropy(logits.float().flatten(0, 1), wanted.flatten(), reduction="none").view_as(labels)
+    wrong = (scored & (logits.argmax(-1) != labels)).float()
+    mistakes = torch.zeros_like(readable, dtype=torch.float32).scatter_add(1, number, wrong)
+    letters = torch.zeros_like(mistakes).scatter_add(1, number, scored.float())
+    exact = _mean((mistakes == 0).float(), letters > 0).detach()
+    return {"letters": _mean(every, scored), "silence": _mean(every, silent), "exact": exact}
+
+
+def can_be_read(values: Tensor, keep: Tensor) -> Tensor:
+    """(B, Q) bool: at least ``READABLE`` of every value (B, Q, 2, 4) lies in kept cells (B, 196)."""
+    shares = overlap_shares(values)
+    absent = shares.sum(-1) == 0
+    return (absent | ((shares * keep[:, None, None]).sum(-1) >= READABLE)).all(-1)
+
+
+def cannot_be_seen(values: Tensor, keep: Tensor) -> Tensor:
+    """(B, Q) bool: the question has values (B, Q, 2, 4), and none of the cells of the first, the answer, is kept."""
+    shares = overlap_shares(values[:, :, 0])
+    return (shares.sum(-1) > 0) & ((shares * keep[:, None]).sum(-1) == 0)
 
 
 def _mean(values: Tensor, where: Tensor) -> Tensor:

@@ -51,11 +51,13 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     fixed = (*vocabulary.SPECIAL, *vocabulary.PHRASES, *vocabulary.ANSWERS)
     ids = {token: index for index, token in enumerate(fixed)}
     ids |= {_byte_symbol(byte): vocabulary.FIRST_BYTE + byte for byte in range(256)}
+    ids |= {phrase: vocabulary.FIRST_OPEN + number for number, phrase in enumerate(vocabulary.OPEN_PHRASES)}
     tokenizer = Tokenizer(models.BPE(vocab=ids, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in vocabulary.SPECIAL])
-    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in vocabulary.PHRASES])
+    phrases = (*vocabulary.PHRASES, *vocabulary.OPEN_PHRASES)
+    tokenizer.add_tokens([AddedToken(phrase, normalized=False) for phrase in phrases])
     # single_word: an answer is a token of its own only where no letter touches it, as after the assistant's line break.
     tokenizer.add_tokens([AddedToken(token, normalized=False, single_word=True) for token in vocabulary.ANSWERS])
     return PreTrainedTokenizerFast(

@@ -11,12 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sightline.probes.scenes.compose import MAX_GLYPHS, MAX_SHAPES
+from sightline.reader.vocabulary import PREFIX
 
 QUESTIONS = 12
 """Questions asked about one image."""
 TEXT_LENGTH = 251
 """Packed tokens of all questions; with what they share this makes sequences of 456, a multiple of 8."""
-TARGET_LENGTH = 20
+TARGET_LENGTH = 24
+"""Ids of the words that a question names."""
+MOST_BOXES = 2
+"""Words that a question names, and values that its answer is read from, at most."""
 
 FIELDS: dict[str, tuple[tuple[int, ...], type]] = {
     "background": ((3,), int),
@@ -29,13 +33,15 @@ FIELDS: dict[str, tuple[tuple[int, ...], type]] = {
     "effects": ((5,), float),
     "slot": ((MAX_GLYPHS,), int),
     "bigram": ((MAX_GLYPHS,), int),
+    "prefix": ((len(PREFIX),), int),
     "ids": ((TEXT_LENGTH,), int),
     "segments": ((TEXT_LENGTH,), int),
     "positions": ((TEXT_LENGTH,), int),
     "labels": ((TEXT_LENGTH,), int),
     "kinds": ((TEXT_LENGTH,), int),
     "targets": ((QUESTIONS, TARGET_LENGTH), int),
-    "boxes": ((QUESTIONS, 4), float),
+    "boxes": ((QUESTIONS, MOST_BOXES, 4), float),
+    "values": ((QUESTIONS, MOST_BOXES, 4), float),
 }
 """Name -> (shape, type). See ``samples.build_sample`` for the meaning of each."""
 

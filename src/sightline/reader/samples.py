@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
-from sightline.probes.scenes.compose import CANVAS, Scene
+from sightline.probes.scenes.compose import CANVAS, PixelBox, Scene
+from sightline.probes.scenes.open_questions import NEIGHBOURS, OpenQuestion, choose, open_questions
 from sightline.probes.scenes.page_designs import compose
+from sightline.probes.scenes.paired_designs import compose_open
 from sightline.reader import record, vocabulary
 from sightline.reader.atlas import MARGIN, glyph_table
 from sightline.reader.forward import PATCH, QUESTION_START, SIDE
@@ -24,10 +26,13 @@ SLOTS = (PATCH // SLOT_WIDTH) * (PATCH // SLOT_HEIGHT)
 """Cells of 4 x 8 pixels within a patch; each is asked which character has its centre there."""
 CHARACTER_COUNT = 94
 BIGRAM_BUCKETS = 1024
-ANSWER, ENDING, SPELLING = 1, 2, 3
-"""Kinds of scored tokens: the yes or no; what follows it; the letters of a target that is in the image."""
+ANSWER, ENDING, SPELLING, LETTER = 1, 2, 3, 4
+"""Kinds of scored tokens: the yes or no; what follows it; the letters of a target that is in the image; the letters of
+an open answer and its end."""
 NO_QUESTION = 99
 BLANK_SHARE = 0.03
+VALUES_ONLY_SHARE = 0.5
+"""Pages with labelled values that are asked about nothing else."""
 
 Views = dict[str, NDArray[Any]]
 
@@ -44,7 +49,24 @@ def build_sample(seed: int) -> NDArray[np.int32]:
             scene.shapes.clear()
     _write_surfaces(scene, out)
     _write_glyphs(scene, out)
+    _begin_questions(out, vocabulary.PREFIX)
     _write_questions(ask(scene, rng, record.QUESTIONS), out)
+    return row
+
+
+def build_open_sample(seed: int) -> NDArray[np.int32]:
+    """The record of a training scene that is asked open questions: the system message differs, hence no mixture."""
+    row = np.zeros(record.WIDTH, np.int32)
+    out = record.views(row)
+    scene = compose_open(seed, "train")
+    rng = random.Random(f"open questions:{seed}")
+    found = open_questions(scene, rng)
+    if scene.pairs and rng.random() < VALUES_ONLY_SHARE:
+        found = [question for question in found if question.kind not in NEIGHBOURS]
+    _write_surfaces(scene, out)
+    _write_glyphs(scene, out)
+    _begin_questions(out, vocabulary.OPEN_PREFIX)
+    _write_open_questions(choose(found, rng, record.QUESTIONS), out)
     return row
 
 
@@ -96,33 +118,64 @@ def _write_glyphs(scene: Scene, out: Views) -> None:
     out["bigram"][:count] = np.where(on_canvas, token * BIGRAM_BUCKETS + bucket, -1)
 
 
-def _write_questions(questions: list[Question], out: Views) -> None:
-    """Packs questions with their answers one after another while they fit; each starts at the same position."""
+def _begin_questions(out: Views, prefix: tuple[int, ...]) -> None:
+    out["prefix"][:] = prefix
     out["segments"][:] = NO_QUESTION
     out["positions"][:] = QUESTION_START
     out["targets"][:] = -1
+
+
+def _write_questions(questions: list[Question], out: Views) -> None:
+    """Packs questions with their answers one after another while they fit; each starts at the same position."""
     place = 0
     for number, question in enumerate(questions):
         spelled = vocabulary.spell(question.target)[: record.TARGET_LENGTH]
         answer = vocabulary.YES if question.answer else vocabulary.NO
         prompt = vocabulary.question_ids(question.target)
         ids = [*prompt, answer, vocabulary.IM_END, vocabulary.NEWLINE]
-        length = len(ids) - 1
-        if place + length > record.TEXT_LENGTH:
-            break
-        kinds = [0] * length
+        kinds = [0] * (len(ids) - 1)
         kinds[-3], kinds[-2], kinds[-1] = ANSWER, ENDING, ENDING
         if question.answer:
             # From the second letter on: the first cannot be known before the reader has found the word.
             kinds[2 : 1 + len(spelled)] = [SPELLING] * (len(spelled) - 1)
-        span = slice(place, place + length)
-        out["ids"][span], out["labels"][span], out["kinds"][span] = ids[:-1], ids[1:], kinds
-        out["segments"][span] = number
-        out["positions"][span] = np.arange(length) + QUESTION_START
+        if place + len(kinds) > record.TEXT_LENGTH:
+            break
+        _write_text(out, number, place, ids, kinds)
         out["targets"][number, : len(spelled)] = spelled
         if question.box is not None:
-            out["boxes"][number] = question.box
-        place += length
+            out["boxes"][number, 0] = question.box
+        place += len(kinds)
+
+
+def _write_open_questions(questions: list[OpenQuestion], out: Views) -> None:
+    """The same for open questions, whose answers are spelled; those that do not fit any more are left out."""
+    place = number = 0
+    for question in questions:
+        prompt = vocabulary.open_question_ids(question.text)
+        ids = [*prompt, *vocabulary.spell(question.answer), vocabulary.IM_END]
+        kinds = [0] * (len(prompt) - 1) + [LETTER] * (len(ids) - len(prompt))
+        if place + len(kinds) > record.TEXT_LENGTH:
+            continue
+        _write_text(out, number, place, ids, kinds)
+        named = vocabulary.open_ids(question.target)[: record.TARGET_LENGTH]
+        out["targets"][number, : len(named)] = named
+        _write_boxes(out["boxes"][number], question.boxes("field_label"))
+        _write_boxes(out["values"][number], question.boxes("answer_value", "comparison_anchor"))
+        place += len(kinds)
+        number += 1
+
+
+def _write_text(out: Views, number: int, place: int, ids: list[int], kinds: list[int]) -> None:
+    """``ids``: a whole question and answer; each but the last is an input whose label is the next."""
+    span = slice(place, place + len(kinds))
+    out["ids"][span], out["labels"][span], out["kinds"][span] = ids[:-1], ids[1:], kinds
+    out["segments"][span] = number
+    out["positions"][span] = np.arange(len(kinds)) + QUESTION_START
+
+
+def _write_boxes(out: NDArray[np.float32], boxes: list[PixelBox]) -> None:
+    for place, box in enumerate(boxes):
+        out[place] = box
 
 
 def _turn(
@@ -138,16 +191,22 @@ def _pack(colour: tuple[int, int, int]) -> int:
 
 
 class SampleBatches(IterableDataset[Tensor]):
-    """Endless (B, WIDTH) int32 batches; scene seeds are never repeated within a run nor between its legs."""
+    """Endless (B, WIDTH) int32 batches; scene seeds are never repeated within a run nor between its legs.
 
-    def __init__(self, batch: int, first_seed: int) -> None:
+    ``open_share`` of the scenes, spread evenly over a batch, are asked open questions; the others yes/no questions.
+    """
+
+    def __init__(self, batch: int, first_seed: int, open_share: float = 0.0) -> None:
         self.batch, self.first_seed = batch, first_seed
+        asked = [int((place + 1) * open_share) > int(place * open_share) for place in range(batch)]
+        self.builders = [build_open_sample if open_ended else build_sample for open_ended in asked]
 
     def __iter__(self) -> Iterator[Tensor]:
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         seed = self.first_seed + number
         while True:
-            rows = [build_sample(seed + index * workers) for index in range(self.batch)]
+            seeds = [seed + index * workers for index in range(self.batch)]
+            rows = [build(each) for build, each in zip(self.builders, seeds, strict=True)]
             seed += self.batch * workers
             yield torch.from_numpy(np.stack(rows))

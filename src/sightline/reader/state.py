@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from sightline.errors import SightlineError
+from sightline.reader import vocabulary
 
 SHARD_BYTES = 15 * 2**20
 
@@ -57,7 +59,32 @@ def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def load_weights(tensors: dict[str, Tensor], module: nn.Module) -> None:
     for name, parameter in module.named_parameters():
-        parameter.data.copy_(tensors[f"weight.{name}"])
+        parameter.data.copy_(_grown(name, tensors[f"weight.{name}"]))
+
+
+def load_checkpoint(folder: Path, model: nn.Module) -> None:
+    """Weights of an exported checkpoint into ``model``."""
+    file = folder / "model.safetensors"
+    try:
+        tensors = load_file(file)
+    except (OSError, SafetensorError) as problem:
+        raise SightlineError(f"{file} cannot be read ({problem}); give an exported checkpoint to --start") from None
+    for name, parameter in model.named_parameters():
+        tensor = _grown(name, tensors[name]) if name in tensors else None
+        if tensor is None or tensor.shape != parameter.shape:
+            raise SightlineError(f"{file} does not fit: {name} should be {list(parameter.shape)}; check --preset")
+        parameter.data.copy_(tensor)
+
+
+def _grown(name: str, tensor: Tensor) -> Tensor:
+    """The tensor, or where it is an embedding from before open questions, (V, D), with rows for their phrases below.
+
+    Each phrase begins as a copy of what stands in its place in a yes/no prompt.
+    """
+    if not name.endswith("embed_tokens.weight"):
+        return tensor
+    missing = range(len(tensor), vocabulary.VOCABULARY_SIZE)
+    return torch.cat((tensor, tensor[[vocabulary.MODELLED_ON.get(token, vocabulary.HEAD) for token in missing]]))
 
 
 def load_moments(tensors: dict[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
@@ -68,5 +95,5 @@ def load_moments(tensors: dict[str, Tensor], module: nn.Module, optimizer: torch
             optimizer.state[parameter] = {
                 "step": torch.tensor(float(steps), device=parameter.device),
                 "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": second.to(parameter),
+                "exp_avg_sq": _grown(name, second).to(parameter),
             }

@@ -13,12 +13,16 @@ from sightline.reader.objectives import (
     LocalTargets,
     answer_losses,
     apply_target_choice,
+    finding_losses,
     local_losses,
+    open_losses,
     target_scores,
 )
 
 LOCAL_WEIGHTS = {"slots": 1.0, "bigrams": 0.5, "align": 1.0, "rank": 1.0}
 ANSWER_WEIGHTS = {"answer": 1.0, "spelling": 1.0, "ending": 0.1}
+OPEN_WEIGHTS = {"answer": 1.0, "spelling": 0.5, "ending": 0.1, "letters": 2.0, "align": 0.2, "rank": 0.5}
+SILENCE_WEIGHT = 0.3
 LOCAL_SHARE_IN_JOINT = 0.2
 RANK_SHARE_IN_JOINT = 0.5
 
@@ -28,11 +32,12 @@ Losses = dict[str, Tensor]
 class Steps:
     """The stages' losses over one model and its training heads."""
 
-    def __init__(self, model: Any, heads: Heads, device: torch.device, mixed: bool) -> None:
+    def __init__(self, model: Any, heads: Heads, device: torch.device, mixed: bool, *, silence: bool = False) -> None:
         self.forward = BatchedForward(model, device)
         self.heads = heads
         self.device = device
         self.bfloat16 = mixed
+        self.silence = silence
 
     @property
     def embedding(self) -> Tensor:
@@ -61,6 +66,25 @@ class Steps:
         local = sum_weighted(losses, LOCAL_WEIGHTS | {"rank": RANK_SHARE_IN_JOINT / LOCAL_SHARE_IN_JOINT})
         total = sum_weighted(answers, ANSWER_WEIGHTS) + LOCAL_SHARE_IN_JOINT * local
         return losses | answers | {"loss": total}
+
+    def mixture(
+        self, images: Tensor, sample: dict[str, Tensor], what: LocalTargets, keep: Tensor, counts: Tensor
+    ) -> Losses:
+        """Yes/no and open questions, each image with one kind, on top of a reader that answers the former.
+
+        The vision tower is told no longer which character stands where, only to keep words findable.
+        """
+        with self.mixed():
+            _, tokens, deep = self.forward.see(images)
+            scores = target_scores(tokens, self.embedding, sample["targets"])
+            found = finding_losses(self.heads, tokens, self.embedding, scores, sample["boxes"], what)
+            keep = apply_target_choice(keep, counts, scores[:, 0].detach())
+            mask = attention_mask(sample["segments"], keep)
+            states = self.forward.read(tokens, deep, sample["ids"], sample["positions"], mask, sample["prefix"])
+            logits = self.forward.logits(states)
+            losses = found | answer_losses(logits, sample) | open_losses(logits, sample, keep)
+        weights = OPEN_WEIGHTS | {"silence": SILENCE_WEIGHT} if self.silence else OPEN_WEIGHTS
+        return losses | {"loss": sum_weighted(losses, weights)}
 
     def language(self, images: Tensor, sample: dict[str, Tensor], keep: Tensor, counts: Tensor) -> Losses:
         """Answers only, with the vision tower and the embeddings as they are: Target's scores cannot move."""

@@ -1,5 +1,6 @@
-"""Trains the reader from scratch in legs: ``python -m sightline.reader.train --minutes 9 --progress 0:0.5 --out DIR``.
+"""Trains the reader in legs: ``python -m sightline.reader.train --minutes 9 --progress 0:0.5 --out DIR``.
 
+From scratch it learns to answer yes/no questions; with ``--open`` a trained one learns to answer open questions too.
 Needs torch, transformers, numpy and Pillow only. A leg moves the schedule from one point of 0..1 to another within its
 wall-clock minutes, however fast the machine is, and can be resumed by the next leg from its output folder.
 """
@@ -25,24 +26,32 @@ from sightline.reader.architecture import PRESETS, build_model
 from sightline.reader.atlas import build_atlas, glyph_table
 from sightline.reader.evaluate import HeldOut, draw_held_out, evaluate, render
 from sightline.reader.objectives import Heads, draw_keep, local_targets
+from sightline.reader.open_check import draw_open_held_out, evaluate_open, render_open
 from sightline.reader.raster import draw_batch, plan
 from sightline.reader.samples import SampleBatches
-from sightline.reader.state import load_moments, load_weights, read_state, save_state
+from sightline.reader.state import load_checkpoint, load_moments, load_weights, read_state, save_state
 from sightline.reader.step import Losses, Steps
 
 VISION_SHARE = 0.3
 """Part of the schedule spent on the vision tower alone."""
 HOLD_SHARE = 0.25
 """Part of the joint stage at the full learning rate, before the cosine."""
+OPEN_HOLD_SHARE = 0.35
+"""The same for a leg on open questions, which has no vision stage before it."""
+OPEN_SHARE = 0.7
+"""Images of such a leg that are asked open questions; the others keep up the yes/no answers."""
+SHIPPED = Path(__file__).resolve().parents[1] / "assets" / "reader"
 WARM_UP = 200
 REWARM = 50
 SAVE_SECONDS = 150.0
 
 
-def learning_rate(progress: float, stage_step: int, peak: float) -> float:
+def learning_rate(
+    progress: float, stage_step: int, peak: float, vision: float = VISION_SHARE, hold: float = HOLD_SHARE
+) -> float:
     """Warm-up over ``WARM_UP`` steps of each stage; constant; then cosine to one hundredth over the joint stage."""
-    joint = max(0.0, (progress - VISION_SHARE) / (1 - VISION_SHARE))
-    falling = max(0.0, (joint - HOLD_SHARE) / (1 - HOLD_SHARE))
+    joint = max(0.0, (progress - vision) / (1 - vision))
+    falling = max(0.0, (joint - hold) / (1 - hold))
     shape = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, falling)))
     return peak * shape * min(1.0, (stage_step + 1) / WARM_UP)
 
@@ -82,6 +91,7 @@ class Trainer:
             self.curves, self.checks = self.history.pop("curves"), self.history.pop("checks")
         # Processes are forked before the device is touched; workers inherit the glyph metrics.
         self.held_out = draw_held_out(args.eval_images, "development", args.workers)
+        self.open_held_out = draw_open_held_out(args.eval_images, "development", args.workers) if args.open else None
         glyph_table("train")
         self.batches = self._start_workers()
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -96,14 +106,18 @@ class Trainer:
             model.model.language_model.layers.requires_grad_(True)
             model.model.language_model.norm.requires_grad_(True)
         self.optimizer = self._build_optimizer()
+        if args.open and not tensors:
+            load_checkpoint(Path(args.start or SHIPPED), model)
+            heads.settle()
         if tensors:
             load_weights(tensors, self.module)
             load_moments(tensors, self.module, self.optimizer, self.history["steps"])
-        self.steps = Steps(self.module["model"], heads.to(self.device), self.device, args.mixed)
+        self.steps = Steps(self.module["model"], heads.to(self.device), self.device, args.mixed, silence=args.silence)
         self.atlas = torch.from_numpy(build_atlas("train")).to(self.device)
         self.losses: dict[str, Callable[..., Losses]] = {
             "vision": self.steps.vision,
             "joint": self.steps.joint,
+            "mixture": self.steps.mixture,
             "language": self.steps.language,
         }
         self.called: set[str] = set()
@@ -114,7 +128,7 @@ class Trainer:
     def _start_workers(self) -> Iterator[Tensor]:
         args = self.args
         loader = DataLoader(
-            SampleBatches(args.batch, self.history["next_seed"]),
+            SampleBatches(args.batch, self.history["next_seed"], OPEN_SHARE if args.open else 0.0),
             batch_size=None,
             num_workers=args.workers,
             prefetch_factor=2 if args.workers else None,
@@ -140,14 +154,15 @@ class Trainer:
         self.say(f"device {self.device}, {size:.2f} M parameters")
         done = self.history["steps"]
         while not clock.over or self.history["steps"] == done:  # a leg takes at least one step
-            now_stage = "vision" if clock.progress < VISION_SHARE else "language" if args.language_only else "joint"
+            now_stage = self.stage_at(clock.progress)
             if now_stage != stage:
                 before = self.history.get("stage")
                 fresh = before is None or (before == "vision") != (now_stage == "vision")
                 stage, stage_step = now_stage, 0 if fresh else max(stage_step, WARM_UP)
                 self.history["stage"] = stage
                 resumed = 0 if not fresh else REWARM
-            rate = learning_rate(clock.progress, stage_step, args.lr) * min(1.0, (resumed + 1) / REWARM)
+            shares = (0.0, OPEN_HOLD_SHARE) if args.open else (VISION_SHARE, HOLD_SHARE)
+            rate = learning_rate(clock.progress, stage_step, args.lr, *shares) * min(1.0, (resumed + 1) / REWARM)
             first = stage not in self.called
             losses = self.step(stage, rate)
             stage_step += 1
@@ -169,11 +184,18 @@ class Trainer:
                 "batch": args.batch,
                 "lr": args.lr,
                 "language_only": args.language_only,
+                "open": args.open,
+                "silence": args.silence,
                 "device": self.device_name,
             }
         )
         self.save(clock.progress, stage_step)
         self.finish(clock.progress)
+
+    def stage_at(self, progress: float) -> str:
+        if self.args.open:
+            return "mixture"
+        return "vision" if progress < VISION_SHARE else "language" if self.args.language_only else "joint"
 
     def step(self, stage: str, rate: float) -> Losses:
         """Draws a batch on the device, computes the stage's loss, updates the weights."""
@@ -229,7 +251,8 @@ class Trainer:
         if not math.isfinite(values["loss"]):
             raise SightlineError(f"training diverged at step {done}: the loss is {values['loss']}; lower --lr")
 
-    def check(self, progress: float, images: int | None = None) -> dict[str, dict[str, float]]:
+    def check(self, progress: float, images: int | None = None) -> dict[str, Any]:
+        """Tables on development scenes: yes/no answers, and open ones where they are trained."""
         held_out = self.held_out
         if images is not None:
             probes = 2 * images
@@ -238,11 +261,15 @@ class Trainer:
             )
         with self.steps.mixed():
             table = evaluate(self.steps.forward, held_out)
-        self.checks.append(
-            {"step": self.history["steps"], "progress": progress, "probes": len(held_out.probes), "arms": table}
-        )
+        found = {"step": self.history["steps"], "progress": progress, "probes": len(held_out.probes), "arms": table}
         self.say(f"held-out scenes, {len(held_out.probes)} probes, at {progress:.3f}\n{render(table)}")
-        return table
+        if self.open_held_out is not None:
+            asked = self.open_held_out if images is None else self.open_held_out.first(2 * images)
+            with self.steps.mixed():
+                found["open"] = evaluate_open(self.steps.forward, asked)
+            self.say(f"held-out scenes, {len(asked.questions)} open questions\n{render_open(found['open'])}")
+        self.checks.append(found)
+        return found
 
     def save(self, progress: float, stage_step: int) -> None:
         extra = {"progress": progress, "stage_step": stage_step, "preset": self.args.preset, "seed": self.args.seed}
@@ -255,13 +282,13 @@ class Trainer:
         with torch.no_grad():
             for parameter in self.module.parameters():
                 parameter.copy_(parameter.to(torch.bfloat16))
-        table = self.check(progress)
+        final = self.check(progress)
         metrics = {
             "parameters": sum(parameter.numel() for parameter in self.steps.forward.model.parameters()),
             "history": self.history,
             "curves": self.curves,
             "checks": self.checks,
-            "final": {"probes": len(self.held_out.probes), "arms": table},
+            "final": {name: value for name, value in final.items() if name not in ("step", "progress")},
             "torch": str(torch.__version__),
             "device": self.device_name,
         }
@@ -288,6 +315,11 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--language-only", action="store_true", help="train the language layers; vision tower and embeddings stay"
     )
+    parser.add_argument("--open", action="store_true", help="train a trained reader on open questions too")
+    parser.add_argument(
+        "--silence", action="store_true", help="with --open: where no cell of an answer is left, train to say nothing"
+    )
+    parser.add_argument("--start", help="checkpoint folder that --open starts from; the shipped reader unless given")
     parser.add_argument("--batch", type=int, default=96)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--workers", type=int, default=max(0, (os.cpu_count() or 2) - 2))

@@ -50,14 +50,15 @@ def stock_logits(model, folder, image, ids, keep=None):
     return output.logits[0, SHARED:]
 
 
-def packed_logits(model, image, texts, keep):
+def packed_logits(model, image, texts, keep, prefix=vocabulary.PREFIX):
     forward = BatchedForward(model, "cpu")
     ids = torch.tensor([[token for text in texts for token in text]])
     segments = torch.tensor([[number for number, text in enumerate(texts) for _ in text]])
     positions = torch.tensor([[place for text in texts for place in range(len(text))]]) + QUESTION_START
     with torch.no_grad():
         _, tokens, deep = forward.see(torch.from_numpy(image).permute(2, 0, 1)[None].float())
-        states = forward.read(tokens, deep, ids, positions, attention_mask(segments, keep[None]))
+        mask = attention_mask(segments, keep[None])
+        states = forward.read(tokens, deep, ids, positions, mask, torch.tensor([prefix]))
         return forward.logits(states)[0].split([len(text) for text in texts])
 
 
@@ -76,3 +77,18 @@ def test_packed_questions_equal_stock_forward(model, image, tmp_path, pruned):
         expected = stock_logits(model, tmp_path, image, prompt, keep if pruned else None)
         torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
     assert (found[0][-3:] - found[1][-3:]).abs().max() > 1e-3
+
+
+def test_open_questions_stand_behind_a_system_message_of_their_own(model, image, tmp_path):
+    keep = torch.ones(TOKENS, dtype=torch.bool)
+    text = [
+        *vocabulary.open_question_ids('What is the text right of "Total"?'),
+        *vocabulary.spell("12"),
+        vocabulary.IM_END,
+    ]
+    prompt = [*vocabulary.OPEN_PREFIX, *[vocabulary.IMAGE] * TOKENS, vocabulary.VISION_END, *text]
+    expected = stock_logits(model, tmp_path, image, prompt)
+    (found,) = packed_logits(model, image, [text], keep, vocabulary.OPEN_PREFIX)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+    (other,) = packed_logits(model, image, [text], keep)
+    assert (found - other).abs().max() > 1e-3

@@ -3,6 +3,10 @@
 import pytest
 from transformers import AutoTokenizer
 
+from sightline.backbones.prompting import OPEN_INSTRUCTION
+from sightline.backbones.qwen3_vl import Qwen3VL
+from sightline.checks.shipped_demo import asset
+from sightline.probes.scenes.open_questions import TEMPLATES
 from sightline.reader import vocabulary
 from sightline.reader.processor import save_processor
 
@@ -56,6 +60,37 @@ def test_scored_labels_are_answer_end_newline(tokenizer, answer, token):
     ids = tokenizer.encode(full, add_special_tokens=False)
     assert ids[: len(prompt_ids)] == prompt_ids
     assert ids[len(prompt_ids) :] == [token, vocabulary.IM_END, vocabulary.NEWLINE]
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_open_prompt_and_answer_are_what_training_packs(tokenizer, kind):
+    question = TEMPLATES[kind].format("TOTAL:", "$1,234.56")
+    content = [{"type": "image"}, {"type": "text", "text": question + vocabulary.OPEN_INSTRUCTION}]
+    turn = [{"role": "system", "content": vocabulary.OPEN_SYSTEM}, {"role": "user", "content": content}]
+    prompt = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+    full = tokenizer.apply_chat_template([*turn, {"role": "assistant", "content": "no-1.50"}], tokenize=False)
+    packed = vocabulary.open_question_ids(question)
+    shared = [*vocabulary.OPEN_PREFIX, vocabulary.IMAGE, vocabulary.VISION_END]
+    assert tokenizer.encode(prompt, add_special_tokens=False) == [*shared, *packed]
+    answer = [*vocabulary.spell("no-1.50"), vocabulary.IM_END, vocabulary.NEWLINE]
+    assert tokenizer.encode(full, add_special_tokens=False) == [*shared, *packed, *answer]
+    assert tokenizer.decode(vocabulary.spell("no-1.50")) == "no-1.50"
+    spelled = question.replace("TOTAL:", "").replace("$1,234.56", "").replace("total", "")
+    assert len(vocabulary.open_ids(spelled)) <= 7, "a fixed part of the question is spelled"
+
+
+def test_the_phrases_are_those_that_open_questions_are_asked_with():
+    assert Qwen3VL.open_system == vocabulary.OPEN_SYSTEM
+    assert f"\n{OPEN_INSTRUCTION}" == vocabulary.OPEN_INSTRUCTION
+
+
+def test_new_phrases_leave_old_ids_alone(tokenizer):
+    assert (vocabulary.SYSTEM_TEXT, vocabulary.HEAD, vocabulary.TAIL) == (11, 12, 13)
+    assert (vocabulary.YES, vocabulary.NO) == (14, 15)
+    assert (vocabulary.FIRST_BYTE, vocabulary.FIRST_OPEN) == (16, 272)
+    shipped = AutoTokenizer.from_pretrained(asset("reader"))
+    for token, number in shipped.get_vocab().items():
+        assert tokenizer.convert_tokens_to_ids(token) == number, token
 
 
 def test_vocabulary_size_matches(tokenizer):

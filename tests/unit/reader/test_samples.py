@@ -9,12 +9,21 @@ from sightline.probes.scenes.compose import CANVAS, inside
 from sightline.probes.scenes.draw import draw
 from sightline.probes.scenes.fonts import CHARACTERS
 from sightline.probes.scenes.page_designs import compose
+from sightline.probes.scenes.paired_designs import compose_open
 from sightline.reader import record, vocabulary
 from sightline.reader.atlas import build_atlas
 from sightline.reader.forward import SIDE
 from sightline.reader.objectives import local_targets, overlap_shares
 from sightline.reader.raster import draw_batch, plan
-from sightline.reader.samples import ANSWER, NO_QUESTION, SPELLING, build_sample
+from sightline.reader.samples import (
+    ANSWER,
+    LETTER,
+    NO_QUESTION,
+    SPELLING,
+    SampleBatches,
+    build_open_sample,
+    build_sample,
+)
 
 SEEDS = (0, 2, 5, 8)
 
@@ -96,3 +105,34 @@ def test_overlap_shares_are_areas():
     assert shares[1].sum() == 0
     assert shares.shape == (2, SIDE * SIDE)
     assert CANVAS / SIDE == 32
+
+
+def test_open_questions_are_packed_with_the_answer_that_the_page_shows():
+    asked = 0
+    for seed in range(4):
+        sample = {
+            name: value[0] for name, value in record.unpack(torch.from_numpy(build_open_sample(seed)[None])).items()
+        }
+        texts = {normalise_word(word.text) for word in compose_open(seed, "train").words}
+        assert sample["prefix"].tolist() == list(vocabulary.OPEN_PREFIX)
+        for question in range(record.QUESTIONS):
+            here = sample["segments"] == question
+            if not here.any():
+                continue
+            letters = sample["labels"][here & (sample["kinds"] == LETTER)].tolist()
+            assert letters[-1] == vocabulary.IM_END
+            assert bytes(token - vocabulary.FIRST_BYTE for token in letters[:-1]).decode() in texts
+            assert sample["boxes"][question, 0].sum() > 0
+            assert sample["values"][question, 0].sum() > 0
+            assert sample["ids"][here][0] >= vocabulary.FIRST_OPEN
+            asked += 1
+    assert asked > 20
+
+
+def test_open_scenes_are_spread_over_a_batch():
+    (rows,) = (batch for batch, _ in zip(SampleBatches(10, 0, open_share=0.7), range(1), strict=False))
+    openly = record.unpack(rows)["prefix"].eq(vocabulary.OPEN_SYSTEM_TEXT).any(1)
+    assert openly.sum() == 7
+    assert 2 <= openly[:4].sum() <= 3
+    (rows,) = (batch for batch, _ in zip(SampleBatches(3, 0), range(1), strict=False))
+    assert not record.unpack(rows)["prefix"].eq(vocabulary.OPEN_SYSTEM_TEXT).any()

@@ -9,26 +9,33 @@ from transformers import AutoModelForImageTextToText
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.checks.shipped_demo import asset
-from sightline.reader.model_card import CARD, CURVES, TRAINING
+from sightline.reader.model_card import CARD, CURVES
+from sightline.reader.training_record import TRAINING
 
 IMAGES = 10
 
 
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory):
+def audited(out, probes, images, arms, **more):
     scenes = asset("scenes", "development")
     config = AuditConfig(
         model=str(asset("reader")),
-        probes=scenes / "probes.jsonl",
-        images=scenes / "images",
-        out=tmp_path_factory.mktemp("reader") / "run",
-        arms=["full", "target:0.3", "anti_evidence:0.3"],
+        probes=scenes / probes,
+        images=scenes / images,
+        out=out,
+        arms=arms,
         matched_controls=False,
         dtype="float32",
         device="cpu",
         limit=IMAGES,
+        **more,
     )
     return audit(config).frame()
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    out = tmp_path_factory.mktemp("reader") / "run"
+    return audited(out, "probes.jsonl", "images", ["full", "target:0.3", "anti_evidence:0.3"])
 
 
 def test_answers_most_shipped_probes(rows):
@@ -44,6 +51,18 @@ def test_target_keeps_the_evidence(rows):
     assert coverage["anti_evidence:0.3"] == 0.0
 
 
+def test_answers_most_open_questions_in_words_and_none_without_their_evidence(tmp_path):
+    arms = ["full", "anti_evidence:0.3"]
+    rows = audited(tmp_path / "run", "open_probes.jsonl", "open_images", arms, box_source="gt")
+    exact = rows.groupby("arm")["exact"].mean()
+    assert len(rows) == 2 * 2 * IMAGES
+    assert exact["full"] >= 0.8
+    assert exact["anti_evidence:0.3"] <= 0.1
+    assert (rows.loc[rows["arm"] == "anti_evidence:0.3", "ecr"] == 0.0).all()
+    right = rows[rows["exact"]]
+    assert (right["answer"].str.casefold() == right["accepted"].str.casefold()).all()
+
+
 def test_checkpoint_is_small_and_stock():
     folder = asset("reader")
     model = AutoModelForImageTextToText.from_pretrained(folder)
@@ -55,8 +74,9 @@ def test_checkpoint_is_small_and_stock():
 def test_card_comes_with_its_sources():
     folder = asset("reader")
     card = (folder / CARD).read_text(encoding="utf-8")
-    for heading in ("## Held-out figures", "## What it was trained to be", "## Data", "## Training", "## Limits"):
-        assert heading in card
+    headings = ("Held-out figures", "Held-out figures: open questions", "What it was trained to be", "Data", "Training")
+    for heading in (*headings, "Limits"):
+        assert f"\n## {heading}\n" in card
     assert "<polyline" in (folder / CURVES).read_text(encoding="utf-8")
     legs = json.loads((folder / TRAINING).read_text(encoding="utf-8"))["history"]["legs"]
     assert len(legs) >= 2

@@ -6,12 +6,16 @@ import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, Qwen3VLForConditionalGeneration
 
 from sightline.errors import SightlineError
+from sightline.reader import vocabulary
+from sightline.reader.architecture import build_model
 from sightline.reader.export import export
-from sightline.reader.objectives import apply_target_choice, target_scores
-from sightline.reader.state import SHARD_BYTES, read_state
+from sightline.reader.objectives import apply_target_choice, can_be_read, open_losses, target_scores
+from sightline.reader.samples import LETTER
+from sightline.reader.state import SHARD_BYTES, load_checkpoint, read_state
 from sightline.reader.train import VISION_SHARE, WARM_UP, Clock, Trainer, learning_rate, parse
 
 
@@ -53,6 +57,102 @@ def test_two_legs_and_export(tmp_path):
     tensors, _ = read_state(tmp_path / "two")
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, tensors[f"weight.model.{name}"]), name
+
+
+def test_a_yes_no_reader_learns_open_questions_on_top(tmp_path):
+    leg(tmp_path / "one", "0.9:1", "--minutes", "0.01")
+    folder = export(tmp_path / "one", tmp_path / "start")
+    forget_open_phrases(folder)
+    first = leg(tmp_path / "two", "0:0.5", "--open", "--start", str(folder), "--minutes", "0.01")
+    more = ("--open", "--silence", "--resume", str(tmp_path / "two"), "--minutes", "0.01")
+    second = leg(tmp_path / "three", "0.5:1", *more)
+    assert [leg["silence"] for leg in second.history["legs"]] == [False, True]
+    assert second.history["stage"] == "mixture"
+    assert second.curves[: len(first.curves)] == first.curves
+    assert {"answer", "letters", "exact", "align", "rank"} <= set(second.curves[-1])
+    metrics = json.loads((tmp_path / "three" / "metrics.json").read_text())
+    assert set(metrics["final"]["open"]) >= {"full", "target", "random", "grid", "answer avoided", "blank image"}
+    assert set(metrics["final"]["open"]["full"]) >= {"all", "right_of", "left_of"}
+    assert metrics["final"]["arms"]["full"]["pos_ecr"] == pytest.approx(1.0)
+    model = Qwen3VLForConditionalGeneration.from_pretrained(export(tmp_path / "three", tmp_path / "checkpoint"))
+    assert model.config.text_config.vocab_size == vocabulary.VOCABULARY_SIZE
+
+
+def forget_open_phrases(folder):
+    """Leaves the checkpoint as one from before open questions, whose embedding ends with the bytes."""
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in tensors if name.endswith("embed_tokens.weight"))
+    save_file(tensors | {name: tensors[name][: vocabulary.FIRST_OPEN].contiguous()}, file)
+
+
+def test_the_embedding_of_an_older_checkpoint_grows_by_rows_like_those_of_yes_no_prompts(tmp_path):
+    old = build_model("toy", seed=5)
+    old.save_pretrained(tmp_path)
+    forget_open_phrases(tmp_path)
+    new = build_model("toy", seed=6)
+    load_checkpoint(tmp_path, new)
+    rows, expected = (model.model.language_model.embed_tokens.weight for model in (new, old))
+    assert torch.equal(rows[: vocabulary.FIRST_OPEN], expected[: vocabulary.FIRST_OPEN])
+    assert torch.equal(rows[vocabulary.OPEN_SYSTEM_TEXT], expected[vocabulary.SYSTEM_TEXT])
+    assert torch.equal(rows[vocabulary.OPEN_TAIL], expected[vocabulary.TAIL])
+    assert torch.equal(rows[-1], expected[vocabulary.HEAD])
+    for name, parameter in new.model.visual.named_parameters():
+        assert torch.equal(parameter, old.model.visual.get_parameter(name)), name
+
+
+def test_a_checkpoint_of_another_size_is_refused(tmp_path):
+    build_model("toy").save_pretrained(tmp_path)
+    with pytest.raises(SightlineError, match="does not fit"):
+        load_checkpoint(tmp_path, build_model("full"))
+    with pytest.raises(SightlineError, match=r"--start"):
+        load_checkpoint(tmp_path / "nowhere", build_model("toy"))
+
+
+def test_answers_whose_values_were_dropped_are_not_trained():
+    values = torch.zeros(1, 3, 2, 4)
+    values[0, 0, 0] = torch.tensor([0.0, 0.0, 64.0, 32.0])
+    values[0, 1] = torch.tensor([[0.0, 0.0, 32.0, 32.0], [64.0, 0.0, 96.0, 32.0]])
+    keep = torch.zeros(1, 196, dtype=torch.bool)
+    keep[0, 0] = True
+    assert can_be_read(values, keep).tolist() == [[True, False, True]]
+    labels = torch.tensor([[1, 2, 3, 0]])
+    sample = {
+        "labels": labels,
+        "segments": torch.tensor([[0, 0, 1, 2]]),
+        "kinds": torch.tensor([[LETTER, LETTER, LETTER, 0]]),
+        "values": values,
+    }
+    logits = torch.zeros(1, 4, 5)
+    logits[0, [0, 1], [1, 2]] = 9.0
+    kept = open_losses(logits, sample, keep)
+    assert kept["letters"].item() < 0.01
+    assert kept["exact"].item() == 1.0
+    everything = open_losses(logits, sample, torch.ones_like(keep))
+    assert everything["letters"].item() > 0.4
+    assert everything["exact"].item() == 0.5
+
+
+def test_silence_asks_for_an_empty_answer_where_no_cell_of_it_is_left():
+    values = torch.zeros(1, 2, 2, 4)
+    values[0, 0, 0] = torch.tensor([0.0, 0.0, 32.0, 32.0])
+    values[0, 1, 0] = torch.tensor([64.0, 0.0, 96.0, 32.0])
+    keep = torch.zeros(1, 196, dtype=torch.bool)
+    keep[0, 0] = True
+    sample = {
+        "labels": torch.tensor([[20, 21, 22, 23]]),
+        "segments": torch.tensor([[0, 0, 1, 1]]),
+        "kinds": torch.tensor([[LETTER, LETTER, 0, LETTER]]),
+        "values": values,
+    }
+    logits = torch.zeros(1, 4, 30)
+    logits[0, [0, 1, 3], [20, 21, vocabulary.IM_END]] = 9.0
+    found = open_losses(logits, sample, keep)
+    assert found["silence"].item() < 0.01
+    assert found["letters"].item() < 0.01
+    logits[0, 3] = 0.0
+    assert open_losses(logits, sample, keep)["silence"].item() > 1.0
+    assert open_losses(logits, sample, torch.ones_like(keep))["silence"].item() == 0.0
 
 
 def test_language_leg_leaves_vision_and_embeddings(tmp_path):

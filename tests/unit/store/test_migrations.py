@@ -58,3 +58,14 @@ def test_images_of_folders_without_details_have_none(tmp_path: Path) -> None:
     after = migrated_images(before)
     assert after.column_names == run.images.column_names
     assert after.column("details").to_pylist() == [None, None]
+
+
+def test_rows_of_one_budget_for_all_spent_what_they_kept() -> None:
+    later = ["policy", "levels", "keep_spent", "decided_on"]
+    row = {"selector": "target", "regime": "box-free method", "budget": "0.3", "keep": 0.31}
+    table = pa.Table.from_pylist([row], schema=row_schema()).drop_columns(later)
+    found = migrated_rows(table, "target:0.3")
+    assert found.column_names == row_schema().names
+    assert found.select(later).to_pylist() == [
+        {"policy": "none", "levels": "0.3", "keep_spent": 0.31, "decided_on": None}
+    ]

@@ -41,6 +41,13 @@ class DrawnWord(NamedTuple):
     colour: Colour
 
 
+class LabelledValue(NamedTuple):
+    """A value and the word beside it that says what it is."""
+
+    label: DrawnWord
+    value: DrawnWord
+
+
 @dataclass
 class Scene:
     """Everything needed to draw one image; two renderers (Pillow and the batched raster) read the same record."""
@@ -58,19 +65,27 @@ class Scene:
     """Share of a 3 x 3 mean that replaces each pixel."""
     noise: float = 0.0
     """Standard deviation of the gray noise, in levels of 0..255."""
+    pairs: list[LabelledValue] = field(default_factory=list)
+    """Values that stand alone beside a label of their own, where the design writes such."""
+    total: LabelledValue | None = None
+    """The total of a bill; not among the pairs."""
 
     def face(self, word: DrawnWord) -> Face:
         return faces(self.role)[word.font][word.size]
 
     def box(self, word: DrawnWord) -> PixelBox:
         """Axis-aligned bounding box (x1, y1, x2, y2) of the rotated ink, in pixels."""
-        left, top, right, bottom = self.face(word).ink_box(word.text)
-        x1, y1, x2, y2 = word.x + left, word.y + top, word.x + right, word.y + bottom
+        x1, y1, x2, y2 = self.upright_box(word)
         if not self.angle:
-            return float(x1), float(y1), float(x2), float(y2)
+            return x1, y1, x2, y2
         corners = [rotate(x, y, self.angle) for x in (x1, x2) for y in (y1, y2)]
         xs, ys = [corner[0] for corner in corners], [corner[1] for corner in corners]
         return min(xs), min(ys), max(xs), max(ys)
+
+    def upright_box(self, word: DrawnWord) -> PixelBox:
+        """Bounding box of the ink before the scene is turned: what stands in one line is told by this one."""
+        left, top, right, bottom = self.face(word).ink_box(word.text)
+        return float(word.x + left), float(word.y + top), float(word.x + right), float(word.y + bottom)
 
 
 def rotate(x: float, y: float, angle: float) -> tuple[float, float]:

@@ -291,10 +291,15 @@ def compose(seed: int, role: Split, kind: str | None = None) -> Scene:
     """One scene of ``role`` (which fixes its fonts and strings), of the given or of a random kind."""
     rng = random.Random(f"{role}:{seed}")
     kind = kind or rng.choice(tuple(DESIGNS))
+    return lay_out(kind, DESIGNS[kind], role, rng)
+
+
+def lay_out(kind: str, design: Callable[[Pen], None], role: Split, rng: random.Random) -> Scene:
+    """A scene that ``design`` fills, seen with a turn, uneven light, blur and noise as ``rng`` has it."""
     scene = Scene(kind, role, (0, 0, 0))
     pen = Pen(rng, role, scene)
     scene.background = pen.paper(0.4)
-    DESIGNS[kind](pen)
+    design(pen)
     draw = rng.random
     if draw() < 0.5:
         scene.angle = round(rng.uniform(-3.0, 3.0), 2)

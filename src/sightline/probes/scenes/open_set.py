@@ -1,0 +1,147 @@
+"""Held-out open questions: scenes in which every kind of question is asked, as images and a probe file."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count, islice
+from pathlib import Path
+from typing import NamedTuple
+
+from sightline.core.probe import Probe
+from sightline.errors import SightlineError
+from sightline.probes.hard_pairs import normalise_word
+from sightline.probes.probe_file import ProbeSet, write_probes
+from sightline.probes.scenes.compose import CANVAS, PixelBox, Scene
+from sightline.probes.scenes.draw import draw
+from sightline.probes.scenes.lexicon import Split
+from sightline.probes.scenes.open_questions import NEIGHBOURS, TEMPLATES, OpenQuestion, open_questions
+from sightline.probes.scenes.page_designs import DESIGNS
+from sightline.probes.scenes.paired_designs import PAIRED_DESIGNS, compose_open
+from sightline.probes.scenes.textocr_set import JPEG
+
+FIRST_OPEN_SEED: dict[Split, int] = {"train": 0, "development": 800_000_000, "confirmation": 900_000_000}
+OPEN_PROBES, OPEN_IMAGES = "open_probes.jsonl", "open_images"
+WRONG_IMAGES = "open_wrong_images.jsonl"
+WRONG_VIEW = "image_mismatch"
+"""View of a question that is asked about another image of its set."""
+TASK = "scenes"
+PER_IMAGE = 2
+"""Questions asked about one image, of different kinds."""
+LARGEST_NOISE = 2.0
+"""Noise of held-out images, in levels: stronger noise doubles the size of a file and changes no answer."""
+
+
+class AskedScene(NamedTuple):
+    """A scene and the questions that a held-out set asks about it."""
+
+    seed: int
+    scene: Scene
+    questions: tuple[OpenQuestion, ...]
+
+
+def asked_scenes(split: Split, first_seed: int | None = None) -> Iterator[AskedScene]:
+    """Scenes without end: each drawn for one kind of question, kinds in turn; the second kind is the rarest so far."""
+    seeds = count(FIRST_OPEN_SEED[split] if first_seed is None else first_seed)
+    asked: Counter[str] = Counter()
+    for number in count():
+        kind = tuple(TEMPLATES)[number % len(TEMPLATES)]
+        designs = tuple(PAIRED_DESIGNS if kind not in NEIGHBOURS else DESIGNS | PAIRED_DESIGNS)
+        design = "bill" if kind == "total" else designs[number // len(TEMPLATES) % len(designs)]
+        found = next(filter(None, (_ask(seed, split, design, kind, asked) for seed in seeds)))
+        asked.update(question.kind for question in found.questions)
+        yield found
+
+
+def _ask(seed: int, split: Split, design: str, kind: str, asked: Counter[str]) -> AskedScene | None:
+    """``PER_IMAGE`` questions about one scene, the first of ``kind``; None where the scene has no such questions."""
+    scene = compose_open(seed, split, design)
+    scene.noise = min(scene.noise, LARGEST_NOISE)
+    left = open_questions(scene, random.Random(f"open set:{split}:{seed}"))
+    chosen: list[OpenQuestion] = []
+    for place in range(PER_IMAGE):
+        taken = {question.kind for question in chosen}
+        fitting = [
+            question for question in left if (question.kind == kind if not place else question.kind not in taken)
+        ]
+        if not fitting:
+            return None
+        chosen.append(min(fitting, key=lambda question: asked[question.kind]))
+    return AskedScene(seed, scene, tuple(chosen))
+
+
+def open_probe(question: OpenQuestion, image_id: str, number: int) -> Probe:
+    """The question as a probe: boxes in fractions of the canvas."""
+    return Probe(
+        id=f"{image_id}-{number}",
+        image=f"{image_id}.jpg",
+        image_id=image_id,
+        question=question.text,
+        label="open",
+        target_text=question.target,
+        source_text=question.answer,
+        regions=tuple(_fractions(box) for box in question.regions),
+        kind=question.kind,
+        answers=(question.answer,),
+        roles=question.roles,
+        task=TASK,
+        decoy=question.decoy,
+    )
+
+
+def open_set(split: Split, images: int) -> tuple[list[AskedScene], list[Probe]]:
+    """The scenes of a set and its probes, image by image."""
+    scenes = list(islice(asked_scenes(split), images))
+    probes = [
+        open_probe(question, f"open-{split}-{number:04d}", place)
+        for number, asked in enumerate(scenes)
+        for place, question in enumerate(asked.questions, start=1)
+    ]
+    return scenes, probes
+
+
+def wrong_images(scenes: list[AskedScene], probes: list[Probe]) -> list[Probe]:
+    """Every question about another image of the set: half the set away, or the next one that shows no answer to it."""
+    shown = [{normalise_word(word.text).casefold() for word in asked.scene.words} for asked in scenes]
+    files = list(dict.fromkeys(probe.image for probe in probes))
+    control = []
+    for place, probe in enumerate(probes):
+        own = place // PER_IMAGE
+        others = [(own + len(files) // 2 + step) % len(files) for step in range(len(files))]
+        other = next(
+            (
+                number
+                for number in others
+                if number != own and not {answer.casefold() for answer in probe.answers} & shown[number]
+            ),
+            None,
+        )
+        if other is None:
+            raise SightlineError(f"every other image shows {probe.answers[0]!r}; draw more scenes")
+        extra = {"control_type": WRONG_VIEW, "original_image": probe.image}
+        control.append(replace(probe, image=files[other], view=WRONG_VIEW, extra=extra))
+    return control
+
+
+def write_open_set(split: Split, images: int, out: Path, progress: Callable[[], None] = lambda: None) -> ProbeSet:
+    """Draws the set's images into ``out/open_images`` and writes its probes, also as asked about wrong images."""
+    scenes, probes = open_set(split, images)
+    try:
+        (out / OPEN_IMAGES).mkdir(parents=True, exist_ok=True)
+        for asked, probe in zip(scenes, probes[::PER_IMAGE], strict=True):
+            draw(asked.scene, asked.seed).save(out / OPEN_IMAGES / probe.image, **JPEG)
+            progress()
+    except OSError as problem:
+        raise SightlineError(f"cannot write scenes to {out}: {problem.strerror or problem}") from None
+    construction = {"scenes": split, "images": images, "first_seed": FIRST_OPEN_SEED[split]}
+    if images > 1:
+        control = wrong_images(scenes, probes)
+        write_probes(out / WRONG_IMAGES, control, construction=construction | {"control": WRONG_VIEW})
+    return write_probes(out / OPEN_PROBES, probes, construction=construction)
+
+
+def _fractions(box: PixelBox) -> PixelBox:
+    x1, y1, x2, y2 = (round(value / CANVAS, 5) for value in box)
+    return x1, y1, x2, y2

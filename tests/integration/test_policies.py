@@ -1,0 +1,253 @@
+"""Arms with a policy, run for real: what a replay of the fixed arms' rows says is what the model does."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from sightline.analysis.policy_replay import fixed_answers
+from sightline.answering.scorers import SCORERS
+from sightline.answering.scorers.yes_no import YesNo
+from sightline.arms.arm import parse_arm
+from sightline.auditing.audit import audit
+from sightline.auditing.config import AuditConfig
+from sightline.cli import app
+from sightline.core.probe import Probe
+from sightline.core.row import TIME_COLUMNS
+from sightline.errors import SightlineError
+from sightline.probes import read_probes, write_probes
+from sightline.store.load import Run, load_run
+
+LEVELS = "0.3/0.5/0.7"
+SATURATION = f"policy:evidence_saturation:target_grid:{LEVELS}:mass=0.8"
+STABILITY = f"policy:answer_stability:target_grid:{LEVELS}"
+FIXED = tuple(f"target_grid:{level}" for level in LEVELS.split("/"))
+
+
+def fallback(run: Run) -> str:
+    """A fallback at the median confidence of the lowest level: about half of the probes go up."""
+    frame = run.frame()
+    sure = float(frame.loc[frame["arm"] == FIXED[0], "margin"].abs().median())
+    return f"policy:confidence_fallback:target_grid:{LEVELS}:threshold={sure!r}"
+
+
+@pytest.fixture(scope="module")
+def finished(data: Path, mini_probes: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Fixed arms and policies, the last ones by amending: what their thresholds are is known from the first."""
+    settings: dict[str, Any] = {
+        "model": str(data / "tiny" / "qwen3vl"), "probes": mini_probes, "images": data / "mini_textocr",
+        "out": tmp_path_factory.mktemp("policies") / "run", "device": "cpu", "dtype": "float32", "max_pixels": 100352,
+    }  # fmt: skip
+    run = audit(AuditConfig(**settings, arms=["full", SATURATION, STABILITY]))
+    out = settings["out"].parent
+    learned = ["--policy", "learned_risk", "--selector", "target_grid", "--levels", LEVELS]
+    fit(run, *learned, "--out", str(out / "learned.json"))
+    fit(
+        run,
+        "--policy",
+        "conformal",
+        "--selector",
+        "target_grid",
+        "--levels",
+        "0.3/0.7",
+        "--out",
+        str(out / "bounds.json"),
+    )
+    policies = [
+        fallback(run),
+        f"policy:learned_risk:target_grid:{LEVELS}:file={out / 'learned.json'}",
+        f"policy:conformal:target_grid:0.3/0.7:file={out / 'bounds.json'},eps=0.5",
+    ]
+    return audit(AuditConfig(**settings, arms=policies))
+
+
+def fit(run: Run, *words: str, code: tuple[int, ...] = (0, 1)) -> str:
+    result = CliRunner().invoke(app, ["policy", "fit", str(run.path), *words, "--draws", "200"], env={"COLUMNS": "200"})
+    assert result.exit_code in code, result.output
+    return result.output
+
+
+def rows(run: Run, arm: str) -> pd.DataFrame:
+    frame = run.frame()
+    return frame[frame["arm"] == arm].set_index("probe_id").sort_index()
+
+
+def policy_arms(run: Run) -> list[str]:
+    return [arm for arm in run.arms if arm.startswith("policy:")]
+
+
+def test_every_policy_run_for_real_is_what_a_replay_of_fixed_rows_says(finished: Run) -> None:
+    names = set()
+    for text in policy_arms(finished):
+        arm = parse_arm(text)
+        assert arm.policy is not None
+        names.add(arm.policy.name)
+        replayed = fixed_answers(finished, "target_grid", arm.levels, arm.policy).replay(arm.policy)
+        real = rows(finished, text).loc[replayed.asked.ids.tolist()]
+        assert tuple(real["levels"]) == replayed.levels, text
+        assert real["correct"].tolist() == (replayed.scores == 1.0).tolist()
+        assert real["keep"].tolist() == replayed.keep.tolist()
+        assert real["keep_spent"].tolist() == pytest.approx(replayed.spent.tolist())
+        fixed_rows = {level: rows(finished, f"target_grid:{level}").to_dict("index") for level in LEVELS.split("/")}
+        for probe, row in real.to_dict("index").items():
+            fixed = fixed_rows[row["levels"].split("/")[-1]][probe]
+            assert row["predicted"] == fixed["predicted"]
+            assert row["margin"] == pytest.approx(fixed["margin"], abs=1e-4)
+            assert row["kept_mask"] == fixed["kept_mask"]
+            assert row["ecr"] == fixed["ecr"]
+    assert names == {"evidence_saturation", "answer_stability", "confidence_fallback", "learned_risk", "conformal"}
+
+
+def test_the_policies_here_do_choose(finished: Run) -> None:
+    for text in (SATURATION, STABILITY, fallback(finished)):
+        assert rows(finished, text)["levels"].nunique() > 1, text
+
+
+def test_rows_say_what_was_spent_and_why(finished: Run) -> None:
+    cascade = rows(finished, STABILITY)
+    assert set(cascade["policy"]) == {"answer_stability"}
+    assert set(cascade["budget"]) == {LEVELS}, "the levels to choose from; those that were run stand in levels"
+    assert (cascade["keep_spent"] > cascade["keep"]).all(), "at least two passes each"
+    for row in cascade.to_dict("records"):
+        run = row["levels"].split("/")
+        assert row["keep_requested"] == float(run[-1])
+        assert len(json.loads(row["decided_on"])["confidence"]) == len(run)
+    seen = [json.loads(text) for text in rows(finished, SATURATION)["decided_on"]]
+    assert all(len(each["mass"]) == len(each["cells"]) == 3 for each in seen)
+    for arm in ("full", *FIXED):
+        plain = rows(finished, arm)
+        assert (plain["keep_spent"] == plain["keep"]).all()
+        assert set(plain["policy"]) == {"none"}
+        assert (plain["levels"] == plain["budget"]).all()
+        assert plain["decided_on"].isna().all()
+
+
+def test_fixed_arms_at_every_level_are_added_as_controls(finished: Run) -> None:
+    assert finished.manifest["matched_controls"] == list(FIXED)
+
+
+def test_rows_do_not_depend_on_what_else_ran_or_on_shards(config: Any, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"arms": [STABILITY, SATURATION], "limit": 4}
+    one = audit(config("qwen3vl", **settings, out=tmp_path / "one")).frame(texts=False)
+    other = audit(config("qwen3vl", arms=["full", SATURATION], limit=4, out=tmp_path / "other", shard_images=4))
+    same = [name for name in one.columns if name not in (*TIME_COLUMNS, "versions")]
+    again = audit(config("qwen3vl", **settings, out=tmp_path / "other", shard_images=4)).frame(texts=False)
+    assert other.arms == ["full", SATURATION]
+    for arm in settings["arms"]:
+        left, right = (frame.loc[frame["arm"] == arm, same].reset_index(drop=True) for frame in (one, again))
+        pd.testing.assert_frame_equal(left, right, rtol=0, atol=1e-4)
+
+
+def test_what_a_kill_left_undone_is_done_the_same(config: Any, tmp_path: Path) -> None:
+    settings = config("qwen3vl", arms=[STABILITY], limit=4, shard_images=2)
+    whole = audit(settings).frame(texts=False)
+    (part,) = (settings.out / "rows").glob("*/00001.parquet")
+    part.unlink()
+    resumed = audit(config("qwen3vl", arms=["full"], limit=4, shard_images=2)).frame(texts=False)
+    same = [name for name in whole.columns if name not in TIME_COLUMNS]
+    left, right = (frame.loc[frame["arm"] == STABILITY, same].reset_index(drop=True) for frame in (whole, resumed))
+    pd.testing.assert_frame_equal(left, right)
+
+
+def test_rows_decided_by_another_file_are_not_mixed(config: Any, tmp_path: Path, mini_probes: Path) -> None:
+    risks = tmp_path / "risk.csv"
+    probes = [probe.id for probe in read_probes(mini_probes).probes]
+    risks.write_text("probe_id,risk\n" + "".join(f"{probe},{i}\n" for i, probe in enumerate(probes)))
+    arm = f"policy:risk_bucket:target:0.15/0.3/0.7:file={risks}"
+    run = audit(config("qwen3vl", arms=[arm], limit=2, shard_images=1))
+    assert set(rows(run, arm)["levels"]) == {"0.15"}, "the first four of all probes are the least risky"
+    (next((run.path / "rows").iterdir()) / "00001.parquet").unlink()
+    risks.write_text("probe_id,risk\n" + "".join(f"{probe},{-i}\n" for i, probe in enumerate(probes)))
+    with pytest.raises(SightlineError, match="risk_bucket"):
+        audit(config("qwen3vl", arms=[arm], limit=2, shard_images=1))
+
+
+def test_a_scorer_without_confidence_is_refused_before_a_model_is_loaded(config: Any, monkeypatch: Any) -> None:
+    class Bare(YesNo):
+        columns = ()
+
+    monkeypatch.setitem(SCORERS._entries, "bare", Bare)
+    arm = "policy:confidence_fallback:target:0.3/0.7:threshold=1"
+    with pytest.raises(SightlineError, match="margin or answer_loss"):
+        audit(config("qwen3vl", arms=[arm], scorer="bare"))
+
+
+def open_probes(mini_probes: Path, path: Path) -> Path:
+    """The positives of the mini set, asked openly, from two tasks in turn."""
+    positives = (probe for probe in read_probes(mini_probes).probes if probe.label == "yes")
+    asked = [
+        Probe(
+            id=f"open{i}", image=probe.image, image_id=probe.image_id, question="What does the sign say?", label="open",
+            target_text="", source_text="", regions=probe.regions, answers=(probe.source_text,) * 10,
+            task=("textvqa", "docvqa")[i % 2],
+        )
+        for i, probe in enumerate(positives)
+    ]  # fmt: skip
+    write_probes(path, asked)
+    return path
+
+
+def test_open_answers_are_cascaded_by_their_probability_and_judged_by_task(
+    config: Any, mini_probes: Path, tmp_path: Path
+) -> None:
+    probes = open_probes(mini_probes, tmp_path / "open.jsonl")
+    stable = "policy:answer_stability:target:0.3/0.5/0.7"
+    settings: dict[str, Any] = {"probes": probes, "limit": 8, "matched_controls": True}
+    first = rows(audit(config("qwen3vl", arms=[stable], **settings)), "target:0.3")
+    threshold = float(np.exp(-first["answer_loss"]).median())
+    sure = f"policy:confidence_fallback:target:0.3/0.7:threshold={threshold!r}"
+    run = audit(config("qwen3vl", arms=[sure], **settings))
+    for text in (sure, stable):
+        arm = parse_arm(text)
+        assert arm.policy is not None
+        replayed = fixed_answers(run, "target", arm.levels, arm.policy).replay(arm.policy)
+        real = rows(run, text).loc[replayed.asked.ids.tolist()]
+        assert tuple(real["levels"]) == replayed.levels
+        assert set(replayed.asked.tasks) == {"textvqa", "docvqa"}
+    for row in rows(run, sure).to_dict("records"):
+        said = json.loads(row["decided_on"])["confidence"]
+        assert said[-1] == pytest.approx(math.exp(-row["answer_loss"]))
+        assert (said[0] < threshold) == (row["levels"] == "0.3/0.7")
+    assert set(rows(run, sure)["levels"]) == {"0.3", "0.3/0.7"}
+    result = CliRunner().invoke(app, ["policy", "judge", str(run.path), "--all", "--draws", "200"])
+    assert result.exit_code in (0, 1), result.output
+    assert "both task scores within 0.01 of fixed 70 %" in result.output
+
+
+def test_fit_and_judge_say_the_gate_in_words_and_exit_by_it(finished: Run, tmp_path: Path) -> None:
+    words = ["--policy", "answer_stability", "--selector", "target_grid", "--levels", LEVELS]
+    said = fit(finished, *words, "--out", str(tmp_path / "p.json"), code=(1,))
+    assert re.search(r"^gate +the score within 0\.01 of fixed 70 %: (yes|no) \(.*\); mean keep .*; overhead-aware cost "
+                     r"1\.\d+ < 0\.70: no -> no-go$", said, re.MULTILINE)  # fmt: skip
+    assert f"arm         {STABILITY}" in said
+    written = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
+    assert (written["policy"], written["arm"], written["go"]) == ("answer_stability", STABILITY, False)
+    judge = ["policy", "judge", str(finished.path), "--arm", STABILITY, "--draws", "200"]
+    judged = CliRunner().invoke(app, judge, env={"COLUMNS": "200"})
+    assert judged.exit_code == 1
+    assert [line for line in judged.output.splitlines() if line.startswith("gate")] == [
+        line for line in said.splitlines() if line.startswith("gate")
+    ], "a replay and the arm that was really run are judged alike"
+    loose = ["--tolerance", "1", "--most-keep", "1", "--cost-below", "3"]
+    assert CliRunner().invoke(app, [*judge, *loose]).exit_code == 0
+    unknown = CliRunner().invoke(app, [*judge[:3], "--arm", "target_grid:0.3"])
+    assert isinstance(unknown.exception, SightlineError)
+
+
+def test_a_run_of_policies_is_reported(finished: Run, tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        app, ["report", str(finished.path), "--out", str(tmp_path), "--draws", "100", "--cases", "2"]
+    )
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "this section cannot be made" not in page
+    assert SATURATION in page
+    assert load_run(finished.path).arms == finished.arms

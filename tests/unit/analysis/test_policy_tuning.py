@@ -1,0 +1,166 @@
+"""Arguments are chosen on development probes alone, and replayed as the heart would have asked."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sightline.analysis.policy_replay import AskedProbes, fixed_answers
+from sightline.analysis.policy_tuning import chosen_by, judge_run, penalised, tune
+from sightline.analysis.policy_verdict import PolicyFigures, figures
+from sightline.core.selection import Budget
+from sightline.errors import SightlineError
+from sightline.policies.confidence_fallback import ConfidenceFallback
+from sightline.policies.evidence_saturation import EvidenceSaturation
+from sightline.store.load import load_run
+from tests.unit.report.fake_run import make_run
+
+LEVELS = LOW, MID, HIGH = tuple(map(Budget.ratio, (0.15, 0.3, 0.5)))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    arms = ("full", "target:0.15", "target:0.3", "target:0.5")
+    return load_run(make_run(tmp_path_factory.mktemp("tuning") / "run", images=60, arms=arms))
+
+
+def test_sides_are_those_of_the_papers_pilots() -> None:
+    rows = pd.DataFrame({"probe_id": ["a:1", "b:2"], "image_id": ["a", "b"], "label": ["yes", "no"]})
+    by_image = [int(hashlib.sha1(f"textocr-{name}".encode()).hexdigest()[:8], 16) % 10 < 5 for name in "ab"]
+    assert (AskedProbes.of(rows).sides == "dev").tolist() == by_image
+    by_probe = [int(hashlib.md5(name.encode()).hexdigest()[:8], 16) % 2 == 0 for name in ("a:1", "b:2")]
+    assert (AskedProbes.of(rows.assign(score=1.0)).sides == "dev").tolist() == by_probe
+    assert AskedProbes.of(rows.assign(score=1.0, task=["docvqa", ""])).tasks.tolist() == ["docvqa", "all"]
+
+
+def test_a_replay_takes_the_answer_of_the_level_it_ends_at_and_pays_for_all(run: Any) -> None:
+    policy = ConfidenceFallback(0.8)
+    answers = fixed_answers(run, "target", LEVELS, policy)
+    played = answers.replay(policy)
+    frame = run.frame().set_index(["arm", "probe_id"])
+    counts = set()
+    for probe, score, keep, spent, levels in zip(
+        played.asked.ids, played.scores, played.keep, played.spent, played.levels, strict=True
+    ):
+        rows = [frame.loc[(f"target:{level}", probe)] for level in (0.15, 0.3, 0.5)]
+        sure = [abs(row["margin"]) >= 0.8 for row in rows]
+        passes = sure.index(True) + 1 if any(sure) else 3
+        counts.add(passes)
+        assert levels == "/".join(["0.15", "0.3", "0.5"][:passes])
+        assert score == rows[passes - 1]["correct"]
+        assert keep == rows[passes - 1]["keep"]
+        assert spent == pytest.approx(sum(row["keep"] for row in rows[:passes]))
+    assert counts == {1, 2, 3}
+
+
+@pytest.mark.parametrize("name", ["confidence_fallback", "learned_risk", "answer_stability"])
+def test_the_held_out_half_has_no_say_in_what_is_chosen(run: Any, tmp_path: Path, name: str) -> None:
+    def spoil(row: dict[str, Any]) -> None:
+        """Every held-out answer turned round."""
+        if int(hashlib.sha1(f"textocr-{row['image_id']}".encode()).hexdigest()[:8], 16) % 10 >= 5:
+            row["margin"] = -row["margin"]
+            row["predicted"] = "no" if row["predicted"] == "yes" else "yes"
+            row["correct"] = not row["correct"]
+
+    arms = ("full", "target:0.15", "target:0.3", "target:0.5")
+    spoiled = load_run(make_run(tmp_path / "spoiled", images=60, arms=arms, edit_row=spoil))
+    first, second = (tune(each, name, "target", LEVELS, draws=200) for each in (run, spoiled))
+    assert first.tried >= 1
+    assert str(first.policy) == str(second.policy)
+    assert first.development == second.development
+    assert first.verdict.policy.scores["all"] == pytest.approx(1.0 - second.verdict.policy.scores["all"])
+
+
+def test_the_chosen_one_is_the_best_of_its_development_half(run: Any) -> None:
+    tuned = tune(run, "confidence_fallback", "target", LEVELS, draws=200)
+    answers = fixed_answers(run, "target", LEVELS, tuned.policy)
+    development = answers.chosen(answers.asked.sides == "dev")
+    tried = [ConfidenceFallback(value) for value in np.linspace(0.0, 3.0, 60)]
+    best = max(penalised(figures(development.replay(one)), yes_or_no=True) for one in tried)
+    assert penalised(tuned.development, yes_or_no=True) >= best - 0.01
+    assert tuned.verdict.policy.n + tuned.development.n == len(answers.asked.ids)
+    assert {each.name for each in tuned.verdict.fixed} == {"target:0.15", "target:0.3", "target:0.5"}
+    assert tuned.verdict.reference == "target:0.5"
+
+
+def test_what_is_given_whole_is_judged_as_it_is(run: Any) -> None:
+    tuned = tune(run, "confidence_fallback", "target", LEVELS, given={"threshold": 0.7}, draws=200)
+    assert (tuned.policy, tuned.tried) == (ConfidenceFallback(0.7), 1)
+    with pytest.raises(SightlineError, match="mass and cells together"):
+        tune(with_saturation(run), "evidence_saturation", "target", LEVELS, given={"mass": 0.5}, draws=200)
+
+
+def with_saturation(run: Any) -> Any:
+    """The run with an arm of the policy, whose rows say what was noticed."""
+    arm = "policy:evidence_saturation:target:0.15/0.3/0.5"
+    frame = run.frame(texts=False)
+    own = frame[frame["arm"] == "target:0.3"].assign(
+        arm=arm, plain_arm=arm, decided_on='{"mass": [0.4, 0.6, 0.9], "cells": [0.5, 1.0, 1.0]}'
+    )
+
+    class Widened:
+        path, manifest, arms = run.path, run.manifest, [*run.arms, arm]
+
+        def frame(self, *, texts: bool = True) -> pd.DataFrame:
+            return pd.concat([run.frame(texts=texts), own])
+
+    return Widened()
+
+
+def test_token_scores_come_from_rows_of_the_policy_whatever_its_thresholds(run: Any) -> None:
+    with pytest.raises(SightlineError, match=r"add --arm policy:evidence_saturation:target:0\.15/0\.3/0\.5"):
+        tune(run, "evidence_saturation", "target", LEVELS, draws=200)
+    widened = with_saturation(run)
+    for mass, level in ((0.3, "0.15"), (0.5, "0.3"), (0.8, "0.5"), (0.95, "0.5")):
+        policy = EvidenceSaturation(mass=mass, cells=0.5)
+        assert set(fixed_answers(widened, "target", LEVELS, policy).replay(policy).levels) == {level}
+    with pytest.raises(SightlineError, match="decides on token scores"):
+        tune(widened, "evidence_saturation", "target", LEVELS, given={"temperature": 0.5}, draws=200)
+
+
+def test_prices_are_those_of_the_papers_pilots() -> None:
+    found = PolicyFigures("x", 10, {"a": 0.8, "b": 0.6}, 0.324, 0.4, 0.5)
+    assert penalised(found, yes_or_no=True) == pytest.approx(0.7 - 2.0 * 0.1 - 0.05 * 0.4 - 0.02 * 0.5)
+    assert penalised(found, yes_or_no=False) == pytest.approx(0.7 - 0.10 * 0.4)
+
+
+def test_least_keep_is_the_fewest_tokens_near_the_reference(run: Any) -> None:
+    answers = fixed_answers(run, "target", LEVELS, ConfidenceFallback(0.0))
+    near = float(answers.scores[:, 2].mean())
+
+    def of(score: float, keep: float) -> PolicyFigures:
+        return PolicyFigures("x", 10, {"all": score}, 0.0, keep, keep)
+
+    tried = [of(near - 0.02, 0.2), of(near - 0.014, 0.45), of(near, 0.4), of(near + 0.1, 0.6)]
+    assert chosen_by("least_keep", tried, answers, HIGH) == 2
+    assert chosen_by("least_keep", tried[:1], answers, HIGH) == 0, "the best there is, where none is near"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"selector": "grid"}, r"has no arm 'grid:0\.15'; run it too"),
+        ({"levels": (LOW, Budget.ratio(0.9))}, r"has no arm 'target:0\.9'"),
+        ({"name": "nonsense"}, "unknown policy"),
+        ({"name": "answer_stability", "levels": (LOW, HIGH)}, "nothing to try"),
+        ({"reference": Budget.ratio(0.9)}, "not among the levels"),
+        ({"given": {"mass": 1.0}}, "is not an argument of confidence_fallback"),
+        ({"objective": "cheap"}, "unknown objective"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_in_one_line(run: Any, changes: dict[str, Any], reason: str) -> None:
+    settings: dict[str, Any] = {"name": "confidence_fallback", "selector": "target", "levels": LEVELS, **changes}
+    with pytest.raises(SightlineError, match=reason):
+        tune(run, settings.pop("name"), settings.pop("selector"), settings.pop("levels"), draws=200, **settings)
+
+
+def test_a_run_without_policies_has_nothing_to_judge(run: Any) -> None:
+    with pytest.raises(SightlineError, match="has no arm with a policy"):
+        judge_run(run)
+    with pytest.raises(SightlineError, match="has no policy to judge"):
+        judge_run(run, ["target:0.3"])
