@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.clock import Clock
+from tests.kept_memory import keep_freed_memory
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DATA = Path(__file__).parent / "data"
@@ -42,6 +43,11 @@ def golden_dir(config: pytest.Config, name: str) -> Path:
 def _one_thread() -> None:
     # Two test workers on two cores: one thread each is faster than two that fight, and results do not depend on it.
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kept_memory() -> None:
+    keep_freed_memory()
 
 
 @pytest.fixture(scope="session")

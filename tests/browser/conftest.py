@@ -16,6 +16,7 @@ from selenium.webdriver.chrome.webdriver import WebDriver
 
 from sightline.report.build import build_report
 from tests.unit.report.cost_cards import make_cards
+from tests.unit.report.fake_open_run import make_open_run
 from tests.unit.report.fake_run import EDITED, make_run
 
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
@@ -62,6 +63,13 @@ def edited_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def open_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a run over open questions."""
+    folder = tmp_path_factory.mktemp("browser_open")
+    return build_report([make_open_run(folder / "run", images=12)], folder / "report", draws=200)
+
+
+@pytest.fixture(scope="session")
 def cost_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a run with a cost card of each kind."""
     folder = tmp_path_factory.mktemp("browser_cost")
@@ -73,6 +81,11 @@ def cost_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def opened_cost(browser: WebDriver, cost_page: Path) -> WebDriver:
     return _open(browser, cost_page)
+
+
+@pytest.fixture
+def opened_open(browser: WebDriver, open_page: Path) -> WebDriver:
+    return _open(browser, open_page)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
+from tests.warm_python import run_python
 
 
 def copy_of_example(name: str, folder: Path) -> Path:
@@ -29,19 +30,21 @@ def install(source: Path, target: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def python_with(target: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """``python ARGUMENTS`` where the folder's packages are installed."""
+def python_with(target: Path, *arguments: str, bare: bool = False) -> subprocess.CompletedProcess[str]:
+    """``python ARGUMENTS`` where the folder's packages are installed; ``bare`` if nothing may be imported before."""
     path = os.pathsep.join(filter(None, [str(target), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     environment["SIGHTLINE_CACHE"] = str(target.parent / "cache")
+    if not bare:
+        return run_python(arguments, env=environment, cwd=target)
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=target, check=False
     )
 
 
-def run_with(target: Path, script: str) -> str:
+def run_with(target: Path, script: str, *, bare: bool = False) -> str:
     """What a script prints."""
-    done = python_with(target, "-c", script)
+    done = python_with(target, "-c", script, bare=bare)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -169,7 +169,7 @@ def test_selector_and_backbone_are_listed_with_what_they_say_of_themselves(place
 
 def test_help_names_it_without_importing_torch(place: Place) -> None:
     asked = ["--help", "bench --help", "probes build --help", "probes formats"]
-    said = run_with(place.site, COMMANDS.format(commands=asked))
+    said = run_with(place.site, COMMANDS.format(commands=asked), bare=True)
     assert re.search(r"materialise +Time to build a batch of prefixes", said)
     assert "alto, boxes_csv, coco_text" in re.sub(r"[│\s]+", " ", said)
     assert re.search(r"^ +--units +What x1 to y2 are in. \['pixels'\]", said, re.MULTILINE)

@@ -1,5 +1,8 @@
 """Executes one page from top to bottom in a folder of its own; a process each, since pages register things.
 
+These processes, and those that a page starts for what it installs or measures, are forks that find other people's
+modules imported; see ``tests.warm_python``.
+
 ``python -m tests.docs.page_runner docs/cost.md FOLDER`` does so by hand and leaves in FOLDER what the page made.
 """
 
@@ -11,7 +14,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 import tomllib
@@ -33,6 +35,8 @@ from tests.docs.stand_ins import (
     reason_not_executed,
     uses_stand_in,
 )
+from tests.warm_measuring import warm_measuring
+from tests.warm_python import run_python
 
 RECORD = "outcomes.json"
 SITE = "site"
@@ -83,8 +87,9 @@ class PageRunner:
         os.chdir(self.folder)
         os.environ["PYTHONPATH"] = os.pathsep.join([str(self.site), str(REPOSITORY / "src")])
         sys.modules["page"] = self.names
-        self._prepare()
-        return [self._outcome(block) for block in self.blocks]
+        with warm_measuring():
+            self._prepare()
+            return [self._outcome(block) for block in self.blocks]
 
     def _prepare(self) -> None:
         for name, content in self.prepared.files.items():
@@ -218,7 +223,7 @@ def _here(words: Sequence[str]) -> Ended:
 
 
 def _in_new_process(words: Sequence[str]) -> Ended:
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    done = run_python(words)
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
@@ -243,8 +248,8 @@ def execute(page: str, folder: Path, model: str | None = None) -> list[Outcome]:
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "200",
     }
-    command = [sys.executable, "-m", "tests.docs.page_runner", page, str(folder), *([model] if model else [])]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=REPOSITORY, check=False)
+    words = ["-m", "tests.docs.page_runner", page, str(folder), *([model] if model else [])]
+    done = run_python(words, env=environment, cwd=REPOSITORY)
     record = folder / RECORD
     if not record.is_file():
         raise AssertionError(f"{page} did not come to its end:\n{done.stdout}{done.stderr}")

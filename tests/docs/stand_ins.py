@@ -137,6 +137,12 @@ with open("replaced/screening.csv", "w", newline="") as file:
     writer.writerows(reviewed)
 """
 
+PUBLISHED = """
+from pathlib import Path
+from sightline.probes.stand_ins.published_layouts import write_stand_ins
+write_stand_ins(Path("."))
+"""
+
 PREPARED = {
     "docs/box-sources.md": Prepared((BUILD,)),
     "docs/cost.md": Prepared((BUILD,)),
@@ -156,6 +162,7 @@ shares = masks[0].astype(float)
         between={
             "sightline paper run S7 --valid valid.txt --out replication": VALID_IMAGES,
             "sightline paper run S13 --decisions replaced/screening.csv --out replication": DECISIONS,
+            f"sightline paper run S20 --textvqa textvqa --docvqa docvqa --lite --models {QWEN} --out open": PUBLISHED,
         }
     ),
     "docs/python.md": Prepared(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from tests.integration.test_audit import facts
 from tests.integration.test_resume import command
 from tests.unit.boxes.test_sources import Sweeping
 from tests.unit.report.fake_run import make_run
+from tests.warm_python import run_python
 
 
 def refused(work: Callable[[], object], *words: str) -> None:
@@ -109,13 +109,13 @@ def test_a_damaged_image_is_an_exit_code_unless_it_is_to_be_skipped(
 ) -> None:
     name, _ = damage(images, mini_probes, 1)
     settings = config("llava", images=images, limit=3, shard_images=2)
-    failed = subprocess.run(command(settings), capture_output=True, text=True)
+    failed = run_python(command(settings))
     assert failed.returncode == 1
     assert "Traceback" not in failed.stderr
     assert name in failed.stderr.splitlines()[-1]
     assert "--skip-bad-images" in failed.stderr.splitlines()[-1]
     skipped = settings.model_copy(update={"out": tmp_path / "skipped", "skip_bad_images": True})
-    done = subprocess.run(command(skipped), capture_output=True, text=True)
+    done = run_python(command(skipped))
     assert done.returncode == 0, done.stderr
     assert f"note: 1 image could not be read ({name}), so that 2 probes have no rows" in done.stderr
     run = load_run(skipped.out)
@@ -205,8 +205,7 @@ def test_model_folder_of_another_architecture(config: Any, data: Path, tmp_path:
 def test_an_image_option_of_another_architecture(config: Any) -> None:
     line = "llava has no image option 'max_pixels'; it has crop_blind"
     refused(lambda: audit(config("llava", image_options={"max_pixels": 100352})), line)
-    former = [*command(config("llava")), "--max-pixels", "100352"]
-    done = subprocess.run(former, capture_output=True, text=True)
+    done = run_python([*command(config("llava")), "--max-pixels", "100352"])
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == f"error: {line}"
 
@@ -259,11 +258,9 @@ def test_losses_that_are_not_numbers(config: Any, monkeypatch: pytest.MonkeyPatc
 def test_disk_full_while_writing(config: Any) -> None:
     """The file size limit stands in for a full disk: the same failing write, without filling one."""
     settings = config("llava", shard_images=1)
-
-    def small_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-
-    limited = subprocess.run(command(settings), capture_output=True, text=True, preexec_fn=small_files)
+    _, script, *words = command(settings)
+    small_files = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+    limited = run_python(["-c", small_files + script, *words])
     assert limited.returncode == 2
     assert "Traceback" not in limited.stderr
     assert limited.stderr.strip().splitlines()[-1].startswith("error: cannot write")
@@ -272,12 +269,12 @@ def test_disk_full_while_writing(config: Any) -> None:
 
 def test_no_traceback_unless_asked(config: Any) -> None:
     settings = config("llava", arms=["targt:0.3"])
-    short = subprocess.run(command(settings), capture_output=True, text=True)
+    short = run_python(command(settings))
     assert short.returncode == 2
     assert len(short.stderr.strip().splitlines()) == 1
     words = command(settings)
     words.insert(words.index("run"), "--debug")
-    full = subprocess.run(words, capture_output=True, text=True)
+    full = run_python(words)
     assert "Traceback" in full.stderr
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from sightline.report.build import build_report
 from sightline.store.load import unpack_cells, unpack_mask
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import DONE, command
+from tests.warm_python import run_python
 
 ARMS = ["full", "resize:0.3", "target:0.3", "resize:0.5", "resize:20t", "random:0.3"]
 """Pruned and smaller arms in turns; the mini set's images have other proportions each."""
@@ -138,7 +138,7 @@ def test_rows_do_not_depend_on_arms_beside_them_on_batches_or_on_shards(config: 
 
 def test_killed_and_resumed_rows_are_identical(config: Any, tmp_path: Path) -> None:
     settings = config("qwen3vl", arms=ARMS, limit=4, shard_images=1, out=tmp_path / "killed")
-    process = subprocess.run(command(settings), capture_output=True, check=False)
+    process = run_python(command(settings))
     assert process.returncode == -signal.SIGKILL, process.stderr
     assert len(list(settings.out.glob("rows/*/*.parquet"))) == DONE
     resumed = audit(settings)

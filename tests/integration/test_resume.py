@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from sightline.auditing.config import AuditConfig, flag_of
 from sightline.errors import SightlineError
 from tests.integration.conftest import MODELS, TEN_ARMS
 from tests.integration.test_audit import facts
+from tests.warm_python import run_python
 
 DONE = 12
 KILLED = f"""
@@ -38,7 +37,8 @@ main()
 
 
 def command(config: AuditConfig) -> list[str]:
-    words = [sys.executable, "-c", KILLED, "run"]
+    """What follows ``python`` on its command line."""
+    words = ["-c", KILLED, "run"]
     for name, value in config.model_dump(exclude_unset=True).items():
         if isinstance(value, bool):
             words.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
@@ -53,7 +53,7 @@ def command(config: AuditConfig) -> list[str]:
 @pytest.mark.parametrize("model", MODELS)
 def test_killed_and_resumed_rows_are_identical(config: Any, model: str, tmp_path: Path) -> None:
     settings = config(model, arms=TEN_ARMS, limit=6, shard_images=1, out=tmp_path / "killed")
-    process = subprocess.run(command(settings), capture_output=True, check=False)
+    process = run_python(command(settings))
     assert process.returncode == -signal.SIGKILL, process.stderr
     assert len(list(settings.out.glob("rows/*/*.parquet"))) == DONE
     assert list(settings.out.rglob("*.tmp")), "the kill leaves a file half-written"

@@ -12,6 +12,7 @@ import pytest
 
 from sightline.auditing.audit import audit
 from tests.integration.test_resume import command
+from tests.warm_python import run_python
 
 WHILE_AUDITING = """
 import os, signal, sys
@@ -35,8 +36,7 @@ main()
 )
 def test_a_stopped_run_says_how_to_go_on_and_goes_on(config: Any, number: int, code: int, how: str) -> None:
     settings = config("llava", arms=["full", "center:0.3"], limit=2, shard_images=1)
-    words = [sys.executable, "-c", WHILE_AUDITING, str(int(number)), *command(settings)[3:]]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = run_python(["-c", WHILE_AUDITING, str(int(number)), *command(settings)[2:]])
     assert done.returncode == code
     assert "Traceback" not in done.stderr
     line = f"{how}; finished shards are kept, run the same command to go on"
@@ -57,5 +57,6 @@ def test_another_command_that_is_stopped_promises_nothing(tmp_path: Path) -> Non
 
 
 def test_a_run_says_that_it_loads_a_model_before_it_does(config: Any) -> None:
-    done = subprocess.run(command(config("llava", arms=["full"], limit=1)), capture_output=True, text=True, check=True)
+    words = [sys.executable, *command(config("llava", arms=["full"], limit=1))]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[0] == "loading llava"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +15,7 @@ import typer
 from sightline.backbones.signals import BLOCK_KINDS, HIDDEN_KINDS, LANGUAGE_KINDS, LAYERLESS_KINDS
 from sightline.selectors import SELECTORS
 from tests.conftest import REPOSITORY
+from tests.warm_python import run_python
 
 DOCS = REPOSITORY / "docs"
 
@@ -64,7 +63,7 @@ def test_the_tutorial_runs_top_to_bottom() -> None:
     assert len(blocks) >= 6
     script = "\n".join(blocks) + "\nprint('read to the end')"
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    done = run_python(["-c", script], env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "read to the end"
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import sightline
+from tests.warm_python import run_python
 
 
 def test_a_name_stays_itself_when_its_home_has_been_imported() -> None:
@@ -15,7 +13,7 @@ def test_a_name_stays_itself_when_its_home_has_been_imported() -> None:
         "assert all(getattr(sightline, name) is value for name, value in first.items())\n"
         "assert callable(sightline.audit)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_python(["-c", code])
     assert done.returncode == 0, done.stderr
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import sightline
 from tests.conftest import REPOSITORY
+from tests.warm_python import run_python
 
 TEXT = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")
 CODE = "\n".join(re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE))
@@ -25,14 +23,7 @@ def place(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "images").symlink_to(data / "mini_textocr")
     (folder / "annotations.json").symlink_to(data / "mini_textocr" / "TextOCR_mini_val.json")
     (folder / "probes.jsonl").symlink_to(data / "run_v1" / "probes.jsonl")
-    done = subprocess.run(
-        [sys.executable, "-c", CODE + "\nprint('read to the end')"],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
+    done = run_python(["-c", CODE + "\nprint('read to the end')"], cwd=folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("read to the end")
     return folder
@@ -49,9 +40,7 @@ def test_its_command_writes_the_same_picture(place: Path) -> None:
     before = (place / "picture.png").read_bytes()
     (place / "picture.png").unlink()
     words = line.replace("PROBE", probe).split()[1:]
-    done = subprocess.run(
-        [sys.executable, "-m", "sightline", *words], capture_output=True, text=True, cwd=place, check=False
-    )
+    done = run_python(["-m", "sightline", *words], cwd=place)
     assert done.returncode == 0, done.stderr
     assert (place / "picture.png").read_bytes() == before
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +21,7 @@ from sightline.interventions import INTERVENTIONS
 from sightline.selectors import SELECTORS
 from sightline.statistics.metrics import METRICS
 from tests.conftest import REPOSITORY
+from tests.warm_python import run_python
 
 DOCS = REPOSITORY / "docs"
 
@@ -45,7 +44,7 @@ def page(name: str) -> str:
 
 def test_every_page_is_current_and_none_is_left_over(tmp_path: Path) -> None:
     """In a process of its own: other tests may have registered things."""
-    subprocess.run([sys.executable, DOCS / "reference.py", tmp_path], check=True, cwd=REPOSITORY)
+    run_python([str(DOCS / "reference.py"), str(tmp_path)], cwd=REPOSITORY).check_returncode()
     made = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
     assert set(made) == {path.name for path in (DOCS / "reference").iterdir()}
     for name, text in made.items():

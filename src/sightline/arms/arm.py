@@ -21,7 +21,6 @@ from sightline.interventions import Intervention, split_arm
 from sightline.policies import POLICIES, Policy
 from sightline.policies.base import CONFIDENCE_COLUMNS
 from sightline.selectors import SELECTORS
-from sightline.selectors.scored import Scored
 
 POLICY = "policy"
 """What an arm with a policy begins with."""
@@ -227,6 +226,8 @@ def _refuse_selector(policy: Policy, selector: Selector | LayerSelector) -> None
         raise SightlineError(
             f"{policy.name} looks at masks before anything is answered, and {selector.name} chooses between layers"
         )
+    from sightline.selectors.scored import Scored  # with torch, which reports of arms without policies do not need
+
     if "scores" in policy.reads and not isinstance(selector, Scored):
         raise SightlineError(f"{policy.name} looks at token scores, which {selector.name} does not give; try target")
 

@@ -13,16 +13,19 @@ if TYPE_CHECKING:
 
 WIDE = 120
 """Columns of a terminal from which on a value and its interval fit beside each other."""
+LONG_ARM = 20
+"""Characters of an arm that folds on a narrow terminal."""
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run and the report.")] = Path("sightline-demo"),
     limit: Annotated[int | None, typer.Option(min=2, help="Only the first so many images.")] = None,
 ) -> None:
-    """Audit eight arms of the shipped reader on the shipped scenes: minutes on a CPU, no network, no download.
+    """Audit the shipped reader on the shipped scenes, yes/no and open questions: minutes on a CPU, no network.
 
     Run it again after an interruption and it goes on where it stopped.
     """
+    from sightline.checks.open_demo import run_open_demo
     from sightline.checks.shipped_demo import run_demo
 
     done = run_demo(out, limit=limit)
@@ -30,7 +33,20 @@ def demo(
     typer.echo(f"rows: {done.run.path}")
     if done.picture is not None:
         typer.echo(f"picture of an unsupported answer: {done.picture}")
-    typer.echo(f"report: {done.report}")
+    typer.echo(f"report: {done.report}\n")
+    spoken = run_open_demo(out, limit=limit)
+    if spoken is None:
+        return
+    typer.echo("open questions: what the same reader says in its own words")
+    print_table(spoken.summary, spoken.run.frame())
+    typer.echo(f"rows: {spoken.run.path}")
+    typer.echo(_pictured("an answer that was lost with its evidence", spoken.lost))
+    typer.echo(_pictured("an answer that survives without its evidence", spoken.survived))
+    typer.echo(f"report: {spoken.report}")
+
+
+def _pictured(what: str, path: Path | None) -> str:
+    return f"no picture of {what}: the run has none" if path is None else f"picture of {what}: {path}"
 
 
 def print_table(summary: pd.DataFrame, rows: pd.DataFrame) -> None:
@@ -38,25 +54,27 @@ def print_table(summary: pd.DataFrame, rows: pd.DataFrame) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from sightline.report.metric_columns import heading, in_these_words
     from sightline.report.panels import panel_of
-    from sightline.statistics.metrics import METRICS, metrics_shown_in
+    from sightline.statistics.metrics import METRICS
 
-    metrics = metrics_shown_in("demo")
+    metrics = [metric for metric in METRICS.values() if metric.name in summary]
     console = Console()
     between = " " if console.width >= WIDE else "\n"
     panels = rows.drop_duplicates("arm").set_index("arm")["regime"].map(panel_of)
-    for place, heading in enumerate(sorted(set(panels))):
+    for place, panel in enumerate(sorted(set(panels))):
         table = Table(box=None, pad_edge=False, show_header=place == 0)
-        table.add_column("arm", no_wrap=True, min_width=int(summary["arm"].str.len().max()))
+        table.add_column("arm", overflow="fold", min_width=min(LONG_ARM, int(summary["arm"].str.len().max())))
         for metric in metrics:
-            table.add_column(metric.label, justify="right", min_width=12)
+            table.add_column(heading(metric, summary), justify="right", min_width=12)
         for line in summary.to_dict("records"):
-            if panels[line["arm"]] == heading:
+            if panels[line["arm"]] == panel:
                 table.add_row(line["arm"], *(interval(line, metric.name, between) for metric in metrics))
-        console.print(heading, style="italic", markup=False, highlight=False)
+        console.print(panel, style="italic", markup=False, highlight=False)
         console.print(table)
     unsupported = METRICS["unsupported"]
-    console.print(f"95 % intervals over images. {unsupported.label}: {unsupported.definition}.")
+    meaning = in_these_words(unsupported.definition, summary)
+    console.print(f"95 % intervals over images. {unsupported.label}: {meaning}.")
 
 
 def interval(line: Mapping[Any, Any], name: str, between: str = " ") -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="The paper's tables by number: what each needs, and what comes out here.", no_args_is_help=True)
 
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="1, 2, S1 ... S18, or all.")]
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="1, 2, S1, S2, ..., or all.")]
 FolderOption = Annotated[Path | None, typer.Option("--out", help="Folder of a study, to say what is measured there.")]
 
 
@@ -71,6 +71,19 @@ def run(
     textocr: Annotated[
         Path | None, typer.Option(help="Folder with TextOCR_0.1_val.json and the images it names.")
     ] = None,
+    textvqa: Annotated[
+        Path | None,
+        typer.Option(help="Folder with TextVQA: validation-*.parquet or TextVQA_0.5.1_val.json, lite-*.parquet."),
+    ] = None,
+    docvqa: Annotated[
+        Path | None, typer.Option(help="Folder with DocVQA: validation-*.parquet or val_v1.0.json, lite-*.parquet.")
+    ] = None,
+    ocrbench: Annotated[
+        Path | None, typer.Option(help="Folder with OCRBench: test-*.parquet or OCRBench.json.")
+    ] = None,
+    lite: Annotated[
+        bool, typer.Option("--lite", help="TextVQA and DocVQA: their 500-question parts instead of full validation.")
+    ] = False,
     demo: Annotated[
         bool,
         typer.Option("--demo", help="The embedded reader and tiny random models on drawn pages: shows that it runs."),
@@ -79,7 +92,7 @@ def run(
         Literal["paper", "artifact"],
         typer.Option(help="paper: as the paper defines it, done correctly; artifact: as its figures were made."),
     ] = "paper",
-    limit: Annotated[int | None, typer.Option(min=4, help="Images per probe set instead of 500: a pilot.")] = None,
+    limit: Annotated[int | None, typer.Option(min=4, help="Images per probe set: a pilot.")] = None,
     clip: Annotated[str | None, typer.Option(help="CLIP checkpoint, for AnchorPrune.")] = None,
     decisions: Annotated[
         Path | None, typer.Option(help="Reviewed screening.csv of text replacements (tables S13, S14).")
@@ -87,7 +100,16 @@ def run(
     valid: Annotated[
         Path | None, typer.Option(help="Ids of images that people found valid, one per line (table S7).")
     ] = None,
-    draws: Annotated[int, typer.Option(min=100, help="Bootstrap draws.")] = 10_000,
+    annotations: Annotated[
+        Path | None, typer.Option(help="Rows of regions that people drew for open questions (tables S22, S23).")
+    ] = None,
+    second_annotations: Annotated[
+        Path | None, typer.Option(help="Rows of a second person about some of the same questions (table S22).")
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(min=100, help="Bootstrap draws.", show_default="10000; over open questions 20000"),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Instead of the paper's precision.")] = None,
     execution: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
@@ -105,10 +127,15 @@ def run(
         clip=clip,
         decisions=decisions,
         valid=valid,
-        draws=draws,
+        annotations=annotations,
+        second_annotations=second_annotations,
+        lite=lite,
+        **({} if draws is None else {"draws": draws, "example_draws": draws}),
         run={name: value for name, value in further.items() if value is not None},
     )
-    study = Study(out, _models(models or [], demo, out), textocr, options)
+    folders = {"textvqa": textvqa, "docvqa": docvqa, "ocrbench": ocrbench}
+    open_data = {task: folder for task, folder in folders.items() if folder is not None}
+    study = Study(out, _models(models or [], demo, out), textocr, options, open_data)
     fresh = []
     for each in chosen(table):
         fresh.append(run_table(study, each))

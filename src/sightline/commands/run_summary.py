@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from sightline.errors import SightlineError
-from sightline.report.metric_columns import heading, metrics_told
+from sightline.report.metric_columns import heading, metrics_told, of_words
 from sightline.report.panels import panel_of
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.out_of_sight import out_of_sight
-from sightline.statistics.plain_rows import plain_rows
+from sightline.statistics.plain_rows import are_in_words, plain_rows
 from sightline.statistics.summaries import arm_points
 from sightline.store import Run
 
@@ -48,7 +48,8 @@ def print_summary(run: Run) -> None:
     print_panels(console, summary(frame), frame)
     probes, images = frame["probe_id"].nunique(), frame["image_id"].nunique()
     unsupported = METRICS["unsupported"]
-    console.print(f"{unsupported.label}: {unsupported.definition}; ms per row", markup=False, highlight=False)
+    meaning = of_words(unsupported.definition) if are_in_words(frame).any() else unsupported.definition
+    console.print(f"{unsupported.label}: {meaning}; ms per row", markup=False, highlight=False)
     hidden = out_of_sight(frame)
     if hidden:
         console.print(hidden, markup=False, highlight=False)

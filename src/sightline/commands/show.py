@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +34,8 @@ def show(
     ] = None,
 ) -> None:
     """Show one probe: question, regions, every arm's answer with its coverage, and what the arms kept as a picture.
+
+    Of an open question also the accepted answers, what each region is to it, and the score of what every arm said.
 
     Without --arm the table has all arms and the picture those without an intervention.
     """
@@ -80,6 +83,7 @@ def _print_probe(run: Run, rows: pd.DataFrame) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from sightline.geometry.region_marks import marks_of
     from sightline.store.lookup import image_of, probe_of
 
     first = rows.iloc[0]
@@ -87,17 +91,28 @@ def _print_probe(run: Run, rows: pd.DataFrame) -> None:
     lines = {
         "probe": f"{first['probe_id']}{f' ({kind})' if (kind := first['kind']) else ''}",
         "question": probe["question"],
-        "label": first["label"],
-        "target": probe["target_text"],
-        "in the regions": probe["source_text"],
+        **(_accepted(probe) if probe.get("answers") else _asked_for(probe, first["label"])),
         "image": f"{record['image']}, {record['width']} x {record['height']} pixels, {first['n_tokens']} tokens",
     }
     table = Table.grid(padding=(0, 2))
     for name, text in lines.items():
         table.add_row(name, Text(str(text)))
-    for number, box in enumerate(probe.get("regions") or ()):
-        table.add_row("regions" if number == 0 else "", Text(_box_words(box, record)))
+    regions = probe.get("regions") or ()
+    for number, (box, mark) in enumerate(zip(regions, marks_of(probe.get("roles") or (), len(regions)), strict=True)):
+        role = f"{mark.letter} {mark.words}: " if mark.letter else ""
+        table.add_row("regions" if number == 0 else "", Text(role + _box_words(box, record)))
     Console().print(table)
+
+
+def _asked_for(probe: dict[str, Any], label: str) -> dict[str, str]:
+    return {"label": label, "target": probe["target_text"], "in the regions": probe["source_text"]}
+
+
+def _accepted(probe: dict[str, Any]) -> dict[str, str]:
+    """The accepted answers of an open question, with how many people gave each where several did."""
+    counts = Counter(probe["answers"])
+    said = ", ".join(f"{answer} ({n} times)" if n > 1 else answer for answer, n in counts.items())
+    return {"accepted": said, **({"task": probe["task"]} if probe.get("task") else {})}
 
 
 def _box_words(box: list[float], record: dict[str, Any]) -> str:
@@ -115,20 +130,30 @@ def _print_arms(rows: pd.DataFrame) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("arm", overflow="fold")
     several_views = bool(rows.duplicated("arm").any())
-    columns = ["view"] * several_views + ["answer", "", "margin", "tokens", "coverage", "visible", "legibility px"]
+    in_words = "score" in rows
+    sure = ["score", "loss"] if in_words else ["margin"]
+    columns = ["view"] * several_views + ["answer", "", *sure, "tokens", "coverage", "visible", "legibility px"]
     for column in columns:
-        table.add_column("\n".join(column.split()), justify="right", no_wrap=True)
+        words = in_words and column == "answer"
+        table.add_column("\n".join(column.split()), justify="left" if words else "right", no_wrap=not words)
     for row in rows.to_dict("records"):
         values = [
             str(row["predicted"]),
             "right" if row["correct"] else "wrong",
-            _number(row.get("margin"), "+.3f"),
+            *_sure(row, in_words),
             str(row["k_tokens"]),
             *(_number(row[name], ".3f") for name in ("ecr", "visible")),
             _number(row["legibility"], ".1f"),
         ]
         table.add_row(Text(str(row["arm"])), *([str(row["view"])] * several_views), *map(Text, values))
     Console().print(table)
+
+
+def _sure(row: dict[Any, Any], in_words: bool) -> list[str]:
+    """What the answer is worth and how sure the model was of it; of yes and no, by how far."""
+    if not in_words:
+        return [_number(row.get("margin"), "+.3f")]
+    return [_number(row["score"], ".3f"), _number(row["answer_loss"], ".3f")]
 
 
 def _number(value: Any, form: str) -> str:

@@ -46,19 +46,22 @@ RISK = Cut("target:0.5")
 """What the paper calls risk-constrained: the one threshold of its InternVL controls equals Target's own at 50 %."""
 
 
-def judged(study: Study, model: str, probes: str, cut: Cut, box_source: str = "annotation") -> pd.DataFrame:
+def judged(
+    study: Study, model: str, probes: str, cut: Cut, box_source: str = "annotation", scorer: str = ""
+) -> pd.DataFrame:
     """Rows of a run with their answers at the threshold; margins stay as they were recorded.
 
     InternVL's rows on development images are those of the held-out ones, whatever the rule: its tables are about them.
     """
     found: pd.DataFrame = study.remembered(
-        ("judged", model, probes, cut, box_source), lambda: _judged(study, model, probes, cut, box_source)
+        ("judged", model, probes, cut, box_source, scorer),
+        lambda: _judged(study, model, probes, cut, box_source, scorer),
     )
     return found
 
 
-def _judged(study: Study, model: str, probes: str, cut: Cut, box_source: str) -> pd.DataFrame:
-    rows = study.rows(model, probes, box_source)
+def _judged(study: Study, model: str, probes: str, cut: Cut, box_source: str, scorer: str) -> pd.DataFrame:
+    rows = study.rows(model, probes, box_source, scorer)
     if model == INTERNVL and probes.startswith(DEVELOPMENT):
         rows = on_side(rows, "test")
     if not cut.rule:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sightline.paper.models import MODELS
 from sightline.paper.needs import Need, merged
 from sightline.paper.paper_table import Block, PaperTable
-from sightline.paper.probe_sets import PROBE_SETS
+from sightline.paper.probe_sets import PROBE_SETS, scorer_of
 from sightline.report.table import MISSING, format_value
 
 
@@ -47,8 +47,9 @@ def command(need: Need) -> str:
         f"--probes probes/{need.probes}.jsonl",
         f"--dtype {model.dtype(need.probes)}",
         "--no-matched-controls",
-        *(f"--image-option {name}={value}" for name, value in model.image_options.items()),
+        *(f"--image-option {name}={value}" for name, value in model.images(scorer_of(need)).items()),
         *([] if need.box_source == "annotation" else [f"--box-source {need.box_source}"]),
+        *([f"--scorer {need.scorer}"] if need.scorer else []),
         *(f"--arm {arm}" for arm in need.arms),
         f"--out runs/{need.folder}",
     ]

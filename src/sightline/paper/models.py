@@ -26,10 +26,14 @@ class PaperModel:
     model_type: str
     dtypes: Mapping[str, str]
     """Precision by probe set; ``*`` for all others."""
-    image_options: Mapping[str, Any] = field(default_factory=dict)
+    image_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """How images reach it, by scorer; ``*`` for all others."""
 
     def dtype(self, probes: str) -> str:
         return self.dtypes.get(probes, self.dtypes["*"])
+
+    def images(self, scorer: str) -> Mapping[str, Any]:
+        return self.image_options.get(scorer, self.image_options.get("*", {}))
 
 
 MODELS = {
@@ -42,8 +46,14 @@ MODELS = {
             "Qwen/Qwen3-VL-8B-Instruct",
             "qwen3_vl",
             {"*": "bfloat16"},
-            # One size for every image: 731 to 840 visual tokens on the confirmation set.
-            {"min_pixels": 802_816, "max_pixels": 802_816},
+            {
+                # One size for every image: 731 to 840 visual tokens on the confirmation set.
+                "yes_no": {"min_pixels": 802_816, "max_pixels": 802_816},
+                # Open questions see their image at its own size, within bounds.
+                "*": {"min_pixels": 50_176, "max_pixels": 802_816},
+                # OCRBench's yes/no questions were put to very small images: 47 visual tokens on average.
+                "verification": {"min_pixels": 50_176, "max_pixels": 50_176},
+            },
         ),
         PaperModel(
             LLAVA,
@@ -60,7 +70,7 @@ MODELS = {
             "OpenGVLab/InternVL3_5-8B-HF",
             "internvl",
             {"*": "bfloat16"},
-            {"min_tiles": 1, "max_tiles": 12},
+            {"*": {"min_tiles": 1, "max_tiles": 12}},
         ),
     )
 }

@@ -16,22 +16,24 @@ class Need:
     """A key of ``PROBE_SETS``."""
     arms: tuple[str, ...]
     box_source: str = "annotation"
+    scorer: str = ""
+    """What an answer is, where it is not what the probe set is usually asked for."""
 
     @property
-    def run(self) -> tuple[str, str, str]:
+    def run(self) -> tuple[str, str, str, str]:
         """What shares one run folder: everything but the arms, which amend one another."""
-        return self.model, self.probes, self.box_source
+        return self.model, self.probes, self.box_source, self.scorer
 
     @property
     def folder(self) -> str:
-        """``qwen-confirmation``, ``llava-development-easyocr``."""
-        parts = [self.model, self.probes, *([] if self.box_source == "annotation" else [self.box_source])]
-        return "-".join(parts)
+        """``qwen-confirmation``, ``llava-development-easyocr``, ``qwen-ocrbench-verification``."""
+        boxes = "" if self.box_source == "annotation" else self.box_source
+        return "-".join(filter(None, (self.model, self.probes, boxes, self.scorer)))
 
 
 def merged(needs: Iterable[Need]) -> list[Need]:
     """One need per run, with all arms that anybody asked for, in order of first mention."""
-    found: dict[tuple[str, str, str], Need] = {}
+    found: dict[tuple[str, str, str, str], Need] = {}
     for need in needs:
         before = found.get(need.run)
         arms = (*before.arms, *need.arms) if before else need.arms

@@ -62,6 +62,8 @@ class Line:
     panel: str = ""
     box_source: str = "annotation"
     cut: Cut = AT_ZERO
+    scorer: str = ""
+    """What an answer is, where it is not what the probe set is usually asked for."""
     about: Any = None
     """Whatever else the block's ``measure`` wants to know of the line."""
 
@@ -96,7 +98,7 @@ def usual_needs(line: Line) -> list[Need]:
     """The rows of the line's arm, and those that its threshold is chosen on."""
     if not line.model:
         return []
-    found = [Need(line.model, line.probes, (line.arm,), line.box_source)]
+    found = [Need(line.model, line.probes, (line.arm,), line.box_source, line.scorer)]
     if line.cut.rule:
         plain = line.arm.partition("+")[0]
         where = DEVELOPMENT if line.model == INTERNVL else line.cut.probes
@@ -165,7 +167,7 @@ def metric_heads(*names: str) -> tuple[TableColumn, ...]:
 
 def paired(study: Study, line: Line, minus: str, metric: str) -> Measured:
     """The line's arm minus another in one metric, with its paired image-cluster interval."""
-    rows = judged(study, line.model, line.probes, line.cut, line.box_source)
+    rows = judged(study, line.model, line.probes, line.cut, line.box_source, line.scorer)
     left, right = study.arm(line.model, line.arm), study.arm(line.model, minus)
     both = rows[rows["arm"].isin((left, right))]
     if both["arm"].nunique() < 2:

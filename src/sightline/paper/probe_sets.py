@@ -6,7 +6,7 @@ their images are, is all that a new one needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sightline.controls.text_replacement import Replaced, Skipped, edit_region_probe, version_probes
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
+from sightline.paper.needs import Need
 from sightline.probes import HardPairRules, build_hard_pairs, lock_probes, read_probes, verify_lock, write_probes
 from sightline.probes.lock import lock_path
 from sightline.probes.probe_file import ProbeSet
@@ -29,6 +30,10 @@ OCCLUDED = {"qwen": "development-first-100", "llava": "development-first-50", "i
 """Images whose evidence is grayed: the first of the development set."""
 
 
+class NothingToAskError(SightlineError):
+    """A set that depends on answers came out empty: its runs are left out, and the study goes on."""
+
+
 @dataclass(frozen=True)
 class Built:
     """Probes, how they came about, and the folder their image names are relative to."""
@@ -36,6 +41,8 @@ class Built:
     probes: Sequence[Probe]
     construction: dict[str, Any]
     images: Path
+    source: Mapping[str, Any] | None = None
+    """What they were built from, for the header of the file; None for TextOCR's words."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +52,28 @@ class ProbeSetRecipe:
     command: str
     """What a user would type for it."""
     build: Callable[[Study], Built]
+    scorer: str = "yes_no"
+    """What an answer is, where a table says nothing else."""
+    lacks: Callable[[Study], str] | None = None
+    """Why a study cannot build it, in words, or nothing; without it what is missing stops the whole study."""
 
 
 PROBE_SETS: dict[str, ProbeSetRecipe] = {}
 
 
-def probe_set(name: str, about: str, command: str) -> Callable[[Callable[[Study], Built]], Callable[[Study], Built]]:
+def probe_set(
+    name: str, about: str, command: str, *, scorer: str = "yes_no", lacks: Callable[[Study], str] | None = None
+) -> Callable[[Callable[[Study], Built]], Callable[[Study], Built]]:
     def decorate(build: Callable[[Study], Built]) -> Callable[[Study], Built]:
-        PROBE_SETS[name] = ProbeSetRecipe(name, about, command, build)
+        PROBE_SETS[name] = ProbeSetRecipe(name, about, command, build, scorer, lacks)
         return build
 
     return decorate
+
+
+def scorer_of(need: Need) -> str:
+    """What an answer is in the rows of a need."""
+    return need.scorer or PROBE_SETS[need.probes].scorer
 
 
 def built_set(study: Study, name: str) -> tuple[Path, ProbeSet, Path]:
@@ -73,7 +91,8 @@ def built_set(study: Study, name: str) -> tuple[Path, ProbeSet, Path]:
         return file, found, Path(root.read_text(encoding="utf-8").strip())
     made = PROBE_SETS[name].build(study)
     file.parent.mkdir(parents=True, exist_ok=True)
-    found = write_probes(file, made.probes, construction=made.construction, source=study.source.ingest.source)
+    source = study.source.ingest.source if made.source is None else made.source
+    found = write_probes(file, made.probes, construction=made.construction, source=source)
     root.write_text(f"{made.images}\n", encoding="utf-8")
     lock_probes(file, found, replace=True)
     return file, found, made.images

@@ -17,10 +17,12 @@ from sightline.boxes.sources import check_source
 from sightline.errors import SightlineError
 from sightline.paper.models import MODELS
 from sightline.paper.needs import Need, merged
-from sightline.paper.probe_sets import built_set
+from sightline.paper.open_sets import LITE
+from sightline.paper.probe_sets import PROBE_SETS, NothingToAskError, built_set, scorer_of
 from sightline.paper.source_images import SourceImages, drawn_scenes, textocr
 from sightline.paper.visible_rows import of_visible_evidence
 from sightline.statistics.bootstrap import DRAWS
+from sightline.statistics.paired_scores import EXAMPLE_DRAWS
 from sightline.statistics.summaries import arm_summary
 from sightline.store import Run, load_run
 from sightline.store.folder import write_whole
@@ -31,8 +33,6 @@ DETECTOR = "easyocr"
 """The text detector of the paper."""
 STAND_INS = ("rapidocr", "tesseract")
 """Detectors that stand in for it where it is not installed, and are said to."""
-FIXED = ("demo", "profile", "limit")
-"""What may not change within one folder: rows would no longer belong together."""
 
 
 @dataclass(frozen=True)
@@ -43,27 +43,40 @@ class StudyOptions:
     """The embedded reader and tiny random models on drawn pages, in minutes on a CPU: shows that everything runs."""
     profile: str = "paper"
     limit: int | None = None
-    """Images per probe set instead of 500."""
+    """Images per probe set instead of 500; of open questions, instead of all."""
+    lite: bool = False
+    """The 500-question parts of TextVQA and DocVQA instead of full validation."""
     clip: str | None = None
     decisions: Path | None = None
     """A reviewed screening.csv of text replacements."""
     valid: Path | None = None
     """Image ids, one per line, that people found valid."""
+    annotations: Path | None = None
+    """Rows of regions that people drew for open questions."""
+    second_annotations: Path | None = None
+    """The same questions by a second person."""
     draws: int = DRAWS
+    example_draws: int = EXAMPLE_DRAWS
+    """Of intervals over open questions."""
     run: Mapping[str, Any] = field(default_factory=dict)
     """Further options of ``sightline run``: device, dtype, execution, batch_tokens, ..."""
 
     @property
     def judgements(self) -> dict[str, Path | None]:
         """Files that people filled in, by option."""
-        return {"decisions": self.decisions, "valid": self.valid}
+        return {
+            "decisions": self.decisions,
+            "valid": self.valid,
+            "annotations": self.annotations,
+            "second_annotations": self.second_annotations,
+        }
 
 
 def _with_recorded(options: StudyOptions, recorded: Mapping[str, Any]) -> StudyOptions:
     """Options with what an earlier command named: its tables are measured again beside each new one."""
     for name, path in options.judgements.items():
         if path is not None and not path.is_file():
-            raise SightlineError(f"--{name}: there is no file {path}")
+            raise SightlineError(f"--{name.replace('_', '-')}: there is no file {path}")
     files: dict[str, Any] = {
         name: Path(recorded[name])
         for name, path in options.judgements.items()
@@ -81,21 +94,25 @@ class Study:
     """Checkpoints by the paper's name for them; a table's lines about other models stay unmeasured."""
     textocr: Path | None = None
     options: StudyOptions = field(default_factory=StudyOptions)
+    open_data: dict[str, Path] = field(default_factory=dict)
+    """Folders with open questions by benchmark: textvqa, docvqa, ocrbench."""
     notes: list[str] = field(default_factory=list)
     _made: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.out = Path(self.out)
         recorded = self.recorded()
-        now = {"demo": self.options.demo, "profile": self.options.profile, "limit": self.limit}
-        for name in FIXED if recorded else ():
-            if recorded.get(name) != now[name]:
-                raise SightlineError(
-                    f"{self.out} was begun with {name}={recorded.get(name)}, not {now[name]}; take another --out"
-                )
+        for name, value in self._fixed().items() if recorded else ():
+            before = recorded.get(name, False if name == "lite" else None)
+            if before != value:
+                raise SightlineError(f"{self.out} was begun with {name}={before}, not {value}; take another --out")
         self.models = {**recorded.get("models", {}), **self.models}
         if self.textocr is None and recorded.get("textocr"):
             self.textocr = Path(recorded["textocr"])
+        self.open_data = {
+            **{task: Path(path) for task, path in recorded.get("open_data", {}).items()},
+            **self.open_data,
+        }
         self.options = _with_recorded(self.options, recorded)
 
     def recorded(self) -> dict[str, Any]:
@@ -112,6 +129,11 @@ class Study:
     def limit(self) -> int | None:
         return DEMO_IMAGES if self.options.demo and self.options.limit is None else self.options.limit
 
+    def _fixed(self) -> dict[str, Any]:
+        """What may not change within one folder: rows would no longer belong together."""
+        options = self.options
+        return {"demo": options.demo, "profile": options.profile, "limit": self.limit, "lite": options.lite}
+
     @cached_property
     def source(self) -> SourceImages:
         if self.options.demo:
@@ -125,11 +147,10 @@ class Study:
         self.out.mkdir(parents=True, exist_ok=True)
         known = list(dict.fromkeys([*self.recorded().get("tables", []), *tables]))
         record = {
-            "demo": self.options.demo,
-            "profile": self.options.profile,
-            "limit": self.limit,
+            **self._fixed(),
             "models": self.models,
             "textocr": None if self.textocr is None else str(self.textocr),
+            "open_data": {task: str(path) for task, path in self.open_data.items()},
             "clip": self.options.clip,
             **{name: None if path is None else str(path) for name, path in self.options.judgements.items()},
             "tables": known,
@@ -141,13 +162,31 @@ class Study:
     def servable(self, needs: Iterable[Need]) -> list[Need]:
         """The needs that the given checkpoints can meet, one per run; what cannot run is noted in words."""
         found = []
-        here = (self._with_detector(need) for need in merged(needs) if need.model in self.models)
+        wanted = merged(replace(need, probes=self.standing_for(need.probes)) for need in needs)
+        here = (self._with_detector(need) for need in wanted if need.model in self.models)
         for need in filter(None, here):
+            if self._lacks_questions(need.probes):
+                continue
             # Two spellings of one arm, such as a default that is written out, are one column.
             arms = {self.arm(need.model, arm): arm for arm in need.arms if not self._lacks(need.model, arm)}
             if arms:
-                found.append(Need(need.model, need.probes, tuple(arms.values()), need.box_source))
+                found.append(replace(need, arms=tuple(arms.values())))
         return found
+
+    def standing_for(self, probes: str) -> str:
+        """The probe set that is asked where a table names this one: under ``lite`` a 500-question part, and noted."""
+        if not self.options.lite or probes not in LITE:
+            return probes
+        self.note(
+            "TextVQA and DocVQA were asked their 500-question parts (--lite): figures published for full validation "
+            "are those of other questions"
+        )
+        return LITE[probes]
+
+    def _lacks_questions(self, probes: str) -> str:
+        """Why a probe set cannot be built here, in words; nothing where it can."""
+        lacks = PROBE_SETS[probes].lacks
+        return lacks(self) if lacks is not None else ""
 
     def _lacks(self, model: str, arm: str) -> bool:
         """Whether an arm needs CLIP and none was given."""
@@ -193,8 +232,11 @@ class Study:
         for need in self.servable(needs):
             if not self.missing(need):
                 continue
-            audit(self.configuration(need))
-        self._made.clear()
+            try:
+                audit(self.configuration(need))
+            except NothingToAskError as error:
+                self.note(f"{need.probes} is left out: {error}")
+            self._made.clear()  # a later set may be chosen by the answers just given
 
     def configuration(self, need: Need) -> Any:
         """The options of ``sightline run`` that a need stands for."""
@@ -210,11 +252,12 @@ class Study:
             "out": self.folder(need),
             "matched_controls": False,
             "box_source": need.box_source,
+            "scorer": scorer_of(need),
             "profile": self.options.profile,
             "clip": self.options.clip,
             "dtype": "float32" if self.options.demo else model.dtype(need.probes),
             # The drawn pages have the size that the embedded reader knows.
-            "image_options": {} if self.options.demo else dict(model.image_options),
+            "image_options": {} if self.options.demo else dict(model.images(scorer_of(need))),
         }
         return read_config(None, {**settings, **self.options.run})
 
@@ -243,11 +286,11 @@ class Study:
         """An arm as rows call it, under the study's profile."""
         return parse_arm(text, profile=self.options.profile, model_type=MODELS[model].model_type).text
 
-    def rows(self, model: str, probes: str, box_source: str = "annotation") -> pd.DataFrame:
+    def rows(self, model: str, probes: str, box_source: str = "annotation", scorer: str = "") -> pd.DataFrame:
         """All rows of a run, coverage counted as in the paper; refused in words where there are none."""
         found: pd.DataFrame = self.remembered(
-            ("rows", model, probes, box_source),
-            lambda: of_visible_evidence(self.run(model, probes, box_source).frame()),
+            ("rows", model, probes, box_source, scorer),
+            lambda: of_visible_evidence(self.run(model, probes, box_source, scorer).frame()),
         )
         return found
 
@@ -256,13 +299,15 @@ class Study:
         if model not in self.models:
             raise SightlineError(f"no checkpoint of {MODELS[model].title} was given")
 
-    def run(self, model: str, probes: str, box_source: str = "annotation") -> Run:
+    def run(self, model: str, probes: str, box_source: str = "annotation", scorer: str = "") -> Run:
         self.require(model)
-        need = self._with_detector(Need(model, probes, (), box_source))
+        need = self._with_detector(Need(model, self.standing_for(probes), (), box_source, scorer))
         if need is None:
             raise SightlineError("no text detector is installed")
         found = self.run_of(need)
         if found is None:
+            if reason := self._lacks_questions(need.probes):
+                raise SightlineError(reason)
             raise SightlineError(f"{self.folder(need)} has no rows yet")
         return found
 

@@ -15,7 +15,10 @@ def opened(out: Path) -> Study:
     bare.out = out
     record = bare.recorded()
     options = StudyOptions(
-        demo=bool(record.get("demo")), profile=str(record.get("profile", "paper")), limit=record.get("limit")
+        demo=bool(record.get("demo")),
+        profile=str(record.get("profile", "paper")),
+        limit=record.get("limit"),
+        lite=bool(record.get("lite")),
     )
     return Study(out, {}, options=options)
 

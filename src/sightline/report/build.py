@@ -9,6 +9,7 @@ from typing import Any
 from sightline import __version__
 from sightline.analysis.threshold_rules import ThresholdLike
 from sightline.errors import SightlineError
+from sightline.geometry.region_marks import RegionMark
 from sightline.report.cases import choose_cases, pack_cases
 from sightline.report.headline import headlines
 from sightline.report.hero import Hero, make_hero
@@ -109,6 +110,7 @@ def pack_pictures(
     """The gallery's data and the first picture; a problem becomes a line in the section instead."""
     try:
         packed = pack_cases(source, choose_cases(source, cases, between_runs=between_runs), reference)
+        section.marks = [RegionMark(*mark) for mark in packed["marks"] if mark[0]]
         return packed, make_hero(packed)
     except SightlineError as error:
         section.notes.append(str(error))

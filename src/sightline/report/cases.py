@@ -13,8 +13,11 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from sightline.answers import normalised
 from sightline.arms.plan import MATCHED
 from sightline.errors import SightlineError
+from sightline.geometry.region_marks import RegionMark, marks_of
+from sightline.report.answer_changes import CHANGES, EVIDENCE, LOST, NONE, UNCHANGED, confident_wrong, with_changes
 from sightline.report.source import Audited, Source, masks_of
 from sightline.statistics.correct_positives import has_little_evidence, has_no_evidence, unsupported_rows
 from sightline.statistics.plain_rows import are_positives
@@ -35,14 +38,18 @@ class Case:
     featured: str
     """The arm the case was chosen for."""
     beside: str = ""
-    """Of a case that tells a story: the arm that gives the same answer with the evidence."""
+    """Of a case that tells a story: the arm that gives the same answer with the evidence, or Full, whose answer went
+    with it."""
 
 
 def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> list[Case]:
     """At most ``limit`` probes, arms taking turns: unsupported answers first, then flips, then low coverage.
 
+    Among answers in words, wrong ones that the model was sure of come before those that are other than Full's.
+
     The first case is a correct answer with zero coverage whenever the runs contain one, if they can with an arm beside
-    it that answers alike and kept the evidence. ``between_runs`` is for a comparison: the arms of the second run lead,
+    it that answers alike and kept the evidence; else, among answers in words, one that went with its evidence, beside
+    Full's. ``between_runs`` is for a comparison: the arms of the second run lead,
     answers that differ from the first run's come before everything else.
     """
     if limit < 1:
@@ -68,7 +75,8 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
                 score = (bool(best["seen"]), -standing(best["regime"], best["selector"]), float(best["strength"]))
                 if first is None or score > first[0]:
                     first = (score, Case(str(best["probe_id"]), index, str(arm)))
-    leading = told[2] if told else first[1] if first else None
+    lost = None if told or first or between_runs else lost_pair(source)
+    leading = told[2] if told else first[1] if first else lost
     order = chain([leading] if leading else [], (c for turn in zip_longest(*queues) for c in turn if c is not None))
     chosen: dict[tuple[str, int], Case] = {}
     for case in order:
@@ -83,19 +91,22 @@ def telling_pair(marked: pd.DataFrame, run: int) -> tuple[tuple[bool, ...], floa
     """The probe on which a method and another box-free arm are right alike, one with the evidence and one without.
 
     Returns what the best pair is chosen by, smallest first: whether the arm without evidence is other than the
-    controls that every method is shown beside, whether the margins are far apart, whether budgets differ, and how far
-    the margins are apart relative to the smaller one. None where no probe has such a pair.
+    controls that every method is shown beside, whether the margins (of answers in words: the losses) are far apart,
+    whether budgets differ, and how far they are apart relative to the smaller one. None where no probe has such a
+    pair.
     """
     right = marked[are_positives(marked) & marked["correct"] & marked["seen"]]
     kept = right[(right["regime"] == "box-free method") & ~has_little_evidence(right["anchor_ecr"])]
     gone = right[right["unsupported"] & right["regime"].isin(["box-free method", "box-free control"])]
     pairs = kept.merge(gone, on="probe_id", suffixes=("_kept", "_gone"))
+    pairs = pairs[pairs["said_kept"] == pairs["said_gone"]]
     if pairs.empty:
         return None
     apart = pd.Series(0.0, index=pairs.index)
-    if "margin_kept" in pairs:
-        margins = pairs[["margin_kept", "margin_gone"]]
-        apart = ((margins["margin_kept"] - margins["margin_gone"]) / margins.abs().min(axis=1)).abs().fillna(np.inf)
+    measure = next((name for name in ("margin", "answer_loss") if f"{name}_kept" in pairs), None)
+    if measure is not None:
+        both = pairs[[f"{measure}_kept", f"{measure}_gone"]].astype(float)
+        apart = ((both.iloc[:, 0] - both.iloc[:, 1]) / both.abs().min(axis=1)).abs().fillna(np.inf)
     pairs = pairs.assign(
         far=apart > NEARLY_ALIKE,
         unmatched=~pairs["selector_gone"].isin(MATCHED),
@@ -106,6 +117,22 @@ def telling_pair(marked: pd.DataFrame, run: int) -> tuple[tuple[bool, ...], floa
     best = pairs.sort_values([*order, "apart"], kind="stable").iloc[0]
     case = Case(str(best["probe_id"]), run, str(best["arm_gone"]), str(best["arm_kept"]))
     return tuple(bool(best[name]) for name in order), float(best["apart"]), case
+
+
+def lost_pair(source: Source) -> Case | None:
+    """Among answers in words one that an arm lost with all of its evidence, beside Full's; the surest of box-free arms.
+
+    None where no run has one.
+    """
+    for index, audited in enumerate(source.runs):
+        if not audited.in_words or audited.full is None:
+            continue
+        marked = mark_words(audited, flips_first=False)
+        gone = marked[(marked["change"] == LOST) & (marked["evidence"] == NONE) & marked["seen"]]
+        if not gone.empty:
+            best = gone.assign(oracle=gone["regime"] == "oracle").sort_values(["oracle", "answer_loss"]).iloc[0]
+            return Case(str(best["probe_id"]), index, str(best["arm"]), audited.full)
+    return None
 
 
 def standing(regime: object, selector: str) -> int:
@@ -119,12 +146,15 @@ def standing(regime: object, selector: str) -> int:
 
 
 def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:
-    """Plain rows with ``unsupported`` (a metric's name), ``low`` coverage, ``flip`` (unlike its reference).
+    """Plain rows with ``unsupported`` (a metric's name), ``low`` coverage, ``flip`` (unlike its reference), ``said``.
 
     ``rank`` orders rows within an arm by how much they tell, ``strength`` breaks ties by how far the
     margin lies from the threshold.
     """
+    if audited.in_words:
+        return mark_words(audited, flips_first)
     rows = audited.frame.copy()
+    rows["said"] = rows["predicted"]
     rows["unsupported"] = unsupported_rows(rows)
     rows["low"] = are_positives(rows) & has_little_evidence(rows["ecr"])
     known = rows["reference_predicted"].notna()
@@ -137,6 +167,32 @@ def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:
     telling = [rows["unsupported"] & rows["seen"], rows["flip"], rows["unsupported"], rows["low"] & rows["correct"]]
     rows["rank"] = np.select(telling, [1, 0, 2, 3] if flips_first else [0, 1, 2, 3], 4)
     rows["strength"] = np.where(rows["unsupported"], beyond.abs(), change)
+    return rows
+
+
+def mark_words(audited: Audited, flips_first: bool) -> pd.DataFrame:
+    """The same of answers in words, with ``confident`` (sure of a wrong answer), ``change`` and ``evidence``.
+
+    Strength is how sure the model was of what it said, or how far the score fell where the answer only changed, those
+    without any evidence first.
+    """
+    rows = with_changes(audited.frame)
+    rows["said"] = rows["predicted"].map(normalised)
+    rows["unsupported"] = unsupported_rows(rows)
+    rows["low"] = has_little_evidence(rows["ecr"])
+    rows["flip"] = ~rows["change"].isin(["", UNCHANGED])
+    rows["confident"] = confident_wrong(rows)
+    rows["seen"] = ~has_no_evidence(rows["full_ecr"])
+    telling = [
+        rows["unsupported"] & rows["seen"],
+        rows["confident"] & rows["flip"],
+        rows["flip"],
+        rows["unsupported"] | rows["confident"],  # Full is as blind, or as wrong: no fault of the selector.
+        rows["low"] & rows["correct"],
+    ]
+    rows["rank"] = np.select(telling, [2, 0, 1, 3, 4] if flips_first else [0, 1, 2, 3, 4], 5)
+    fall = (rows["reference_score"] - rows["score"]).abs().fillna(0.0) + (rows["evidence"] == NONE)
+    rows["strength"] = np.where(rows["unsupported"] | rows["confident"], -rows["answer_loss"], fall)
     return rows
 
 
@@ -175,6 +231,9 @@ def pack_cases(source: Source, cases: list[Case], reference: str = "Full") -> di
                 "target": probe.get("target_text", ""),
                 "source": probe.get("source_text", ""),
                 "regions": [[round(float(v), 6) for v in box] for box in probe.get("regions", [])],
+                "marks": packer.marks(probe),
+                "accepted": list(dict.fromkeys(probe.get("answers") or [])) if source.runs[case.run].in_words else None,
+                "task": probe.get("task", ""),
                 "featured": arm_index[case.featured],
                 "beside": arm_index[case.beside] if case.beside else None,
                 "panels": panels,
@@ -185,6 +244,8 @@ def pack_cases(source: Source, cases: list[Case], reference: str = "Full") -> di
         "arms": [{"label": arm, "full": arm == source.runs[i].full} for i, arm in arms],
         "images": packer.images,
         "cells": packer.cells,
+        "marks": packer.known_marks,
+        "words": {"changes": CHANGES, "evidence": EVIDENCE},
         "cases": packed,
     }
 
@@ -195,9 +256,16 @@ class _Packer:
     def __init__(self) -> None:
         self.images: list[dict[str, Any]] = []
         self.cells: list[str] = []
+        self.known_marks: list[RegionMark] = []
         self._image: dict[str, int] = {}
         self._cells: dict[bytes, int] = {}
         self._known: dict[tuple[Path, str], tuple[int, int, np.ndarray]] = {}
+
+    def marks(self, probe: dict[str, Any]) -> list[int]:
+        """Which of the known marks each region of a probe has."""
+        found = marks_of(probe.get("roles") or (), len(probe.get("regions", [])))
+        self.known_marks += [mark for mark in dict.fromkeys(found) if mark not in self.known_marks]
+        return [self.known_marks.index(mark) for mark in found]
 
     def panel(
         self,
@@ -209,7 +277,8 @@ class _Packer:
     ) -> dict[str, Any]:
         image, cell_set, cells = self._look_up(audited, str(row["image_key"]))
         kept, lineage = masks
-        touched = touching(cells, probe.get("regions", []))
+        regions = probe.get("regions", [])
+        touched, lit = touching(cells, regions), unpack_mask(kept, len(cells))
         return {
             "arm": arm,
             "image": image,
@@ -224,11 +293,13 @@ class _Packer:
             "ecr": _number(row["ecr"]),
             "anchor_ecr": _number(row["anchor_ecr"]),
             "evidence_cells": int(touched.sum()),
-            "evidence_kept": int((touched & unpack_mask(kept, len(cells))).sum()),
+            "evidence_kept": int((touched & lit).sum()),
+            "by_region": [_kept_of(touching(cells, [box]), lit) for box in regions],
             "keep": _number(row["keep"]),
             "unsupported": bool(row["unsupported"]),
             "low": bool(row["low"]),
             "flip": bool(row["flip"]),
+            **(_of_words(row) if audited.in_words else {}),
         }
 
     def _look_up(self, audited: Audited, key: str) -> tuple[int, int, np.ndarray]:
@@ -269,6 +340,25 @@ class _Packer:
             self._cells[quantised] = len(self.cells)
             self.cells.append(base64.b64encode(quantised).decode())
         return self._cells[quantised]
+
+
+def _of_words(row: pd.Series[Any]) -> dict[str, Any]:
+    """What a panel says of an answer in words and of the answer it is compared with."""
+    before = row["reference_predicted"]
+    return {
+        "score": _number(row["score"]),
+        "loss": _number(row["answer_loss"]),
+        "reference_predicted": None if pd.isna(before) else str(before),
+        "reference_score": _number(row["reference_score"]),
+        "change": str(row["change"]),
+        "evidence": str(row["evidence"]),
+        "confident": bool(row["confident"]),
+    }
+
+
+def _kept_of(touched: np.ndarray, lit: np.ndarray) -> tuple[int, int]:
+    """Kept and all cells of one region."""
+    return int((touched & lit).sum()), int(touched.sum())
 
 
 def touching(cells: np.ndarray, regions: list[Any]) -> np.ndarray:

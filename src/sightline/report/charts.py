@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -54,10 +54,16 @@ class Curve:
     y: Sequence[float]
     style: int | None = None
     """Which colour and marker; its place among the curves when not given."""
+    ranges: Sequence[tuple[float, float]] = ()
+    """The interval at each x, drawn as a bar; none, or one for each."""
+    dashed: bool = False
+    """For what is not a contender but a yardstick."""
 
 
 WIDE, NARROW = (900.0, 480.0), (360.0, 420.0)
 """Of a frontier on a desk and on a telephone."""
+BESIDE = 5.0
+"""Pixels between the intervals of curves at the same place."""
 PILE = 15.0
 """Points nearer than this share one label."""
 
@@ -184,13 +190,19 @@ def _colour_key(left: float, top: float, height: float, low: float, high: float,
     return Markup("").join(parts)
 
 
-def budget_curves(curves: Sequence[Curve], y_title: str, reference: float | None = None) -> Markup:
+def budget_curves(
+    curves: Sequence[Curve],
+    y_title: str,
+    reference: float | None = None,
+    size: tuple[float, float] = (366.0, 270.0),
+    class_: str = "chart",
+) -> Markup:
     """One quantity over the kept fraction, a line per selector, labelled at its right end; Full is the dashed line."""
-    width, height = 366.0, 270.0
-    values = [v for c in curves for v in c.y if math.isfinite(v)]
+    width, height = size
+    values = [v for c in curves for v in (*c.y, *(end for ends in c.ranges for end in ends)) if math.isfinite(v)]
     if reference is not None and math.isfinite(reference):
         values.append(reference)
-    name_room = min(130.0, 12 + CHARACTER * max(len(c.label) for c in curves))
+    name_room = min(0.36 * width, 12 + CHARACTER * max(len(c.label) for c in curves))
     x = Scale(*padded([v for c in curves for v in c.x]), 52, width - name_room)
     y = Scale(*padded(values), height - 50, 34)
     parts = [axes(x, y, "keep", y_title, x_ticks=4, y_ticks=4)]
@@ -198,13 +210,18 @@ def budget_curves(curves: Sequence[Curve], y_title: str, reference: float | None
         parts.append(tag("line", x1=x.start, x2=x.end, y1=y(reference), y2=y(reference), class_="reference"))
         below = y(reference) - y.end < 14  # No room between the line and the chart's title.
         parts.append(tag("text", "Full", x=x.start + 4, y=y(reference) + (13 if below else -5), class_="name"))
-    parts += labelled_lines(curves, x, y)
+    longest = int((name_room - 10) / CHARACTER)
+    parts += labelled_lines([replace(c, label=_cut(c.label, longest)) for c in curves], x, y)
     description = "; ".join(
         f"{c.label} from {format_value(c.y[0], 'score')} at {tick(c.x[0])} "
         f"to {format_value(c.y[-1], 'score')} at {tick(c.x[-1])}"
         for c in curves
     )
-    return chart(width, height, f"{y_title} over the kept fraction", description, *parts)
+    return chart(width, height, f"{y_title} over the kept fraction", description, *parts, class_=class_)
+
+
+def _cut(label: str, longest: int) -> str:
+    return label if len(label) <= longest else f"{label[: longest - 1]}…"
 
 
 def labelled_lines(curves: Sequence[Curve], x: Scale, y: Scale) -> list[Markup]:
@@ -214,11 +231,18 @@ def labelled_lines(curves: Sequence[Curve], x: Scale, y: Scale) -> list[Markup]:
     for place, (curve, end) in enumerate(zip(curves, ends, strict=True)):
         i = place if curve.style is None else curve.style
         colour = QUALITATIVE[i % len(QUALITATIVE)]
-        route = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(curve.x, curve.y, strict=True))
-        dash = None if i < len(QUALITATIVE) else "5 3"
+        # Bars of curves with the same budgets stand beside one another, not on one another.
+        aside = BESIDE * (place - (len(curves) - 1) / 2) if curve.ranges else 0.0
+        spots = [(x(a) + aside, y(b)) for a, b in zip(curve.x, curve.y, strict=True)]
+        route = " ".join(f"{a:.1f},{b:.1f}" for a, b in spots)
+        dash = "5 3" if curve.dashed or i >= len(QUALITATIVE) else None
+        for a, (low, high) in zip(curve.x, curve.ranges, strict=False):
+            if math.isfinite(low) and math.isfinite(high):
+                at = x(a) + aside
+                parts.append(tag("line", x1=at, x2=at, y1=y(low), y2=y(high), stroke=colour, class_="range"))
         parts.append(tag("polyline", points=route, fill="none", stroke=colour, stroke_width=2.0, stroke_dasharray=dash))
-        parts += [_marker(i, x(a), y(b), colour) for a, b in zip(curve.x, curve.y, strict=True)]
-        parts.append(tag("text", curve.label, x=x(curve.x[-1]) + 9, y=end, class_="name"))
+        parts += [_marker(i, a, b, colour) for a, b in spots]
+        parts.append(tag("text", curve.label, x=spots[-1][0] + 9, y=end, class_="name"))
     return parts
 
 
@@ -281,15 +305,22 @@ def reliability_bins(probability: np.ndarray, positive: np.ndarray, bins: int = 
     return [(float(means[b] / counts[b]), float(yes[b] / counts[b]), int(counts[b])) for b in range(bins) if counts[b]]
 
 
-def curves_by_selector(rows: Sequence[Mapping[str, object]], metric: str, name: str = "selector") -> list[Curve]:
-    """Arms of the same selector joined over their budgets; selectors with a single budget have no curve."""
-    grouped: dict[str, list[tuple[float, float]]] = {}
+def curves_by_selector(
+    rows: Sequence[Mapping[str, object]], metric: str, name: str = "selector", *, intervals: bool = False
+) -> list[Curve]:
+    """Arms of the same selector joined over their budgets; selectors with a single budget have no curve.
+
+    With ``intervals`` every point has its own, and a selector with a single budget is a point.
+    """
+    grouped: dict[str, list[tuple[float, float, tuple[float, float]]]] = {}
     for row in rows:
         value, keep = float(str(row[metric])), float(str(row["keep"]))
+        ends = (float(str(row[f"{metric}_low"])), float(str(row[f"{metric}_high"]))) if intervals else (value, value)
         if math.isfinite(value) and math.isfinite(keep):
-            grouped.setdefault(str(row[name]), []).append((keep, value))
-    return [
-        Curve(label, [k for k, _ in sorted(pairs)], [v for _, v in sorted(pairs)])
-        for label, pairs in grouped.items()
-        if len({k for k, _ in pairs}) > 1
-    ]
+            grouped.setdefault(str(row[name]), []).append((keep, value, ends))
+    curves = []
+    for label, points in grouped.items():
+        keeps, values, ranges = zip(*sorted(points), strict=True)
+        if intervals or len(set(keeps)) > 1:
+            curves.append(Curve(label, list(keeps), list(values), ranges=ranges if intervals else ()))
+    return curves

@@ -16,6 +16,7 @@ from sightline.analysis.threshold_rules import ThresholdLike
 from sightline.errors import SightlineError
 from sightline.report.arm_words import listed, share
 from sightline.report.build import CASES, Progress, pack_pictures
+from sightline.report.fitting_columns import fitting_columns
 from sightline.report.metric_columns import about_given_answers, typographic
 from sightline.report.overview import Verdict, main_table
 from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
@@ -31,8 +32,8 @@ from sightline.statistics.summaries import paired_differences
 
 UNREMARKABLE = ("arms", "shards", "shard_images", "created", "schema")
 """Manifest fields that say nothing about what the two runs measured."""
-SHOWN = ("frontier", "pictures", "provenance", "calibration", "cost")
-"""Sections of a report that a comparison shows for both runs."""
+SHOWN = ("frontier", "pictures", "answers", "provenance", "calibration", "cost")
+"""Sections of a report that a comparison shows for both runs, those that they hold something for."""
 
 
 def compare_runs(
@@ -66,7 +67,9 @@ def compare_runs(
     between.tables.append(sameness)
     contract = Section("contract", "Contract", "What is different about the two runs, and what each arm is.")
     contract.tables.append(manifest_table(source))
-    made = {name: _made(name, Context(source, summary, draws, seed)) for name in ("contract", *SHOWN)}
+    context = Context(source, summary, draws, seed)
+    other = "pictures" if source.all_in_words else "answers"
+    made = {name: _made(name, context) for name in ("contract", *SHOWN) if name != other}
     contract.tables += made.pop("contract").tables
     parts = [between, made.pop("frontier"), contract, *made.values()]
     progress("pictures")
@@ -82,7 +85,7 @@ def compare_runs(
         packed=packed,
         hero=hero,
         method=method_words(draws, seed),
-        headline=[_headline(differences.frame, called)],
+        headline=[_headline(differences.frame, called, _measure(source))],
         runs=named_runs(source),
     )
     progress("writing")
@@ -95,15 +98,20 @@ def _folders(source: Source) -> list[str]:
     return [path.name for path in paths] if paths[0].name != paths[1].name else [str(path) for path in paths]
 
 
-def _headline(differences: pd.DataFrame, called: list[str]) -> str:
-    """Which arms' accuracy differs between the runs beyond its interval; at a change of nothing it says so."""
-    lines = differences[differences["metric"] == "accuracy"]
+def _measure(source: Source) -> str:
+    """The metric that tells how good answers are."""
+    return "score" if source.all_in_words else "accuracy"
+
+
+def _headline(differences: pd.DataFrame, called: list[str], measure: str) -> str:
+    """Which arms' accuracy, or score, differs between the runs beyond its interval; if none does it says so."""
+    lines = differences[differences["metric"] == measure]
     said = []
     for word in ("lower", "higher"):
         arms = [str(arm) for arm in lines.loc[lines["words"].str.startswith(word), "arm"]]
-        said += [f"accuracy of {listed(arms, 4)} is {word}"] if arms else []
+        said += [f"{measure} of {listed(arms, 4)} is {word}"] if arms else []
     if not said:
-        return f"From {called[0]} to {called[1]} no arm's accuracy changes beyond its interval."
+        return f"From {called[0]} to {called[1]} no arm's {measure} changes beyond its interval."
     return f"From {called[0]} to {called[1]} {' and '.join(said)}, of {len(lines)} arm{'s' if len(lines) > 1 else ''}."
 
 
@@ -147,10 +155,10 @@ def aligned(
     kept = [_restrict(audited, arms, probes) for audited in source.runs]
     before = kept[0].frame.set_index(["arm_name", "probe_id"])
     keys = pd.MultiIndex.from_frame(kept[1].frame[["arm_name", "probe_id"]])
-    kept[0].frame[["reference_margin", "reference_predicted"]] = np.nan, None
-    if "margin" in before:
-        kept[1].frame["reference_margin"] = before["margin"].reindex(keys).to_numpy()
-    kept[1].frame["reference_predicted"] = before["predicted"].reindex(keys).to_numpy()
+    for name in ("margin", "predicted", "correct", "score"):
+        kept[0].frame[f"reference_{name}"] = None if name in ("predicted", "correct") else np.nan
+        if name in before:
+            kept[1].frame[f"reference_{name}"] = before[name].reindex(keys).to_numpy()
     return replace(source, runs=kept, notes=notes), arms
 
 
@@ -175,7 +183,8 @@ def between_runs_table(source: Source, arms: list[str], draws: int, seed: int) -
         parts.append(paired_differences(both, "A", metrics=compared(), draws=draws, seed=seed).assign(arm=arm))
     frame = about_given_answers(pd.concat(parts, ignore_index=True))
     frame = frame.rename(columns={"low": "diff_low", "high": "diff_high"})
-    frame["label"] = frame["metric"].map(lambda name: METRICS[name].label)
+    words = not source.yes_or_no
+    frame["label"] = frame["metric"].map(lambda name: (words and METRICS[name].label_of_words) or METRICS[name].label)
     frame["words"] = typographic(frame["words"])
     frame["panel"] = frame["arm"].map(_regimes(source)).map(panel_of)
     frame = frame.sort_values("panel", kind="stable", ignore_index=True)
@@ -208,8 +217,10 @@ def flips_between_runs_table(source: Source, arms: list[str]) -> Table:
     for arm in arms:
         a, b = _pair(source, arm)
         records.append({"arm": arm, "probes": len(a), **flip_counts(a, b)})
-    caption = f"Probes whose answer {source.at} differs from A to B; exact McNemar p on right answers gained and lost."
-    return Table("flips_between_runs", "Flips from A to B, in probes", caption, flip_columns(), pd.DataFrame(records))
+    at = f" {source.at}" if source.yes_or_no else ""
+    caption = f"Probes whose answer{at} differs from A to B; exact McNemar p on right answers gained and lost."
+    columns = flip_columns(directions=source.yes_or_no)
+    return Table("flips_between_runs", "Flips from A to B, in probes", caption, columns, pd.DataFrame(records))
 
 
 def sameness_table(source: Source, arms: list[str]) -> Table:
@@ -251,7 +262,8 @@ def sameness_table(source: Source, arms: list[str]) -> Table:
         TableColumn("same_answer", "Same answer", "percent"),
     ]
     caption = "Equal means equal to the last bit. Overlap is over probes whose number of visual tokens agrees."
-    return Table("sameness", "How much is the same", caption, columns, pd.DataFrame(records))
+    frame = pd.DataFrame(records)
+    return Table("sameness", "How much is the same", caption, fitting_columns(source, columns, frame), frame)
 
 
 def _margins(rows: pd.DataFrame) -> np.ndarray:
@@ -303,11 +315,12 @@ def _verdicts(source: Source, differences: pd.DataFrame, sameness: pd.DataFrame,
     guesses = f" In {' and '.join(at_chance)} {AT_CHANCE}." if at_chance else ""
     facts = arm_facts(source)
     facts = facts[facts["run"] == "A"].set_index("arm_name")
+    measure = _measure(source)
     found = []
     for arm in (str(name) for name in differences["arm"].unique()):
-        line = differences[(differences["arm"] == arm) & (differences["metric"] == "accuracy")].iloc[0]
+        line = differences[(differences["arm"] == arm) & (differences["metric"] == measure)].iloc[0]
         values = f"{format_value(line['reference_value'], 'score')} in A, {format_value(line['value'], 'score')} in B"
-        words = f"accuracy {values}, {line['words']}"
+        words = f"{measure} {values}, {line['words']}"
         if same.loc[arm, "same_answer"] == 1 and same.loc[arm, "same_margin"] == 1:
             words = f"every margin is the same in A and B; accuracy {format_value(line['value'], 'score')}"
         cells = share(same["same_cells"].astype(float)[arm])

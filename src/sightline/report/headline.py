@@ -9,7 +9,6 @@ import pandas as pd
 
 from sightline.report.arm_words import family, listed, share
 from sightline.report.by_run import top
-from sightline.report.metric_columns import answers_given
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import format_value
@@ -41,17 +40,36 @@ def _sentences(audited: Audited, summary: ReportSummary) -> list[str]:
     pruned = free[free["keep"] < 1.0]
     if pruned.empty:
         return ["No box-free arm prunes anything here: there is nothing to say about what pruning costs."]
+    return [*_scores(audited, lines, pruned), *_evidence(audited, summary, lines, pruned)]
+
+
+def _scores(audited: Audited, lines: pd.DataFrame, pruned: pd.DataFrame) -> list[str]:
+    """Of answers in words what the budget with most arms leaves of the score, from the best arm to the worst."""
+    if not audited.in_words or audited.full is None:
+        return []
+    budgets = _budgets(pruned)
+    budget = budgets.value_counts().index[0]
+    there = pruned[budgets == budget].sort_values("score", ascending=False, kind="stable")
+    ends = [there.iloc[0]] if len(there) == 1 else [there.iloc[0], there.iloc[-1]]
+    named = [f"{format_value(line['score'], 'score')} ({_pretty(str(line['arm_name']))})" for line in ends]
+    full = lines.loc[lines["arm"] == audited.full, "score"].iloc[0]
+    reached = " to ".join(named)
+    return [f"Of Full's score of {format_value(full, 'score')}, box-free arms that keep {budget} reach {reached}."]
+
+
+def _evidence(audited: Audited, summary: ReportSummary, lines: pd.DataFrame, pruned: pd.DataFrame) -> list[str]:
+    """Which arms are right without the evidence, and whether accuracy or score shows it."""
     known = pruned[pruned["unsupported"].map(math.isfinite)]
-    answer = "yes answer" if "yes or no" in answers_given(lines) else "answer"
+    right = "correct yes answer" if audited.yes_or_no else "correct answer"
     if known.empty:
-        return [f"No correct {answer} has an annotated region: what it rests on cannot be told."]
+        return [f"No {right} has an annotated region: what it rests on cannot be told."]
     if known["unsupported_high"].isna().all():
         return ["There are too few images for an interval: nothing can be said about what pruning costs."]
     lost = known[known["unsupported_low"] > 0]
     if lost.empty:
         worst = top(known, known["unsupported_high"])
         return [
-            f"No box-free arm is shown to answer right without the evidence: of the correct {answer}s of "
+            f"No box-free arm is shown to answer right without the evidence: of the {right}s of "
             f"{worst['arm_name']}, the least certain, at most {share(worst['unsupported_high'])} have none left."
         ]
     # The budget at which most is lost, and there everybody who is known to lose something.
@@ -59,19 +77,17 @@ def _sentences(audited: Audited, summary: ReportSummary) -> list[str]:
     there = known[_budgets(known) == budget]
     losing = there[there["unsupported_low"] > 0]
     verb = "keeps" if len(losing) == 1 else "keep"
-    said = [
-        f"{_named(losing)} {verb} {budget}: {_shares(losing)} of correct {answer}s are unsupported, with no evidence "
-        "left."
-    ]
-    blind = [line for _, line in losing.iterrows() if _hidden(line, summary)]
+    said = [f"{_named(losing)} {verb} {budget}: {_shares(losing)} of {right}s are unsupported, with no evidence left."]
+    measure = "score" if audited.in_words else "accuracy"
+    blind = [line for _, line in losing.iterrows() if _hidden(line, summary, measure)]
     if blind:
         names = listed([_pretty(str(line["arm_name"])) for line in blind], MOST_NAMED)
-        said.append(f"Accuracy does not tell: that of {names} cannot be told from Full's.")
+        said.append(f"{measure.capitalize()} does not tell: that of {names} cannot be told from Full's.")
     elif audited.full is not None:
-        full = lines.loc[lines["arm"] == audited.full, "accuracy"].iloc[0]
-        scores = [format_value(value, "score") for value in (losing["accuracy"].min(), losing["accuracy"].max())]
+        full = lines.loc[lines["arm"] == audited.full, measure].iloc[0]
+        scores = [format_value(value, "score") for value in (losing[measure].min(), losing[measure].max())]
         span = scores[0] if scores[0] == scores[1] else "–".join(scores)
-        said.append(f"Their accuracy is {span}, Full's {format_value(full, 'score')}.")
+        said.append(f"Their {measure} is {span}, Full's {format_value(full, 'score')}.")
     safe = there[(there["unsupported_low"] <= 0) & (there["unsupported_high"] < losing["unsupported"].min())]
     if not safe.empty:
         said.append(f"{_named(safe)} at the same budget: {_shares(safe)} unsupported.")
@@ -83,9 +99,9 @@ def _budgets(lines: pd.DataFrame) -> pd.Series[str]:
     return lines["keep"].map(share)
 
 
-def _hidden(line: pd.Series[Any], summary: ReportSummary) -> bool:
-    """Whether the arm's accuracy interval allows no loss against Full."""
-    change = summary.difference(str(line["arm"]), "accuracy")
+def _hidden(line: pd.Series[Any], summary: ReportSummary, measure: str) -> bool:
+    """Whether the arm's interval of accuracy or score allows no loss against Full."""
+    change = summary.difference(str(line["arm"]), measure)
     return change is not None and bool(change["low"] <= 0 <= change["high"])
 
 

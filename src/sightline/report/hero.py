@@ -14,16 +14,22 @@ import numpy as np
 from markupsafe import Markup
 
 from sightline.analysis.threshold_rules import shown
+from sightline.geometry.region_marks import RegionMark
 from sightline.geometry.surroundings import surroundings
+from sightline.report.arm_words import listed
 from sightline.report.overlay import DROPPED, MERGED, OUTSIDE, cell_path
 from sightline.report.svg import tag
 from sightline.report.table import format_value
 from sightline.store.load import unpack_mask
 
+MOST_ACCEPTED = 3
+"""Accepted answers that a sentence names."""
 FAINT = {"stroke_opacity": 0.4, "stroke_width": 0.6}
 """Borders of kept cells: visible on the picture, never louder than it."""
 FRAME_GAP = 0.012
 """How far the frame stays away from the evidence, in parts of the width that is shown: it never covers a letter."""
+LETTER_SIDE = 0.045
+"""Side of the square that holds the letter of a region's role, likewise."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Hero:
 def make_hero(packed: dict[str, Any]) -> Hero:
     """Draws the first case and takes its JPEG out of the packed data: the page carries every image once."""
     case = packed["cases"][0]
+    marks = [RegionMark(*packed["marks"][mark]) for mark in case["marks"]]
     shown = [arm for arm in (case["beside"], case["featured"]) if arm is not None]
     panels = [next(p for p in case["panels"] if p["arm"] == arm) for arm in shown]
     image = packed["images"][panels[0]["image"]]
@@ -59,15 +66,18 @@ def make_hero(packed: dict[str, Any]) -> Hero:
         name = f"hero-seen-{place}"
         seen = tag("g", photograph, *_shade(panel, cells, width, height, f"{name}-mask"), id=name)
         alternative = _alternative(case, panel, packed["arms"][panel["arm"]]["label"])
-        picture = _svg((0, 0, width, height), seen, *_frames(case["regions"], width, height, width), label=alternative)
-        inset = _magnified(case["regions"], width, height, f"#{name}")
+        picture = _svg(
+            (0, 0, width, height), seen, *_frames(case["regions"], marks, width, height, width), label=alternative
+        )
+        inset = _magnified(case["regions"], marks, width, height, f"#{name}")
         drawn.append(HeroPanel(picture, inset, _panel_words(panel, packed["arms"][panel["arm"]]["label"])))
     image["jpeg"] = None
     featured = packed["arms"][case["featured"]]["label"]
     headline, words = _sentences(case, panels[-1], featured)
     if case["beside"] is not None:
         headline, words = _pair_sentences(case, panels, [packed["arms"][arm]["label"] for arm in shown])
-    return Hero(drawn, _magnified(case["regions"], width, height, "#hero-image"), headline, words)
+    undimmed = _magnified(case["regions"], marks, width, height, "#hero-image")
+    return Hero(drawn, undimmed, headline, f"{words}{_marks_words(marks)}")
 
 
 def _photograph(image: dict[str, Any], name: str) -> Markup:
@@ -112,12 +122,15 @@ def _shade(panel: dict[str, Any], cells: np.ndarray, width: int, height: int, na
     ]
 
 
-def _frames(regions: list[list[float]], width: int, height: int, shown: float) -> list[Markup]:
-    """The outlines of the regions, drawn around them; ``shown`` is how many pixels of the image are shown across."""
-    gap = FRAME_GAP * shown
+def _frames(regions: list[list[float]], marks: list[RegionMark], width: int, height: int, shown: float) -> list[Markup]:
+    """The outlines of the regions, drawn around them, each with its letter above or below its first corner.
+
+    ``shown`` is how many pixels of the image are shown across.
+    """
+    gap, side = FRAME_GAP * shown, LETTER_SIDE * shown
     thin = {"fill": "none", "vector_effect": "non-scaling-stroke"}
     found = []
-    for x1, y1, x2, y2 in regions:
+    for (x1, y1, x2, y2), mark in zip(regions, marks, strict=True):
         box = {
             "x": x1 * width - gap,
             "y": y1 * height - gap,
@@ -125,16 +138,29 @@ def _frames(regions: list[list[float]], width: int, height: int, shown: float) -
             "height": (y2 - y1) * height + 2 * gap,
         }
         found.append(tag("rect", stroke="#000", stroke_width=4, **box, **thin))
-        found.append(tag("rect", stroke="#ff8a00", stroke_width=2, **box, **thin))
+        found.append(tag("rect", stroke=mark.colour, stroke_width=2, **box, **thin))
+        if mark.letter:
+            above = y1 * height - gap - side
+            left, top = box["x"], above if above > 0 else y2 * height + gap
+            found.append(tag("rect", x=left, y=top, width=side, height=side, fill=mark.colour, stroke="#000"))
+            middle = {"x": left + side / 2, "y": top + 0.78 * side, "text_anchor": "middle", "font_weight": 700}
+            letter = tag("text", mark.letter, font_size=0.85 * side, font_family="sans-serif", fill="#000", **middle)
+            found.append(letter)
     return found
 
 
-def _magnified(regions: list[list[float]], width: int, height: int, drawing: str) -> Markup:
+def _marks_words(marks: list[RegionMark]) -> str:
+    """What the letters stand for, as a sentence behind another; "" where regions have none."""
+    named = [f"{mark.letter}: {mark.words}" for mark in dict.fromkeys(marks) if mark.letter]
+    return f" Outlined are {', '.join(named)}." if named else ""
+
+
+def _magnified(regions: list[list[float]], marks: list[RegionMark], width: int, height: int, drawing: str) -> Markup:
     """The regions with their surroundings, from a drawing on the page: ``use`` costs a few bytes, not an image."""
     if not regions:
         return Markup("")
     x1, y1, x2, y2 = surroundings(regions, width, height)
-    frames = _frames(regions, width, height, x2 - x1)
+    frames = _frames(regions, marks, width, height, x2 - x1)
     return _svg((x1, y1, x2 - x1, y2 - y1), tag("use", href=drawing), *frames, class_="inset")
 
 
@@ -158,6 +184,9 @@ def _alternative(case: dict[str, Any], panel: dict[str, Any], arm: str) -> str:
 
 
 def _margin_words(panel: dict[str, Any]) -> str:
+    """How sure the arm was, behind its verdict."""
+    if panel.get("score") is not None:
+        return f", score {format_value(panel['score'], 'number')}, loss {format_value(panel['loss'], 'number')}"
     if panel["margin"] is None:
         return ""
     at = f" at t = {shown(panel['threshold'])}" if panel["threshold"] else ""
@@ -168,16 +197,37 @@ def _panel_words(panel: dict[str, Any], arm: str) -> str:
     verdict = "right" if panel["correct"] else "wrong"
     margin = _margin_words(panel)
     cells = f"{panel['evidence_kept']} of {panel['evidence_cells']} evidence cells"
-    return f"{arm}: {panel['predicted']} ({verdict}{margin}), {cells}"
+    return f"{arm}: {_said(panel)} ({verdict}{margin}), {cells}"
+
+
+def _said(panel: dict[str, Any]) -> str:
+    """The answer; one in words is quoted."""
+    if panel.get("score") is None:
+        return str(panel["predicted"])
+    return f"“{panel['predicted']}”" if panel["predicted"] else "nothing"
+
+
+def _asked(case: dict[str, Any]) -> str:
+    """What was asked, within a sentence: a question in words is quoted whole."""
+    if case["accepted"] is not None:
+        return f"asked “{case['question']}”"
+    return f"asked for “{case['target'] or case['question']}”"
 
 
 def _pair_sentences(case: dict[str, Any], panels: list[dict[str, Any]], arms: list[str]) -> tuple[str, str]:
-    asked = f"Asked for “{case['target'] or case['question']}”"
+    asked = _asked(case)
+    asked = f"{asked[0].upper()}{asked[1:]}"
     run, dot, own = arms[0].partition(" · ")
     if dot and arms[1].startswith(run + dot):
         asked, arms = f"{run}: {asked[0].lower()}{asked[1:]}", [own, arms[1].removeprefix(run + dot)]
+    if not panels[1]["correct"]:
+        words = (
+            f"{asked}, {arms[0]} says {_said(panels[0])}, and is right. {arms[1]} kept none of the "
+            f"{panels[1]['evidence_cells']} cells of the evidence and says {_said(panels[1])}."
+        )
+        return "The answer goes with its evidence.", words
     words = (
-        f"{asked}, {arms[0]} and {arms[1]} both say {panels[0]['predicted']}, and both are right. "
+        f"{asked}, {arms[0]} and {arms[1]} both say {_said(panels[0])}, and both are right. "
         f"{arms[0]} kept {panels[0]['evidence_kept']} of {panels[0]['evidence_cells']} cells of the evidence, "
         f"{arms[1]} none: its answer is unsupported."
     )
@@ -187,18 +237,25 @@ def _pair_sentences(case: dict[str, Any], panels: list[dict[str, Any]], arms: li
 def _sentences(case: dict[str, Any], panel: dict[str, Any], arm: str) -> tuple[str, str]:
     verdict = "right" if panel["correct"] else "wrong"
     margin = _margin_words(panel)
-    asked = case["target"] or case["question"]
     kept = f"with {panel['evidence_kept']} of {panel['evidence_cells']} evidence cells kept"
     if panel["evidence_cells"] == 0:
         kept = "although its evidence lies outside every cell" if case["regions"] else "without an annotated region"
-    words = f"{arm} is asked for “{asked}” and says {panel['predicted']} ({verdict}{margin}) {kept}."
+    words = f"{arm} is {_asked(case)} and says {_said(panel)} ({verdict}{margin}) {kept}."
     if panel["unsupported"]:
         return "Unsupported: correct, but the evidence is gone.", words
+    if panel.get("confident"):
+        return "Wrong, and sure of it.", f"{words} Accepted: {_accepted(case)}."
+    if panel["flip"] and case["accepted"] is not None:
+        return "The answer changes.", f"{words} Accepted: {_accepted(case)}."
     if panel["flip"]:
         return "The answer flips.", words
     if panel["low"]:
         return "Little of the evidence is left.", words
     return "A case.", words
+
+
+def _accepted(case: dict[str, Any]) -> str:
+    return listed([f"“{answer}”" for answer in case["accepted"]], MOST_ACCEPTED)
 
 
 def _grey(darkness: float) -> str:

@@ -10,12 +10,24 @@ from sightline.report.table import TableColumn
 from sightline.statistics.metrics import METRICS, Metric, metrics_shown_in
 from sightline.statistics.metrics.base import AnswerKind, DisplayGroup
 
+SAID_OF_WORDS = (
+    ("correctly answered positives", "right answers"),
+    ("correct positives", "right answers"),
+    (", on positives", ""),
+    (" on positives", ""),
+    ("positives", "questions"),
+)
+"""What definitions say of yes and no -> what that is of words."""
+
 
 def metric_columns(group: DisplayGroup, arms: pd.DataFrame | None = None) -> list[TableColumn]:
     """One column per metric of a table, with definition and interval; given arms, those that say something of them."""
     if arms is None:
         return [column_of(metric) for metric in metrics_shown_in(group)]
-    return [replace(column_of(metric), title=heading(metric, arms)) for metric in metrics_told(group, arms)]
+    return [
+        replace(column_of(metric), title=heading(metric, arms), help=in_these_words(metric.help, arms))
+        for metric in metrics_told(group, arms)
+    ]
 
 
 def metrics_told(group: DisplayGroup, arms: pd.DataFrame) -> list[Metric]:
@@ -39,6 +51,18 @@ def heading(metric: Metric, arms: pd.DataFrame) -> str:
     """What a metric is called in a table about these arms."""
     in_words = "yes or no" not in answers_given(arms)
     return metric.label_of_words if in_words and metric.label_of_words else metric.label
+
+
+def in_these_words(text: str, arms: pd.DataFrame) -> str:
+    """A metric's definition in a table about these arms: where nothing is answered yes or no, nothing is a positive."""
+    return text if "yes or no" in answers_given(arms) else of_words(text)
+
+
+def of_words(text: str) -> str:
+    """A metric's definition as it reads of answers in words."""
+    for said, meant in SAID_OF_WORDS:
+        text = text.replace(said, meant)
+    return text
 
 
 def about_given_answers(differences: pd.DataFrame) -> pd.DataFrame:

@@ -9,12 +9,13 @@ from typing import Any
 import pandas as pd
 
 from sightline.report.arm_words import share
-from sightline.report.metric_columns import metric_columns, metrics_told
+from sightline.report.metric_columns import answers_given, heading, metric_columns, metrics_told
 from sightline.report.panels import in_panels, oracle_words
 from sightline.report.source import Source
 from sightline.report.summary import AT_CHANCE, ReportSummary
 from sightline.report.table import Table, TableColumn, format_range, format_value
 from sightline.statistics.intervals import FEWEST
+from sightline.statistics.metrics import METRICS
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,14 @@ def main_table(summary: ReportSummary, *, by_run: bool = True) -> Table:
     ``by_run`` gives the runs of a report panels of their own.
     """
     columns = [TableColumn("arm_name", "Arm"), *metric_columns("main", summary.arms)]
+    coverage = heading(METRICS["pos_ecr"], summary.arms)
     caption = (
-        "Small print is the 95% interval when images are resampled. PosECR counts the cells of all merged sources, "
-        "AnchorECR only those kept in place; NegSRC is coverage of the confusable word on negatives, no evidence of "
-        f"absence. Rows are points on a frontier, not a ranking.{summary.answers_at}"
-    ) + wilson_words(summary.arms)
+        f"Small print is the 95% interval when images are resampled. {coverage} counts the cells of all merged "
+        "sources, AnchorECR only those kept in place"
+    )
+    if "yes or no" in answers_given(summary.arms):
+        caption += "; NegSRC is coverage of the confusable word on negatives, no evidence of absence"
+    caption += f". Rows are points on a frontier, not a ranking.{summary.answers_at}{wilson_words(summary.arms)}"
     frame = in_panels(summary.arms, summary.facts, by_run=by_run)
     return Table("main", "Main results", caption, columns, frame, unprinted=("regime",), panel="panel")
 

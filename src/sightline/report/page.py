@@ -133,6 +133,7 @@ def render(page: Page) -> str:
         reference="Full" if page.packed is None else page.packed["reference"],
         cases=None if page.packed is None else embed_json(page.packed),
         method=page.method,
+        gallery=next((part.id for part in page.sections if part.pictures), ""),
         numeric=NUMERIC,
         version=__version__,
         css=Markup((HERE / "report.css").read_text(encoding="utf-8")),

@@ -137,20 +137,53 @@
     const sharp = detailsOf(panel.image).map(({ box: [x1, y1, x2, y2], href }) => svg("image",
       { href, x: x1 * w, y: y1 * h, width: (x2 - x1) * w, height: (y2 - y1) * h, preserveAspectRatio: "none" }));
     const node = svg("svg", { viewBox: view.map((v) => v.toFixed(2)).join(" "), class: "picture", role: "img",
-      "aria-label": `${data.arms[panel.arm].label}: ${panel.evidence_kept} of ${panel.evidence_cells} evidence cells kept, ${Math.round(100 * panel.keep)} percent of all cells` },
+      "aria-label": `${data.arms[panel.arm].label}: ${entry.accepted ? `answers “${panel.predicted}”, ` : ""}${panel.evidence_kept} of ${panel.evidence_cells} evidence cells kept, ${Math.round(100 * panel.keep)} percent of all cells` },
       mask,
       svg("image", { href: addressOf(panel.image), width: w, height: h, preserveAspectRatio: "none" }), ...sharp,
       svg("rect", { width: w, height: h, fill: "#000", mask: `url(#${id})` }),
       svg("path", { d: path(cells, bytes(panel.kept), w, h, false), fill: "none", stroke: "#fff", "stroke-opacity": 0.4, "stroke-width": 0.6, "vector-effect": "non-scaling-stroke" }));
     const gap = 0.012 * view[2];  // the frame stands around the evidence and covers no letter
-    for (const [x1, y1, x2, y2] of entry.regions) {
+    const side = 0.045 * view[2];
+    entry.regions.forEach(([x1, y1, x2, y2], i) => {
+      const [letter, colour] = data.marks[entry.marks[i]];
       const box = { x: x1 * w - gap, y: y1 * h - gap, width: (x2 - x1) * w + 2 * gap, height: (y2 - y1) * h + 2 * gap, fill: "none", "vector-effect": "non-scaling-stroke" };
-      node.append(svg("rect", { ...box, stroke: "#000", "stroke-width": 4 }), svg("rect", { ...box, stroke: "#ff8a00", "stroke-width": 2 }));
-    }
+      node.append(svg("rect", { ...box, stroke: "#000", "stroke-width": 4 }), svg("rect", { ...box, stroke: colour, "stroke-width": 2 }));
+      if (!letter) return;
+      const above = y1 * h - gap - side;
+      const [left, top] = [box.x, above > view[1] ? above : y2 * h + gap];
+      node.append(svg("rect", { x: left, y: top, width: side, height: side, fill: colour, stroke: "#000", "vector-effect": "non-scaling-stroke" }),
+        svg("text", { x: left + side / 2, y: top + 0.78 * side, "text-anchor": "middle", "font-size": 0.85 * side, "font-weight": 700, "font-family": "sans-serif", fill: "#000" }, letter));
+    });
     return node;
   };
 
+  const quoted = (answer) => (answer === "" ? "nothing" : `“${answer}”`);
+  // An answer in words: what was said, what the reference said, and which cells of which region are left.
+  const worded = (entry, panel) => {
+    const line = html("p", { className: "facts" });
+    line.append(html("span", { className: panel.correct ? "right" : "wrong" }, `${quoted(panel.predicted)}, ${panel.correct ? "right" : "wrong"}`),
+      ` · score ${fixed(panel.score, 2)} · loss ${fixed(panel.loss, 2)}`, html("br"));
+    if (panel.reference_predicted !== null && !(data.reference === "Full" && data.arms[panel.arm].full)) {
+      line.append(`${data.reference}: ${quoted(panel.reference_predicted)}, score ${fixed(panel.reference_score, 2)}`, html("br"));
+    }
+    if (panel.ecr === null) line.append("no region to trace");
+    else {
+      line.append(`coverage ${fixed(panel.ecr, 2)}`);
+      if (panel.lineage) line.append(`, anchors ${fixed(panel.anchor_ecr, 2)}`);
+      const cells = panel.by_region.map(([kept, all], i) => `${data.marks[entry.marks[i]][0] || "region"} ${kept}/${all}`);
+      line.append(` · cells left ${cells.join(", ")}`);
+    }
+    line.append(html("br"));
+    const tag = (words) => line.append(html("span", { className: "tag" }, words));
+    if (panel.unsupported) tag("right without evidence");
+    else if (panel.low) tag("low coverage");
+    if (panel.confident) tag("confident and wrong");
+    if (panel.flip) tag(`other than ${data.reference}'s`);
+    return line;
+  };
+
   const verdict = (entry, panel) => {
+    if (entry.accepted) return worded(entry, panel);
     const line = html("p", { className: "facts" });
     line.append(
       html("span", { className: panel.correct ? "right" : "wrong" }, `${panel.predicted}, ${panel.correct ? "right" : "wrong"}`),
@@ -175,23 +208,34 @@
   };
 
   // ---- gallery ------------------------------------------------------------------------------------------------
-  const state = { filter: "all", arm: "", order: "chosen" };
+  const state = { filter: "all", arm: "", order: "chosen", change: null, evidence: null };
   const armSelect = byId("gallery-arm");
   data.arms.forEach((arm, i) => armSelect.append(html("option", { value: String(i) }, arm.label)));
 
+  const { changes: changeWords, evidence: evidenceWords } = data.words;
   const passes = {
     all: () => true, unsupported: (p) => p.unsupported, flip: (p) => p.flip, low: (p) => p.low, wrong: (p) => !p.correct,
+    confident: (p) => p.confident === true,
   };
   const orders = {
     chosen: () => 0,
     ecr: (p) => (p.ecr === null ? 2 : p.ecr),
     margin: (p) => -Math.abs(p.margin - p.threshold),
+    loss: (p) => (p.loss === undefined || p.loss === null ? Infinity : p.loss),
+    fall: (p) => (p.reference_score === undefined || p.reference_score === null ? 2 : p.score - p.reference_score),
     change: (p) => (p.reference_margin === null ? 0 : -Math.abs(p.margin - p.reference_margin)),
   };
   // The panel a card shows: the chosen arm's, or the one the case was picked for if it passes, else the first that does.
   const panelFor = (entry) => {
-    const able = entry.panels.filter((p) => (state.arm === "" || p.arm === Number(state.arm)) && passes[state.filter](p));
+    const able = entry.panels.filter((p) => (state.arm === "" || p.arm === Number(state.arm)) && passes[state.filter](p)
+      && (!state.change || p.change === state.change) && (!state.evidence || p.evidence === state.evidence));
     return able.find((p) => p.arm === entry.featured) || able[0];
+  };
+
+  const acceptedWords = (entry, most) => {
+    const named = entry.accepted.slice(0, most).map(quoted).join(", ");
+    const more = entry.accepted.length - most;
+    return `Accepted: ${named}${more > 0 ? ` and ${more} more` : ""}`;
   };
 
   let shown = [];
@@ -199,39 +243,69 @@
     shown = data.cases.map((entry) => ({ entry, panel: panelFor(entry) })).filter((item) => item.panel);
     const rank = orders[state.order];
     shown.sort((a, b) => rank(a.panel) - rank(b.panel));
+    const asked = [state.change && changeWords[state.change], state.evidence && evidenceWords[state.evidence]].filter(Boolean);
+    const limited = asked.length ? ` Answer ${asked.join(", ")}; “all cases” shows the others.` : "";
     byId("gallery-found").textContent = shown.length === 0
       ? "No case matches; choose another filter or arm."
-      : `${shown.length} of ${data.cases.length} cases. Open one to see every arm on the same image; arrow keys step through.`;
+      : `${shown.length} of ${data.cases.length} cases.${limited} Open one to see every arm on the same image; arrow keys step through.`;
     byId("gallery").replaceChildren(...shown.map(({ entry, panel }, at) => {
       const card = html("button", { type: "button", className: "card" },
         picture(entry, panel, false),
-        html("span", { className: "quoted" }, `“${entry.target}” — ${data.arms[panel.arm].label}`),
+        html("span", { className: "quoted" }, `${entry.accepted ? entry.question : `“${entry.target}”`} — ${data.arms[panel.arm].label}`),
+        ...(entry.accepted ? [html("span", { className: "accepted" }, acceptedWords(entry, 3))] : []),
         verdict(entry, panel));
       card.addEventListener("click", () => open(at));
       return html("li", {}, card);
     }));
   };
-  for (const button of document.querySelectorAll("#gallery-tools [data-filter]")) {
+  const buttons = [...document.querySelectorAll("#gallery-tools [data-filter]")];
+  const press = (name) => {
+    state.filter = name;
+    for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.filter === name));
+  };
+  for (const button of buttons) {
     button.addEventListener("click", () => {
-      state.filter = button.dataset.filter;
-      for (const other of document.querySelectorAll("#gallery-tools [data-filter]")) {
-        other.setAttribute("aria-pressed", String(other === button));
-      }
+      [state.change, state.evidence] = [null, null];
+      press(button.dataset.filter);
       render();
     });
   }
   armSelect.addEventListener("change", () => { state.arm = armSelect.value; render(); });
   byId("gallery-order").addEventListener("change", (event) => { state.order = event.target.value; render(); });
 
+  // Counts in tables that stand for cases: those among the pictures are shown, a count without any is no link.
+  for (const link of document.querySelectorAll("a[data-cases]")) {
+    const wanted = new URLSearchParams(link.dataset.cases);
+    const arm = data.arms.findIndex(({ label }) => label === wanted.get("arm"));
+    const fits = (p) => p.arm === arm && p.change === wanted.get("change") && (!wanted.get("evidence") || p.evidence === wanted.get("evidence"));
+    const held = data.cases.filter((entry) => entry.panels.some(fits)).length;
+    if (held === 0) { link.replaceWith(link.textContent); continue; }
+    link.title = `${held} of them among the pictures`;
+    link.addEventListener("click", () => {
+      [state.arm, state.change, state.evidence] = [String(arm), wanted.get("change"), wanted.get("evidence")];
+      armSelect.value = state.arm;
+      press("all");
+      render();
+    });
+  }
+
   // ---- one case, every arm ------------------------------------------------------------------------------------
   const dialog = byId("case");
+  const roleKey = (entry) => html("span", { className: "key marks" }, ...[...new Set(entry.marks)].map((i) => data.marks[i])
+    .filter(([letter]) => letter).map(([letter, colour, words]) => {
+      const sign = html("i", { className: "outline letter" }, letter);
+      sign.style.borderColor = sign.style.background = colour;
+      return html("span", {}, sign, words);
+    }));
   let current = 0;
   let zoom = false;
   const draw = () => {
     const { entry } = shown[current];
     byId("case-position").textContent = `Case ${current + 1} of ${shown.length}`;
     byId("case-title").textContent = entry.question;
-    byId("case-facts").textContent = `Right answer: ${entry.label}. The region reads “${entry.source}”. Probe ${entry.probe}.`;
+    byId("case-facts").replaceChildren(...(entry.accepted ? [
+      html("b", {}, acceptedWords(entry, 10)), `. ${entry.task ? `Task ${entry.task}. ` : ""}Probe ${entry.probe}.`, roleKey(entry),
+    ] : [`Right answer: ${entry.label}. The region reads “${entry.source}”. Probe ${entry.probe}.`]));
     byId("case-panels").replaceChildren(...entry.panels.map((panel) =>
       html("article", { className: "panel" }, html("h4", {}, data.arms[panel.arm].label), picture(entry, panel, zoom), verdict(entry, panel))));
     byId("case-previous").disabled = current === 0;

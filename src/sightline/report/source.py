@@ -28,7 +28,7 @@ from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.report.probe_list import ProbeList
 from sightline.report.usable_rows import finite_alone, finite_in_every_arm, note_data, paired, recast_controls
-from sightline.statistics.plain_rows import is_plain
+from sightline.statistics.plain_rows import are_in_words, is_plain
 from sightline.store.load import Run, load_run
 
 MASK_COLUMNS = ("kept_mask", "lineage_mask")
@@ -43,8 +43,9 @@ class Audited:
     run: Run
     frame: pd.DataFrame
     """Plain rows with finite margins, or without that column where the scorer gives none. ``arm`` is unique within the
-    report, ``arm_name`` is the arm of the run, ``row`` the index into ``run.rows``; ``reference_margin`` and
-    ``reference_predicted`` are Full's on the same probe, ``full_ecr`` is its coverage."""
+    report, ``arm_name`` is the arm of the run, ``row`` the index into ``run.rows``; ``reference_margin``,
+    ``reference_predicted``, ``reference_correct`` and ``reference_score`` are Full's on the same probe, ``full_ecr`` is
+    its coverage."""
     others: pd.DataFrame
     notes: list[str] = field(default_factory=list)
     rule: ThresholdRule | None = None
@@ -61,6 +62,16 @@ class Audited:
     @property
     def arms(self) -> list[str]:
         return list(self.frame["arm"].unique())
+
+    @cached_property
+    def in_words(self) -> bool:
+        """Whether its answers are texts with a score."""
+        return bool(are_in_words(self.frame).any())
+
+    @cached_property
+    def yes_or_no(self) -> bool:
+        """Whether its questions are answered yes or no, so that there are positives, negatives and false alarms."""
+        return not self.in_words and set(self.frame["label"]) <= {"yes", "no"}
 
     @property
     def full(self) -> str | None:
@@ -119,6 +130,20 @@ class Source:
     def frame(self) -> pd.DataFrame:
         """Plain rows of all runs under one another."""
         return pd.concat([audited.frame for audited in self.runs], ignore_index=True)
+
+    @property
+    def yes_or_no(self) -> bool:
+        """Whether any run asks questions that are answered yes or no; else nothing is said of yes and no."""
+        return any(audited.yes_or_no for audited in self.runs)
+
+    @property
+    def in_words(self) -> list[Audited]:
+        """The runs whose answers are texts with a score."""
+        return [audited for audited in self.runs if audited.in_words]
+
+    @property
+    def all_in_words(self) -> bool:
+        return len(self.in_words) == len(self.runs)
 
     @property
     def has_margins(self) -> bool:
@@ -340,6 +365,8 @@ def _with_reference(audited: Audited) -> Audited:
     full = main[main["selector"] == "full"].drop_duplicates("probe_id").set_index("probe_id")
     main["reference_margin"] = main["probe_id"].map(full["margin"]) if "margin" in full else np.nan
     main["reference_predicted"] = main["probe_id"].map(full["predicted"])
+    main["reference_correct"] = main["probe_id"].map(full["correct"])
+    main["reference_score"] = main["probe_id"].map(full["score"]) if "score" in full else np.nan
     main["full_ecr"] = main["probe_id"].map(full["ecr"])
     note_data(main, audited.notes)
     return replace(audited, frame=main)

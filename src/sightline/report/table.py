@@ -52,6 +52,8 @@ class TableColumn:
     """Whether ``key_low`` and ``key_high`` hold an interval that is printed with the value."""
     help: str = ""
     """One sentence for the header's tooltip."""
+    link: str = ""
+    """Key of a column that says which cases of the gallery a value stands for, as a query; empty where none."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Cell:
     interval: str
     sort: str
     numeric: bool
+    cases: str = ""
+    """Which cases of the gallery it stands for."""
     again: bool = False
     """Whether it repeats the cell above and is left blank."""
 
@@ -271,7 +275,7 @@ def _cell(column: TableColumn, record: dict[str, Any]) -> Cell:
     if column.interval and text != MISSING:
         interval = format_range(record.get(f"{column.key}_low"), record.get(f"{column.key}_high"), column.kind)
     sort = ("" if text == MISSING else repr(float(value))) if numeric and value is not None else text
-    return Cell(text, interval, sort, numeric)
+    return Cell(text, interval, sort, numeric, str(record.get(column.link) or "") if column.link else "")
 
 
 def _latex_lines(row: list[Cell]) -> list[str]:

@@ -79,7 +79,7 @@ def note_data(frame: pd.DataFrame, notes: list[str]) -> None:
     if images < 2:
         notes.append("fewer than two images: intervals resample images, so none can be given")
     labels = set(probes["label"])
-    if len(labels) < 2 and not are_in_words(frame).any():
+    if len(labels) < 2 and labels <= {"yes", "no"} and not are_in_words(probes).any():
         only = next(iter(labels), "no")
         notes.append(f"every probe has label {only}: AUROC and the rates of the other label are undefined")
     bare = int((probes["n_regions"].fillna(0) == 0).sum())

@@ -66,7 +66,8 @@ class Run:
     def frame(self, *, texts: bool = True) -> pd.DataFrame:
         """The rows and, as last columns, what was asked: ``question``, ``target_text``, ``source_text``.
 
-        ``texts=False`` leaves those three out. Masks are packed bits, as they are stored; ``masks`` unpacks them.
+        Of open questions also the accepted ``answers`` and the ``roles`` of regions, as tuples. ``texts=False`` leaves
+        all of them out. Masks are packed bits, as they are stored; ``masks`` unpacks them.
         """
         frame: pd.DataFrame = self.rows.to_pandas()
         return with_texts(frame, self.probes) if texts else frame

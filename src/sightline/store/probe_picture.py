@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.geometry.lit_cells import overlay
+from sightline.geometry.region_marks import marks_of
 from sightline.probes.images import image_digest, open_image, resolve_image
 from sightline.store.packing import unpack_cells, unpack_mask
 
@@ -25,6 +26,8 @@ GAP = 12
 """Pixels between them."""
 CAPTION_SHARE, SMALLEST_TEXT, LARGEST_TEXT = 1 / 22, 11, 36
 """Height of a caption's letters: their share of a picture's width, and its bounds in pixels."""
+LONGEST_ANSWER = 32
+"""Characters of an answer in a caption."""
 PAPER, INK = (255, 255, 255), (20, 20, 20)
 
 
@@ -59,17 +62,41 @@ class ArmPicture:
         kept = unpack_mask(self.row["kept_mask"], len(cells))
         packed = self.row["lineage_mask"]
         lineage = None if packed is None else unpack_mask(packed, len(cells))
-        return overlay(image, cells, kept, self.probe.get("regions") or (), lineage=lineage)
+        regions, roles = self.probe.get("regions") or (), self.probe.get("roles") or ()
+        return overlay(image, cells, kept, regions, lineage=lineage, roles=roles)
 
     @property
     def caption(self) -> tuple[str, str]:
         """The arm, and in a line below it how it answered with how much of the evidence."""
-        said = [f"{self.row['predicted']}, {'right' if self.row['correct'] else 'wrong'}"]
+        said = [f"{shortened(self.row['predicted'])}, {'right' if self.row['correct'] else 'wrong'}"]
         if _is_number(self.row.get("margin")):
             said.append(f"margin {self.row['margin']:+.2f}")
+        if _is_number(self.row.get("score")):
+            said = [quoted(self.row["predicted"]), f"score {self.row['score']:.2f}"]
         if _is_number(self.row["ecr"]):
             said.append(f"coverage {self.row['ecr']:.2f}")
         return str(self.row["arm"]), " · ".join(said)
+
+    @property
+    def heading(self) -> list[str]:
+        """What stands above several arms: of an open question the question, what is accepted, and what letters mean."""
+        if not self.probe.get("answers"):
+            return []
+        accepted = ", ".join(quoted(answer) for answer in dict.fromkeys(self.probe["answers"]))
+        marks = marks_of(self.probe.get("roles") or (), len(self.probe.get("regions") or ()))
+        named = ", ".join(f"{mark.letter} {mark.words}" for mark in dict.fromkeys(marks) if mark.letter)
+        return [str(self.probe["question"]), f"accepted: {accepted}{f' · {named}' if named else ''}"]
+
+
+def shortened(answer: object) -> str:
+    """An answer that fits under a picture, on one line."""
+    words = " ".join(str(answer).split())
+    return words if len(words) <= LONGEST_ANSWER else f"{words[: LONGEST_ANSWER - 1]}…"
+
+
+def quoted(answer: object) -> str:
+    """An answer in words in quotation marks, or that nothing was said."""
+    return f"“{words}”" if (words := shortened(answer)) else "nothing"
 
 
 def draw_arms(arms: Sequence[ArmPicture], images: Path | None) -> Image.Image:
@@ -83,23 +110,30 @@ def draw_arms(arms: Sequence[ArmPicture], images: Path | None) -> Image.Image:
     else:
         height = max(image.height for image, _ in found)
         drawn = [arm.drawn(_as_high(image, height)) for arm, (image, _) in zip(arms, found, strict=True)]
-        picture = _side_by_side(drawn, [arm.caption for arm in arms])
+        picture = _side_by_side(drawn, [arm.caption for arm in arms], arms[0].heading)
     picture.info["sources"] = [source for _, source in found]
     return picture
 
 
-def _side_by_side(pictures: Sequence[Image.Image], captions: Sequence[tuple[str, str]]) -> Image.Image:
-    """Pictures of one height in lines of at most ``PER_LINE``."""
+def _side_by_side(
+    pictures: Sequence[Image.Image], captions: Sequence[tuple[str, str]], heading: Sequence[str]
+) -> Image.Image:
+    """Pictures of one height in lines of at most ``PER_LINE``, below the lines of a heading, if there are any."""
     fonts = [_font(picture.width, caption) for picture, caption in zip(pictures, captions, strict=True)]
     line = max(round(1.4 * font.size) for font in fonts)
     step = pictures[0].height + 2 * line + 2 * GAP
     rows = [pictures[start : start + PER_LINE] for start in range(0, len(pictures), PER_LINE)]
     width = max(sum(picture.width + GAP for picture in row) for row in rows) + GAP
-    sheet = Image.new("RGB", (width, step * len(rows)), PAPER)
+    written = [(text, _font(width - 2 * GAP, (text, ""), fonts[0].size)) for text in heading]
+    top = sum(round(1.4 * font.size) for _, font in written) + (GAP if written else 0)
+    sheet = Image.new("RGB", (width, top + step * len(rows)), PAPER)
     draw = ImageDraw.Draw(sheet)
-    x = 0
+    x, y = 0, GAP // 2
+    for text, font in written:
+        draw.text((GAP, y), text, fill=INK, font=font)
+        y += round(1.4 * font.size)
     for place, (picture, caption, font) in enumerate(zip(pictures, captions, fonts, strict=True)):
-        x, y = (x if place % PER_LINE else GAP), place // PER_LINE * step
+        x, y = (x if place % PER_LINE else GAP), top + place // PER_LINE * step
         for number, text in enumerate(caption):
             draw.text((x, y + GAP // 2 + number * line), text, fill=INK, font=font)
         sheet.paste(picture, (x, y + GAP + 2 * line))
@@ -107,9 +141,9 @@ def _side_by_side(pictures: Sequence[Image.Image], captions: Sequence[tuple[str,
     return sheet
 
 
-def _font(width: int, caption: tuple[str, str]) -> ImageFont.FreeTypeFont:
+def _font(width: int, caption: tuple[str, str], largest: float = LARGEST_TEXT) -> ImageFont.FreeTypeFont:
     """As large as the width allows: the longer line of the caption must fit."""
-    size = int(np.clip(width * CAPTION_SHARE, SMALLEST_TEXT, LARGEST_TEXT))
+    size = int(np.clip(width * CAPTION_SHARE, SMALLEST_TEXT, largest))
     font = ImageFont.load_default(size)
     if not isinstance(font, ImageFont.FreeTypeFont):
         raise SightlineError("this build of Pillow has no FreeType, so that captions cannot be written")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from sightline.backbones.internvl import InternVLOptions
 from sightline.backbones.qwen3_vl import Qwen3VLOptions
 from sightline.errors import SightlineError
 from tests.conftest import REPOSITORY
+from tests.warm_python import run_python
 
 ARCHITECTURES = ("internvl", "llava", "qwen3_vl")
 
@@ -102,7 +102,7 @@ def test_another_packages_architecture_is_found_by_its_entry_point(tmp_path: Pat
         "print(*BACKBONES, BACKBONES.get('else_where').paper_positions, *options_for('else_where').described())\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    done = run_python(["-c", script], env=environment)
     assert done.stdout.split() == ["else_where", *ARCHITECTURES, "preserve", "crop_blind"], done.stderr
 
 
@@ -127,5 +127,5 @@ def test_the_skeleton_of_the_documentation_fulfils_the_contract() -> None:
         "print(pixels.grid, made.cells_of(pixels)[0].shape)\n"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    done = run_python(["-c", script], env=environment)
     assert done.stdout.strip() == "(1, 2, 2) (4, 4)", done.stderr

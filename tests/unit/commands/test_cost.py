@@ -14,10 +14,11 @@ from sightline.cost.benchmarks.prefill import batch_sizes
 from sightline.cost.cost_card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.errors import SightlineError
+from tests.warm_measuring import warm_measuring
 
 
-def test_prefill_writes_a_card_and_prints_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+@warm_measuring()
+def test_prefill_writes_a_card_and_prints_it(tmp_path: Path) -> None:
     out = tmp_path / "card.json"
     done = CliRunner().invoke(
         app,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from typer.testing import CliRunner
 
 from sightline.cli import app
 from sightline.commands.list_kinds import KINDS, idea_of, registry_of
+from tests.warm_python import run_python
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -31,7 +29,7 @@ def test_no_registry_of_the_package_is_left_out() -> None:
         "missing = {home.registry.kind for home in homes()} - {registry_of(kind).kind for kind in KINDS}\n"
         "assert not missing, missing\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_python(["-c", code])
     assert done.returncode == 0, done.stderr
 
 

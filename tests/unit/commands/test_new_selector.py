@@ -12,19 +12,15 @@ from typer.testing import CliRunner
 
 from sightline.commands.new_selector import new_selector, write_selector
 from sightline.errors import SightlineError
+from tests.warm_python import run_python
 
 
 def test_the_generated_test_passes(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     written = write_selector("very_long_tokens", folder)
     assert [path.name for path in written] == ["very_long_tokens.py", "test_very_long_tokens.py", "pyproject.toml"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        check=False,
-    )
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]
+    done = run_python(words, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
 

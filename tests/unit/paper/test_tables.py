@@ -12,10 +12,10 @@ from sightline.paper.paper_table import PAPER_TABLES
 from sightline.paper.preset import in_order
 from sightline.paper.probe_sets import PROBE_SETS
 
-NUMBERS = ["1", "2", *(f"S{number}" for number in range(1, 19))]
+NUMBERS = ["1", "2", *(f"S{number}" for number in range(1, 25))]
 
 
-def test_every_yes_no_table_of_the_paper_is_a_preset() -> None:
+def test_every_yes_no_and_open_answer_table_of_the_paper_is_a_preset() -> None:
     assert in_order(PAPER_TABLES) == NUMBERS
 
 

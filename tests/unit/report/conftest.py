@@ -6,6 +6,7 @@ import pytest
 
 from sightline.report.build import build_report
 from tests.unit.report.cost_cards import make_cards
+from tests.unit.report.fake_open_run import make_open_run
 from tests.unit.report.fake_run import make_run
 
 DRAWS = 300
@@ -21,6 +22,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its report.html."""
     return build_report([run], tmp_path_factory.mktemp("report"), draws=DRAWS)
+
+
+@pytest.fixture(scope="session")
+def open_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A synthetic run of 10 arms over two open questions on each of 18 pages."""
+    return make_open_run(tmp_path_factory.mktemp("open_runs") / "run")
+
+
+@pytest.fixture(scope="session")
+def open_report(open_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its report.html."""
+    return build_report([open_run], tmp_path_factory.mktemp("open_report"), draws=DRAWS)
 
 
 @pytest.fixture(scope="session")

@@ -35,13 +35,13 @@ def counted_metrics(*names: str) -> Measure:
 
 def arm_line(study: Study, line: Line, names: tuple[str, ...]) -> Any:
     """The line's arm in ``arm_summary`` at its threshold; refused where it has not been measured."""
-    rows = judged(study, line.model, line.probes, line.cut, line.box_source)
-    key = (line.model, line.probes, line.box_source, line.cut)
+    rows = judged(study, line.model, line.probes, line.cut, line.box_source, line.scorer)
+    key = (line.model, line.probes, line.box_source, line.scorer, line.cut)
     return study.summary(rows, study.arm(line.model, line.arm), names, key)
 
 
 def image_count(study: Study, line: Line) -> int:
-    rows = judged(study, line.model, line.probes, line.cut, line.box_source)
+    rows = judged(study, line.model, line.probes, line.cut, line.box_source, line.scorer)
     return int(rows["image_id"].nunique())
 
 

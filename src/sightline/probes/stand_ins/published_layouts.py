@@ -124,7 +124,7 @@ def _write_textvqa(folder: Path, pages: Sequence[DrawnPage]) -> None:
     document = {"dataset_type": "val", "dataset_name": "textvqa", "dataset_version": "0.5.1"}
     _write_json(folder / "TextVQA_0.5.1_val.json", {**document, "data": _without_images(rows)})
     _write_shards(folder, "validation", rows, 2)
-    _write_shards(folder, "lite", rows[::2], 1)
+    _write_shards(folder, "lite", _one_of_each_page(rows), 1)
     _write_shards(folder, "boxes", boxes, 1)
     write_typed_rows(folder / "annotations.jsonl", typed)
 
@@ -162,7 +162,7 @@ def _write_docvqa(folder: Path, pages: Sequence[DrawnPage]) -> None:
     head = {"dataset_name": "docvqa", "dataset_version": "1.0", "dataset_split": "val"}
     _write_json(folder / "val_v1.0_withQT.json", {**head, "data": beside})
     _write_shards(folder, "validation", rows, 2)
-    _write_shards(folder, "lite", rows[::2], 1)
+    _write_shards(folder, "lite", _one_of_each_page(rows), 1)
     write_typed_rows(folder / "annotations.jsonl", typed)
 
 
@@ -264,6 +264,11 @@ def _cut_out(page: DrawnPage, word: PlacedWord) -> bytes:
 
 def _without_images(rows: Sequence[Row]) -> list[Row]:
     return [{key: cell for key, cell in row.items() if key != "image"} for row in rows]
+
+
+def _one_of_each_page(rows: Sequence[Row]) -> list[Row]:
+    """The first question of one page, the last of the next: short and long ones."""
+    return [rows[place + place // QUESTIONS % QUESTIONS] for place in range(0, len(rows), QUESTIONS)]
 
 
 def _write_json(path: Path, document: Any) -> None:

@@ -22,6 +22,8 @@ from markupsafe import Markup
 
 from sightline.core.registry import Registry
 from sightline.errors import SightlineError
+from sightline.geometry.region_marks import RegionMark
+from sightline.report.gallery import YES_OR_NO, Gallery
 from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import Table
@@ -74,6 +76,10 @@ class Section:
     charts: list[ChartGroup] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     pictures: bool = False
+    gallery: Gallery = YES_OR_NO
+    """What the pictures can be asked for."""
+    marks: list[RegionMark] = field(default_factory=list)
+    """How the pictures tell regions apart by their roles; empty where nobody said what they are."""
     parts: list[Part] = field(default_factory=list)
     in_overview: bool = False
     """Whether its finding also stands at the top of the page."""

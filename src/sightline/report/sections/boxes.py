@@ -7,10 +7,12 @@ import pandas as pd
 from sightline.analysis import box_source_table as computed
 from sightline.core.regime import NO_BOXES
 from sightline.report.by_run import top
+from sightline.report.fitting_columns import fitting_columns
 from sightline.report.metric_columns import metric_column
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.table import Table, TableColumn, format_value
+from sightline.statistics.metrics import METRICS
 
 PLAIN = {"annotation", NO_BOXES}
 """What rows of a run with annotated boxes say."""
@@ -62,10 +64,12 @@ def box_source_table(source: Source) -> Table | None:
         "Coverage is that of the annotated regions, whatever boxes the selector saw. Arms that read no boxes, or saw a "
         "single source, are left out where others saw more."
     ) + source.answers_at
-    return Table("box_sources", "Box sources", caption, columns, frame, reading=_box_reading(frame))
+    coverage = METRICS["pos_ecr"].label if source.yes_or_no else METRICS["pos_ecr"].label_of_words
+    shown_columns = fitting_columns(source, columns, frame)
+    return Table("box_sources", "Box sources", caption, shown_columns, frame, reading=_box_reading(frame, coverage))
 
 
-def _box_reading(frame: pd.DataFrame) -> str:
+def _box_reading(frame: pd.DataFrame, coverage: str) -> str:
     base = frame[frame["box_source"] == "annotation"].set_index("arm")
     others = frame[(frame["box_source"] != "annotation") & frame["arm"].isin(base.index)].copy()
     if others.empty:
@@ -80,6 +84,6 @@ def _box_reading(frame: pd.DataFrame) -> str:
         for found in (line, before)
     )
     return (
-        f"The box source moves {line['arm']} most: PosECR is {now} with {line['box_source']} boxes, {then} with the "
-        "annotation."
+        f"The box source moves {line['arm']} most: {coverage} is {now} with {line['box_source']} boxes, {then} with "
+        "the annotation."
     )

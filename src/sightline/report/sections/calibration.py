@@ -23,6 +23,9 @@ from sightline.report.table import Table, TableColumn
 from sightline.statistics.paired import mcnemar
 
 MOST_DIAGRAMS = 24
+NOTHING_TO_CALIBRATE = (
+    "answers here are not yes or no: there is no margin, hence no threshold and no probability of yes to calibrate"
+)
 
 
 @SECTIONS.register("calibration")
@@ -34,13 +37,17 @@ class Calibration(SectionMaker):
 
     def fill(self, section: Section, context: Context) -> None:
         source = context.source
+        if not source.yes_or_no:
+            section.notes.append(NOTHING_TO_CALIBRATE)
+            section.add(lambda: flips_table(source))
+            return
         if source.has_margins:
             charts = reliability_charts(source)
             title = "Reliability: share of yes labels against p(yes)"
-            if len(charts) < source.frame["arm"].nunique():
+            if len(charts) < source.frame.loc[source.frame["margin"].notna(), "arm"].nunique():
                 title += f", first {MOST_DIAGRAMS} arms"
             section.charts.append(ChartGroup(title, charts))
-        section.add(lambda: calibration_table(context.summary))
+        section.add(lambda: calibration_table(source, context.summary))
         section.add(lambda: thresholds_in_force_table(source))
         section.add(lambda: thresholds_table(source))
         section.add(lambda: flips_table(source))
@@ -58,14 +65,16 @@ def reliability_charts(source: Source) -> list[Markup]:
     return charts
 
 
-def calibration_table(summary: ReportSummary) -> Table:
+def calibration_table(source: Source, summary: ReportSummary) -> Table:
     columns = [TableColumn("arm", "Arm"), *metric_columns("calibration")]
     caption = (
         "p(yes) = sigmoid(margin), the margin as recorded: ECE over 15 equal bins of confidence, Brier and NLL are at "
         "t = 0 whatever the threshold of the answers. Resampling adds noise to every bin, so an ECE interval lies "
         f"above its value when probes are few.{summary.answers_at}"
     )
-    return Table("calibration", "Calibration", caption, columns, summary.arms)
+    asked = [audited.name for audited in source.runs if not audited.in_words]
+    arms = summary.arms[summary.arms["run"].isin(asked)].reset_index(drop=True)
+    return Table("calibration", "Calibration", caption, columns, arms)
 
 
 def thresholds_in_force_table(source: Source) -> Table | None:
@@ -102,6 +111,8 @@ def thresholds_table(source: Source) -> Table:
     records: list[dict[str, Any]] = []
     problems = []
     for audited in source.runs:
+        if audited.in_words:
+            continue
         try:
             records += _thresholds(audited, source.development_rows(audited))
         except SightlineError as error:
@@ -181,10 +192,16 @@ def _sides(audited: Audited, development: pd.DataFrame | None) -> tuple[pd.DataF
     return audited.frame[aside], audited.frame[~aside]
 
 
-def flips_table(source: Source) -> Table:
-    """How many answers differ from Full's on the same probes, by direction and by consequence."""
+def flips_table(source: Source) -> Table | None:
+    """How many answers differ from Full's on the same probes, by direction and by consequence.
+
+    Answers in words have a section of their own for that; None where there are no others.
+    """
     records = []
-    for audited in source.runs:
+    others = [audited for audited in source.runs if not audited.in_words]
+    if not others:
+        return None
+    for audited in others:
         if audited.full is None:
             continue
         full = audited.frame[audited.frame["arm"] == audited.full].set_index("probe_id")
@@ -196,20 +213,23 @@ def flips_table(source: Source) -> Table:
             records.append({"arm": arm, "probes": len(rows), **flip_counts(before, rows)})
     if not records:
         raise SightlineError("flips are counted against Full, and no run has a full arm beside another; add --arm full")
+    at = f" {source.at}" if source.yes_or_no else ""
     caption = (
-        f"Answers {source.at} compared with Full's on the same probe. The exact McNemar p asks whether gains and "
+        f"Answers{at} compared with Full's on the same probe. The exact McNemar p asks whether gains and "
         "losses balance; it takes probes as independent, so read it beside the image-cluster interval."
     )
-    return Table("flips", "Flips against Full, in probes", caption, flip_columns(), pd.DataFrame(records))
+    columns = flip_columns(directions=source.yes_or_no)
+    return Table("flips", "Flips against Full, in probes", caption, columns, pd.DataFrame(records))
 
 
 def flip_counts(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, Any]:
-    """Both frames hold the same probes in the same order."""
+    """Both frames hold the same probes in the same order. Directions are those of answers that are yes or no."""
+    total = int((before["predicted"].to_numpy() != after["predicted"].to_numpy()).sum())
     changed = flips(before["predicted"].to_numpy() == "yes", after["predicted"].to_numpy() == "yes")
     test = mcnemar(before["correct"].to_numpy(dtype=bool), after["correct"].to_numpy(dtype=bool))
     return {
-        "flips": changed.total,
-        "share": changed.total / len(after),
+        "flips": total,
+        "share": total / len(after),
         "no_to_yes": changed.no_to_yes,
         "yes_to_no": changed.yes_to_no,
         "gained": test.second_only,
@@ -218,8 +238,9 @@ def flip_counts(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def flip_columns() -> list[TableColumn]:
-    return [
+def flip_columns(*, directions: bool = True) -> list[TableColumn]:
+    """``directions`` count what turned from no to yes and back."""
+    columns = [
         TableColumn("arm", "Arm"),
         TableColumn("probes", "Probes", "count"),
         TableColumn("flips", "Flips", "count"),
@@ -230,3 +251,4 @@ def flip_columns() -> list[TableColumn]:
         TableColumn("lost", "right → wrong", "count"),
         TableColumn("p", "McNemar p", "p"),
     ]
+    return [column for column in columns if directions or column.key not in ("no_to_yes", "yes_to_no")]

@@ -9,6 +9,7 @@ import pandas as pd
 from sightline.analysis import deletion_table as computed
 from sightline.report.arm_words import share
 from sightline.report.by_run import collect, has_intervention, has_selectors, signed, top
+from sightline.report.fitting_columns import fitting_columns
 from sightline.report.metric_columns import metric_column
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
@@ -52,14 +53,15 @@ def deletion_table(source: Source, draws: int) -> Table | None:
     ]
     caption = (
         "Every kept token that touches the evidence is dropped, then a share of them comes back, or as many others. "
-        "Recovery is a dash where removal left accuracy as it was; where removal helped, 100% is the lower accuracy. "
-        "On negatives the evidence is the confusable word."
-    ) + source.answers_at
+        "Recovery is a dash where removal left accuracy as it was; where removal helped, 100% is the lower accuracy."
+    )
+    if source.yes_or_no:
+        caption += " On negatives the evidence is the confusable word." + source.answers_at
     return Table(
         "deletion",
         "Deletion and restoration",
         caption + left_out,
-        columns,
+        fitting_columns(source, columns, frame),
         frame,
         reading=reading,
         repeated=("arm",),

@@ -13,7 +13,7 @@ from sightline.analysis.shuffled_table import CONTROL
 from sightline.analysis.shuffled_table import shuffled_table as computed
 from sightline.errors import SightlineError
 from sightline.report.by_run import collect, has_selectors, signed, top
-from sightline.report.metric_columns import metric_column, metrics_told, typographic
+from sightline.report.metric_columns import heading, metric_column, metrics_told, typographic
 from sightline.report.panels import arm_facts, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
@@ -49,7 +49,7 @@ def differences_table(summary: ReportSummary) -> Table:
     if summary.differences.empty:
         raise SightlineError(summary.notes[0] if summary.notes else "no arm can be compared with Full")
     frame = summary.differences.copy()
-    frame["label"] = frame["metric"].map(lambda name: METRICS[name].label)
+    frame["label"] = frame["metric"].map(lambda name: heading(METRICS[name], summary.arms))
     frame = frame.rename(columns={"low": "diff_low", "high": "diff_high"})
     frame["words"] = frame["words"].where(frame["reason"].isin(["", None]) | frame["diff_low"].notna(), frame["reason"])
     frame["words"] = typographic(frame["words"])

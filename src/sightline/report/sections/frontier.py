@@ -10,8 +10,10 @@ from markupsafe import Markup
 
 from sightline.report.arm_words import family
 from sightline.report.charts import NARROW, FrontierPoint, Glyph, budget_curves, curves_by_selector, frontier
+from sightline.report.metric_columns import heading
 from sightline.report.panels import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, panel_of
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
+from sightline.report.source import Audited
 from sightline.statistics.metrics import METRICS
 
 GLYPHS: dict[str, tuple[Glyph, str]] = {
@@ -31,44 +33,58 @@ class Frontier(SectionMaker):
         "Right answers upwards, surviving evidence to the right, false alarms on near-miss words as colour. The shape "
         "says what an arm was allowed to read: oracles are diagnostics, not a deployable ranking."
     )
+    lead_of_words = lead.replace("false alarms on near-miss words", "the share of right answers without any evidence")
 
     def fill(self, section: Section, context: Context) -> None:
         source, summary = context.source, context.summary
+        if not source.yes_or_no:
+            section.lead = self.lead_of_words
         full = {audited.full for audited in source.runs}
         for audited in source.runs:
             lines = summary.arms[summary.arms["run"] == audited.name].to_dict("records")
             names = dict(zip(audited.frame["arm"], audited.frame["arm_name"], strict=True))
             prefix = f"{audited.name}: " if audited.name else ""
-            points = [_point(line, names[line["arm"]], line["arm"] in full) for line in lines]
+            measures = _measures(audited)
+            points = [_point(line, names[line["arm"]], line["arm"] in full, measures) for line in lines]
             if not any(np.isfinite(p.x) and np.isfinite(p.y) for p in points):
                 section.notes.append(f"{prefix}no arm has both an accuracy and a coverage: the frontier has no points")
             else:
-                axes = (METRICS["pos_ecr"].label, METRICS["accuracy"].label, METRICS["hfpr"].label)
-                wide = frontier(points, *axes, class_="chart only-wide")
-                narrow = frontier(points, *axes, size=NARROW, class_="chart only-narrow")
+                arms = summary.arms[summary.arms["run"] == audited.name]
+                x, y, colour = (heading(METRICS[name], arms) for name in measures)
+                wide = frontier(points, x, y, colour, class_="chart only-wide")
+                narrow = frontier(points, x, y, colour, size=NARROW, class_="chart only-narrow")
                 section.charts.append(ChartGroup(audited.name, [wide, narrow]))
-            curves = _curves([{**line, "selector": _curve_name(line)} for line in lines], audited.full)
+            if audited.in_words:
+                continue  # Scores have a section of their own over budgets.
+            curves = _curves([{**line, "selector": curve_name(line)} for line in lines], audited.full)
             if curves:
                 section.charts.append(ChartGroup(f"{prefix}Over budgets", curves))
 
 
-def _point(line: dict[Any, Any], label: str, is_full: bool) -> FrontierPoint:
+def _measures(audited: Audited) -> tuple[str, str, str]:
+    """The metrics to the right, upwards and as colour."""
+    quality = "score" if audited.in_words else "accuracy"
+    return "pos_ecr", quality, "hfpr" if audited.yes_or_no else "unsupported"
+
+
+def _point(line: dict[Any, Any], label: str, is_full: bool, measures: tuple[str, str, str]) -> FrontierPoint:
     def interval(metric: str) -> tuple[float, float] | None:
         low, high = line[f"{metric}_low"], line[f"{metric}_high"]
         return (low, high) if _finite(low) and _finite(high) else None
 
+    coverage, quality, risk = measures
     return FrontierPoint(
         "Full" if is_full else label + (" (oracle)" if line["regime"] == "oracle" else ""),
-        line["pos_ecr"],
-        line["accuracy"],
-        line["hfpr"],
-        interval("pos_ecr"),
-        interval("accuracy"),
+        line[coverage],
+        line[quality],
+        line[risk],
+        interval(coverage),
+        interval(quality),
         *("diamond", "Full") if is_full else GLYPHS[panel_of(line["regime"])],
     )
 
 
-def _curve_name(line: dict[Any, Any]) -> str:
+def curve_name(line: dict[Any, Any]) -> str:
     """Arms that differ in nothing but their budget; an oracle is never joined to what is none."""
     return family(line["arm_name"]) + (" (oracle)" if line["regime"] == "oracle" else "")
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sightline.errors import SightlineError
+from sightline.report.fitting_columns import fitting_columns
 from sightline.report.metric_columns import metric_column, metric_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
@@ -48,7 +49,7 @@ def geometry_table(summary: ReportSummary) -> Table:
 
 
 def strata_table(source: Source) -> Table:
-    """Coverage and accuracy on positives by tertile of evidence area, cell area and their ratio.
+    """Coverage and accuracy, or score, on positives by tertile of evidence area, cell area and their ratio.
 
     Boundaries are the 1/3 and 2/3 quantiles over the probes; a value on a boundary belongs to the lower side.
     """
@@ -56,6 +57,7 @@ def strata_table(source: Source) -> Table:
     for audited in source.runs:
         sizes = audited.scales
         positive = audited.frame[are_positives(audited.frame) & audited.frame["probe_id"].isin(sizes.index)]
+        quality = ("score", "accuracy") if audited.in_words else ("accuracy",)
         for key, title in STRATA.items():
             values = sizes.loc[sizes.index.isin(positive["probe_id"]), key]
             if values.empty or values.max() - values.min() <= 1e-12:
@@ -71,7 +73,7 @@ def strata_table(source: Source) -> Table:
                         "stratum": _TERTILES[place],
                         "third": place,
                         "probes": len(rows),
-                        **arm_points(rows, ("accuracy", "pos_ecr", "lpp")),
+                        **arm_points(rows, (*quality, "pos_ecr", "lpp")),
                     }
                 )
     if not records:
@@ -79,22 +81,23 @@ def strata_table(source: Source) -> Table:
     frame = pd.DataFrame(records)
     order = {arm: i for i, arm in enumerate(source.frame["arm"].unique())}
     frame = frame.sort_values(["arm", "by", "third"], key=lambda c: c.map(order) if c.name == "arm" else c)
+    asked = "Positives" if source.yes_or_no else "Questions"
     columns = [
         TableColumn("arm", "Arm"),
         TableColumn("by", "Split by"),
         TableColumn("stratum", "Third"),
-        TableColumn("probes", "Positives", "count"),
-        *map(metric_column, ("accuracy", "pos_ecr", "lpp")),
+        TableColumn("probes", asked, "count"),
+        *map(metric_column, (*(["score"] if source.in_words else []), "accuracy", "pos_ecr", "lpp")),
     ]
     caption = (
-        "Positives in thirds of equal count. Coverage that rises with cell size alone is inflation by coarse cells; "
+        f"{asked} in thirds of equal count. Coverage that rises with cell size alone is inflation by coarse cells; "
         "precision (LPP) falls with it."
     )
     return Table(
         "scale_strata",
         "Coverage by scale",
         caption,
-        columns,
+        fitting_columns(source, columns, frame),
         frame.reset_index(drop=True),
         filter="by",
         repeated=("arm", "by"),

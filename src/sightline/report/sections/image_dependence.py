@@ -7,6 +7,7 @@ import pandas as pd
 from sightline.analysis import image_dependence_table as computed
 from sightline.analysis.outcomes import lexically_plausible
 from sightline.report.by_run import collect, first_choice, signed
+from sightline.report.fitting_columns import fitting_columns
 from sightline.report.metric_columns import metric_column
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
@@ -79,12 +80,17 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
         "was never read off it. Wrong images show none of the words asked for; their mean is over seeds. A decoy "
         "is plausible when it is a word of some other image."
     )
+    if not source.yes_or_no:
+        caption = (
+            "Questions stay, the image changes. What stays right without the matching image was never read off it. The "
+            "mean of wrong images is over seeds."
+        )
     ranges = tuple(f"{name}_{end}" for name in computed.RANGED for end in computed.ENDS)
     return Table(
         "image_dependence",
         "Image dependence",
         caption + left_out,
-        columns,
+        fitting_columns(source, columns, frame),
         frame,
         filter=narrow,
         reading=reading,

@@ -7,6 +7,7 @@ import math
 import pandas as pd
 
 from sightline.report.by_run import FEWER_DRAWS
+from sightline.report.fitting_columns import fitting_columns
 from sightline.report.metric_columns import metric_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
@@ -66,7 +67,10 @@ def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
         "Δ margin is the mean margin under the intervention minus that of the plain arm on the same images. Intervals "
         f"from {fewer} draws of images.{source.answers_at}"
     )
-    return Table("interventions", "Interventions and image controls", caption, columns, frame)
+    if not source.yes_or_no:
+        caption = f"Each beside the plain arm of the main table. Intervals from {fewer} draws of images."
+    shown = fitting_columns(source, columns, frame)
+    return Table("interventions", "Interventions and image controls", caption, shown, frame)
 
 
 def _mean_margin(rows: pd.DataFrame, label: str) -> float:

@@ -10,13 +10,14 @@ import pandas as pd
 from sightline.analysis.ordering_table import answer_changes, ordering_table
 from sightline.errors import SightlineError
 from sightline.report.by_run import collect, excludes_zero, signed
+from sightline.report.fitting_columns import fitting_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import Kind, Table, TableColumn, format_value
 from sightline.statistics.metrics import METRICS
 
-METRICS_SHOWN = ("keep", "accuracy", "pos_ecr", "legibility", "illegible")
+METRICS_SHOWN = ("keep", "score", "accuracy", "pos_ecr", "legibility", "illegible")
 CHANGE_WORDS = {"changed": "answer changed", "margin_change": "margin moved"}
 
 
@@ -46,7 +47,7 @@ def legibility_table(source: Source, summary: ReportSummary) -> Table:
     frame = summary.arms.assign(changed=summary.arms["arm"].map(changed))
     columns = [
         TableColumn("arm", "Arm"),
-        *(_explained(name) for name in METRICS_SHOWN),
+        *(_explained(name) for name in METRICS_SHOWN if METRICS[name].answers != "words" or source.in_words),
         TableColumn("changed", "Changed", "score", help="Share of answers other than Full's, on probes with regions."),
     ]
     caption = (
@@ -54,7 +55,7 @@ def legibility_table(source: Source, summary: ReportSummary) -> Table:
         "reach the model: it falls where cells are dropped, where the image is shrunk, and where tokens are mixed. It "
         "says what arrives, not what the model can make of it."
     )
-    return Table("legibility", "Legibility", caption, columns, frame)
+    return Table("legibility", "Legibility", caption, fitting_columns(source, columns, frame), frame)
 
 
 def _explained(name: str) -> TableColumn:

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from sightline.errors import SightlineError
+from sightline.report.metric_columns import of_words
 from sightline.report.panels import arm_facts, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
@@ -33,7 +34,8 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
     """Correctly answered positives: how many of them stand on little or no surviving evidence."""
     records: list[dict[str, Any]] = []
     problem = ""
-    for arm, rows in source.frame.groupby("arm", sort=False):
+    arms = (part for audited in source.runs for part in audited.frame.groupby("arm", sort=False))
+    for arm, rows in arms:
         try:
             found = correct_positive_provenance(arm_rows(rows), draws=draws, seed=seed)
         except SightlineError as error:
@@ -53,23 +55,28 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
         records.append(record)
     if not records:
         raise SightlineError(problem)
+    meaning = str if source.yes_or_no else of_words
+    if source.yes_or_no:
+        asked, coverage, among = "Positives", METRICS["pos_ecr"].label, "positives answered yes"
+    else:
+        asked, coverage, among = "Questions", METRICS["pos_ecr"].label_of_words, "right answers"
     columns = [
         TableColumn("arm_name", "Arm"),
-        TableColumn("positives", "Positives", "count"),
+        TableColumn("positives", asked, "count", help="Those with regions."),
         TableColumn("correct", "Correct", "count"),
-        TableColumn("mean_ecr", "PosECR", "score", help="Of the positives answered yes."),
-        TableColumn("mean_anchor_ecr", "AnchorECR", "score", help="Of the positives answered yes."),
+        TableColumn("mean_ecr", coverage, "score", help=f"Of the {among}."),
+        TableColumn("mean_anchor_ecr", "AnchorECR", "score", help=f"Of the {among}."),
         *(
             column
             for metric in map(METRICS.get, SHARES)
             for column in (
-                TableColumn(f"{metric.name}_n", "n", "count", help=metric.help),
-                TableColumn(metric.name, metric.label, "percent", interval=True, help=metric.help),
+                TableColumn(f"{metric.name}_n", "n", "count", help=meaning(metric.help)),
+                TableColumn(metric.name, metric.label, "percent", interval=True, help=meaning(metric.help)),
             )
         ),
     ]
     caption = (
-        "Among positives answered yes: coverage of their evidence by lineage, with the main table's 95% intervals; the "
+        f"Among {among}: coverage of their evidence by lineage, with the main table's 95% intervals; the "
         "CSV has Wilson's over probes too. Under an unsupported answer no token from the evidence itself was read: it "
         "rests on what the vision tower mixed into other tokens, on context, or on luck."
     ) + source.answers_at

@@ -1,0 +1,122 @@
+"""The sets of open questions that tables ask for: TextVQA, DocVQA, their 500-question parts, 100 questions of OCRBench.
+
+Answers, decoys and regions are in the probe files for those who score and audit; no selector is shown any of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sightline.core.probe import Probe
+from sightline.paper.open_data import Part, needs_files, open_files
+from sightline.paper.probe_sets import Built, probe_set
+from sightline.probes import HardPairRules
+from sightline.probes.annotations import read_annotations
+from sightline.probes.given_questions import take_questions
+from sightline.probes.question_sampling import add_decoys, sample_questions
+from sightline.probes.region_records import Ingest
+
+if TYPE_CHECKING:
+    from sightline.paper.study import Study
+
+TEXTVQA, DOCVQA, OCRBENCH = "textvqa", "docvqa", "ocrbench"
+TEXTVQA_LITE, DOCVQA_LITE = "textvqa-lite", "docvqa-lite"
+LITE = {TEXTVQA: TEXTVQA_LITE, DOCVQA: DOCVQA_LITE}
+"""Full validation -> its 500-question part."""
+PER_TYPE, OCRBENCH_SEED = 10, 29
+"""Questions of each of OCRBench's ten types, and the seed that they and their decoys are drawn with."""
+JPEG_QUALITY = 95
+"""Of the images that the artifact took from OCRBench."""
+
+
+def questions_of(study: Study, task: str, part: Part = "whole") -> tuple[Ingest, Path]:
+    """All questions of a benchmark's files, and the folder that their images are in or will be unpacked into.
+
+    The artifact's profile gives questions the ids that its draws were salted with, and writes OCRBench's images anew.
+    """
+    options: dict[str, Any] = {}
+    if study.options.profile == "artifact":
+        options = {"jpeg": JPEG_QUALITY} if task == OCRBENCH else {"id_prefix": f"{task}_val{_ending(part)}"}
+    folder = study.out / "probes" / f"{task}-images"
+    ingest = read_annotations(open_files(study, task, part), options, file_format=task)
+    return ingest, folder if ingest.packed is not None or ingest.images is None else ingest.images
+
+
+def asked(ingest: Ingest, probes: Sequence[Probe], construction: dict[str, Any], images: Path) -> Built:
+    """These questions of a benchmark as a probe set, their images unpacked where they lie inside its files."""
+    if ingest.packed is not None:
+        ingest.packed.unpack(images, {probe.image for probe in probes})
+    return Built(probes, {"name": ingest.source["format"], **construction}, images, ingest.source)
+
+
+def _ending(part: Part) -> str:
+    return "_lite" if part == "lite" else ""
+
+
+def _all_questions(study: Study, task: str, part: Part = "whole") -> Built:
+    """Every question; of a pilot or a demonstration those of the first so many images."""
+    ingest, images = questions_of(study, task, part)
+    taken = take_questions(ingest.probes, HardPairRules(limit_images=study.limit)).probes
+    return asked(ingest, taken, {"limit_images": study.limit}, images)
+
+
+@probe_set(
+    TEXTVQA,
+    "TextVQA, all 5,000 questions of its validation part",
+    "sightline probes build validation-*.parquet --format textvqa --images textvqa-images --no-decoys",
+    scorer="open",
+    lacks=needs_files("textvqa"),
+)
+def textvqa(study: Study) -> Built:
+    return _all_questions(study, TEXTVQA)
+
+
+@probe_set(
+    TEXTVQA_LITE,
+    "TextVQA, the 500 questions of LMMs-Eval-Lite",
+    "sightline probes build lite-*.parquet --format textvqa --images textvqa-images --no-decoys",
+    scorer="open",
+    lacks=needs_files("textvqa", "lite"),
+)
+def textvqa_lite(study: Study) -> Built:
+    return _all_questions(study, TEXTVQA, "lite")
+
+
+@probe_set(
+    DOCVQA,
+    "DocVQA, all 5,349 questions of its validation part",
+    "sightline probes build validation-*.parquet --format docvqa --images docvqa-images --no-decoys",
+    scorer="open",
+    lacks=needs_files("docvqa"),
+)
+def docvqa(study: Study) -> Built:
+    return _all_questions(study, DOCVQA)
+
+
+@probe_set(
+    DOCVQA_LITE,
+    "DocVQA, the 500 questions of LMMs-Eval-Lite",
+    "sightline probes build lite-*.parquet --format docvqa --images docvqa-images --no-decoys",
+    scorer="open",
+    lacks=needs_files("docvqa", "lite"),
+)
+def docvqa_lite(study: Study) -> Built:
+    return _all_questions(study, DOCVQA, "lite")
+
+
+@probe_set(
+    OCRBENCH,
+    "OCRBench, 10 questions of each of its ten types, seed 29, each with a decoy",
+    "sightline probes build test-*.parquet --sample 10 --seed 29 --images ocrbench-images",
+    scorer="open",
+    lacks=needs_files("ocrbench"),
+)
+def ocrbench(study: Study) -> Built:
+    ingest, images = questions_of(study, OCRBENCH)
+    each = PER_TYPE if study.limit is None else min(PER_TYPE, -(-study.limit // len(ingest.kinds)))
+    rng = random.Random(OCRBENCH_SEED)
+    drawn = add_decoys(sample_questions(ingest.probes, each, rng, ingest.kinds), ingest.probes, rng)
+    return asked(ingest, drawn, {"sample": each, "seed": OCRBENCH_SEED, "decoys": True}, images)

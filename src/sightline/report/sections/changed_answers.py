@@ -1,0 +1,91 @@
+"""What changed against Full, and whether its evidence was kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from urllib.parse import urlencode
+
+import pandas as pd
+
+from sightline.errors import SightlineError
+from sightline.report.answer_changes import CHANGES, EVIDENCE, KEPT, LOST, NONE, OTHERWISE, UNTRACED, with_changes
+from sightline.report.arm_words import share
+from sightline.report.by_run import top
+from sightline.report.panels import arm_facts, in_panels
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.source import Source
+from sightline.report.table import Table, TableColumn
+
+
+@SECTIONS.register("changes")
+class ChangedAnswers(SectionMaker):
+    id = "changes"
+    title = "What changed"
+    order = 45
+    lead = "Answers beside Full's on the same question, by what was left of their evidence."
+
+    def fill(self, section: Section, context: Context) -> None:
+        if context.source.in_words:
+            section.add(lambda: changes_table(context.source))
+
+
+def changes_table(source: Source) -> Table:
+    """Per arm: answers unchanged, changed to wrong and to right, by evidence kept, kept in part and gone."""
+    records = []
+    for audited in source.in_words:
+        if audited.full is None:
+            continue
+        rows = with_changes(audited.frame[audited.frame["arm"] != audited.full])
+        for arm, own in rows.groupby("arm", sort=False):
+            counts = Counter(zip(own["change"], own["evidence"], strict=True))
+            for change in CHANGES:
+                line = {kind: counts[change, kind] for kind in EVIDENCE}
+                links = {f"{kind}_cases": _cases(arm, change, kind) if n else "" for kind, n in line.items()}
+                every = {"all": sum(line.values()), "all_cases": _cases(arm, change, "") if any(line.values()) else ""}
+                records.append({"arm": arm, "change": change, **line, **links, **every})
+    if not records:
+        raise SightlineError(
+            "changes are counted against Full, and no run has a full arm beside another; add --arm full"
+        )
+    frame = in_panels(pd.DataFrame(records), arm_facts(source))
+    reading = _reading(frame)
+    frame = frame[(frame["change"] != OTHERWISE) | (frame["all"] > 0)].reset_index(drop=True)
+    frame["change"] = frame["change"].map(CHANGES)
+    shown = [kind for kind in EVIDENCE if kind != UNTRACED or frame[kind].any()]
+    columns = [
+        TableColumn("arm_name", "Arm"),
+        TableColumn("change", "Answer"),
+        *(TableColumn(kind, EVIDENCE[kind].capitalize(), "count", link=f"{kind}_cases") for kind in shown),
+        TableColumn("all", "All", "count", link="all_cases"),
+    ]
+    caption = (
+        "Questions by what became of Full's answer (case, punctuation and blanks aside; right is a score of at least "
+        "0.5) and by evidence: kept if every region is at least half covered, none if not a single cell of it is left. "
+        "A count leads to its cases among the pictures."
+    )
+    return Table(
+        "changed_answers", "Changed answers and their evidence", caption, columns, frame, reading=reading,
+        panel="panel", repeated=("arm_name",), unprinted=("regime",),
+    )  # fmt: skip
+
+
+def _cases(arm: object, change: str, evidence: str) -> str:
+    """What the gallery is asked for."""
+    return urlencode({key: value for key, value in (("arm", arm), ("change", change), ("evidence", evidence)) if value})
+
+
+def _reading(frame: pd.DataFrame) -> str:
+    """How many of the lost answers of box-free arms had lost their evidence too."""
+    free = frame[frame["regime"].isin(["box-free method", "box-free control"])]
+    lost = free[free["change"] == LOST]
+    if not lost["all"].sum():
+        return "No box-free arm turned a right answer into a wrong one."
+    line = top(lost, lost["all"])
+    traced = int(line["all"] - line[UNTRACED])
+    if not traced:
+        return f"{line['arm']} lost most answers, {line['all']}; their questions have no region."
+    none, kept = (share(line[kind] / traced) for kind in (NONE, KEPT))
+    return (
+        f"{line['arm']} lost most answers, {line['all']}: in {none} of them nothing of the evidence was left, in "
+        f"{kept} all of its regions were at least half there."
+    )

@@ -1,0 +1,127 @@
+"""Questions that need more than one region: were all of them kept, and does that go with the score?"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from sightline.analysis.coverage_and_score import coverage_and_score_table
+from sightline.errors import SightlineError
+from sightline.report.by_run import collect, excludes_zero, signed
+from sightline.report.metric_columns import column_of, of_words
+from sightline.report.panels import in_panels
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.source import Audited, Source
+from sightline.report.summary import ReportSummary
+from sightline.report.table import Table, TableColumn
+from sightline.statistics.metrics import METRICS
+from sightline.statistics.summaries import arm_summary
+
+SHOWN = ("keep", "pos_ecr", "worst_region", "all_half", "score")
+TITLES = {"pos_ecr": "Union ECR"}
+"""What a metric is called beside that of the worst region."""
+
+
+@SECTIONS.register("regions")
+class SeveralRegions(SectionMaker):
+    id = "regions"
+    title = "Several regions"
+    order = 47
+    lead = "An answer may rest on more than one place: all of them have to be kept, not most of their area."
+
+    def fill(self, section: Section, context: Context) -> None:
+        runs = context.source.in_words
+        if not any((run.frame["n_regions"].fillna(0) > 0).any() for run in runs):
+            return
+        section.add(lambda: regions_table(context.source, context.summary, context.draws, context.seed))
+        section.add(lambda: coverage_table(context.source, context.draws))
+
+
+def regions_table(source: Source, summary: ReportSummary, draws: int, seed: int) -> Table:
+    """Per arm, over questions with several regions: coverage of their union, of the worst one, and of all by half."""
+    parts = []
+    for audited in source.in_words:
+        several = audited.frame[audited.frame["n_regions"].fillna(0) > 1]
+        if several.empty:
+            continue
+        lines = arm_summary(several, metrics=SHOWN, draws=draws, seed=seed)
+        parts.append(lines.assign(regions=float(several.drop_duplicates("probe_id")["n_regions"].mean())))
+    if not parts:
+        raise SightlineError("no question has more than one region: what is said of coverage elsewhere is all there is")
+    frame = in_panels(pd.concat(parts, ignore_index=True), summary.facts)
+    columns = [
+        TableColumn("arm_name", "Arm"),
+        TableColumn("n_probes", "Questions", "count", help="Those with more than one region."),
+        TableColumn("regions", "Regions each", "number", help="Mean over these questions."),
+        *map(_column, SHOWN),
+    ]
+    caption = (
+        "Questions with more than one region. Union is the covered share of their common area; the worst region is the "
+        "least covered one of a question. Large regions outweigh small ones in the union, not in the worst."
+    )
+    return Table(
+        "several_regions", "Coverage of several regions", caption, columns, frame, panel="panel", unprinted=("regime",)
+    )
+
+
+def _column(name: str) -> TableColumn:
+    metric = METRICS[name]
+    return replace(column_of(metric), title=TITLES.get(name, metric.label), help=of_words(metric.help))
+
+
+def coverage_table(source: Source, draws: int) -> Table | None:
+    """Does coverage, of the worst region or of the union, order questions by what pruning does to their score?"""
+
+    def make(run: Audited) -> pd.DataFrame:
+        found = coverage_and_score_table(run.frame, draws=draws)
+        return found.assign(selector=[_family(line) for line in found.to_dict("records")], run=run.name)
+
+    found = collect(Source(source.in_words, []), lambda rows: True, make)
+    if found is None:
+        return None
+    frame, left_out = found
+    reading = _reading(frame)
+    columns = [
+        *([TableColumn("run", "Run")] if len(source.in_words) > 1 else []),
+        TableColumn("selector", "Selector"),
+        TableColumn("coverage", "Coverage"),
+        TableColumn("samples", "Questions", "count"),
+        TableColumn("n", "Answers", "count", help="Questions times budgets."),
+        TableColumn("rho", "Spearman", "signed", interval=True, help="Of coverage with score minus Full's."),
+        TableColumn(
+            "advantage", "Worst − union", "signed", interval=True, help="Positive: the worst region says more."
+        ),
+    ]
+    caption = (
+        "Rank correlation of coverage with the change of the score against Full, over all budgets of a selector "
+        f"together; {draws:,} draws resample questions with all their budgets. An association, not a cause: what is "
+        "dropped with the evidence matters too."
+    )
+    return Table(
+        "coverage_and_score", "Coverage and change of score", caption + left_out, columns, frame, reading=reading,
+        repeated=("selector",), unprinted=("arms",),
+    )  # fmt: skip
+
+
+def _family(line: dict[Any, Any]) -> str:
+    """The selector, with its arguments where it has any that are not its defaults in every arm."""
+    arguments = json.loads(line["arguments"] or "{}")
+    said = ", ".join(f"{key}={value}" for key, value in arguments.items())
+    return f"{line['selector']} ({said})" if said else str(line["selector"])
+
+
+def _reading(frame: pd.DataFrame) -> str:
+    """About the strongest association with the worst region that its interval tells from none."""
+    worst = frame[frame["coverage"] == "worst region"]
+    known = worst[worst["rho"].notna()]
+    told = [line for _, line in known.iterrows() if excludes_zero(float(line["rho_low"]), float(line["rho_high"]))]
+    if not told:
+        return "No selector's coverage is shown to go with the change of its scores."
+    line = max(told, key=lambda each: abs(float(each["rho"])))
+    return (
+        f"Coverage of the worst region goes with the change of the score under {len(told)} of {len(worst)} selectors, "
+        f"most under {line['selector']}: {signed(line, 'rho')}."
+    )

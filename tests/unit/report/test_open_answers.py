@@ -1,0 +1,278 @@
+"""Reports about answers in words: they say nothing of yes and no, and show what open questions need instead."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sightline.report.answer_changes import GAINED, LOST, NONE, OTHERWISE, UNCHANGED, confident_wrong, with_changes
+from sightline.report.build import build_report
+from sightline.report.cases import choose_cases, mark_rows, pack_cases
+from sightline.report.compare import compare_runs
+from sightline.report.hero import make_hero
+from sightline.report.sections import Context, make_sections
+from sightline.report.sections.changed_answers import changes_table
+from sightline.report.source import Source, read_source
+from sightline.report.summary import summarise
+from tests.unit.report.fake_open_run import ARMS, make_open_run
+from tests.unit.report.fake_run import HOSTILE, make_run
+
+YES_OR_NO = r"\b(yes|hFPR|positives?|negatives?|PosECR|NegSRC|AUROC|sigmoid)\b"
+EDITS = ("remove_evidence", "restore_evidence=0.5", "restore_random=0.5", "occlude_evidence", "occlude_random", "blank")
+
+
+def words(page: Path) -> str:
+    """Everything that a reader of the page can see, tooltips and descriptions of drawings included."""
+    text = re.sub(r"<(style|script)[^>]*>.*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    told = re.findall(r'(?:title|aria-label)="([^"]*)"', text)
+    return unescape(re.sub(r"<[^>]+>", " ", text) + " ".join(told))
+
+
+def packed(page: Path) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="cases">(.*?)</script>', page.read_text(encoding="utf-8"))
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+@pytest.fixture(scope="module")
+def source(open_run: Path) -> Source:
+    return read_source([open_run])
+
+
+def table(page: Path, name: str) -> pd.DataFrame:
+    return pd.read_csv(page.parent / "tables" / f"{name}.csv")
+
+
+def test_nothing_is_said_of_yes_and_no(open_report: Path) -> None:
+    said = words(open_report).replace("answers here are not yes or no", "").replace("no probability of yes", "")
+    assert re.findall(YES_OR_NO, said) == []
+
+
+def test_nothing_is_said_of_yes_and_no_under_interventions_either(tmp_path: Path) -> None:
+    arms = ("full", "target:0.3", "anti_evidence:0.3", *(f"target:0.3+{edit}" for edit in EDITS), "full+blank")
+    page = build_report([make_open_run(tmp_path / "run", images=6, arms=arms)], tmp_path / "out", draws=50, cases=2)
+    said = words(page).replace("answers here are not yes or no", "").replace("no probability of yes", "")
+    assert re.findall(YES_OR_NO, said) == []
+    assert "cannot be made" not in said
+    assert set(table(page, "interventions")["intervention"]) == {*EDITS}
+    assert table(page, "interventions")["score"].notna().all()
+
+
+def test_sections_of_yes_and_no_give_way_to_those_of_words(open_report: Path, report: Path) -> None:
+    of_words, of_yes = (set(re.findall(r'<section id="([\w-]+)"', page.read_text())) for page in (open_report, report))
+    assert {"scores", "changes", "regions", "answers"} <= of_words
+    assert "pictures" not in of_words
+    assert not {"scores", "changes", "regions", "answers"} & of_yes
+    assert "pictures" in of_yes
+
+
+def test_scores_are_told_by_task_beside_full_and_the_controls_of_the_budget(open_report: Path, source: Source) -> None:
+    lines: list[dict[Any, Any]] = table(open_report, "scores").to_dict("records")
+    told = {(line["arm"], line["task"]): line for line in lines}
+    rows = source.frame.pivot(index="probe_id", columns="arm_name", values="score")
+    task = source.frame.drop_duplicates("probe_id").set_index("probe_id")["task"]
+    of_docvqa = rows.loc[task.index[task == "docvqa"]].mean()
+    line = told["target:0.3", "docvqa"]
+    assert line["score"] == pytest.approx(of_docvqa["target:0.3"])
+    assert line["to_full"] == pytest.approx(of_docvqa["target:0.3"] - of_docvqa["full"])
+    assert line["to_random"] == pytest.approx(of_docvqa["target:0.3"] - of_docvqa["random:0.3"])
+    assert line["to_resize"] == pytest.approx(of_docvqa["target:0.3"] - of_docvqa["resize:0.3"])
+    assert line["to_random_low"] <= line["to_random"] <= line["to_random_high"]
+    assert np.isnan(told["target:0.2", "docvqa"]["to_grid"]), "no grid has that budget"
+    every = np.mean([rows.loc[task.index[task == name], "target:0.3"].mean() for name in task.unique()])
+    assert told["target:0.3", "all"]["score"] == pytest.approx(every), "tasks have the same weight"
+
+
+def test_scores_are_drawn_with_intervals_and_full_as_a_line(open_report: Path) -> None:
+    section = re.search(r'<section id="scores".*?</section>', open_report.read_text(encoding="utf-8"), re.DOTALL)
+    assert section is not None
+    charts = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", section[0], re.DOTALL)]
+    assert len(charts) == 6, "three tasks, each for desk and telephone"
+    for chart in charts:
+        lines = [node.get("class") for node in chart.iter() if node.tag.endswith("line")]
+        assert lines.count("reference") == 1
+        assert lines.count("range") == len(ARMS) - 1
+        dashed = [node for node in chart.iter() if node.get("stroke-dasharray")]
+        assert len(dashed) == 3, "random, grid and resize are yardsticks"
+
+
+def changed(said: str, right: bool, before: str | None, was_right: bool | None, **more: object) -> dict[str, object]:
+    row = {"predicted": said, "correct": right, "reference_predicted": before, "reference_correct": was_right}
+    return {**row, "n_regions": 2, "all_half": False, "ecr": 0.3, **more}
+
+
+def test_an_answer_is_unchanged_lost_gained_or_changed_otherwise() -> None:
+    rows = pd.DataFrame(
+        [
+            changed("Main St.", True, "main st", True, all_half=True),
+            changed("Elm", False, "Main St", True, ecr=0.0),
+            changed("Main St", True, "Elm", False, n_regions=0, ecr=np.nan),
+            changed("Oak", False, "Elm", False),
+            changed("Oak", False, None, None),
+            changed("1.23", False, "12.3", True),
+        ]
+    )
+    told = with_changes(rows)
+    assert told["change"].tolist() == [UNCHANGED, LOST, GAINED, OTHERWISE, "", LOST]
+    assert told["evidence"].tolist() == ["kept", "none", "untraced", "partly", "partly", "partly"]
+
+
+def test_a_wrong_answer_is_confident_by_its_loss_and_silence_never_is() -> None:
+    rows = pd.DataFrame(
+        {
+            "score": [0.0, 0.0, 0.0, 0.0, 0.0, 1.0],
+            "answer_loss": [0.1, 0.5, 0.9, 1.2, 0.0, 0.01],
+            "predicted": ["a", "b", "c", "d", " ", "e"],
+        }
+    )
+    assert confident_wrong(rows).tolist() == [True, False, False, False, False, False]
+
+
+def test_changes_are_counted_by_evidence_and_every_count_names_its_cases(source: Source) -> None:
+    made = changes_table(source)
+    rows = source.frame[source.frame["arm"] == "random:0.2"]
+    lines = made.frame[made.frame["arm"] == "random:0.2"].set_index("change")
+    assert lines["all"].sum() == len(rows)
+    lost = rows["correct"].eq(False) & rows["reference_correct"].eq(True)
+    assert lines.loc["changed to wrong", "all"] == lost.sum()
+    assert lines.loc["changed to wrong", "none"] == (lost & (rows["ecr"] <= 1e-12)).sum()
+    query = parse_qs(str(lines.loc["changed to wrong", "none_cases"]))
+    assert query == {"arm": ["random:0.2"], "change": [LOST], "evidence": [NONE]}
+    assert "lost most answers" in made.reading
+
+
+def test_without_full_nothing_is_said_to_have_changed(tmp_path: Path) -> None:
+    run = make_open_run(tmp_path / "run", images=3, arms=("target:0.3", "random:0.3"))
+    page = build_report([run], tmp_path / "out", draws=50, cases=2)
+    assert "no run has a full arm beside another" in words(page)
+    assert table(page, "scores")["to_random"].notna().any()
+
+
+def test_cases_come_in_the_order_unsupported_confident_changed(source: Source) -> None:
+    marked = mark_rows(source.runs[0])
+    ranks = marked.groupby("rank")
+    assert ranks.get_group(0)["unsupported"].all()
+    assert (ranks.get_group(1)["confident"] & ranks.get_group(1)["flip"]).all()
+    assert ranks.get_group(2)["flip"].all()
+    assert not marked.loc[marked["rank"] > 3, ["unsupported", "confident", "flip"]].any(axis=None)
+    cases = choose_cases(source, 60)
+    assert len({case.probe_id for case in cases}) == len(cases)
+    first = marked[(marked["probe_id"] == cases[0].probe_id) & (marked["arm"] == cases[0].featured)].iloc[0]
+    assert first["unsupported"]
+
+
+def test_a_case_holds_accepted_answers_roles_and_the_cells_left_of_each_region(open_report: Path) -> None:
+    data = packed(open_report)
+    case = next(case for case in data["cases"] if case["question"].startswith("Which is larger"))
+    assert [data["marks"][mark][0] for mark in case["marks"]] == ["V", "X", "A"]
+    assert len({data["marks"][mark][1] for mark in case["marks"]}) == 3
+    assert len(case["accepted"]) == 1, "ten people gave the same answer: it is named once"
+    full = next(panel for panel in case["panels"] if data["arms"][panel["arm"]]["full"])
+    assert all(kept == every > 0 for kept, every in full["by_region"])
+    assert sum(every for _, every in full["by_region"]) >= full["evidence_cells"]
+    others = [panel for panel in case["panels"] if panel is not full]
+    assert {panel["reference_predicted"] for panel in others} == {full["predicted"]}
+
+
+def test_an_answer_that_is_markup_stays_text(open_report: Path) -> None:
+    assert HOSTILE not in open_report.read_text(encoding="utf-8")
+    assert any(HOSTILE in (case["accepted"] or []) for case in packed(open_report)["cases"])
+
+
+def test_the_first_picture_shows_the_same_answer_with_and_without_the_evidence(source: Source) -> None:
+    hero = make_hero(pack_cases(source, choose_cases(source, 5)))
+    assert hero.headline == "The same answer, with and without the evidence."
+    assert len(hero.panels) == 2
+    assert "Asked “W" in hero.words
+    assert "V: the answer's value" in hero.words
+    assert ">V</text>" in str(hero.panels[0].picture)
+
+
+def test_else_it_shows_an_answer_that_went_with_its_evidence(tmp_path: Path) -> None:
+    def wrong_without_evidence(row: dict[str, Any]) -> None:
+        if row["ecr"] <= 1e-12:
+            row.update(predicted="", answer="", correct=False, score=0.0, exact=False, answer_loss=0.2)
+
+    run = make_open_run(tmp_path / "run", images=9, edit_row=wrong_without_evidence)
+    source = read_source([run])
+    cases = choose_cases(source, 3)
+    assert cases[0].beside == "full"
+    hero = make_hero(pack_cases(source, cases))
+    assert hero.headline == "The answer goes with its evidence."
+    assert hero.words.count("says") == 2
+    assert "says nothing" in hero.words
+
+
+def test_coverage_of_several_regions_is_about_questions_that_have_some(tmp_path: Path) -> None:
+    def one_region(row: dict[str, Any]) -> None:
+        if row["probe_id"].endswith(":value"):
+            row["n_regions"] = 1
+
+    run = make_open_run(tmp_path / "run", images=6, arms=("full", "target:0.3", "random:0.3"), edit_row=one_region)
+    page = build_report([run], tmp_path / "out", draws=50, cases=2)
+    told = table(page, "several_regions").set_index("arm")
+    rows = read_source([run]).frame
+    several = rows[(rows["n_regions"] > 1) & (rows["arm"] == "random:0.3")]
+    assert told.loc["random:0.3", "n_probes"] == 6
+    assert told.loc["random:0.3", "worst_region"] == pytest.approx(several["worst_region"].mean())
+    assert told.loc["random:0.3", "all_half"] == pytest.approx(several["all_half"].mean())
+    assert set(table(page, "coverage_and_score")["coverage"]) == {"worst region", "union"}
+
+
+def test_questions_without_regions_leave_the_sections_about_regions_out(tmp_path: Path) -> None:
+    run = make_open_run(tmp_path / "run", images=4, arms=("full", "target:0.3"), regions=False)
+    page = build_report([run], tmp_path / "out", draws=50, cases=2)
+    assert 'id="regions"' not in page.read_text(encoding="utf-8")
+    assert "there is no evidence to trace" in words(page)
+    assert (table(page, "changed_answers")["untraced"] > 0).any()
+
+
+def test_runs_of_both_kinds_share_one_report(tmp_path: Path) -> None:
+    arms = ("full", "target:0.3", "random:0.3")
+    runs = [make_open_run(tmp_path / "a", images=6, arms=arms), make_run(tmp_path / "b", images=6, arms=arms)]
+    source = read_source(runs, names=["open", "asked"])
+    context = Context(source, summarise(source, 20), 20, 3)
+    sections = {section.id: section for section in make_sections(context)}
+    assert [section.id for section in sections.values() if section.pictures] == ["pictures"]
+    assert not [note for section in sections.values() for note in section.notes if "cannot be made" in note]
+    calibration = next(table for table in sections["calibration"].tables if table.name == "calibration")
+    assert set(calibration.frame["run"]) == {"asked"}
+    assert set(sections["scores"].tables[0].frame["arm"].str.split(" · ").str[0]) == {"open"}
+    both = pack_cases(source, choose_cases(source, 30))
+    assert {case["accepted"] is None for case in both["cases"]} == {True, False}
+
+
+def test_two_runs_of_words_are_compared_by_their_scores(tmp_path: Path) -> None:
+    def silent(row: dict[str, Any]) -> None:
+        if row["probe_id"] < "page006":
+            row.update(predicted="", answer="", correct=False, score=0.0, exact=False)
+
+    arms = ("full", "target:0.3", "random:0.3")
+    first = make_open_run(tmp_path / "a", images=9, arms=arms)
+    second = make_open_run(tmp_path / "b", images=9, arms=arms, edit_row=silent)
+    page = compare_runs(first, second, tmp_path / "out", draws=50, cases=6)
+    said = words(page)
+    assert "score of full" in said
+    assert re.findall(YES_OR_NO, said.replace("answers here are not yes or no", "").replace("of yes to", "")) == []
+    data = packed(page)
+    changes = {panel["change"] for case in data["cases"] for panel in case["panels"]}
+    assert LOST in changes
+    assert "" in changes, "run A is compared with nothing"
+
+
+def test_yes_and_no_keep_their_gallery(report: Path) -> None:
+    page = report.read_text(encoding="utf-8")
+    for name in ("all", "unsupported", "flip", "low", "wrong"):
+        assert f'data-filter="{name}"' in page
+    assert 'data-filter="confident"' not in page
+    assert packed(report)["cases"][0]["accepted"] is None
