@@ -172,7 +172,7 @@ PEOPLE = "regions that two people drew (--annotations, --second-annotations)"
 
 
 @PAPER_TABLES.register("S22")
-class SeveralRegions(PaperTable):
+class SeveralRegionsTable(PaperTable):
     number = "S22"
     title = "Evidence in several regions"
     about = (
