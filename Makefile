@@ -30,7 +30,7 @@ demo: $(STAMP)-demo
 	$(BIN)/sightline demo
 	@echo
 	@echo 'Next:'
-	@echo '  open sightline-demo/report.html in a browser'
+	@echo '  open sightline-demo/report.html and sightline-demo/open-answers/report.html in a browser'
 	@echo '  $(BIN)/sightline selectors               # every pruning method; with a name, one in full'
 	@echo '  $(BIN)/sightline doctor --model MODEL    # does your checkpoint work here? A folder or a hub id'
 	@echo '  $(BIN)/sightline run --help              # audit it: README.md, "Your own model"'

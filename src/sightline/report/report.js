@@ -295,7 +295,7 @@
     .filter(([letter]) => letter).map(([letter, colour, words]) => {
       const sign = html("i", { className: "outline letter" }, letter);
       sign.style.borderColor = sign.style.background = colour;
-      return html("span", {}, sign, words);
+      return html("span", {}, sign, ` ${words}`);
     }));
   let current = 0;
   let zoom = false;
