@@ -14,7 +14,7 @@ from sightline.paper.preset import in_order
 from tests.warm_measuring import warm_measuring
 
 pytestmark = pytest.mark.xdist_group("paper")
-IMAGES = 5
+IMAGES = 6
 """The fewest with which every line of every table is measured."""
 DRAWS = 200
 NUMBERS = in_order(PAPER_TABLES)
