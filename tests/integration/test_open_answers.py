@@ -1,0 +1,157 @@
+"""Open questions through a whole audit: what is asked, what rows say, who sees what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from sightline.auditing.audit import audit
+from sightline.auditing.config import AuditConfig, read_config
+from sightline.backbones import load_backbone
+from sightline.backbones.prompting import OPEN_INSTRUCTION
+from sightline.core.probe import Probe
+from sightline.core.row import TIME_COLUMNS
+from sightline.errors import SightlineError
+from sightline.probes.probe_file import ProbeSet, write_probes
+from sightline.store import Run
+
+ARMS = ["full", "target:0.4", "target_grid:0.4:score=focus", "fastv:0.5"]
+QUESTIONS = (
+    ("What is the name of the shop?", ("Corner Shop", "corner shop"), "Station"),
+    ("Which number stands beside total?", ("12",), "21"),
+    ("What is written on the sign?", ("exit",), "entry"),
+)
+
+
+@pytest.fixture(scope="module")
+def questions(data: Path) -> list[Probe]:
+    images = sorted((data / "mini_textocr").rglob("*.jpg"))[: len(QUESTIONS)]
+    return [
+        Probe(
+            id=f"open-{number}",
+            image=str(image.relative_to(data / "mini_textocr")),
+            image_id=image.stem,
+            question=question,
+            label="open",
+            target_text="",
+            source_text="",
+            regions=((0.1, 0.1, 0.3, 0.2), (0.5, 0.5, 0.7, 0.6)),
+            roles=("answer_value", "field_label"),
+            answers=answers,
+            task=("textvqa", "docvqa", "ocrbench")[number],
+            decoy=decoy,
+        )
+        for number, (image, (question, answers, decoy)) in enumerate(zip(images, QUESTIONS, strict=True))
+    ]
+
+
+@pytest.fixture(scope="module")
+def audited(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
+    """Audits probes with a tiny checkpoint, each time into a folder of its own."""
+
+    def run(probes: Sequence[Probe], arms: Sequence[str] = ARMS, **settings: Any) -> Run:
+        folder = tmp_path_factory.mktemp("open")
+        write_probes(folder / "probes.jsonl", ProbeSet(tuple(probes)))
+        return audit(config(data, folder / "probes.jsonl", folder / "run", arms, **settings))
+
+    return run
+
+
+def config(data: Path, probes: Path, out: Path, arms: Sequence[str], **settings: Any) -> AuditConfig:
+    usual = {
+        "model": str(data / "tiny" / "qwen3vl"),
+        "images": data / "mini_textocr",
+        "matched_controls": False,
+        "dtype": "float32",
+        "image_options": {"max_pixels": 50176},
+    }
+    return read_config(None, {**usual, **settings, "probes": probes, "out": out, "arms": list(arms)})
+
+
+def comparable(frame: pd.DataFrame) -> pd.DataFrame:
+    kept = frame.drop(columns=[name for name in frame if name in TIME_COLUMNS])
+    return kept.sort_values(["arm", "probe_id"]).reset_index(drop=True)
+
+
+def test_rows_of_open_questions_have_answer_score_and_coverage(
+    audited: Callable[..., Run], questions: list[Probe]
+) -> None:
+    run = audited(questions)
+    frame = run.frame()
+    assert run.manifest["scorer"] == "open"
+    assert len(frame) == len(ARMS) * len(questions)
+    assert set(frame["label"]) == {"open"}
+    assert (frame["answer_tokens"] <= 32).all()
+    assert (frame["answer_loss"] > 0).all()
+    assert (frame["correct"] == (frame["score"] >= 0.5)).all()
+    by_task = {"textvqa": "soft_accuracy", "docvqa": "anls", "ocrbench": "ocrbench"}
+    assert all(row["score"] == row[by_task[row["task"]]] for row in frame.to_dict("records"))
+    assert frame["worst_region"].notna().all()
+
+
+def test_an_arm_answers_alike_whichever_other_arms_run(audited: Callable[..., Run], questions: list[Probe]) -> None:
+    together = comparable(audited(questions).frame())
+    apart = comparable(pd.concat([audited(questions, [arm]).frame() for arm in ARMS[:3]]))
+    same = together[together["arm"].isin(ARMS[:3])].reset_index(drop=True)
+    pd.testing.assert_frame_equal(same, apart)
+
+
+def test_selectors_know_nothing_of_answers_and_regions(audited: Callable[..., Run], questions: list[Probe]) -> None:
+    """With other answers, decoys, roles and regions every arm keeps the same tokens and says the same."""
+    other = [
+        replace(
+            probe, answers=("something else",), decoy="another", regions=((0.8, 0.8, 0.9, 0.9),), roles=("context",)
+        )
+        for probe in questions
+    ]
+    columns = ["arm", "probe_id", "kept_mask", "answer"]
+    one, two = (comparable(audited(probes).frame())[columns] for probes in (questions, other))
+    pd.testing.assert_frame_equal(one, two)
+
+
+def test_verification_asks_about_answer_and_decoy(audited: Callable[..., Run], questions: list[Probe]) -> None:
+    run = audited(questions, ["full"], scorer="verification")
+    assert sorted(run.frame()["label"]) == ["no"] * 3 + ["yes"] * 3
+    asked = {probe["id"]: probe["question"] for probe in run.probes}
+    assert asked["open-1:decoy"] == (
+        'Given the image, answer the OCR question: "Which number stands beside total?". Is the answer "21"? '
+        "Answer yes or no."
+    )
+
+
+def test_ranking_compares_answer_and_decoy(audited: Callable[..., Run], questions: list[Probe]) -> None:
+    frame = audited(questions, ["full", "target:0.4"], scorer="candidate_ranking").frame()
+    assert (frame["preference"] == frame["decoy_loss"] - frame["gold_loss"]).all()
+    assert (frame["correct"] == (frame["preference"] > 0)).all()
+
+
+def test_probes_that_a_scorer_cannot_judge_are_refused_before_a_model_is_loaded(
+    audited: Callable[..., Run], questions: list[Probe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sightline.auditing.worker.load_backbone", None)
+    with pytest.raises(SightlineError, match="'open-0' is an open question, which --scorer yes_no cannot judge"):
+        audited(questions, ["full"], scorer="yes_no")
+    with pytest.raises(SightlineError, match="'open-0' has no decoy, which --scorer candidate_ranking compares"):
+        audited([replace(probe, decoy="") for probe in questions], ["full"], scorer="candidate_ranking")
+
+
+def test_the_protocols_prompt_is_asked_and_spans_are_the_questions(data: Path) -> None:
+    backbone = load_backbone(str(data / "tiny" / "qwen3vl"), dtype="float32", device="cpu")
+    text = backbone.render("What is the total?", None, in_words=True)
+    assert backbone.open_system is not None
+    assert backbone.open_system in text
+    assert f"What is the total?\n{OPEN_INSTRUCTION}" in text
+    prompt = backbone.prompt("What is the total?", "What is the total?", in_words=True)
+    ids = [*prompt.head, *prompt.tail]
+    for span in ("target", "question"):
+        said = backbone.tokenizer.decode([ids[i] for i in prompt.spans[span]])
+        assert "total" in said
+        assert "phrase" not in said
+    focus = backbone.tokenizer.decode([ids[i] for i in prompt.spans["focus"]])
+    assert "total" in focus
+    assert "What" not in focus
