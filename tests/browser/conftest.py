@@ -30,7 +30,7 @@ def _missing(reason: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[WebDriver]:
+def chromium() -> Iterator[WebDriver]:
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     driver_program = shutil.which("chromedriver")
     if program is None or driver_program is None:
@@ -44,9 +44,17 @@ def browser() -> Iterator[WebDriver]:
         driver = webdriver.Chrome(options=options, service=Service(driver_program))
     except WebDriverException as error:
         _missing(f"Chromium does not start ({str(error).splitlines()[0]})")
-    driver.set_window_size(1360, 900)
     yield driver
     driver.quit()
+
+
+@pytest.fixture
+def browser(chromium: WebDriver) -> WebDriver:
+    """The one browser of the session, without the screen, colours or paper that another test may have left it with."""
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    chromium.set_window_size(1360, 900)
+    return chromium
 
 
 @pytest.fixture(scope="session")
@@ -99,7 +107,5 @@ def opened(browser: WebDriver, page: Path) -> WebDriver:
 
 
 def _open(browser: WebDriver, page: Path) -> WebDriver:
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     browser.get(page.as_uri())
     return browser

@@ -18,7 +18,7 @@ MODELS = ("Qwen3-VL-8B-Instruct", "llava-v1.6-mistral-7b-hf")
 
 
 @pytest.fixture(scope="module")
-def two_models(browser: WebDriver, tmp_path_factory: pytest.TempPathFactory) -> WebDriver:
+def page_of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two_models")
     runs = []
     for shift, model in enumerate(MODELS):
@@ -30,10 +30,13 @@ def two_models(browser: WebDriver, tmp_path_factory: pytest.TempPathFactory) -> 
             make_run(folder / model, images=8, arms=ARMS, shift=shift / 4, manifest={"model": model}, edit_row=named)
         )
     page: Path = build_report(runs, folder / "report", draws=200, cases=2)
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    return page
+
+
+@pytest.fixture
+def two_models(browser: WebDriver, page_of_two: Path) -> WebDriver:
     browser.set_window_size(1280, 900)
-    browser.get(page.as_uri())
+    browser.get(page_of_two.as_uri())
     return browser
 
 
