@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sightline.arms.arm import parse_arm
-from sightline.backbones.attention import LayerSlots, slot_attention
+from sightline.backbones.attention import LayerSlots, library_slotted
 from sightline.backbones.decoding import Decoder
 from sightline.backbones.execution import use_execution
 from sightline.core.prefix import Prefix
@@ -79,8 +79,6 @@ def test_the_kernel_attends_as_the_library_does(heads: int, shared: int, width: 
     held = LayerSlots(drawn(batch, shared, room, width), drawn(batch, shared, room, width), lengths)
     ours = kernel.slot_attention(query, key, value, *held, width**-0.5)
     exact = LayerSlots(held.keys.double(), held.values.double(), lengths)
-    wanted, _ = slot_attention(
-        None, query.double(), key.double(), value.double(), None, width**-0.5, slots=exact, taken=[]
-    )
-    library, _ = slot_attention(None, query, key, value, None, width**-0.5, slots=held, taken=[])
+    wanted = library_slotted(query.double(), key.double(), value.double(), exact, width**-0.5)
+    library = library_slotted(query, key, value, held, width**-0.5)
     assert (ours.double() - wanted).abs().max() <= 1.1 * (library.double() - wanted).abs().max() + 2e-3

@@ -49,7 +49,7 @@ def launch_batches(scorer: Scorer, passed: ArmPass, batch_tokens: int) -> Launch
     gives the same bits.
     """
     backbone, lengths = passed.backbone, passed.lengths
-    budget = passed.batch_tokens(batch_tokens) if scorer.batches else 0
+    budget = passed.batch_tokens(batch_tokens)
 
     def launch(group: list[int]) -> tuple[Reading, Stopwatch]:
         prefixes = [passed.prefix(i) for i in group]

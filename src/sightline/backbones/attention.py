@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -134,6 +135,26 @@ class LayerSlots(NamedTuple):
     """(B,) int32: how many of the C keys are a sequence's."""
 
 
+Slotted = Callable[[Tensor, Tensor, Tensor, LayerSlots, float | None], Tensor]
+"""Attention of one new token per sequence: (query, key, value, slots, scaling) -> (B, 1, H, d)."""
+
+
+def library_slotted(query: Tensor, key: Tensor, value: Tensor, slots: LayerSlots, scaling: float | None) -> Tensor:
+    batch, heads, _, width = query.shape
+    grouped = query.reshape(batch, key.shape[1], -1, width)
+    held = (grouped @ slots.keys.mT).float()
+    beyond = torch.arange(held.shape[-1], device=held.device) >= slots.lengths[:, None, None, None]
+    scores = torch.cat([held.masked_fill(beyond, float("-inf")), (grouped @ key.mT).float()], dim=-1)
+    weights = torch.softmax(scores * _scale(query, scaling), dim=-1).to(query.dtype)
+    mixed = weights[..., :-1] @ slots.values + weights[..., -1:] * value
+    return mixed.reshape(batch, 1, heads, width)
+
+
+def own_slotted(query: Tensor, key: Tensor, value: Tensor, slots: LayerSlots, scaling: float | None) -> Tensor:
+    attended: Tensor = slots_kernel.slot_attention(query, key, value, *slots, _scale(query, scaling))
+    return attended
+
+
 def slot_attention(
     module: Any,
     query: Tensor,
@@ -144,6 +165,7 @@ def slot_attention(
     *,
     slots: LayerSlots,
     taken: list[Tensor],
+    slotted: Slotted = library_slotted,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """softmax(q [K, k]^T * scaling) [V, v] for one new token per sequence: its slot's keys, and its own.
@@ -151,31 +173,11 @@ def slot_attention(
     query (B, H, 1, d), key and value (B, Hkv, 1, d), which go into ``taken``: the slot itself is not written to.
     """
     taken += [key, value]
-    batch, heads, _one, width = query.shape
-    grouped = query.reshape(batch, key.shape[1], -1, width)
-    held = (grouped @ slots.keys.mT).float()
-    beyond = torch.arange(held.shape[-1], device=held.device) >= slots.lengths[:, None, None, None]
-    scores = torch.cat([held.masked_fill(beyond, float("-inf")), (grouped @ key.mT).float()], dim=-1)
-    weights = torch.softmax(scores * _scale(query, scaling), dim=-1).to(query.dtype)
-    mixed = weights[..., :-1] @ slots.values + weights[..., -1:] * value
-    return mixed.reshape(batch, 1, heads, width), None
+    return slotted(query, key, value, slots, scaling), None
 
 
-def slot_attention_by_own_kernel(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    *,
-    slots: LayerSlots,
-    taken: list[Tensor],
-    **_: Any,
-) -> tuple[Tensor, None]:
-    taken += [key, value]
-    attended: Tensor = slots_kernel.slot_attention(query, key, value, *slots, _scale(query, scaling))
-    return attended, None
+def slot_attention_by_own_kernel(*states: Any, **how: Any) -> tuple[Tensor, None]:
+    return slot_attention(*states, slotted=own_slotted, **how)
 
 
 def branching(config: Any, own: bool = False) -> AbstractContextManager[None]:
@@ -186,19 +188,25 @@ def branching(config: Any, own: bool = False) -> AbstractContextManager[None]:
     return attending_as(config, OWN_KERNEL if own else NAME)
 
 
-@contextmanager
-def attending_as(config: Any, name: str) -> Iterator[None]:
-    """While open, layers of this configuration attend by the function of this name."""
+@cache
+def _make_known() -> None:
+    """Tells transformers the language layers' functions by name, once."""
     from transformers import AttentionInterface
 
-    for known, function in (
+    for name, function in (
         (NAME, branch_attention),
         (OWN_KERNEL, branch_attention_by_own_kernels),
         (DENSE, dense_attention),
         (SLOTS, slot_attention),
         (SLOTS_OWN_KERNEL, slot_attention_by_own_kernel),
     ):
-        AttentionInterface.register(known, function)
+        AttentionInterface.register(name, function)
+
+
+@contextmanager
+def attending_as(config: Any, name: str) -> Iterator[None]:
+    """While open, layers of this configuration attend by the function of this name."""
+    _make_known()
     before = config._attn_implementation
     config._attn_implementation = name
     try:

@@ -39,8 +39,6 @@ class Scorer(ABC):
     """What its rows hold beyond ``predicted`` and ``correct``."""
     metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
     """Metrics that its columns allow, by name, besides those of coverage; its own ones are registered in its file."""
-    batches: ClassVar[bool] = True
-    """Whether several prefixes may share a call of ``launch``."""
     open_questions: ClassVar[bool] = False
     """Whether it takes questions with accepted answers; else those that are answered yes or no."""
 
