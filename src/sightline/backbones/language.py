@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any, NamedTuple, Protocol
 
@@ -95,9 +96,15 @@ Layer = Callable[[Any, Tensor, tuple[Tensor, Tensor], Tensor | None], Tensor]
 """How one language layer is called: (layer, hidden, (cos, sin), mask) -> hidden."""
 
 
-def call_layer(layer: Any, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+def call_layer(
+    layer: Any, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None, cache: Any = None
+) -> Tensor:
     output: Tensor = layer(
-        hidden, attention_mask=mask, position_embeddings=rotary, past_key_values=None, use_cache=False
+        hidden,
+        attention_mask=mask,
+        position_embeddings=rotary,
+        past_key_values=cache,
+        use_cache=cache is not None,
     )
     return output
 
@@ -283,20 +290,21 @@ class LanguageModel:
             if cutter is None and cache is None:
                 batch.hidden = self.forward(batch) if self.executor is None else self.executor(batch)
                 return batch
-            rotary, mask = self.rotary(batch.hidden, batch.positions), self.mask_of(batch)
-            for index, layer in enumerate(self.layers):
-                layer_input = batch.hidden
-                batch.hidden = layer(
-                    layer_input,
-                    attention_mask=mask,
-                    position_embeddings=rotary,
-                    past_key_values=cache,
-                    use_cache=cache is not None,
-                )
-                self._add_features(batch.hidden, batch, index)
-                if cutter is not None and cutter.wants(index):
-                    batch = cutter.cut(batch, index, layer_input, self)
-                    rotary, mask = self.rotary(batch.hidden, batch.positions), self.mask_of(batch)
+            cached = partial(call_layer, cache=cache)
+            return self._layer_by_layer(batch, cached, cutter, self.mask_of)
+
+    def _layer_by_layer(
+        self, batch: Batch, call: Layer, cutter: Cutter | None, mask_of: Callable[[Batch], Tensor | None]
+    ) -> Batch:
+        """All layers, with a look between them: where ``cutter`` cuts, positions and mask are made anew."""
+        rotary, mask = self.rotary(batch.hidden, batch.positions), mask_of(batch)
+        for index, layer in enumerate(self.layers):
+            layer_input = batch.hidden
+            batch.hidden = call(layer, layer_input, rotary, mask)
+            self._add_features(batch.hidden, batch, index)
+            if cutter is not None and cutter.wants(index):
+                batch = cutter.cut(batch, index, layer_input, self)
+                rotary, mask = self.rotary(batch.hidden, batch.positions), mask_of(batch)
         return batch
 
     def forward(self, batch: Batch, call: Layer = call_layer) -> Tensor:
@@ -359,17 +367,15 @@ class LanguageModel:
         padded = batch.hidden.shape[1]
         call = keep_layer if cutter is not None else self._of_layer(keep_layer)
         states: list[tuple[Tensor, Tensor]] = []
+
+        def keeping(layer: Any, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+            output, key, value = call(layer, hidden, rotary, mask)
+            states.append((key, value))
+            return output
+
         dense = self.dense  # while attending, the layers no longer tell
         with attending_as(self._config, DENSE) if dense else self.attending():
-            rotary, mask = self.rotary(batch.hidden, batch.positions), batch.mask() if dense else None
-            for index, layer in enumerate(self.layers):
-                layer_input = batch.hidden
-                batch.hidden, key, value = call(layer, layer_input, rotary, mask)
-                states.append((key, value))
-                self._add_features(batch.hidden, batch, index)
-                if cutter is not None and cutter.wants(index):
-                    batch = cutter.cut(batch, index, layer_input, self)
-                    rotary, mask = self.rotary(batch.hidden, batch.positions), batch.mask() if dense else None
+            batch = self._layer_by_layer(batch, keeping, cutter, lambda batch: batch.mask() if dense else None)
         real = torch.tensor([prefix.embeds.shape[0] for prefix in prefixes])
         cut = torch.tensor([padded - key.shape[2] for key, _ in states])
         ends = on_device(real - 1 - (padded - batch.hidden.shape[1]), self.device)
