@@ -10,10 +10,10 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
-WORDS = (
-    "yes no Yes No the word is visible in image this What does say Answer question with text Is there a an of and "
-    "user assistant User Assistant system You are helpful model read any where on sign receipt total date number"
-).split()
+WORDS = """
+    yes no Yes No the word is visible in image this What does say Answer question with text Is there a an of and
+    user assistant User Assistant system You are helpful model read any where on sign receipt total date number
+"""
 """Words that are one token, each with and without a space in front of it."""
 
 
@@ -21,8 +21,8 @@ WORDS = (
 class Vocabulary:
     """``first`` have the ids from 0 on, then come bytes and words, then ``last``, as in the published tokenizer.
 
-    ``roles`` say which token is what: ``{"eos_token": "</s>", "image_token": "<image>"}``. ``opening`` is what the tokenizer
-    itself puts before every text.
+    ``roles`` say which token is what: ``{"eos_token": "</s>", "image_token": "<image>"}``. ``opening`` is what the
+    tokenizer itself puts before every text.
     """
 
     first: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Vocabulary:
         for symbol in sorted(pre_tokenizers.ByteLevel.alphabet()):
             ids.setdefault(symbol, len(ids))
         merges: list[tuple[str, str]] = []
-        for word in WORDS:
+        for word in WORDS.split():
             for spelled in (word, f"Ġ{word}"):
                 for end in range(2, len(spelled) + 1):
                     if spelled[:end] not in ids:

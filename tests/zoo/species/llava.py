@@ -1,4 +1,4 @@
-"""LLaVA-NeXT and LLaVA-OneVision: a base picture, then stitched tiles without their padding, a newline token per row."""
+"""LLaVA-NeXT and OneVision: a base picture, then stitched tiles without their padding, a newline token per row."""
 
 from __future__ import annotations
 
