@@ -70,10 +70,13 @@ def one_batch(
     for repeat in range(request.warm_up + request.repeats):
         cutter = passed.cutter(order, prefixes)
         collating = Stopwatch(device)
-        collated = language.collate(prefixes)
+        collated = language.collate(prefixes) if language.plain else None
         collating.stop()
         running = Stopwatch(device)
-        language.run(replace(collated), cutter)
+        if collated is None:  # the model's own decoder is handed prefixes as they are
+            language.read(prefixes, cutter)
+        else:
+            language.run(replace(collated), cutter)
         running.stop()
         if repeat >= request.warm_up:
             pairs.append((collating, running))
@@ -85,7 +88,7 @@ def one_batch(
     used = memory.read()
 
     def once() -> None:
-        language.run(language.collate(prefixes), passed.cutter(order, prefixes))
+        language.read(prefixes, passed.cutter(order, prefixes))
 
     n, kept, length = _sizes(arm, encoded, distinct)
     layers = [passed.layer_lengths(i) for i in range(len(distinct))]
