@@ -1,0 +1,82 @@
+"""Which place of the source image each pixel value of an image processor comes from, whatever the processor does.
+
+Ramps go through the processor in place of a picture: where a ramp has the level s j at source pixel j, the level that a
+pixel value shows tells its place. Eight bits hold 256 levels, so a long axis takes several ramps, each of which rises
+over a part of it and is flat before and behind,
+
+    ramp_k(j) = low + clip(s j - k (high - low), 0, high - low),    sum_k (ramp_k(j) - low) = s j.
+
+Resampling is linear, so the sum stays straight through it, kinks included: only the rounding of the ramps that are not
+flat there is left, half a level each. Levels keep away from 0 and 255 because bicubic filters overshoot at a kink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from sightline.errors import SightlineError
+
+Prepare = Callable[[Image.Image], Mapping[str, Tensor]]
+"""An image processor: a picture -> pixel values and whatever else the tower is told (grids, sizes, masks)."""
+Floats = NDArray[np.float32]
+
+LOW, HIGH = 16, 239
+"""Levels of a ramp."""
+SLOPE = 2
+"""Levels per source pixel: half a level of rounding is a quarter of a pixel."""
+GRAIN = 64
+"""Places are rounded to this part of a source pixel: the channels of one pixel, normalised each its way, agree then."""
+PADDED = 0.25
+"""A pixel value that tells black from white by less than this share of what others do is padding."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Coordinates of pixel values in source pixels, where pixel j reaches from j to j + 1; NaN: padding."""
+
+    x: Floats
+    """(P,) in the order of the flattened pixel values"""
+    y: Floats
+
+
+def sources(size: tuple[int, int], prepare: Prepare, pixels: str) -> Sources:
+    """Coordinates of all pixel values of an image of this (width, height)."""
+    width, height = size
+    black, white = (_values(prepare, np.full((height, width), level), pixels) for level in (0, 255))
+    if black.shape != white.shape:
+        raise SightlineError(
+            "this image processor makes different shapes of pictures of one size: it looks at their content, so what "
+            "is found for one picture does not hold for another"
+        )
+    contrast = white - black
+    contrast[np.abs(contrast) < PADDED * np.abs(contrast).max()] = np.nan
+    scale = 255 / contrast
+
+    def place(ramps: Iterator[NDArray[np.uint8]]) -> Floats:
+        climbed = np.zeros_like(black)
+        for ramp in ramps:
+            climbed += (_values(prepare, ramp, pixels) - black) * scale - LOW
+        return np.round(climbed / SLOPE * GRAIN) / GRAIN + np.float32(0.5)
+
+    across = (np.broadcast_to(ramp, (height, width)) for ramp in _ramps(width))
+    down = (np.broadcast_to(ramp[:, None], (height, width)) for ramp in _ramps(height))
+    return Sources(place(across), place(down))
+
+
+def _ramps(length: int) -> Iterator[NDArray[np.uint8]]:
+    """(length,) each; see the top of this file."""
+    levels = SLOPE * np.arange(length)
+    for start in range(0, int(levels[-1]) + 1, HIGH - LOW):
+        yield (LOW + np.clip(levels - start, 0, HIGH - LOW)).astype(np.uint8)
+
+
+def _values(prepare: Prepare, levels: NDArray[np.generic], pixels: str) -> Floats:
+    """(P,) pixel values of a gray picture."""
+    picture = Image.fromarray(np.repeat(levels.astype(np.uint8)[..., None], 3, axis=-1))
+    return prepare(picture)[pixels].float().flatten().cpu().numpy()
