@@ -1,11 +1,11 @@
 """Which pixel values each token depends on, by a handful of backward passes for all tokens together.
 
-One pass gives the gradient of sum_i r.t_i, r a random direction, another that of sum_i 2^(d_i) r.t_i, where d_i is a digit
-of token i's number. Powers of two are exact in floating point: at a pixel value that feeds token i alone the second is
-2^(d_i) times the first, to the bit. As many passes as the number has digits tell which token each pixel value feeds.
+One pass gives the gradient of sum_i r.t_i, r a random direction, another that of sum_i 2^(d_i) r.t_i, where d_i is a
+digit of token i's number. Powers of two are exact in floating point: at a pixel value that feeds token i alone the
+second is 2^(d_i) times the first, to the bit. As many passes as numbers have digits tell which token it feeds.
 
-Any other ratio means that several tokens share the pixel value (shrunken feature maps, overlapping convolutions). Tokens
-are then dealt into smaller hands, every 7th together, then every 21st and so on, until no two of a hand meet.
+Any other ratio means that several tokens share the pixel value (shrunken feature maps, overlapping convolutions).
+Tokens are then dealt into smaller hands, every 7th together, then every 21st and so on, until no two of a hand meet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The grids that tokens were laid out in, read from their cells: tiles, a thumbnail, a base image and a stitched grid."""
+"""The grids that tokens are laid out in, read from their cells: tiles, a thumbnail, a base image, a stitched grid."""
 
 from __future__ import annotations
 
@@ -17,40 +17,46 @@ Blocks = tuple[tuple[int, int], ...]
 def token_blocks(cells: Cells) -> Blocks:
     """Row-major blocks that tokens with these (N, 4) cells are made of, in order; ((1, N),) if they are not.
 
-    A row goes on to the right along the same upper and lower edge; a block goes on downwards with rows that have the
-    edges of its first. Tokens that see padding alone (empty cells) continue whatever row or block they stand in.
+    A row goes on to the right between the same upper and lower edges; a block goes on downwards with rows that have the
+    left and right edges of its first. Tokens that see padding alone, with empty cells, fit wherever a row or block goes
+    on; a block that begins with one has no known width, and then there is no arrangement.
     """
     count = len(cells)
+    seen = (cells[:, 2:] > cells[:, :2]).all(1)
     blocks: list[tuple[int, int]] = []
     first = 0
-    while first < count:
-        columns = _row_length(cells[first:])
-        rows = 1
-        while _continues(cells[first : first + (rows + 1) * columns], rows, columns):
+    while first < count and seen[first]:
+        columns, rows = _row_length(cells[first:], seen[first:]), 1
+        while first + (rows + 1) * columns <= count and _goes_on(
+            *(values[first : first + (rows + 1) * columns].reshape(rows + 1, columns, -1) for values in (cells, seen))
+        ):
             rows += 1
         blocks.append((rows, columns))
         first += rows * columns
-    # Many single tokens are no arrangement: nobody would call them grids.
-    alone = sum(rows * columns == 1 for rows, columns in blocks)
-    return ((1, count),) if 2 * alone > count or alone > 1 else tuple(blocks)
+    single = sum(block == (1, 1) for block in blocks)
+    # One token of its own may be a thumbnail; several are no grids, they just stand anywhere.
+    return tuple(blocks) if first == count and single <= 1 else ((1, count),)
 
 
-def _row_length(cells: Cells) -> int:
+def _row_length(cells: Cells, seen: NDArray[np.bool_]) -> int:
     """How many of the first cells stand side by side."""
-    height = AGREE * (cells[0, 3] - cells[0, 1])
-    level = (np.abs(cells[1:, [1, 3]] - cells[0, [1, 3]]) <= height).all(1)
-    onwards = cells[1:, 0] > cells[:-1, 0]
-    stops: NDArray[np.int64] = np.flatnonzero(~(level & onwards))
-    return int(stops[0]) + 1 if len(stops) else len(cells)
+    places = np.flatnonzero(seen)
+    x1, y1, _, y2 = cells[places].T
+    level = (np.abs(y1 - y1[0]) <= AGREE * (y2[0] - y1[0])) & (np.abs(y2 - y2[0]) <= AGREE * (y2[0] - y1[0]))
+    stops = np.flatnonzero(~level[1:] | (np.diff(x1) <= 0))
+    return int(places[stops[0] + 1]) if len(stops) else len(cells)
 
 
-def _continues(cells: Cells, rows: int, columns: int) -> bool:
-    """Whether the last ``columns`` cells are one more row of the block before them."""
-    if len(cells) < (rows + 1) * columns:
-        return False
-    top, above, row = cells[:columns], cells[(rows - 1) * columns : rows * columns], cells[rows * columns :]
-    width = AGREE * (top[:, 2] - top[:, 0])[:, None]
-    height = AGREE * (row[0, 3] - row[0, 1])
-    below = (row[:, 1] > above[:, 1]).all()
-    level = (np.abs(row[:, [1, 3]] - row[0, [1, 3]]) <= height).all()
-    return bool(below and level and (np.abs(row[:, [0, 2]] - top[:, [0, 2]]) <= width).all())
+def _goes_on(cells: Cells, seen: NDArray[np.bool_]) -> bool:
+    """Whether the last row of (R, C, 4) cells belongs to the rows before it; ``seen`` (R, C, 1): not empty."""
+    row, above, top = cells[-1], cells[-2], cells[0]
+    here = seen[-1, :, 0]
+    if not here.any():
+        return True
+    y1, y2 = row[here][0, [1, 3]]
+    level = (np.abs(row[here][:, [1, 3]] - (y1, y2)) <= AGREE * (y2 - y1)).all()
+    below = (row[:, 1] > above[:, 1])[here & seen[-2, :, 0]].all()
+    known = here & seen[0, :, 0]
+    width = AGREE * (top[:, 2] - top[:, 0])[known, None]
+    aligned = (np.abs(row[:, [0, 2]] - top[:, [0, 2]])[known] <= width).all()
+    return bool(level and below and aligned)
