@@ -34,8 +34,8 @@ from sightline.geometry.cells import Cells
 
 Features = Callable[[Mapping[str, Tensor]], Tensor]
 """What the image processor made -> (M, D) features in the order of the sequence, differentiable."""
-CUT_OFF = 2
-"""Samples at either end that the filter of a shrunken image may push inwards: bicubic ones reach as far."""
+FILTER = 2
+"""How far a bicubic filter reaches to either side, in samples or in source pixels, whichever are larger."""
 METHOD = 1
 """Counts changes of what is found: cells that were remembered under another number are found anew."""
 
@@ -77,10 +77,10 @@ def find_cells(
         values = prepared[pixels].to(weight.dtype).requires_grad_()
         with silenced(tower), torch.backends.cudnn.flags(deterministic=True, benchmark=False):
             tokens = features({**prepared, pixels: values})
-            token, value = supports(tokens, values)
+            token, value = supports(tokens, values, places.values)
     count = len(tokens)
     _refuse_unplaced(token, value, count)
-    cells = _extents(token, value, count, places) / np.array([width, height] * 2)
+    cells = _extents(token, value, count, places, size) / np.array([width, height] * 2)
     sourced = np.isin(np.arange(count), token)
     return FoundCells(_padding_placed(np.clip(cells, 0.0, 1.0), sourced), sourced, time.perf_counter() - started)
 
@@ -103,7 +103,7 @@ def _refuse_unplaced(token: Indices, value: Indices, count: int) -> None:
         )
 
 
-def _extents(token: Indices, value: Indices, count: int, places: Sources) -> Cells:
+def _extents(token: Indices, value: Indices, count: int, places: Sources, size: tuple[int, int]) -> Cells:
     """(count, 4) in source pixels; NaN for tokens that read no pixel of the source."""
     cells = np.full((count, 4), np.nan)
     inside = ~np.isnan(places.x[value])
@@ -112,26 +112,30 @@ def _extents(token: Indices, value: Indices, count: int, places: Sources) -> Cel
         return cells
     first = np.flatnonzero(np.diff(token, prepend=-1))
     for place, read in zip(token[first], np.split(value, first[1:]), strict=True):
-        cells[place, 0::2] = edges(places.x[read])
-        cells[place, 1::2] = edges(places.y[read])
+        cells[place, 0::2] = edges(places.x[read], size[0])
+        cells[place, 1::2] = edges(places.y[read], size[1])
     return cells
 
 
-def edges(centres: NDArray[np.floating[Any]]) -> tuple[float, float]:
-    """Where the interval begins and ends that is filled evenly by samples with these centres.
+def edges(centres: NDArray[np.floating[Any]], length: int) -> tuple[float, float]:
+    """Where the interval begins and ends that is filled evenly by samples with these centres, on an axis of 0..length.
 
     Sorted centres rise from one edge to the other along a straight line over their rank, from 0 to 1: the line of least
-    squares through the distinct ones. The outermost do not count if enough others do: at the border of an image a
-    filter is cut off, which pushes the samples there inwards. A single centre fills one source pixel.
+    squares through the distinct ones. Close to the border of the image a resampling filter is cut off, which pushes
+    samples inwards: they do not count if two others are left. A single centre fills one source pixel.
     """
     levels, counts = np.unique(centres.astype(np.float64), return_counts=True)
     if len(levels) == 1:
         return float(levels[0]) - 0.5, float(levels[0]) + 0.5
     ends = np.cumsum(counts)
     ranks = (ends - counts / 2) / ends[-1]
-    outermost = min(CUT_OFF, len(levels) // 4)
-    counted = slice(outermost, len(levels) - outermost)
-    slope, start = np.polyfit(ranks[counted], levels[counted], 1)
+    reach = FILTER * max(1.0, (levels[-1] - levels[0]) / (len(levels) - 1))
+    whole = (levels > reach) & (levels < length - reach)
+    if whole.sum() >= 2:
+        ranks, levels = ranks[whole], levels[whole]
+    aside = ranks - ranks.mean()
+    slope = aside @ levels / (aside @ aside)
+    start = levels.mean() - slope * ranks.mean()
     return float(start), float(start + slope)
 
 

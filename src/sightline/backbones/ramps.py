@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,35 +39,42 @@ PADDED = 0.25
 
 @dataclass(frozen=True)
 class Sources:
-    """Coordinates of pixel values in source pixels, where pixel j reaches from j to j + 1; NaN: padding."""
+    """Where pixel values come from, in source pixels: pixel j reaches from j to j + 1. NaN: padding.
 
+    One channel tells as much as three: the others are left out where the processor keeps channels apart.
+    """
+
+    values: NDArray[np.int64]
+    """(P,) places of the values told about among all of them, flattened"""
     x: Floats
-    """(P,) in the order of the flattened pixel values"""
+    """(P,)"""
     y: Floats
+    """(P,)"""
 
 
 def sources(size: tuple[int, int], prepare: Prepare, pixels: str) -> Sources:
-    """Coordinates of all pixel values of an image of this (width, height)."""
+    """Where the pixel values of an image of this (width, height) come from."""
     width, height = size
-    black, white = (_values(prepare, np.full((height, width), level), pixels) for level in (0, 255))
-    if black.shape != white.shape:
+    black, white, red = (_values(prepare, size, np.array(colour), pixels) for colour in (0, 255, (255, 0, 0)))
+    if not black.shape == white.shape == red.shape:
         raise SightlineError(
             "this image processor makes different shapes of pictures of one size: it looks at their content, so what "
             "is found for one picture does not hold for another"
         )
-    contrast = white - black
-    contrast[np.abs(contrast) < PADDED * np.abs(contrast).max()] = np.nan
-    scale = 255 / contrast
+    shown = np.abs(white - black)
+    padding = shown < PADDED * shown.max()
+    values = np.flatnonzero(padding | (red != black))
+    black, white = black[values], white[values]
+    white[padding[values]] = np.nan
+    scale = 255 / (white - black)
 
     def place(ramps: Iterator[NDArray[np.uint8]]) -> Floats:
         climbed = np.zeros_like(black)
         for ramp in ramps:
-            climbed += (_values(prepare, ramp, pixels) - black) * scale - LOW
+            climbed += (_values(prepare, size, ramp[..., None], pixels)[values] - black) * scale - LOW
         return np.round(climbed / SLOPE * GRAIN) / GRAIN + np.float32(0.5)
 
-    across = (np.broadcast_to(ramp, (height, width)) for ramp in _ramps(width))
-    down = (np.broadcast_to(ramp[:, None], (height, width)) for ramp in _ramps(height))
-    return Sources(place(across), place(down))
+    return Sources(values, place(_ramps(width)), place(ramp[:, None] for ramp in _ramps(height)))
 
 
 def _ramps(length: int) -> Iterator[NDArray[np.uint8]]:
@@ -76,7 +84,9 @@ def _ramps(length: int) -> Iterator[NDArray[np.uint8]]:
         yield (LOW + np.clip(levels - start, 0, HIGH - LOW)).astype(np.uint8)
 
 
-def _values(prepare: Prepare, levels: NDArray[np.generic], pixels: str) -> Floats:
-    """(P,) pixel values of a gray picture."""
-    picture = Image.fromarray(np.repeat(levels.astype(np.uint8)[..., None], 3, axis=-1))
-    return prepare(picture)[pixels].float().flatten().cpu().numpy()
+def _values(prepare: Prepare, size: tuple[int, int], colours: NDArray[Any], pixels: str) -> Floats:
+    """(all,) pixel values of a picture whose (H, W, 3) bytes ``colours`` can be spread over."""
+    width, height = size
+    picture = np.broadcast_to(colours, (height, width, 3)).astype(np.uint8)
+    values: Floats = prepare(Image.fromarray(picture))[pixels].float().flatten().cpu().numpy()
+    return values

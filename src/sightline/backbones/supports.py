@@ -31,10 +31,11 @@ SAME = 1e-3
 """How far from a power of two a ratio may be: noise of a device that adds up in another order each time."""
 
 
-def supports(features: Tensor, pixels: Tensor) -> tuple[Indices, Indices]:
+def supports(features: Tensor, pixels: Tensor, values: Indices) -> tuple[Indices, Indices]:
     """Pairs (token, pixel value) of all dependencies, each once, sorted by token.
 
-    ``features`` are (M, D), computed from the leaf ``pixels``, whose values are counted as they lie flattened.
+    ``features`` are (M, D), computed from the leaf ``pixels``. Values are looked at and counted as in ``values`` (P,),
+    which names them by their place in the flattened leaf.
     """
     nothing = np.zeros(0, dtype=np.int64)
     if not features.requires_grad:
@@ -44,11 +45,14 @@ def supports(features: Tensor, pixels: Tensor) -> tuple[Indices, Indices]:
     projected = features.float() @ direction
     # Half precision has few exponents: 2^31 would overflow where 2^3 does not.
     base = 4 if torch.float16 in (features.dtype, pixels.dtype) else 32
+    looked_at = torch.from_numpy(values).to(pixels.device)
 
     def gradient(weights: Tensor) -> Tensor:
         """(P,) of the tokens' projections, each times its weight."""
         (slopes,) = torch.autograd.grad(projected, pixels, weights, retain_graph=True, allow_unused=True)
-        return torch.zeros(pixels.numel(), device=pixels.device) if slopes is None else slopes.flatten().float()
+        return (
+            torch.zeros(len(looked_at), device=pixels.device) if slopes is None else slopes.flatten()[looked_at].float()
+        )
 
     tokens = torch.arange(len(features), device=features.device)
     hands, pairs, depth = [tokens], [], 0
