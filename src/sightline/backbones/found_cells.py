@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -51,6 +52,11 @@ class FoundCells:
     """
     sourced: NDArray[np.bool_]
     """(M,) whether the slot depends on any pixel value, padding included."""
+    tiles: NDArray[np.int64]
+    """(M,) which of the pictures that the processor cut the image into the slot reads first, counted from 0; -1: none.
+
+    0 for all where the processor hands over a row of patches.
+    """
     seconds: float
     """What finding them took; remembered cells say what it took then."""
 
@@ -81,8 +87,12 @@ def find_cells(
     count = len(tokens)
     _refuse_unplaced(token, value, count)
     cells = _extents(token, value, count, places, size) / np.array([width, height] * 2)
-    sourced = np.isin(np.arange(count), token)
-    return FoundCells(_padding_placed(np.clip(cells, 0.0, 1.0), sourced), sourced, time.perf_counter() - started)
+    sourced, tiles = np.zeros(count, dtype=np.bool_), np.full(count, -1)
+    sourced[token] = True
+    picture = math.prod(values.shape[-3:]) if values.dim() > 3 else values.numel()
+    tiles[token[::-1]] = places.values[value[::-1]] // picture  # backwards: what a token reads first is written last
+    placed = _padding_placed(np.clip(cells, 0.0, 1.0), sourced)
+    return FoundCells(placed, sourced, tiles, time.perf_counter() - started)
 
 
 def _refuse_unplaced(token: Indices, value: Indices, count: int) -> None:
@@ -168,7 +178,7 @@ def cached_cells(
     if found is None:
         found = find()
         packed = io.BytesIO()
-        np.savez_compressed(packed, cells=found.cells, sourced=found.sourced, seconds=found.seconds)
+        np.savez_compressed(packed, **vars(found))
         write_whole(file, packed.getvalue())
     return found
 
@@ -176,7 +186,7 @@ def cached_cells(
 def _read(file: Path) -> FoundCells | None:
     try:
         with np.load(file, allow_pickle=False) as stored:
-            found = FoundCells(stored["cells"], stored["sourced"], float(stored["seconds"]))
+            found = FoundCells(stored["cells"], stored["sourced"], stored["tiles"], float(stored["seconds"]))
     except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, zlib.error):
         return None
-    return found if found.cells.shape == (len(found.sourced), 4) else None
+    return found if found.cells.shape == (len(found.sourced), 4) and len(found.tiles) == len(found.sourced) else None

@@ -72,7 +72,8 @@ def sources(size: tuple[int, int], prepare: Prepare, pixels: str) -> Sources:
         climbed = np.zeros_like(black)
         for ramp in ramps:
             climbed += (_values(prepare, size, ramp[..., None], pixels)[values] - black) * scale - LOW
-        return np.round(climbed / SLOPE * GRAIN) / GRAIN + np.float32(0.5)
+        rounded = (np.round(climbed / SLOPE * GRAIN) / GRAIN + 0.5).astype(np.float32)
+        return rounded
 
     return Sources(values, place(_ramps(width)), place(ramp[:, None] for ramp in _ramps(height)))
 

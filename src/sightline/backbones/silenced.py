@@ -36,11 +36,10 @@ def silenced(tower: nn.Module) -> Iterator[None]:
             module.forward = forward
         yield
     finally:
-        for module, forward in own.items():
-            if forward is None:
-                module.__dict__.pop("forward", None)
-            else:
-                module.forward = forward
+        for module, before in own.items():
+            del module.forward
+            if before is not None:
+                module.forward = before
 
 
 def _attention_modules(tower: nn.Module) -> dict[str, nn.Module]:
@@ -89,7 +88,7 @@ class _SteppedOver:
         """By kind of block and shape of input, what stands behind the states in its answer; None: it has to run."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        given = {**dict(enumerate(arguments)), **named}
+        given: dict[Any, Any] = {**dict(enumerate(arguments)), **named}
         place = next((place for place, value in given.items() if _is_states(value)), None)
         if place is None:
             return self.forward(*arguments, **named)
