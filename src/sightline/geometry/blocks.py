@@ -32,8 +32,9 @@ def token_blocks(cells: Cells, tiles: NDArray[np.int64] | None = None) -> Blocks
     first = 0
     while first < count and seen[first]:
         columns, rows = _row_length(cells[first:], seen[first:]), 1
+        block = (-1, columns)
         while (end := first + (rows + 1) * columns) <= count and _goes_on(
-            *(values[first:end].reshape(-1, columns, *values.shape[1:]) for values in (cells, seen, tiles))
+            cells[first:end].reshape(*block, 4), seen[first:end].reshape(block), tiles[first:end].reshape(block)
         ):
             rows += 1
         blocks.append((rows, columns))
