@@ -25,6 +25,16 @@ LANGUAGE_KINDS = (
     "lm.attention", "lm.attention_last", "lm.next_attention_last", "lm.key", "lm.value", "lm.normed", "lm.embeds"
 )  # fmt: skip
 """Signals of the language layer that just ran, for methods that cut between layers."""
+TOKEN_AXIS = {
+    "vision.hidden": 0,
+    "vision.hidden_mean": 0,
+    "vision.cls_attention": 1,
+    "vision.received": 0,
+    "vision.key": 1,
+    "clip.image": 0,
+}
+"""Of kinds that have a value per visual token, the axis along which the N of them lie; all others are of the image, its
+class token or the question."""
 
 
 def misnamed(name: str, inside: bool) -> str | None:
@@ -53,6 +63,12 @@ def _is_integer(text: str) -> bool:
 def split_name(name: str) -> tuple[str, str]:
     kind, _, layer = name.partition("@")
     return kind, layer
+
+
+def of_tokens(name: str, signal: Tensor, first: int, count: int) -> Tensor:
+    """The signal of ``count`` visual tokens from ``first`` on; one that has no value per token is theirs as it is."""
+    axis = TOKEN_AXIS.get(split_name(name)[0])
+    return signal if axis is None else signal.narrow(axis, first, count)
 
 
 def hidden_indices(names: Iterable[str], depth: int) -> frozenset[int]:
