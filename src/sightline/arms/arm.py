@@ -289,7 +289,8 @@ def parse_budget(text: str, arm: str, *, needed: bool) -> Budget:
             str(error) if "must be" in str(error) else f"'{text}' is neither a kept fraction nor a count such as 192t"
         )
         meant = ""
-        if text.isdecimal() and int(text) > 1:
-            share = f"{int(text) / 100:g} (that share of the tokens) or " if int(text) <= 100 else ""
-            meant = f"; did you mean {share}{text}t (that many)?"
+        if amount.isdecimal() and int(amount) > 1:
+            behind = text.removeprefix(amount)
+            share = f"{int(amount) / 100:g}{behind} (that share of the tokens) or " if int(amount) <= 100 else ""
+            meant = f"; did you mean {share}{amount}t{behind} (that many)?"
         raise SightlineError(f"arm '{arm}': {reason}{meant}") from None

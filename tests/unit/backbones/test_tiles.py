@@ -74,7 +74,8 @@ def test_a_tile_is_seen_as_an_image_of_its_own() -> None:
     assert [first.layout, second.layout, third.layout] == [((2, 3),), ((1, 2),), ((2, 2),)]
     assert second.tokens.flatten().tolist() == [6.0, 7.0]
     assert torch.equal(torch.cat([first.cells, second.cells, third.cells]), whole.cells)
-    assert first.query is whole.query and first.boxes is whole.boxes, "question and boxes are those of the image"
+    assert first.query is whole.query
+    assert first.boxes is whole.boxes
     assert len({first.key, second.key, third.key, whole.key}) == 4, "tiles are drawn from independently"
 
 
@@ -91,9 +92,7 @@ def test_a_token_beyond_its_tile_does_not_pass_for_one_of_the_next() -> None:
 
 
 def test_mixes_stay_within_their_tile_and_share_the_class_token() -> None:
-    mixed = Selection(
-        torch.tensor([-1, 1]), torch.tensor([[0.0, 0.0, 1.0], [0.25, 0.75, 0.0]]), merge_at="vision"
-    )
+    mixed = Selection(torch.tensor([-1, 1]), torch.tensor([[0.0, 0.0, 1.0], [0.25, 0.75, 0.0]]), merge_at="vision")
     plain = Selection(torch.tensor([0, 2]))
     found = together([mixed, plain], [2, 3])
     assert found.merge_at == "vision"
@@ -112,4 +111,5 @@ def test_an_order_that_a_method_insists_on_is_kept_tile_by_tile() -> None:
     ranked = [Selection(torch.tensor([1, 0]), eye[[1, 0]], native_order=False) for _ in range(2)]
     found = together(ranked, [2, 2])
     assert found.anchors.tolist() == [1, 0, 3, 2]
-    assert found.mix is not None and found.mix.argmax(dim=1).tolist() == [1, 0, 3, 2]
+    assert found.mix is not None
+    assert found.mix.argmax(dim=1).tolist() == [1, 0, 3, 2]
