@@ -170,15 +170,13 @@ def _plain_arm(text: str, name: str, rest: str, preset: _Preset) -> Arm:
 
 
 def _refuse_tiles(selector: Selector | LayerSelector, budget: Budget, arm: str) -> None:
-    """A budget of every tile's own is for methods that choose tokens before the language model."""
+    """A budget of every tile's own is for methods that choose tokens by a budget."""
     if budget.per == "image":
         return
     if not selector.needs_budget:
         reason = "has no budget to count by tiles"
     elif selector.resizes:
         reason = "shows the whole image smaller, so there are no tiles to choose from"
-    elif selector.inside:
-        reason = "chooses between layers, among all tokens that are left"
     else:
         return
     raise SightlineError(f"arm '{arm}': {selector.name} {reason}; leave out {PER_TILE}")

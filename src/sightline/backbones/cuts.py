@@ -8,7 +8,7 @@ branch share it.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,9 @@ from torch import Tensor
 
 from sightline.backbones.language import Batch, LanguageModel
 from sightline.backbones.signals import attention_weights, rotate
+from sightline.backbones.tiles import tiles_of, together
 from sightline.core.prefix import Prefix
-from sightline.core.selection import LayerSelector, LayerState
+from sightline.core.selection import LayerSelector, LayerState, Selection
 from sightline.core.selection_rules import check_selection, in_native_order, on_behalf_of, output_parts
 from sightline.errors import SightlineError
 
@@ -36,6 +37,8 @@ class LayerCuts:
     prefixes: Sequence[Prefix]
     layouts: Sequence[tuple[tuple[int, int], ...]]
     keys: Sequence[str]
+    by_tile: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Layer -> how many tokens of every tile continue past it; empty where a cut chooses among all tokens."""
     anchors: list[Tensor] = field(default_factory=list)
     parts: list[Tensor] = field(default_factory=list)
     signal_ms: float = 0.0
@@ -79,7 +82,7 @@ class LayerCuts:
                 key=self.keys[b],
             )
             with on_behalf_of(self.selector.name):
-                selection = self.selector.cut(state, k)
+                selection = self._chosen(state, k, prefix)
             self.signal_ms += (selecting - started) * 1e3
             self.select_ms += (self._now(batch) - selecting) * 1e3
             check_selection(selection, n, k, self.selector.name)
@@ -97,6 +100,21 @@ class LayerCuts:
             placed.append(here)
             self.anchors[b] = self.anchors[b][anchors]
         return self._shorten(batch, torch.stack(pieces), torch.stack(placed), n, k, layer)
+
+    def _chosen(self, state: LayerState, k: int, prefix: Prefix) -> Selection:
+        """The method's choice among all that are left, or its choices within every tile put together."""
+        if not self.by_tile:
+            return self.selector.cut(state, k)
+        uncut = prefix.start + torch.arange(prefix.k)
+        chosen, sizes = [], []
+        for tile, share in zip(tiles_of(state.layout), self.by_tile[state.layer], strict=True):
+            alone = tile.among(state, uncut)
+            left = len(alone.image)
+            everything = Selection(torch.arange(left, device=state.hidden.device))
+            chosen.append(self.selector.cut(alone, share) if share < left else everything)
+            check_selection(chosen[-1], left, min(share, left), self.selector.name)
+            sizes.append(left)
+        return together([in_native_order(each) for each in chosen], sizes)
 
     @staticmethod
     def _now(batch: Batch) -> float:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from sightline.backbones.signals import of_tokens
-from sightline.core.selection import Budget, Layout, Selection, TokenView
+from sightline.backbones.signals import of_positions, of_tokens
+from sightline.core.selection import Budget, LayerState, Layout, Selection, TokenView
 from sightline.core.selection_rules import in_native_order
 
 
@@ -41,10 +41,42 @@ class Part:
             key=f"{view.key}:{self.tile}",
         )
 
+    def among(self, state: LayerState, uncut: Tensor) -> LayerState:
+        """What a method between layers sees of this part alone: the prompt without the tokens of other tiles.
+
+        ``uncut`` (N,) are the positions of all visual tokens before any cut. Attention to other tiles is left out, not
+        shared out among what stays.
+        """
+        own = (state.source >= self.first) & (state.source < self.first + self.n)
+        now = _without(state.hidden.shape[0], state.image[~own])
+        length = state.hidden.shape[0] + len(uncut) - len(state.image)
+        before = _without(length, torch.cat([uncut[: self.first], uncut[self.first + self.n :]]))
+        return replace(
+            state,
+            hidden=state.hidden.index_select(0, now.to(state.hidden.device)),
+            image=torch.searchsorted(now, state.image[own]),
+            source=state.source[own] - self.first,
+            layout=self.layout,
+            signals={name: of_positions(name, signal, now, before) for name, signal in state.signals.items()},
+            key=f"{state.key}:{self.tile}",
+        )
+
+
+def _without(length: int, positions: Tensor) -> Tensor:
+    """0..length-1 but for these positions, ascending."""
+    stays = torch.ones(length, dtype=torch.bool)
+    stays[positions] = False
+    return stays.nonzero().squeeze(1)
+
 
 def parts_of(layout: Layout, budget: Budget) -> list[Part]:
     """In native order; an image that is one grid is the same under either kind of budget, draws included."""
-    if budget.per == "image" or len(layout) == 1:
+    return [Part(0, layout)] if budget.per == "image" else tiles_of(layout)
+
+
+def tiles_of(layout: Layout) -> list[Part]:
+    """One part per block of the layout; a single grid is the whole image."""
+    if len(layout) == 1:
         return [Part(0, layout)]
     parts: list[Part] = []
     for tile, block in enumerate(layout):

@@ -200,7 +200,10 @@ class Selector(Method):
 
 @dataclass(frozen=True)
 class LayerState:
-    """What a method that prunes inside the language model may look at, once ``layer`` (0-based) has run."""
+    """What a method that prunes inside the language model may look at, once ``layer`` (0-based) has run.
+
+    Under a budget of every tile's own it is the prompt with one tile in it: no token of another is among the L.
+    """
 
     layer: int
     hidden: Tensor

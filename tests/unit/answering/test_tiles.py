@@ -144,3 +144,30 @@ def test_signals_of_the_tower_are_cut_along(text: str) -> None:
     assert [len(each) for each in kept] == [share - without_cell // 2 for share in shares]
     (scored,) = score_arm(SelectStep(subject.backbone), arm, [subject.probe(0)], [halves], "preserve", BATCH_TOKENS)
     assert scored.k == sum(shares)
+
+
+def test_every_method_between_layers_gives_each_tile_its_share(tiled: Subject, image: Encoded) -> None:
+    names = [name for name, kind in SELECTORS.items() if kind.inside]
+    assert {"dart", "fastv", "sparsevlm", "pyramiddrop", "fitprune", "tokencarve", "vlmpruner"} <= set(names)
+    step, probes, images = SelectStep(tiled.backbone), [tiled.probe(0), tiled.probe(1)], [image, image]
+    for name in names:
+        arm = parse_arm(f"{name}:0.3/tile")
+        for scored in score_arm(step, arm, probes, images, "preserve", BATCH_TOKENS):
+            assert scored.anchors.reshape(5, 16).sum(axis=1).tolist() == [5] * 5, name
+            assert scored.k == 25
+            assert scored.k_layers[0] == 80
+            assert scored.k_layers[-1] == 25
+            assert (scored.lineage | ~scored.anchors).all(), name
+
+
+def test_the_first_cut_within_a_tile_is_by_that_tile_alone(tiled: Subject, image: Encoded) -> None:
+    """FastV ranks by the last position's attention: by tiles it takes the best of each, not the best of all."""
+    step, probe = SelectStep(tiled.backbone), tiled.probe(0)
+    ranks = [
+        score_arm(step, parse_arm(f"fastv:{k}t"), [probe], [image], "preserve", BATCH_TOKENS)[0].anchors
+        for k in range(1, 81)
+    ]
+    order = np.argmax(np.stack(ranks), axis=0)  # the budget from which on a token is kept
+    (scored,) = score_arm(step, parse_arm("fastv:0.3/tile"), [probe], [image], "preserve", BATCH_TOKENS)
+    best = np.argsort(order.reshape(5, 16), axis=1)[:, :5]
+    assert [set(np.flatnonzero(kept)) for kept in scored.anchors.reshape(5, 16)] == [set(row) for row in best]

@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.backbones.signals import BLOCK_KINDS, HIDDEN_KINDS, LAYERLESS_KINDS, TOKEN_AXIS
-from sightline.backbones.tiles import Part, parts_of, together
-from sightline.core.selection import Budget, Layout, Selection, TokenView
+from sightline.backbones.signals import (
+    BLOCK_KINDS,
+    HIDDEN_KINDS,
+    LANGUAGE_KINDS,
+    LAYERLESS_KINDS,
+    PROMPT_AXES,
+    TOKEN_AXIS,
+)
+from sightline.backbones.tiles import Part, parts_of, tiles_of, together
+from sightline.core.selection import Budget, LayerState, Layout, Selection, TokenView
 from sightline.core.selection_rules import check_anchors
 from sightline.errors import SightlineError
 
@@ -77,6 +84,37 @@ def test_a_tile_is_seen_as_an_image_of_its_own() -> None:
     assert first.query is whole.query
     assert first.boxes is whole.boxes
     assert len({first.key, second.key, third.key, whole.key}) == 4, "tiles are drawn from independently"
+
+
+def test_between_layers_a_tile_is_seen_in_the_prompt_without_the_others() -> None:
+    """Two positions in front, three behind; a cut has left tokens 1, 3, 5, 7, 8 and 9 of the twelve."""
+    source = torch.tensor([1, 3, 5, 7, 8, 9])
+    left = torch.tensor([0, 1, *(2 + source).tolist(), 14, 15, 16])
+    values = torch.arange(17.0)
+    signals = {
+        "lm.attention": (values[left, None] * 100 + values[left])[None],
+        "lm.attention_last": values[left][None],
+        "lm.next_attention_last": values[left][None],
+        "lm.key": values[left][None, :, None],
+        "lm.value": values[left][None, :, None],
+        "lm.normed": values[left][:, None],
+        "lm.embeds": values[:, None],
+    }
+    assert set(signals) == set(PROMPT_AXES) == set(LANGUAGE_KINDS)
+    state = LayerState(3, values[left][:, None], torch.arange(2, 8), source, LAYOUT, signals, key="probe")
+    third = tiles_of(LAYOUT)[2].among(state, 2 + torch.arange(N))
+    expected = [0.0, 1.0, 10.0, 11.0, 14.0, 15.0, 16.0]
+    assert third.image.tolist() == [2, 3]
+    assert third.source.tolist() == [0, 1]
+    assert third.layout == ((2, 2),)
+    assert third.hidden.flatten().tolist() == expected
+    for name in ("lm.attention_last", "lm.next_attention_last", "lm.key", "lm.value", "lm.normed"):
+        assert third.signals[name].flatten().tolist() == expected, name
+    assert third.signals["lm.attention"][0].tolist() == [
+        [100 * row + column for column in expected] for row in expected
+    ]
+    whole_tile = [0.0, 1.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0]
+    assert third.signals["lm.embeds"].flatten().tolist() == whole_tile, "of the prompt before any cut"
 
 
 def test_chosen_tokens_become_those_of_the_image() -> None:
