@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -110,11 +110,12 @@ class LayerCuts:
         for tile, share in zip(tiles_of(state.layout), self.by_tile[state.layer], strict=True):
             alone = tile.among(state, uncut)
             left = len(alone.image)
-            everything = Selection(torch.arange(left, device=state.hidden.device))
-            chosen.append(self.selector.cut(alone, share) if share < left else everything)
-            check_selection(chosen[-1], left, min(share, left), self.selector.name)
+            selection = self.selector.cut(alone, share) if share < left else Selection(torch.arange(left))
+            check_selection(selection, left, min(share, left), self.selector.name)
+            ordered = in_native_order(selection)
+            chosen.append(replace(ordered, anchors=ordered.anchors.cpu()))
             sizes.append(left)
-        return together([in_native_order(each) for each in chosen], sizes)
+        return together(chosen, sizes)
 
     @staticmethod
     def _now(batch: Batch) -> float:
