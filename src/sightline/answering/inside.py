@@ -21,19 +21,22 @@ from sightline.core.selection_rules import on_behalf_of
 
 @dataclass
 class InsidePass(ArmPass):
-    """The choice is made while the layers run; whoever cuts has to look at values and waits for the device."""
+    """The choice is made while the layers run; whoever cuts has to look at values and waits for the device.
+
+    Separators are text to such a method: all of them stay.
+    """
 
     _cuts: dict[int, tuple[LayerCuts, int]] = field(init=False, default_factory=dict)
     """Of every probe the cutter of its batch, and its place there."""
 
     @cached_property
     def lengths(self) -> list[int]:
-        return [prompt.length(image.n) for prompt, image in zip(self.prompts, self.encoded, strict=True)]
+        return [prompt.length(image.slots) for prompt, image in zip(self.prompts, self.encoded, strict=True)]
 
     @property
     def groups(self) -> list[list[int]]:
-        counts = sorted({self._sizes(image) for image in self.encoded})
-        return [[i for i, image in enumerate(self.encoded) if self._sizes(image) == sizes] for sizes in counts]
+        kinds = [(self._sizes(image), image.slots) for image in self.encoded]
+        return [[i for i, kind in enumerate(kinds) if kind == each] for each in sorted(set(kinds))]
 
     def _sizes(self, image: Encoded) -> tuple[int, ...]:
         """Tokens of every part that the budget is counted over."""
@@ -100,8 +103,8 @@ class InsidePass(ArmPass):
                     shares=shares if (lineage != anchors).any() else None,
                     k=k,
                     k_layers=self._counts(image),
-                    sequence_full=prompt.full_length(image.n),
-                    sequence_pruned=prompt.prompt_length(k),
+                    sequence_full=prompt.full_length(image.slots),
+                    sequence_pruned=prompt.prompt_length(k + image.slots - image.n),
                     signal_ms=cutter.signal_ms / batch,
                     select_ms=cutter.select_ms / batch,
                     materialise_ms=0.0,
