@@ -111,6 +111,6 @@ def one_batch(
 def _sizes(arm: Arm, encoded: Sequence[Encoded], prefixes: Sequence[Prefix]) -> tuple[int, int, int]:
     """Visual tokens, how many of them are kept, positions of the prefix: the mean over images that differ."""
     pairs = list(zip(encoded, prefixes, strict=True))
-    kept = fmean(arm.budget.resolve(image.n) if arm.inside else prefix.k for image, prefix in pairs)
+    kept = fmean(arm.budget.total(image.layout) if arm.inside else prefix.k for image, prefix in pairs)
     visual, length = fmean(image.full_n for image in encoded), fmean(prefix.embeds.shape[0] for prefix in prefixes)
     return round(visual), round(kept), round(length)
