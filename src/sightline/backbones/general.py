@@ -33,7 +33,7 @@ from sightline.backbones.processors import processor_of
 from sightline.backbones.recorded import Record, blocks_of
 from sightline.backbones.signals import BLOCK_KINDS, HIDDEN_KINDS, split_name
 from sightline.backbones.span_plan import Layout, SpanPlan, owners
-from sightline.backbones.token_signals import CLASS_KINDS, ROWS, token_signal
+from sightline.backbones.token_signals import CLASS_KINDS, ROWS, WEIGHTS, token_signal
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.selection import Budget
 from sightline.core.slot_positions import SlotPositions
@@ -44,7 +44,9 @@ from sightline.geometry.legibility import Sampling
 
 PIXELS = "pixel_values"
 SERVED_KINDS = (*HIDDEN_KINDS, *BLOCK_KINDS)
-TEXTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets"})
+TEXTS = frozenset(
+    {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets", "labels"}
+)
 """What a processor returns about the text."""
 
 
@@ -255,6 +257,8 @@ class General(ProcessorPrompting, Backbone):
         shown = self.under(item.options)
         if captured:
             captured[ROWS] = shown.token_rows(item.size).to(outputs[0].device)
+            weights = shown.token_weights(item.size)
+            captured |= {} if weights is None else {WEIGHTS: weights.to(outputs[0].device)}
         tokens, deepstack, separators = plan.split(outputs[0], tuple(outputs[1:]), self.language.embed(plan.ids))
         return Encoded(
             tokens=tokens,
@@ -331,6 +335,10 @@ class General(ProcessorPrompting, Backbone):
         A class that says so serves signals of the tower.
         """
         raise SightlineError(f"{type(self).__name__} does not say which rows of its tower a token is made from")
+
+    def token_weights(self, size: tuple[int, int]) -> Tensor | None:
+        """(N, m) how much of a token comes from each of its ``token_rows``; None: all have the same part in it."""
+        return None
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
         return token_signal(name, encoded.captured, len(self.vision_blocks), self.class_token)

@@ -92,6 +92,8 @@ class Record:
                 each[f"hidden:{index}"] = rows
         for index, pairs in self._pairs.items():
             lengths = [query.shape[2] for query, _, _ in pairs for _ in range(query.shape[0])]
+            if len(lengths) < images:  # all lie in one sequence, and a mask keeps them apart
+                lengths = [sum(lengths) // images] * images
             queries, keys = (
                 torch.cat([_side_by_side(pair[side]) for pair in pairs], dim=1).chunk(images, dim=1) for side in (0, 1)
             )
