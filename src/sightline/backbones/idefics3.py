@@ -21,7 +21,7 @@ from sightline.geometry.patches import merged_patches
 
 Size = tuple[int, int]
 MOST_PIXELS = 4096
-"""Longest edge that the processor makes of any image."""
+"""Longest edge that the processor makes of any image before it cuts it."""
 
 
 @dataclass(frozen=True)
@@ -64,31 +64,26 @@ class Idefics3(General):
     def tiles(self, size: Size) -> Size:
         """(columns, rows) of tiles for an image of this (width, height).
 
-        The longer edge is resized to the given length, the shorter one to an even number, neither beyond 4,096; then
-        both are stretched to whole tiles, the shorter one in proportion to the longer.
+        The longer edge gets the length asked for, the shorter one an even one, neither beyond 4,096 pixels; then the
+        image is stretched to whole tiles, the shorter edge in proportion to the longer.
         """
-        processor = self.image_processor
-        if not processor.do_image_splitting:
+        if not self.image_processor.do_image_splitting:
             return 1, 1
-        longer, shorter = max(size), min(size)
-        edge = int(self.options.longest_edge or processor.size["longest_edge"])
-        # Fractions are taken as the processor takes them, by width / height, so that both round alike.
-        aspect = size[0] / size[1]
-        inverse = size[0] < size[1]
+        width, height = scaled(size, int(self.options.longest_edge or self.image_processor.size["longest_edge"]))
+        if size[0] >= size[1]:
+            height += height % 2
+        else:
+            width += width % 2
+        width, height = max(width, 1), max(height, 1)
+        if max(width, height) > MOST_PIXELS:
+            width, height = (max(edge, 1) for edge in scaled((width, height), MOST_PIXELS))
+        width, height = scaled((width, height), math.ceil(max(width, height) / self.tile) * self.tile)
+        return math.ceil(width / self.tile), math.ceil(height / self.tile)
 
-        def other(length: int, ratio: float) -> int:
-            return int(length * ratio) if inverse else int(length / ratio)
-
-        longer, shorter = edge, other(edge, aspect)
-        shorter += shorter % 2
-        aspect = (shorter / longer) if inverse else (longer / max(shorter, 1))
-        if longer > MOST_PIXELS:
-            longer, shorter = MOST_PIXELS, other(MOST_PIXELS, aspect)
-        longer, shorter = max(longer, 1), max(shorter, 1)
-        aspect = (shorter / longer) if inverse else (longer / shorter)
-        along = math.ceil(longer / self.tile)
-        across = math.ceil(other(along * self.tile, aspect) / self.tile)
-        return (across, along) if inverse else (along, across)
+    def pictures(self, size: Size) -> int:
+        """Tiles, and the whole picture unless it is the only tile."""
+        tiles = math.prod(self.tiles(size))
+        return tiles + (tiles > 1)
 
     def shown_size(self, size: Size) -> Size:
         columns, rows = self.tiles(size)
@@ -96,16 +91,14 @@ class Idefics3(General):
 
     def cells(self, size: Size, inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:
         columns, rows = self.tiles(size)
-        pictures = columns * rows + (columns * rows > 1)
+        pictures = self.pictures(size)
         cells = tile_cells((columns, rows), pictures, self.side, self.side)
         return cells, torch.ones(len(cells), dtype=torch.bool), ((self.side, self.side),) * pictures
 
     def token_rows(self, size: Size) -> Tensor:
-        columns, rows = self.tiles(size)
-        pictures = columns * rows + (columns * rows > 1)
         merge = int(self.model.config.scale_factor)
         within = merged_patches(self.side * merge, self.side * merge, merge)
-        starts = np.arange(pictures) * (self.side * merge) ** 2
+        starts = np.arange(self.pictures(size)) * (self.side * merge) ** 2
         return torch.from_numpy((starts[:, None, None] + within).reshape(-1, merge * merge))
 
     def fitting(self, size: Size, k: int) -> Idefics3Options:
@@ -113,12 +106,19 @@ class Idefics3(General):
         usual = int(self.options.longest_edge or self.image_processor.size["longest_edge"])
         for along in range(math.ceil(usual / self.tile), 0, -1):
             options = replace(self.options, longest_edge=along * self.tile)
-            if self.under(options).token_count(size) <= k:
+            if self.under(options).pictures(size) * self.side**2 <= k:
                 return options
         raise SightlineError(
             f"an image of {size[0]} x {size[1]} pixels makes {self.side**2} visual tokens on {type(self).__name__} "
             f"when it is a single tile, and the budget is {k}; choose a larger budget"
         )
+
+
+def scaled(size: Size, longer: int) -> Size:
+    """The longer edge of an image at this length, the other in proportion, rounded down."""
+    width, height = size
+    aspect = width / height
+    return (longer, int(longer / aspect)) if width >= height else (int(longer * aspect), longer)
 
 
 @BACKBONES.register("smolvlm")

@@ -23,8 +23,8 @@ SHRINKS_ABOVE = 1.1
 class LlavaOnevision(LlavaNext):
     """Stitched patches beyond ``anyres_max_9`` tiles' worth are interpolated: a token reads two by two of them.
 
-    A cell is the extent of all four, so that cells overlap, and signals are interpolated by the same weights. Patches of
-    14 pixels do not fill tiles of 384, so the last six rows and columns of pixels of every tile lie in no cell.
+    A cell is the extent of all four, so that cells overlap, and signals are interpolated by the same weights. Patches
+    of 14 pixels do not fill tiles of 384: the last six rows and columns of pixels of every tile lie in no cell.
     """
 
     class_token = False

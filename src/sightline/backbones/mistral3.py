@@ -59,7 +59,7 @@ class Mistral3(General):
         return {} if self.options.longest_edge is None else {"size": {"longest_edge": self.options.longest_edge}}
 
     def grid(self, size: Size) -> Size:
-        """(rows, columns) of tokens: the image is shrunken if its longer side asks for it, then rounded up to tokens."""
+        """(rows, columns) of tokens: an image with too long an edge is shrunken, then both are rounded up to tokens."""
         width, height = size
         ratio = max(height / self.longest_edge, width / self.longest_edge)
         if ratio > 1:
@@ -74,8 +74,8 @@ class Mistral3(General):
         rows, columns = self.grid(size)
         if rows * columns == 1:
             raise SightlineError(
-                f"an image of {size[0]} x {size[1]} pixels makes a single visual token, which Mistral 3 as transformers "
-                "has it cannot read; enlarge the image"
+                f"an image of {size[0]} x {size[1]} pixels makes a single visual token, which the model's own code "
+                "cannot read; enlarge the image"
             )
         return grid_cells(rows, columns), torch.ones(rows * columns, dtype=torch.bool), ((rows, columns),)
 

@@ -22,8 +22,8 @@ def token_signal(name: str, captured: Mapping[str, Tensor], depth: int, class_to
     """A ``vision.*`` signal of one image.
 
     What a token's m rows have is averaged over them, as its own features are made from all of them, by the weights of
-    an interpolation where there is one. With a ``class_token`` every tile begins with one: a token's class attention is that of its own tile, and the class
-    token itself is that of the first tile, which shows the whole image.
+    an interpolation where there is one. With a ``class_token`` every tile begins with one: a token's class attention is
+    that of its own tile, and the class token itself is that of the first tile, which shows the whole image.
     """
     kind, _ = split_name(name)
     rows, weights = captured[ROWS], captured.get(WEIGHTS)

@@ -127,7 +127,8 @@ class Canvas:
     def _pixels(self, patches: Indices) -> Indices:
         """Where patches of the stitched grid begin on the canvas."""
         tile, within = np.divmod(patches, self.side)
-        return tile * self.tile + within * self.patch
+        begin: Indices = tile * self.tile + within * self.patch
+        return begin
 
     def patches(self, columns: Indices, rows: Indices) -> tuple[Indices, Indices]:
         """(N,) tiles and (N,) patches within them, both row by row, of places in the stitched grid."""
