@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import collections
 import os
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 
 from tests.clock import Clock
 from tests.kept_memory import keep_freed_memory
+from tests.zoo import build
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DATA = Path(__file__).parent / "data"
@@ -54,6 +57,18 @@ def _kept_memory() -> None:
 def data() -> Path:
     """The folder with tiny checkpoints, data sets and recorded answers."""
     return DATA
+
+
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a named architecture's tiny checkpoint, which is built when it is first asked for."""
+    folder = tmp_path_factory.mktemp("zoo")
+
+    @cache
+    def checkpoint(model_type: str) -> Path:
+        return build(model_type, folder / model_type)
+
+    return checkpoint
 
 
 @pytest.fixture

@@ -269,6 +269,7 @@ class General(ProcessorPrompting, Backbone):
             separators=separators,
             positions=plan.positions,
             usual_n=None if item.fit is None else item.fit.usual_n,
+            usual_slots=None if item.fit is None else item.fit.usual_slots,
         )
 
     def sampling(self, pixels: Pixels) -> Sampling | None:

@@ -30,7 +30,7 @@ class Mistral3Options(ImageOptions):
 class Mistral3(General):
     """The whole image is stretched to whole tokens, so cells are a plain grid of the image's own shape.
 
-    Every row ends with a break token, the last one with an end token: text, which stays with its row.
+    Every row ends with a break token, which stays with it; an end token in place of the last stays with the picture.
     """
 
     image_options = Mistral3Options
