@@ -133,19 +133,23 @@ def edges(centres: NDArray[np.floating[Any]], length: int) -> tuple[float, float
     Sorted centres rise from one edge to the other along a straight line over their rank, from 0 to 1: the line of least
     squares through the distinct ones. Close to the border of the image a resampling filter is cut off, which pushes
     samples inwards: they do not count if two others are left. A single centre fills one source pixel.
+
+    Centres that leave a gap lie on no such line. They reach from the first to the last, half a step beyond each.
     """
     levels, counts = np.unique(centres.astype(np.float64), return_counts=True)
     if len(levels) == 1:
         return float(levels[0]) - 0.5, float(levels[0]) + 0.5
     ends = np.cumsum(counts)
     ranks = (ends - counts / 2) / ends[-1]
-    reach = FILTER * max(1.0, (levels[-1] - levels[0]) / (len(levels) - 1))
+    step = float(np.median(np.diff(levels)))
+    reach = FILTER * max(1.0, step)
     whole = (levels > reach) & (levels < length - reach)
-    if whole.sum() >= 2:
-        ranks, levels = ranks[whole], levels[whole]
-    aside = ranks - ranks.mean()
-    slope = aside @ levels / (aside @ aside)
-    start = levels.mean() - slope * ranks.mean()
+    whole = whole if whole.sum() >= 2 else np.ones_like(whole)
+    aside = ranks[whole] - ranks[whole].mean()
+    slope = aside @ levels[whole] / (aside @ aside)
+    start = levels[whole].mean() - slope * ranks[whole].mean()
+    if np.abs(start + slope * ranks - levels).max() > max(1.0, step):
+        return float(levels[0]) - step / 2, float(levels[-1]) + step / 2
     return float(start), float(start + slope)
 
 

@@ -149,6 +149,12 @@ def test_a_shrunken_feature_map_gives_the_extent_of_all_that_a_token_reads(tower
     assert token_blocks(found.cells) == ((5, 5),)
 
 
+def test_a_token_of_two_places_reaches_from_one_to_the_other(tower: Patches) -> None:
+    """Patch 0 and patch 5 of the first row, put together by mistake."""
+    cells = on(tower, lambda tokens: torch.stack([tokens[0] + tokens[5], tokens[9]])).cells
+    assert difference(cells, np.array([[0, 0, 6, 1], [1, 1, 2, 2]]) / ROWS) < 1
+
+
 def test_one_token_of_everything_does_not_spoil_the_others(tower: Patches) -> None:
     found = on(tower, lambda tokens: torch.cat([tokens.mean(0, keepdim=True), tokens]))
     assert difference(found.cells, np.concatenate([[[0, 0, 1, 1]], grid_cells(ROWS, ROWS)])) < 0.5
