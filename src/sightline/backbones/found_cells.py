@@ -13,7 +13,8 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -81,7 +82,7 @@ def find_cells(
             for name, value in prepare(Image.fromarray(noise)).items()
         }
         values = prepared[pixels].to(weight.dtype).requires_grad_()
-        with silenced(tower), torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+        with silenced(tower), _kernels(weight.dtype):
             tokens = features({**prepared, pixels: values})
             token, value = supports(tokens, values, places.values)
     count = len(tokens)
@@ -93,6 +94,21 @@ def find_cells(
     tiles[token[::-1]] = places.values[value[::-1]] // picture  # backwards: what a token reads first is written last
     placed = _padding_placed(np.clip(cells, 0.0, 1.0), sourced)
     return FoundCells(placed, sourced, tiles, time.perf_counter() - started)
+
+
+@contextmanager
+def _kernels(dtype: torch.dtype) -> Iterator[None]:
+    """Gradients that are the same each time, on a GPU, and that do not take ten times what they need, on a CPU.
+
+    There oneDNN's gradient of a patch embedding is that slow; in half precision nothing but oneDNN multiplies quickly.
+    """
+    before: Any = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = before and dtype != torch.float32
+    try:
+        with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+            yield
+    finally:
+        torch.backends.mkldnn.enabled = before
 
 
 def _refuse_unplaced(token: Indices, value: Indices, count: int) -> None:
