@@ -102,8 +102,8 @@ def _kernels(dtype: torch.dtype) -> Iterator[None]:
 
     There oneDNN's gradient of a patch embedding is that slow; in half precision nothing but oneDNN multiplies quickly.
     """
-    before: Any = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = before and dtype != torch.float32
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = before and dtype != torch.float32  # type: ignore[assignment]
     try:
         with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
             yield
