@@ -17,7 +17,7 @@ from sightline.backbones.normalising import Normaliser, processor_table
 from sightline.backbones.options import ImageOptions
 from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.prompting import Prompting
-from sightline.backbones.signals import split_name
+from sightline.backbones.signals import PIXELS, split_name, token_blocks
 from sightline.backbones.tower import Block, Tower, call_block
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.registry import Registry
@@ -167,7 +167,9 @@ class Backbone(Prompting, ABC):
         return None if kind.startswith("lm.") else f"{type(self).__name__} has no signal {kind}"
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
-        """A ``vision.*`` signal of one encoded image."""
+        """A ``vision.*`` or ``image.*`` signal of one encoded image."""
+        if name == PIXELS:
+            return token_blocks(self.pixel_values(encoded.captured[PIXELS]), encoded.layout)
         raise SightlineError(f"{type(self).__name__} has no signal {name}")
 
     def clip_states(self, encoded: Encoded) -> Tensor:

@@ -124,7 +124,14 @@ class LayerCuts:
         states = layer_input[b, :length]
         computed: dict[str, Any] = {}
         for name in self.selector.needs:
-            if name in ("lm.attention", "lm.attention_last", "lm.key", "lm.value"):
+            if name in ("lm.bare_query", "lm.bare_key"):
+                computed[name] = bare_projections(model, layer, states)[name == "lm.bare_key"]
+            elif name == "lm.rotary":
+                cos, sin = model.rotary(states[None], batch.positions[:, b : b + 1, :length])
+                computed[name] = torch.stack([cos[0], sin[0]])
+            elif name == "lm.input":
+                computed[name] = states
+            elif name in ("lm.attention", "lm.attention_last", "lm.key", "lm.value"):
                 query, key, value = projections(model, layer, states, batch.positions[:, b : b + 1, :length])
                 if name == "lm.key":
                     computed[name] = key
@@ -148,6 +155,13 @@ class LayerCuts:
 
 def projections(model: LanguageModel, layer: int, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Rotated queries (H, L, d), rotated keys (Hkv, L, d) and values of a layer for its (L, D) input."""
+    query, key, value = bare_projections(model, layer, states)
+    cos, sin = model.rotary(states[None], positions)
+    return rotate(query, cos[0], sin[0]), rotate(key, cos[0], sin[0]), value
+
+
+def bare_projections(model: LanguageModel, layer: int, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of a layer before positions are rotated in; normalised where the layer does so."""
     block = model.layers[layer]
     attention = block.self_attn
     normed = block.input_layernorm(states)
@@ -160,8 +174,7 @@ def projections(model: LanguageModel, layer: int, states: Tensor, positions: Ten
 
     query = heads(attention.q_proj, getattr(attention, "q_norm", None))
     key = heads(attention.k_proj, getattr(attention, "k_norm", None))
-    cos, sin = model.rotary(states[None], positions)
-    return rotate(query, cos[0], sin[0]), rotate(key, cos[0], sin[0]), heads(attention.v_proj, None)
+    return query, key, heads(attention.v_proj, None)
 
 
 def causal_attention(query: Tensor, key: Tensor, *, last_only: bool) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 from sightline.backbones.normalising import Normaliser
 from sightline.backbones.options import ImageOptions
 from sightline.backbones.pixels import Fit, Pixels, stored_pixels
-from sightline.backbones.signals import hidden_indices
+from sightline.backbones.signals import PIXELS, hidden_indices
 from sightline.backbones.tower import Tower
 from sightline.core.prefix import Encoded
 from sightline.core.selection import Budget
@@ -120,15 +120,24 @@ def encode(backbone: Backbone, batch: Sequence[Pixels], needs: Iterable[str] = (
 
     Each image is billed its share of the time.
     """
+    needs = frozenset(needs)
     keep = hidden_indices(needs, len(backbone.vision_blocks))
     watch = Stopwatch(backbone.language.device, shared_by=len(batch))
     encoded = backbone.vision(batch, keep)
     watch.stop()
     backbone.encoded_images += len(batch)
+    if PIXELS in needs:
+        encoded = [_with_pixels(backbone, *pair) for pair in zip(encoded, batch, strict=True)]
     return [
         replace(item, preprocess_ms=pixels.preprocess_ms, vision_time=watch)
         for item, pixels in zip(encoded, batch, strict=True)
     ]
+
+
+def _with_pixels(backbone: Backbone, encoded: Encoded, pixels: Pixels) -> Encoded:
+    """The encoded image with what the tower was shown of it, as far as the host had prepared that."""
+    shown = pixels.data.to(backbone.language.device, non_blocking=True)
+    return replace(encoded, captured={**encoded.captured, PIXELS: shown})
 
 
 def vision(backbone: Backbone, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
