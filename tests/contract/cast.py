@@ -24,7 +24,10 @@ KEEPS = ("1t", "0.1", "0.3", "0.7", "1.0")
 METHODS = tuple(name for name, kind in SELECTORS.items() if not kind.resizes)
 """All that look at an image in its usual size; those that are shown a smaller one: tests/integration/test_resize.py."""
 
-CLASS_TOKEN = {"fastervlm", "holov", "mmtok", "nuwa", "prumerge", "prumerge_plus", "scope", "visionzip", "vispruner"}
+CLASS_TOKEN = {
+    "fastervlm", "flowcut", "holov", "mmtok", "nuwa", "prumerge", "prumerge_plus", "prunesid", "scope", "visionzip",
+    "vispruner",
+}  # fmt: skip
 CLIP_SPACE = {"anchorprune", "cdpruner"}
 PER_PATCH = {"anchorprune_qwen", "hiprune", "tome", "visionzip_qwen"}
 REFUSED: dict[str, set[str]] = {
@@ -34,7 +37,7 @@ REFUSED: dict[str, set[str]] = {
 }
 """Methods whose signals an architecture does not have. docs/methods.md says why."""
 
-SHALLOW = {"hiprune": "object_layer=1", "nuwa": "first_layer=2,last_layer=4"}
+SHALLOW = {"flowcut": "last_layer=1", "hiprune": "object_layer=1", "nuwa": "first_layer=2,last_layer=4"}
 """The tiny towers have four blocks; published layer numbers of a tower with 24 must be replaced."""
 
 IMAGES = ("train/02ac65de9eec83e1.jpg", "train/05093bd5d1fb7bd3.jpg")
