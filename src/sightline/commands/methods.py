@@ -134,7 +134,8 @@ def traits(kind: type[Method]) -> dict[str, str]:
         "acts": _where(kind),
         "merges tokens": word[kind.merges],
         "reads boxes": word[bare.reads_boxes] + (", unless its arguments say so" if varies else ""),
-        "parity": f"{kind.parity}: {PARITY_WORDS[kind.parity]}",
+        "parity": kind.parity,
+        "parity means": PARITY_WORDS[kind.parity],
         "signals": ", ".join(sorted(bare.needs)) or "none",
     }
     for model_type, arguments in kind.artifact.items():

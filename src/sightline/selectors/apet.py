@@ -42,7 +42,8 @@ def approximation_errors(features: Tensor, basis: Tensor) -> Tensor:
     normal.diagonal().add_(RIDGE)
     # A Cholesky solve would wait for the device to report success; solve_ex does not ask.
     weights, _ = torch.linalg.solve_ex(normal, spanning @ features.mT)
-    return torch.linalg.vector_norm(features - weights.mT @ spanning, dim=1)
+    errors: Tensor = torch.linalg.vector_norm(features - weights.mT @ spanning, dim=1)
+    return errors
 
 
 def absorbing(features: Tensor, basis: Tensor, leading: Tensor) -> Tensor:

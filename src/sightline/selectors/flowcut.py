@@ -48,7 +48,8 @@ def surplus(attention: Tensor, count: Tensor, k: int, remaining: int) -> Tensor:
     if remaining == 0:
         return count - k
     entropy = -torch.xlogy(attention, attention).sum() / count.log().clamp_min(TINY)
-    return ((count - k) / remaining**0.5 * (1.0 - entropy.square())).round().nan_to_num().clamp_min(0.0)
+    spare: Tensor = (count - k) / remaining**0.5 * (1.0 - entropy.square())
+    return spare.round().nan_to_num().clamp_min(0.0)
 
 
 def followed(signals: Mapping[str, Tensor], layers: int, k: int) -> Tensor:

@@ -23,7 +23,7 @@ def likeness(values: Tensor, rows: Tensor) -> Tensor:
     values (Hkv, L, d), rows (R,) int64 -> (R, L) float32: head mean of softmax_j(<v_r, v_j> / sqrt(d)).
     """
     values = values.float()
-    products = values.index_select(1, rows) @ values.mT / values.shape[-1] ** 0.5
+    products: Tensor = values.index_select(1, rows) @ values.mT / values.shape[-1] ** 0.5
     return products.softmax(dim=-1).mean(dim=0)
 
 

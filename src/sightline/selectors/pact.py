@@ -32,7 +32,8 @@ def importance(queries: Tensor, keys: Tensor, hidden: Tensor) -> Tensor:
     keys = keys.float().repeat_interleave(queries.shape[0] // keys.shape[0], dim=0)
     together = queries.float().mean(dim=1)
     asked = (keys @ together.unsqueeze(-1)).squeeze(-1).softmax(dim=-1).mean(dim=0)
-    return asked * torch.linalg.vector_norm(hidden.float(), dim=-1)
+    lengths: Tensor = torch.linalg.vector_norm(hidden.float(), dim=-1)
+    return asked * lengths
 
 
 def bounded_centres(distance: NDArray[np.float64], ranked: NDArray[np.int64], bound: float) -> list[int]:

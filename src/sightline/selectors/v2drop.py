@@ -24,7 +24,8 @@ def variation(given: Tensor, hidden: Tensor, image: Tensor) -> Tensor:
     """
     image = image.to(hidden.device)
     moved = hidden.index_select(0, image).float() - given.index_select(0, image).float()
-    return torch.linalg.vector_norm(moved, dim=-1)
+    lengths: Tensor = torch.linalg.vector_norm(moved, dim=-1)
+    return lengths
 
 
 @SELECTORS.register("v2drop")

@@ -25,10 +25,9 @@ def kept_by_rule(pixels: np.ndarray, tolerance: float) -> list[int]:
             if r == c == 0:
                 continue
             guess = pixels[r, c - 1] if c else pixels[r - 1, c]
-            if r and c and alike(pixels[r - 1, c - 1], pixels[r, c - 1]) and not alike(
-                pixels[r - 1, c - 1], pixels[r - 1, c]
-            ):
-                guess = pixels[r - 1, c]
+            if r and c:
+                beside, above, corner = pixels[r, c - 1], pixels[r - 1, c], pixels[r - 1, c - 1]
+                guess = above if alike(corner, beside) and not alike(corner, above) else beside
             if not alike(pixels[r, c], guess):
                 kept.append(r * columns + c)
     return kept

@@ -14,9 +14,7 @@ from tests.unit.selectors.contract import check_contract, scene
 
 def literal(view: TokenView, k: int, side: int) -> tuple[list[int], np.ndarray]:
     """The scans and the merge as they are described, on a grid, in numpy."""
-    deep, shallow = (
-        view.signals[f"vision.cls_attention@{layer}"].double().numpy().sum(axis=0) for layer in (-2, 6)
-    )
+    deep, shallow = (view.signals[f"vision.cls_attention@{layer}"].double().numpy().sum(axis=0) for layer in (-2, 6))
     features = view.signals["vision.hidden@-2"].double().numpy()
     ((rows, columns),) = view.layout
     kept = np.argsort(-deep, kind="stable")[: k - k // 2].tolist()
