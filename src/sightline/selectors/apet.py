@@ -11,54 +11,59 @@ from torch import Tensor
 from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
-from sightline.selectors.greedy import cosine
-from sightline.selectors.scores import rank
+from sightline.selectors.greedy import gram
+from sightline.selectors.scores import NORM_FLOOR, rank
 
 HIDDEN = "vision.hidden@-2"
 RIDGE = 1e-5
 """Added to the diagonal of the normal equations, so that basis tokens that depend on one another can be solved for."""
 
 
-def farthest_points(features: Tensor, count: int) -> Tensor:
-    """(count,) tokens of (N, D) in pick order: the one farthest from the mean, then each farthest from all picked."""
-    squared = (features - features.mean(dim=0)).square().sum(dim=1)
+def farthest_points(products: Tensor, count: int) -> Tensor:
+    """(count,) tokens in pick order, products (N, N) = <x_i, x_j>: the farthest from the mean, then each farthest from
+    all picked, |x_i - x_j|^2 = <x_i, x_i> + <x_j, x_j> - 2 <x_i, x_j>."""
+    squares = products.diagonal()
+    gap = squares - 2.0 * products.mean(dim=1)  # to the mean, up to a constant
+    taken = torch.zeros_like(gap, dtype=torch.bool)
     picks = []
-    for _ in range(count):
-        pick = squared.argmax()
+    for step in range(count):
+        pick = gap.masked_fill(taken, -torch.inf).argmax().unsqueeze(0)
         picks.append(pick)
-        away = (features - features[pick]).square().sum(dim=1)
-        squared = away if len(picks) == 1 else torch.minimum(squared, away)
-        squared[torch.stack(picks)] = -torch.inf
-    return torch.stack(picks)
+        taken.index_fill_(0, pick, True)
+        away = (squares + squares[pick] - 2.0 * products.index_select(0, pick)[0]).clamp_min(0.0)
+        gap = away if step == 0 else torch.minimum(gap, away)
+    return torch.cat(picks)
 
 
-def approximation_errors(features: Tensor, basis: Tensor) -> Tensor:
-    """How far each token is from the best linear combination of the basis, (N,).
+def approximation_errors(products: Tensor, basis: Tensor) -> Tensor:
+    """How far each token is from a linear combination of the basis, (N,): e_i = |x_i - B^T w_i|_2.
 
-    features (N, D), basis (M,) int64. With B the basis tokens:  e_i = |x_i - B^T (B B^T + ridge I)^-1 B x_i|_2.
+    products (N, N), basis (M,) int64. With B the basis tokens, w_i = (B B^T + ridge I)^-1 B x_i, so that
+    e_i^2 = <x_i, x_i> - 2 <w_i, B x_i> + <w_i, B B^T w_i>.
     """
-    spanning = features[basis]
-    normal = spanning @ spanning.mT
-    normal.diagonal().add_(RIDGE)
-    # A Cholesky solve would wait for the device to report success; solve_ex does not ask.
-    weights, _ = torch.linalg.solve_ex(normal, spanning @ features.mT)
-    errors: Tensor = torch.linalg.vector_norm(features - weights.mT @ spanning, dim=1)
-    return errors
+    projected = products[basis]
+    normal = projected[:, basis]
+    # Unlike solve, solve_ex does not wait for the device to report success.
+    weights, _ = torch.linalg.solve_ex(normal + RIDGE * torch.eye(len(basis)).to(normal), projected)
+    squared: Tensor = products.diagonal() - (weights * (2.0 * projected - normal @ weights)).sum(dim=0)
+    return squared.clamp_min(0.0).sqrt()
 
 
-def absorbing(features: Tensor, basis: Tensor, leading: Tensor) -> Tensor:
+def absorbing(products: Tensor, basis: Tensor, leading: Tensor) -> Tensor:
     """mix (K, N), K = M + T: basis tokens alone, then each leading token averaged with the dropped ones most like it.
 
-    basis (M,), leading (T,); a dropped token joins the leading token of highest cosine, ties to the lower place.
+    products (N, N), basis (M,), leading (T,); a dropped token joins the leading token of highest cosine, ties to the
+    lower place.
     """
-    n = len(features)
+    n = len(products)
     kept = torch.cat([basis, leading])
-    mix = torch.zeros(len(kept), n, device=features.device)
+    mix = torch.zeros(len(kept), n, device=products.device)
     if len(leading):
-        nearest = cosine(features, features[leading]).argmax(dim=1)
-        joins = torch.ones(n, device=features.device).index_fill_(0, kept, 0.0)
-        mix[len(basis) + nearest, torch.arange(n, device=features.device)] = joins
-    mix[torch.arange(len(kept), device=features.device), kept] = 1.0
+        lengths = products.diagonal().sqrt().clamp_min(NORM_FLOOR)
+        nearest = (products[:, leading] / lengths[leading]).argmax(dim=1)
+        joins = torch.ones(n, device=products.device).index_fill_(0, kept, 0.0)
+        mix[len(basis) + nearest, torch.arange(n, device=products.device)] = joins
+    mix[torch.arange(len(kept), device=products.device), kept] = 1.0
     return mix / mix.sum(dim=1, keepdim=True)
 
 
@@ -104,10 +109,11 @@ class ApET(Selector):
         return frozenset({HIDDEN}) if self.at == "vision" else frozenset()
 
     def select(self, view: TokenView, k: int) -> Selection:
-        features = (view.signals[HIDDEN] if self.at == "vision" else view.tokens).double()
-        basis = farthest_points(features, min(self.basis, len(features)))
-        errors = approximation_errors(features, basis)
-        spared = basis[: min(self.basis, k // 2)]
+        features = view.signals[HIDDEN] if self.at == "vision" else view.tokens
+        products = gram(features.double().unsqueeze(0))[0]  # squares cancel in errors, hence float64
+        basis = farthest_points(products, min(self.basis, len(features)))
+        errors = approximation_errors(products, basis)
+        spared = basis[: k // 2]
         errors[spared] = -torch.inf
         leading = rank(errors)[: k - len(spared)].sort().values
-        return Selection(torch.cat([spared, leading]), absorbing(features, spared, leading), merge_at=self.at)
+        return Selection(torch.cat([spared, leading]), absorbing(products, spared, leading), merge_at=self.at)

@@ -14,7 +14,7 @@ from torch import Tensor
 from sightline.core.selection import LayerSelector, LayerState, Parity, Ranges, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
-from sightline.selectors.greedy import cosine
+from sightline.selectors.greedy import cosines
 from sightline.selectors.scores import top
 
 BANDWIDTH = 2.0
@@ -119,8 +119,8 @@ class PACT(LayerSelector):
         )
         score = importance(queries, keys, signals["lm.input"].index_select(0, image))
         playing = top(score, max(k, math.ceil(self.keep * n))).cpu().numpy()
-        joined = rotated.transpose(0, 1).flatten(1).double()
-        distance = (1.0 - cosine(joined, joined)).clamp_min(0.0).fill_diagonal_(0.0).cpu().numpy()
+        similarity = cosines(rotated.transpose(0, 1).flatten(1).unsqueeze(0))[0].double()
+        distance = (1.0 - similarity).clamp_min(0.0).fill_diagonal_(0.0).cpu().numpy()
         places, bound = density_centres(distance[np.ix_(playing, playing)], k)
         centres = np.sort(playing[places])
         gap = distance[:, centres]

@@ -12,7 +12,7 @@ from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenV
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
-from sightline.selectors.greedy import cosine
+from sightline.selectors.greedy import cosines
 from sightline.selectors.scores import order, rank
 
 FEATURES = "vision.hidden@-2"
@@ -49,14 +49,18 @@ def surviving(similarity: Tensor, score: Tensor, group: Tensor, threshold: Tenso
     return torch.empty_like(left).scatter_(0, ranked, left)
 
 
+def members(group: Tensor, counted: Tensor, groups: int) -> Tensor:
+    """(G,) float64: how many tokens of each group are ``counted`` (N,); unlike bincount, never waits for the device."""
+    return torch.zeros(groups, dtype=torch.float64, device=group.device).index_add_(0, group, counted.double())
+
+
 def quotas(group: Tensor, left: Tensor, groups: int, k: int) -> Tensor:
     """(G,) tokens that each group may keep: one if it has any, and its part of the rest by how many survived in it.
 
     Parts are differences of a rounded running sum, so they add up.
     """
-    size = torch.bincount(group, minlength=groups)
-    survived = torch.bincount(group, weights=left.double(), minlength=groups)
-    least = (size > 0).double()
+    survived = members(group, left, groups)
+    least = (survived > 0).double()  # the first of a group always survives
     upto = ((k - least.sum()).clamp_min(0.0) * survived.cumsum(0) / survived.sum()).round()
     return least + upto.diff(prepend=upto.new_zeros(1))
 
@@ -101,12 +105,13 @@ class PruneSID(Selector):
         score = view.signals[CLASS_ATTENTION].double().nan_to_num().sum(dim=0)
         n, groups = len(features), max(1, k // PER_GROUP)
         group = principal_groups(features, groups)
-        similarity = cosine(features, features)
+        similarity = cosines(features.unsqueeze(0))[0]
         mean = similarity.triu(1).sum() / max(1, n * (n - 1) // 2)
         left = surviving(similarity, score, group, mean * (self.lenience * k / LENIENCE))
         within = order(group, (~left).double(), -score)
-        first = torch.bincount(group, minlength=groups).cumsum(0) - torch.bincount(group, minlength=groups)
+        size = members(group, torch.ones_like(left), groups)
+        first = size.cumsum(0) - size
         place = torch.empty_like(within).scatter_(0, within, torch.arange(n, device=within.device)) - first[group]
         beyond = (place >= quotas(group, left, groups, k)[group]).double()
-        survivors = torch.bincount(group, weights=left.double(), minlength=groups)
-        return Selection(order(beyond, -survivors[group], group, place)[:k].sort().values)
+        survivors = members(group, left, groups)[group]
+        return Selection(order(beyond, -survivors, group, place)[:k].sort().values)

@@ -31,19 +31,21 @@ def windows(layout: tuple[tuple[int, int], ...], side: int) -> Tensor:
 
 
 def places_within(score: Tensor, group: Tensor) -> Tensor:
-    """(N,) int64: 0 for the highest score of its group, 1 for the next, ...; ties to the lower index."""
-    sorted_by = order(group, -score)
+    """(N,) int64: 0 for the highest score of its group, 1 for the next, ...; ties to the lower index.
+
+    ``group`` is on the CPU, where counting its members waits for nothing.
+    """
     size = torch.bincount(group)
-    first = size.cumsum(0) - size
-    place = torch.empty_like(sorted_by)
-    place[sorted_by] = torch.arange(len(group), device=group.device) - first[group[sorted_by]]
-    return place
+    first = (size.cumsum(0) - size)[group].to(score.device)
+    sorted_by = order(group.to(score.device), -score)
+    rising = torch.arange(len(group), device=score.device)
+    return torch.empty_like(sorted_by).scatter_(0, sorted_by, rising) - first
 
 
 def scans(deep: Tensor, shallow: Tensor, window: Tensor, overall: int, local: int) -> Tensor:
     """(K,) ascending, K = overall + local: the highest of ``deep``, then of the others, window by window, ``shallow``.
 
-    deep, shallow (N,), window (N,). Windows take turns: the best of every window, then the second best, ...; within a
+    deep, shallow (N,), window (N,) on the CPU. Windows take turns: the best of every window, then the second best, ...; within a
     turn the higher ``shallow`` comes first.
     """
     chosen = rank(deep)[:overall]
@@ -100,8 +102,7 @@ class VScan(Selector):
         deep, shallow = (
             view.signals[name].double().nan_to_num().sum(dim=0) for name in (CLASS_ATTENTION, self.shallow)
         )
-        window = windows(view.layout, self.side).to(deep.device)
-        kept = scans(deep, shallow, window, k - k // 2, k // 2)
+        kept = scans(deep, shallow, windows(view.layout, self.side), k - k // 2, k // 2)
         features = view.signals[FEATURES].double()
         slot = cosine(features, features[kept]).argmax(dim=1)
         slot[kept] = torch.arange(k, device=slot.device)

@@ -50,9 +50,10 @@ def test_it_agrees_with_the_description(k: int) -> None:
 def test_what_lies_in_the_span_of_the_basis_has_no_error() -> None:
     """Tokens of a plane, and one out of it: the farthest points span the plane, so the other one stands out."""
     flat = torch.tensor([[9.0, 0, 0], [0, 8.0, 0], [1.0, 1, 0], [2.0, 1, 0], [1.0, 2, 1.5], [3.0, 3, 0]])
-    basis = farthest_points(flat, 2)
+    products = flat.double() @ flat.double().T
+    basis = farthest_points(products, 2)
     assert basis.tolist() == [0, 1]
-    errors = approximation_errors(flat.double(), basis)
+    errors = approximation_errors(products, basis)
     assert int(errors.argmax()) == 4
     assert errors[[0, 1, 2, 3, 5]].max() < 1e-5
     chosen = ApET(basis=2).select(view(flat), 4)
