@@ -44,7 +44,8 @@ def approximation_errors(products: Tensor, basis: Tensor) -> Tensor:
     projected = products[basis]
     normal = projected[:, basis]
     # Unlike solve, solve_ex does not wait for the device to report success.
-    weights, _ = torch.linalg.solve_ex(normal + RIDGE * torch.eye(len(basis)).to(normal), projected)
+    ridge = RIDGE * torch.eye(len(basis), dtype=normal.dtype, device=normal.device)
+    weights, _ = torch.linalg.solve_ex(normal + ridge, projected)
     squared: Tensor = products.diagonal() - (weights * (2.0 * projected - normal @ weights)).sum(dim=0)
     return squared.clamp_min(0.0).sqrt()
 

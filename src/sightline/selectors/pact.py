@@ -48,8 +48,9 @@ def bounded_centres(distance: NDArray[np.float64], ranked: NDArray[np.int64], bo
 
 
 def density_centres(distance: NDArray[np.float64], k: int) -> tuple[list[int], float]:
-    """The k densest of at least k centres, and the largest bound, to within a halving, that leaves so many.
+    """The k densest of at least k centres, and the bound that leaves so many: slightly larger ones leave fewer.
 
+    A larger bound can now and then leave more centres, so there may be several such; halving finds one of them.
     Density rho_i = sum_j exp(-(d_ij / BANDWIDTH)^2); equal ones go to the lower index. Below a bound of 0 every token
     is a centre.
     """
@@ -84,7 +85,7 @@ class PACT(LayerSelector):
     Schedule: ``full_layers`` layers run on the full sequence, then K tokens continue; in a shallow model the cut moves
     up to the last layer but one.
     Count: the published bound (0.21 with ``keep`` 0.55) gives every image its own number of clusters. Here the bound is
-    the largest that leaves K centres or more, and the K densest of them are taken; ``keep`` n is at least K.
+    widened until fewer than K centres would be left, and the K densest of them are taken; ``keep`` n is at least K.
     Parity: paper-algorithm, no parity data. Whether key and query are divided by sqrt(d) is not clear from what is
     published; they are not. The published attention counts a cluster as often as it has members; ours counts it once.
     Degenerate input: a zero key is at distance 1 from everything; equal values go to the lower index.

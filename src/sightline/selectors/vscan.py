@@ -45,8 +45,8 @@ def places_within(score: Tensor, group: Tensor) -> Tensor:
 def scans(deep: Tensor, shallow: Tensor, window: Tensor, overall: int, local: int) -> Tensor:
     """(K,) ascending, K = overall + local: the highest of ``deep``, then of the others, window by window, ``shallow``.
 
-    deep, shallow (N,), window (N,) on the CPU. Windows take turns: the best of every window, then the second best, ...; within a
-    turn the higher ``shallow`` comes first.
+    deep, shallow (N,), window (N,) on the CPU. Windows take turns: the best of every window, then the second best, ...;
+    within a turn the higher ``shallow`` comes first.
     """
     chosen = rank(deep)[:overall]
     free = torch.ones_like(deep).index_fill_(0, chosen, 0.0)
@@ -64,9 +64,9 @@ class VScan(Selector):
     2026), the scans in the vision tower.
     Needs: class-token attention of a shallow and of the penultimate vision layer, summed over heads, and the
     penultimate hidden states, which are also what is merged.
-    Parity: paper-algorithm, no parity data. Left to us: the side of a window, and that windows take turns where the
-    budget does not divide evenly. The published second stage, a cut in the middle of the language model, is not part
-    of it.
+    Parity: paper-algorithm, no parity data. Left to us, where what we read of it is silent: the shallow block, the even
+    split between the scans, the side of a window, and that windows take turns where the budget does not divide evenly.
+    The published second stage, a cut in the middle of the language model, is not part of it.
     Acts: half of K (the larger) by the global scan, half by the local one (``scans``); every other patch is **merged**
     into the kept one of highest cosine, as a plain mean, before the projector.
     Degenerate inputs: a zero vector has cosine 0 and joins the first; equal values go to the lower index; NaN attention

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from sightline.core.selection import LayerState
 from sightline.errors import SightlineError
 from sightline.selectors.pact import PACT, bounded_centres, density_centres, importance
 from tests.unit.selectors.layer_states import check_any_input, check_schedule, layer_state
@@ -42,7 +43,7 @@ def test_centres_keep_their_distance_and_leave_nobody_far_away() -> None:
         assert centres == sorted(centres, key=order.tolist().index), "densest first"
 
 
-def test_the_bound_is_the_largest_that_leaves_k_centres() -> None:
+def test_the_bound_is_as_wide_as_k_centres_allow() -> None:
     """Three tight clusters at right angles: up to a bound of 1 each has its centre, its densest member."""
     angle = np.array([0.0, 0.1, 0.2, 0.0, 0.1, 0.2, 0.0, 0.1, 0.2])
     points = np.zeros((9, 6))
@@ -71,6 +72,54 @@ def test_a_cluster_is_the_mean_of_its_members_and_of_what_comes_back() -> None:
     back = PACT(keep=0.8).cut(state, 2)
     assert back.mix is not None
     torch.testing.assert_close(back.mix[0], torch.tensor([1, 1, 0, 0, 1]) / 3)
+
+
+def literal(state: LayerState, k: int) -> tuple[list[int], np.ndarray]:
+    """The method as it is described, in numpy, with the bound searched for among the distances that occur."""
+    image = state.image.numpy()
+    n = len(image)
+    queries, keys, rotated = (
+        state.signals[name].double().numpy()[:, image] for name in ("lm.bare_query", "lm.bare_key", "lm.key")
+    )
+    asked = np.zeros(n)
+    for head, query in enumerate(queries):
+        raised = np.exp(keys[head // (len(queries) // len(keys))] @ query.mean(axis=0))
+        asked += raised / raised.sum()
+    score = asked * np.linalg.norm(state.signals["lm.input"].double().numpy()[image], axis=1)
+    playing = sorted(np.argsort(-score, kind="stable")[: max(k, int(np.ceil(0.55 * n)))].tolist())
+    vectors = np.concatenate(list(rotated), axis=1)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    distance = 1.0 - vectors @ vectors.T
+    np.fill_diagonal(distance, 0.0)
+    density = {i: np.exp(-((distance[i, playing] / 2.0) ** 2)).sum() for i in playing}
+    walk = sorted(playing, key=lambda i: -density[i])
+
+    def centres(bound: float) -> list[int]:
+        found: list[int] = []
+        for i in walk:
+            if all(distance[i, j] > bound for j in found):
+                found.append(i)
+        return found
+
+    occurring = np.unique(distance[np.ix_(playing, playing)])
+    crossing = next(index for index, bound in enumerate(occurring) if len(centres(bound)) < k)
+    kept = sorted(centres((occurring[crossing - 1] + occurring[crossing]) / 2)[:k])
+    mix = np.zeros((k, n))
+    for i in range(n):
+        nearest = int(distance[i, kept].argmin())
+        if i in playing or distance[i, kept[nearest]] <= 1.5 * occurring[crossing]:
+            mix[nearest, i] = 1.0
+    return kept, mix / mix.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_agrees_with_the_description(seed: int) -> None:
+    state = layer_state(6, 7, seed=seed)
+    chosen = PACT().cut(state, 12)
+    anchors, mix = literal(state, 12)
+    assert chosen.anchors.tolist() == anchors
+    assert chosen.mix is not None
+    np.testing.assert_allclose(chosen.mix.numpy(), mix, atol=1e-6)
 
 
 def test_arguments_that_make_no_sense_are_refused() -> None:
