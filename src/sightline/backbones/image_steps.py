@@ -127,16 +127,16 @@ def encode(backbone: Backbone, batch: Sequence[Pixels], needs: Iterable[str] = (
     watch.stop()
     backbone.encoded_images += len(batch)
     if PIXELS in needs:
-        encoded = [_with_pixels(backbone, *pair) for pair in zip(encoded, batch, strict=True)]
+        shown = [pixels.data.to(backbone.language.device, non_blocking=True) for pixels in batch]
+        encoded = [with_pixels(*pair) for pair in zip(encoded, shown, strict=True)]
     return [
         replace(item, preprocess_ms=pixels.preprocess_ms, vision_time=watch)
         for item, pixels in zip(encoded, batch, strict=True)
     ]
 
 
-def _with_pixels(backbone: Backbone, encoded: Encoded, pixels: Pixels) -> Encoded:
-    """The encoded image with what the tower was shown of it, as far as the host had prepared that."""
-    shown = pixels.data.to(backbone.language.device, non_blocking=True)
+def with_pixels(encoded: Encoded, shown: Tensor) -> Encoded:
+    """The encoded image with ``Pixels.data``, on the model's device, from which its pixel values can be made again."""
     return replace(encoded, captured={**encoded.captured, PIXELS: shown})
 
 

@@ -20,9 +20,9 @@ from sightline.cost.stand_in_clip import RandomClip
 from sightline.cost.subject import Subject
 
 NEEDS = {
-    "tiny-qwen3-vl": frozenset({"vision.key@-1", "vision.received@1"}),
-    "tiny-llava": frozenset({"vision.hidden@-2", "vision.cls_attention@-2"}),
-    "tiny-internvl": frozenset[str](),
+    "tiny-qwen3-vl": frozenset({"vision.key@-1", "vision.received@1", "image.pixels"}),
+    "tiny-llava": frozenset({"vision.hidden@-2", "vision.cls_attention@-2", "image.pixels"}),
+    "tiny-internvl": frozenset({"image.pixels"}),
 }
 
 
