@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.backbones.signals import token_blocks
+from sightline.backbones.signals import pixels_of_tokens
 from sightline.errors import SightlineError
 from sightline.selectors.pixelprune import PixelPrune, prediction_errors
 from tests.unit.selectors.contract import check_contract, scene
@@ -75,11 +75,11 @@ def test_tiles_predict_nothing_of_one_another() -> None:
 
 def test_blocks_of_pixels_lie_where_their_tokens_do() -> None:
     tiles = torch.arange(2 * 3 * 4 * 6.0).view(2, 3, 4, 6)
-    blocks = token_blocks(tiles, ((2, 3), (2, 3)))
+    blocks = pixels_of_tokens(tiles, ((2, 3), (2, 3)))
     assert blocks.shape == (12, 12)
     assert torch.equal(blocks[6 + 4], tiles[1, :, 2:4, 2:4].flatten())
     patches = torch.arange(24.0).view(8, 3)
-    assert torch.equal(token_blocks(patches, ((1, 2),)), patches.view(2, 12))
+    assert torch.equal(pixels_of_tokens(patches, ((1, 2),)), patches.view(2, 12))
 
 
 def test_a_negative_tolerance_is_refused() -> None:
