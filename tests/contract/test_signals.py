@@ -52,7 +52,7 @@ def test_language_signals_fit_together(data: Path, model: str) -> None:
         cos, sin = signals["lm.rotary"]
         query, key = (rotate(signals[f"lm.bare_{name}"], cos, sin) for name in ("query", "key"))
         assert torch.equal(key, signals["lm.key"])
-        last = causal_attention(query, key, last_only=True)
+        last = causal_attention(query, key, query.shape[-1] ** -0.5, last_only=True)
         assert torch.equal(last, signals["lm.attention_last"])
         assert bool((cos[state.image] != cos[state.image[:1]]).any()), "positions of the image differ"
 

@@ -31,8 +31,9 @@ from sightline.backbones.pretrained import whole_model
 from sightline.backbones.processor_prompting import ProcessorPrompting
 from sightline.backbones.processors import processor_of
 from sightline.backbones.recorded import Record, blocks_of
-from sightline.backbones.signals import split_name
+from sightline.backbones.signals import BLOCK_KINDS, HIDDEN_KINDS, split_name
 from sightline.backbones.span_plan import Layout, SpanPlan, owners
+from sightline.backbones.token_signals import CLASS_KINDS, ROWS, token_signal
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.selection import Budget
 from sightline.core.slot_positions import SlotPositions
@@ -42,6 +43,7 @@ from sightline.geometry.cells import Cells
 from sightline.geometry.legibility import Sampling
 
 PIXELS = "pixel_values"
+SERVED_KINDS = (*HIDDEN_KINDS, *BLOCK_KINDS)
 TEXTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets"})
 """What a processor returns about the text."""
 
@@ -53,6 +55,8 @@ class General(ProcessorPrompting, Backbone):
     without a source, and text that the processor writes between the features.
     """
 
+    class_token: ClassVar[bool] = False
+    """Whether the vision tower puts a class token before the patches of every tile."""
     first_position: ClassVar[int] = 0
     """What the model numbers the first token of a sequence by."""
     fixed_tokens = "its class does not say how fewer tokens are asked for (Backbone.fitting)"
@@ -236,6 +240,9 @@ class General(ProcessorPrompting, Backbone):
             features, levels = shown.features({**item.inputs, PIXELS: item.data})
         if len(features) != len(plan.features):
             raise SightlineError(f"{len(features)} features where {len(plan.features)} placeholders stand")
+        captured = record.captured()
+        if captured:
+            captured[ROWS] = shown.token_rows(item.size).to(features.device)
         tokens, deepstack, separators = plan.split(features, levels, self.language.embed(plan.ids))
         return Encoded(
             tokens=tokens,
@@ -243,7 +250,7 @@ class General(ProcessorPrompting, Backbone):
             cells=plan.cells,
             layout=plan.layout,
             sampling=shown.sampling(item),
-            captured=record.captured(),
+            captured=captured,
             separators=separators,
             positions=plan.positions,
             usual_n=None if item.fit is None else item.fit.usual_n,
@@ -293,7 +300,23 @@ class General(ProcessorPrompting, Backbone):
         if kind.startswith("lm."):
             language = self.language
             return language.reason if isinstance(language, OwnDecoder) else None
-        return f"nobody has said which rows of its vision tower a token is made from, so there is no {kind}"
+        if type(self).token_rows is General.token_rows:
+            return f"nobody has said which rows of its vision tower a token is made from, so there is no {kind}"
+        if kind.startswith("clip."):
+            return f"its vision tower is not the one of a CLIP checkpoint, so there is no {kind}"
+        if kind in CLASS_KINDS and not self.class_token:
+            return f"its vision tower has no class token, so there is no {kind}"
+        return None if kind in SERVED_KINDS else f"{type(self).__name__} has no signal {kind}"
+
+    def token_rows(self, size: tuple[int, int]) -> Tensor:
+        """(N, m) rows of the vision tower, all tiles one behind the other, that each token is made from.
+
+        A class that says so serves signals of the tower.
+        """
+        raise SightlineError(f"{type(self).__name__} does not say which rows of its tower a token is made from")
+
+    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
+        return token_signal(name, encoded.captured, len(self.vision_blocks), self.class_token)
 
 
 def image_inputs(processed: Any) -> dict[str, Tensor]:

@@ -84,16 +84,17 @@ class Record:
         self._states[len(self._blocks)] = output[0] if isinstance(output, tuple) else output
 
     def captured(self) -> dict[str, Tensor]:
-        """By name: ``hidden:i`` (R, C); ``query:b``, ``key:b`` (H, R, d) and ``bounds:b`` of block b.
+        """By name: ``hidden:i`` (R, C); ``query:b``, ``key:b`` (H, R, d), ``bounds:b`` and ``scale:b`` of block b.
 
-        Bounds are the lengths of the sequences that attend among themselves: tiles, windows.
+        Bounds are the lengths of the sequences that attend among themselves: tiles, windows. Scale is that of scores.
         """
         found = {f"hidden:{index}": rows.flatten(0, -2) for index, rows in self._states.items()}
         for index, pairs in self._pairs.items():
             lengths = [query.shape[2] for query, _, _ in pairs for _ in range(query.shape[0])]
-            found[f"query:{index}"] = torch.cat([_side_by_side(query) * scale for query, _, scale in pairs], dim=1)
+            found[f"query:{index}"] = torch.cat([_side_by_side(query) for query, _, _ in pairs], dim=1)
             found[f"key:{index}"] = torch.cat([_side_by_side(key) for _, key, _ in pairs], dim=1)
             found[f"bounds:{index}"] = torch.tensor(lengths)
+            found[f"scale:{index}"] = torch.tensor(pairs[0][2])
         return found
 
 
@@ -129,8 +130,8 @@ def _attending_aloud(config: Any, pairs: dict[int, Any], wanted: set[int], place
         yield
 
 
-def received_attention(query: Tensor, key: Tensor, bounds: Tensor) -> Tensor:
+def received_attention(query: Tensor, key: Tensor, bounds: Tensor, scale: float) -> Tensor:
     """(R,) attention that each row receives, mean over heads and over the rows that see it; within each sequence."""
     lengths = bounds.tolist()
     parts = zip(torch.split(query, lengths, dim=1), torch.split(key, lengths, dim=1), strict=True)
-    return torch.cat([attention_weights(q, k, 1.0).mean(dim=(0, 1)) for q, k in parts])
+    return torch.cat([attention_weights(q, k, scale).mean(dim=(0, 1)) for q, k in parts])
