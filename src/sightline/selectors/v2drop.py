@@ -41,7 +41,7 @@ class V2Drop(LayerSelector):
     floor(N (K/N)^(i/3)) tokens on, the last one K; the published shares (half, half, none left) are one choice for one
     model, which a budget K > 0 cannot express. Cuts that fall on one layer of a shallow model become one, and none is
     placed behind the last layer but one.
-    Parity: paper-algorithm, no parity data.
+    Parity: paper-algorithm, no parity data. What DeepStack adds behind a layer counts as that layer's change.
     Degenerate input: equal variations keep the first tokens.
     """
 

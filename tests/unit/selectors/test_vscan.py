@@ -18,7 +18,7 @@ def literal(view: TokenView, k: int, side: int) -> tuple[list[int], np.ndarray]:
     features = view.signals["vision.hidden@-2"].double().numpy()
     ((rows, columns),) = view.layout
     kept = np.argsort(-deep, kind="stable")[: k - k // 2].tolist()
-    pools = {}
+    pools: dict[tuple[int, int], list[int]] = {}
     for i in np.argsort(-shallow, kind="stable"):
         if i not in kept:
             pools.setdefault((i // columns // side, i % columns // side), []).append(int(i))
