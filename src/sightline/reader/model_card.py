@@ -155,9 +155,8 @@ def legs(training: dict[str, Any]) -> str:
     ]
     for number, leg in enumerate(training["history"]["legs"], start=1):
         what = "language layers" if leg.get("language_only") else "all"
-        what += ", open questions too" * bool(leg.get("open") or leg.get("both")) + ", silence" * bool(
-            leg.get("silence")
-        )
+        what += ", open questions too" * bool(leg.get("open") or leg.get("both"))
+        what += ", silence" * bool(leg.get("silence"))
         device = leg.get("device", "not recorded")
         minutes, batch, rate = leg["minutes"], leg["batch"], leg["lr"]
         lines.append(f"| {number} | {leg['progress']} | {what} | {device} | {minutes:g} | {batch} | {rate:g} |")

@@ -29,51 +29,15 @@ from sightline.reader.objectives import Heads, draw_keep, local_targets
 from sightline.reader.open_check import draw_open_held_out, evaluate_open, render_open
 from sightline.reader.raster import draw_batch, plan
 from sightline.reader.samples import SampleBatches
+from sightline.reader.schedule import HOLD_SHARE, OPEN_HOLD_SHARE, REWARM, VISION_SHARE, WARM_UP, Clock, learning_rate
 from sightline.reader.state import load_checkpoint, load_moments, load_weights, read_state, save_state
 from sightline.reader.step import Losses, Steps
 
-VISION_SHARE = 0.3
-"""Part of the schedule spent on the vision tower alone."""
-HOLD_SHARE = 0.25
-"""Part of the joint stage at the full learning rate, before the cosine."""
-OPEN_HOLD_SHARE = 0.35
-"""The same for a leg on open questions, which has no vision stage before it."""
 OPEN_SHARE = 0.7
-"""Images of such a leg that are asked open questions; the others keep up the yes/no answers."""
+"""Images of a leg on open questions that are asked them; the others keep up the yes/no answers."""
 BOTH_SHARE = 0.5
 """Images that are asked open questions where both kinds are learned from scratch."""
-WARM_UP = 200
-REWARM = 50
 SAVE_SECONDS = 150.0
-
-
-def learning_rate(
-    progress: float, stage_step: int, peak: float, vision: float = VISION_SHARE, hold: float = HOLD_SHARE
-) -> float:
-    """Warm-up over ``WARM_UP`` steps of each stage; constant; then cosine to one hundredth over the joint stage."""
-    joint = max(0.0, (progress - vision) / (1 - vision))
-    falling = max(0.0, (joint - hold) / (1 - hold))
-    shape = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, falling)))
-    return peak * shape * min(1.0, (stage_step + 1) / WARM_UP)
-
-
-class Clock:
-    """Spreads the schedule over the time that is left. Time that ``pause`` marks (compilation) does not count."""
-
-    def __init__(self, start: float, end: float, deadline: float) -> None:
-        self.progress, self.end, self.deadline = start, end, deadline
-        self.last = time.monotonic()
-
-    def tick(self, *, pause: bool = False) -> None:
-        now = time.monotonic()
-        spent, left = now - self.last, max(1e-3, self.deadline - self.last)
-        if not pause:
-            self.progress += (self.end - self.progress) * min(1.0, spent / left)
-        self.last = now
-
-    @property
-    def over(self) -> bool:
-        return time.monotonic() >= self.deadline
 
 
 class Trainer:

@@ -23,8 +23,9 @@ from sightline.reader.objectives import (
     target_scores,
 )
 from sightline.reader.samples import BIGRAM_BUCKETS, LETTER
+from sightline.reader.schedule import VISION_SHARE, WARM_UP, Clock, learning_rate
 from sightline.reader.state import SHARD_BYTES, load_checkpoint, read_state
-from sightline.reader.train import VISION_SHARE, WARM_UP, Clock, Trainer, learning_rate, parse
+from sightline.reader.train import Trainer, parse
 
 
 def leg(out, progress, *more):
