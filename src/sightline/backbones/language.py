@@ -47,7 +47,7 @@ class Likelihood(NamedTuple):
 class Batch:
     """Prefixes side by side: S = P + T slots, the shared part padded to P, then all answer branches padded to T.
 
-    ``counts[b]`` visual tokens start at slot ``start`` in every sequence.
+    The image's span, ``counts[b]`` slots, starts at slot ``start`` in every sequence.
     """
 
     hidden: Tensor
@@ -184,6 +184,8 @@ class LanguageModel:
         self.norm = text_model.norm
         self.head = lm_head
         self.axes = axes
+        self.plain = True
+        """Whether the layers are run by our loop, which can be compiled, captured and cut between layers."""
         self.executor: Callable[[Batch], Tensor] | None = None
         """Runs all layers of an uncut, uncached batch in another way; see ``sightline.backbones.execution``."""
         self.compiled: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
@@ -224,8 +226,7 @@ class LanguageModel:
         """(T, D) input embeddings, not to be written to: recent ones are kept, as all arms ask for the same texts."""
         key = tuple(ids)
         if key not in self._embedded:
-            table: Tensor = self._embedding.weight
-            self._embedded[key] = table[on_device(key, table.device)]
+            self._embedded[key] = self._embedding(on_device(key, self.device))
             if len(self._embedded) > KEPT_TEXTS:
                 self._embedded.popitem(last=False)
         self._embedded.move_to_end(key)
@@ -248,7 +249,7 @@ class LanguageModel:
     @property
     def own_kernel(self) -> bool:
         """Whether causal prefixes attend by our kernel; see ``sightline.device.kernels.causal``."""
-        return not self.dense and causal.usable(self.device, self.dtype, int(self._config.head_dim))
+        return not self.dense and causal.usable(self.device, self.dtype, self.head_width)
 
     def mask_of(self, batch: Batch) -> Tensor | None:
         """Rows of the mask that the attention kernel needs: all of them, or the branches' alone."""
@@ -263,13 +264,13 @@ class LanguageModel:
         if len(prefixes) == 1:  # nothing to pad: no copies
             levels = tuple(level[None] for level in first.deepstack)
             hidden, positions = first.embeds[None], first.positions[:, None]
-            return Batch(hidden, positions, first.segments[None], levels, first.start, [first.k], branches)
+            return Batch(hidden, positions, first.segments[None], levels, first.start, [first.span], branches)
         longest = max(p.embeds.shape[0] - tail for p, tail in zip(prefixes, tails, strict=True))
         shape = (len(prefixes), longest + branches)
         hidden = first.embeds.new_zeros(*shape, first.embeds.shape[1])
         positions = torch.zeros(self.axes, *shape, dtype=torch.long, device=self.device)
         segments = torch.full(shape, -1, dtype=torch.long, device=self.device)
-        widest = max(p.k for p in prefixes)
+        widest = max(p.span for p in prefixes)
         deepstack = tuple(first.embeds.new_zeros(len(prefixes), widest, first.embeds.shape[1]) for _ in first.deepstack)
         for b, (prefix, tail) in enumerate(zip(prefixes, tails, strict=True)):
             shared = prefix.embeds.shape[0] - tail
@@ -281,8 +282,8 @@ class LanguageModel:
                 positions[:, b, here] = prefix.positions[:, there]
                 segments[b, here] = prefix.segments[there]
             for level, features in zip(deepstack, prefix.deepstack, strict=True):
-                level[b, : prefix.k] = features
-        return Batch(hidden, positions, segments, deepstack, first.start, [p.k for p in prefixes], branches)
+                level[b, : prefix.span] = features
+        return Batch(hidden, positions, segments, deepstack, first.start, [p.span for p in prefixes], branches)
 
     def run(self, batch: Batch, cutter: Cutter | None = None, cache: Any = None) -> Batch:
         """All layers. The returned batch holds the last layer's output, shortened where ``cutter`` cut."""
@@ -334,7 +335,7 @@ class LanguageModel:
         wanted: list[int] = []
         sizes: list[list[int]] = []
         for b, prefix in enumerate(prefixes):
-            text = prefix.embeds.shape[0] - prefix.start - prefix.k - prefix.branches
+            text = prefix.embeds.shape[0] - prefix.start - prefix.span - prefix.branches
             behind = batch.start + batch.counts[b]
             sizes.append([len(ids) for _, ids in prefix.reads])
             for offsets, ids in prefix.reads:
@@ -347,6 +348,16 @@ class LanguageModel:
         logits = self.head(self.norm(batch.hidden.flatten(0, 1)[read])).float()
         nll = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
         return Pending(Arriving(nll), Arriving(logits.argmax(-1) == targets), sizes)
+
+    @torch.inference_mode()
+    def prefix_logits(self, prefix: Prefix) -> Tensor:
+        """(L, V) logits over all of a branch-free prefix."""
+        found: Tensor = self.head(self.norm(self.read([prefix])))[0]
+        return found
+
+    def read(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Tensor:
+        """(B, S, D) output of the last layer over branch-free prefixes, shortened where ``cutter`` cut."""
+        return self.run(self.collate(prefixes), cutter).hidden
 
     def score(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> list[tuple[Likelihood, ...]]:
         """The likelihood of every continuation of every prefix, in one forward."""
@@ -392,7 +403,7 @@ class LanguageModel:
     ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """One token (B,) each, at its position (B,), behind its slot: (B, D), and what every layer has to remember."""
         call = self._of_layer(step_layer)
-        hidden = self._embedding.weight[tokens][:, None]
+        hidden = self._embedding(tokens)[:, None]
         rotary = self.rotary(hidden, positions.expand(self.axes, -1)[..., None])
         own = not self.dense and causal.supported(self.device, self.dtype, self.head_width)
         taken = []

@@ -23,6 +23,7 @@ from sightline.backbones.base import Backbone
 from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.language import Likelihood
 from sightline.backbones.pixels import Pixels
+from sightline.backbones.towered import Towered
 from sightline.backbones.unmodified import processor_inputs
 from sightline.core.prefix import Encoded, Prefix
 from sightline.core.probe import Probe
@@ -91,6 +92,8 @@ class OneAnswer(LikelihoodScorer):
 
 def models_own_features(backbone: Backbone, pixels: Pixels, values: Tensor) -> list[Encoded]:
     """The image through the model's own vision call."""
+    if not isinstance(backbone, Towered):
+        return backbone.vision([pixels], frozenset())
     extra: dict[str, Any] = {}
     if backbone.axes == 3:
         extra["image_grid_thw"] = torch.tensor([pixels.grid], device=values.device)
@@ -118,11 +121,11 @@ def models_own_loss(backbone: Backbone, prefix: Prefix) -> float:
     extra: dict[str, Any] = {}
     if prefix.deepstack:
         visual = torch.zeros(1, prefix.embeds.shape[0], dtype=torch.bool, device=prefix.embeds.device)
-        visual[:, prefix.start : prefix.start + prefix.k] = True
+        visual[:, prefix.start : prefix.start + prefix.span] = True
         extra = {"visual_pos_masks": visual, "deepstack_visual_embeds": list(prefix.deepstack)}
     output = backbone.model.model.language_model(inputs_embeds=prefix.embeds[None], position_ids=positions, **extra)
     logits = backbone.model.lm_head(output.last_hidden_state)[0].float()
     ((offsets, ids),) = prefix.reads
-    rows = torch.tensor(offsets, device=logits.device) + prefix.start + prefix.k
+    rows = torch.tensor(offsets, device=logits.device) + prefix.start + prefix.span
     targets = torch.tensor(ids, device=logits.device)
     return float(cross_entropy(logits[rows], targets))
