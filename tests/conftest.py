@@ -11,7 +11,6 @@ import torch
 
 from tests.clock import Clock
 from tests.kept_memory import keep_freed_memory
-from tests.zoo import build
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DATA = Path(__file__).parent / "data"
@@ -61,14 +60,11 @@ def data() -> Path:
 
 @pytest.fixture(scope="session")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a named architecture's tiny checkpoint, which is built when it is first asked for."""
-    folder = tmp_path_factory.mktemp("zoo")
+    """``zoo("qwen2_vl")`` is the folder of a tiny checkpoint of that type, built when it is first asked for."""
+    from tests.zoo import build
 
-    @cache
-    def checkpoint(model_type: str) -> Path:
-        return build(model_type, folder / model_type)
-
-    return checkpoint
+    root = tmp_path_factory.mktemp("zoo")
+    return cache(lambda model_type: build(model_type, root / model_type))
 
 
 @pytest.fixture

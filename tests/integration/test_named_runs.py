@@ -47,9 +47,7 @@ def test_rows_of_every_arm(settings: Callable[..., AuditConfig], name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["llava_next", "smolvlm"])
-def test_killed_and_resumed_rows_are_identical(
-    settings: Callable[..., AuditConfig], name: str, tmp_path: Path
-) -> None:
+def test_killed_and_resumed_rows_are_identical(settings: Callable[..., AuditConfig], name: str, tmp_path: Path) -> None:
     killed = settings(name, limit=4, shard_images=1, out=tmp_path / "killed")
     process = run_python(command(killed))
     assert process.returncode == -signal.SIGKILL, process.stderr

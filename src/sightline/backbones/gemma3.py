@@ -13,7 +13,7 @@ from sightline.backbones.general import PIXELS, General
 from sightline.backbones.span_plan import Layout
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells
-from sightline.geometry.patches import merged_patches
+from sightline.geometry.token_patches import merged_patches
 
 
 @BACKBONES.register("gemma3")
@@ -51,5 +51,4 @@ class Gemma3(General):
         return grid_cells(self.side, self.side), torch.ones(self.side**2, dtype=torch.bool), ((self.side, self.side),)
 
     def token_rows(self, size: tuple[int, int]) -> Tensor:
-        edge = self.side * self.merge
-        return torch.from_numpy(merged_patches(edge, edge, self.merge))
+        return torch.from_numpy(merged_patches(self.side, self.side, self.merge))

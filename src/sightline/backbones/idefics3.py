@@ -17,7 +17,7 @@ from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.span_plan import Layout
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, tile_cells
-from sightline.geometry.patches import merged_patches
+from sightline.geometry.token_patches import merged_patches
 
 Size = tuple[int, int]
 MOST_PIXELS = 4096
@@ -97,7 +97,7 @@ class Idefics3(General):
 
     def token_rows(self, size: Size) -> Tensor:
         merge = int(self.model.config.scale_factor)
-        within = merged_patches(self.side * merge, self.side * merge, merge)
+        within = merged_patches(self.side, self.side, merge)
         starts = np.arange(self.pictures(size)) * (self.side * merge) ** 2
         return torch.from_numpy((starts[:, None, None] + within).reshape(-1, merge * merge))
 

@@ -8,26 +8,22 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
-from sightline.backbones.llava_next import LlavaNext, Size
 from sightline.backbones.pixels import Pixels
-from sightline.core.prefix import Encoded
-from sightline.errors import SightlineError
+from sightline.backbones.stitched_tiles import StitchedTiles
 from sightline.geometry.legibility import Sampling
-from sightline.geometry.stitched import Reading
+from sightline.geometry.stitched import Reading, Size
 
 SHRINKS_ABOVE = 1.1
 """Times too long, along either axis, that the stitched grid may be before it is interpolated."""
 
 
 @BACKBONES.register("llava_onevision")
-class LlavaOnevision(LlavaNext):
+class LlavaOnevision(StitchedTiles):
     """Stitched patches beyond ``anyres_max_9`` tiles' worth are interpolated: a token reads two by two of them.
 
     A cell is the extent of all four, so that cells overlap, and signals are interpolated by the same weights. Patches
     of 14 pixels do not fill tiles of 384: the last six rows and columns of pixels of every tile lie in no cell.
     """
-
-    class_token = False
 
     def readings(self, size: Size) -> tuple[Reading, Reading]:
         columns, rows = self.canvas(size).kept()
@@ -51,7 +47,7 @@ class LlavaOnevision(LlavaNext):
             return super().token_rows(size)
         columns, rows = self.readings(size)
         read = [
-            self.tower_rows(size, across, down)
+            self.stitched_rows(size, across, down)
             for down in (rows.first, rows.second)
             for across in (columns.first, columns.second)
         ]
@@ -70,6 +66,3 @@ class LlavaOnevision(LlavaNext):
     def sampling(self, pixels: Pixels) -> Sampling | None:
         """Tokens of a shrunken grid read more pixels than those of the base picture: there is no one number."""
         return super().sampling(pixels) if self._ratio(pixels.size) <= SHRINKS_ABOVE else None
-
-    def merge_sources(self, encoded: Encoded) -> Tensor:
-        raise SightlineError("LlavaOnevision cannot merge vision states before projection: it interpolates behind it")

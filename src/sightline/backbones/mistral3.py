@@ -16,7 +16,7 @@ from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.span_plan import Layout
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells
-from sightline.geometry.patches import merged_patches
+from sightline.geometry.token_patches import merged_patches
 
 Size = tuple[int, int]
 
@@ -80,8 +80,7 @@ class Mistral3(General):
         return grid_cells(rows, columns), torch.ones(rows * columns, dtype=torch.bool), ((rows, columns),)
 
     def token_rows(self, size: Size) -> Tensor:
-        rows, columns = self.grid(size)
-        return torch.from_numpy(merged_patches(rows * self.merge, columns * self.merge, self.merge))
+        return torch.from_numpy(merged_patches(*self.grid(size), self.merge))
 
     def fitting(self, size: Size, k: int) -> Mistral3Options:
         """The longest edge that makes at most k tokens: a longer one never makes fewer, so it is found by halving."""

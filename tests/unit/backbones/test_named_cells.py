@@ -14,9 +14,9 @@ from PIL import Image
 
 from sightline.backbones.general import General
 from sightline.backbones.idefics3 import Idefics3
-from sightline.backbones.llava_next import LlavaNext
 from sightline.backbones.mistral3 import Mistral3
 from sightline.backbones.span_plan import Layout
+from sightline.backbones.stitched_tiles import StitchedTiles
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.geometry.blocks import token_blocks
@@ -46,7 +46,7 @@ def check(backbone: General, size: tuple[int, int]) -> None:
     difference = np.abs(np.clip(cells, 0, 1) - found.cells[found.sourced]) * np.tile(size, 2)
     assert difference.max() < 1, "in source pixels"
     blocks = token_blocks(found.cells[found.sourced], found.tiles[found.sourced])
-    assert layout == (joined(blocks, len(layout)) if isinstance(backbone, LlavaNext) else blocks)
+    assert layout == (joined(blocks, len(layout)) if isinstance(backbone, StitchedTiles) else blocks)
 
 
 def joined(blocks: Layout, count: int) -> Layout:

@@ -1,4 +1,4 @@
-"""Stitched tiles by arithmetic, against what transformers does to tensors; and patches that merge."""
+"""Stitched tiles by arithmetic, against what transformers does to tensors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn.functional import avg_pool2d, interpolate
+from torch.nn.functional import interpolate
 from transformers.image_processing_utils import get_patch_output_size, select_best_resolution
 from transformers.models.llava_next.modeling_llava_next import unpad_image
 
 from sightline.geometry.cells import grid_cells, within_image
-from sightline.geometry.patches import merged_patches
 from sightline.geometry.stitched import Canvas, Reading, best_canvas, fitted, without_padding
 
 NEXT = [(336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)]
@@ -89,9 +88,3 @@ def test_cells_that_see_padding_alone_are_empty_beside_the_cell_before_them() ->
     np.testing.assert_array_equal(
         within_image(cells), [[0, 0, 0, 0], [0, 0, 0.4, 1], [0.4, 1, 0.4, 1], [0.4, 0.2, 1, 0.8]]
     )
-
-
-def test_merged_patches_are_those_that_pooling_averages() -> None:
-    values = torch.randn(6 * 4, dtype=torch.float64)
-    pooled = avg_pool2d(values.view(1, 6, 4), 2).flatten()
-    torch.testing.assert_close(values[torch.from_numpy(merged_patches(6, 4, 2))].mean(1), pooled)
