@@ -27,7 +27,7 @@ PROBES = [
     probe("two", QUESTION, "EXIT", ()),
 ]
 CLASS_TOKEN, LANGUAGE, CLIP = "no class token", "layers of type", "not the one of a CLIP checkpoint"
-REASONS = (CLASS_TOKEN, LANGUAGE, CLIP, "its processor")
+REASONS = (CLASS_TOKEN, LANGUAGE, CLIP, "its processor", "which values of the prepared image")
 
 
 class Stage:

@@ -325,6 +325,8 @@ class General(ProcessorPrompting, Backbone):
             return f"nobody has said which rows of its vision tower a token is made from, so there is no {kind}"
         if kind.startswith("clip."):
             return f"its vision tower is not the one of a CLIP checkpoint, so there is no {kind}"
+        if kind.startswith("image."):
+            return f"nobody has said which values of the prepared image a token is made from, so there is no {kind}"
         if kind in CLASS_KINDS and not self.class_token:
             return f"its vision tower has no class token, so there is no {kind}"
         return None if kind in SERVED_KINDS else f"{type(self).__name__} has no signal {kind}"

@@ -11,7 +11,7 @@ from sightline.backbones.base import BACKBONES
 from sightline.backbones.pixels import Pixels
 from sightline.backbones.stitched_tiles import StitchedTiles
 from sightline.geometry.legibility import Sampling
-from sightline.geometry.stitched import Reading, Size
+from sightline.geometry.stitched import AxisReads, Size
 
 SHRINKS_ABOVE = 1.1
 """Times too long, along either axis, that the stitched grid may be before it is interpolated."""
@@ -25,14 +25,14 @@ class LlavaOnevision(StitchedTiles):
     of 14 pixels do not fill tiles of 384: the last six rows and columns of pixels of every tile lie in no cell.
     """
 
-    def readings(self, size: Size) -> tuple[Reading, Reading]:
+    def readings(self, size: Size) -> tuple[AxisReads, AxisReads]:
         columns, rows = self.canvas(size).kept()
         ratio = self._ratio(size)
         if ratio <= SHRINKS_ABOVE:
-            return Reading.each(columns), Reading.each(rows)
+            return AxisReads.each(columns), AxisReads.each(rows)
         return (
-            Reading.shrunken(columns, int(len(columns) // ratio)),
-            Reading.shrunken(rows, int(len(rows) // ratio)),
+            AxisReads.shrunken(columns, int(len(columns) // ratio)),
+            AxisReads.shrunken(rows, int(len(rows) // ratio)),
         )
 
     def _ratio(self, size: Size) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor
 from sightline.backbones.general import General
 from sightline.backbones.span_plan import Layout
 from sightline.geometry.cells import Cells, within_image
-from sightline.geometry.stitched import Canvas, Indices, Reading, Size, best_canvas
+from sightline.geometry.stitched import AxisReads, Canvas, Indices, Size, best_canvas
 
 
 class StitchedTiles(General):
@@ -49,13 +49,13 @@ class StitchedTiles(General):
         listed = [(int(wide), int(high)) for high, wide in self.image_processor.image_grid_pinpoints]
         return Canvas(size, best_canvas(size, listed), self.tile, self.patch)
 
-    def readings(self, size: Size) -> tuple[Reading, Reading]:
+    def readings(self, size: Size) -> tuple[AxisReads, AxisReads]:
         """What the columns and the rows of stitched tokens read."""
         columns, rows = self.canvas(size).kept()
-        return Reading.each(columns), Reading.each(rows)
+        return AxisReads.each(columns), AxisReads.each(rows)
 
     def cells(self, size: Size, inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:
-        every = Reading.each(range(self.side))
+        every = AxisReads.each(range(self.side))
         base = Canvas((self.tile, self.tile), (self.tile, self.tile), self.tile, self.patch).cells(every, every)
         columns, rows = self.readings(size)
         high, wide = len(rows.first), len(columns.first)

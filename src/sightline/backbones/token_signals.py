@@ -15,7 +15,7 @@ ROWS = "token_rows"
 """Captured with the others: (N, m) rows of the tower, tile behind tile, that each token is made from."""
 WEIGHTS = "token_weights"
 """(N, m) how much of a token comes from each of its rows; missing where all have the same part in it."""
-CLASS_KINDS = ("vision.cls", "vision.cls_attention", "vision.cls_key", "vision.cls_query")
+CLASS_KINDS = ("vision.cls", "vision.cls_attention", "vision.cls_key", "vision.cls_query", "vision.cls_value")
 
 
 def token_signal(name: str, captured: Mapping[str, Tensor], depth: int, class_token: bool) -> Tensor:
@@ -42,11 +42,11 @@ def token_signal(name: str, captured: Mapping[str, Tensor], depth: int, class_to
             return states[0][0]
         return torch.stack([of_tokens(each, 0) for each in states]).mean(dim=0)
     index = block_index(name, depth)
+    if kind in ("vision.key", "vision.value"):
+        return of_tokens(captured[f"{kind.removeprefix('vision.')}:{index}"], 1)
+    if kind in ("vision.cls_key", "vision.cls_query", "vision.cls_value"):
+        return captured[f"{kind.removeprefix('vision.cls_')}:{index}"][:, 0]
     query, key, bounds = (captured[f"{part}:{index}"] for part in ("query", "key", "bounds"))
-    if kind == "vision.key":
-        return of_tokens(key, 1)
-    if kind in ("vision.cls_key", "vision.cls_query"):
-        return (key if kind == "vision.cls_key" else query)[:, 0]
     scale = float(captured[f"scale:{index}"])
     if kind == "vision.received":
         return of_tokens(received_attention(query, key, bounds, scale), 0)

@@ -57,7 +57,7 @@ def without_padding(size: Size, grid: Size) -> tuple[range, range]:
 
 
 @dataclass(frozen=True)
-class Reading:
+class AxisReads:
     """Which patches along one axis of the canvas each of n tokens reads: (1 - share) first + share second."""
 
     first: Indices
@@ -68,12 +68,12 @@ class Reading:
     """(n,)"""
 
     @staticmethod
-    def each(kept: range) -> Reading:
+    def each(kept: range) -> AxisReads:
         places = np.arange(kept.start, kept.stop)
-        return Reading(places, places, np.zeros(len(places)))
+        return AxisReads(places, places, np.zeros(len(places)))
 
     @staticmethod
-    def shrunken(kept: range, outputs: int) -> Reading:
+    def shrunken(kept: range, outputs: int) -> AxisReads:
         """Linear interpolation of n patches to m outputs: output i lies at (i + 1/2) n / m - 1/2, at least at 0.
 
         In whole numbers: first = ((2 i + 1) n - m) div 2 m, share = what is left over 2 m.
@@ -81,7 +81,7 @@ class Reading:
         places = np.maximum((2 * np.arange(outputs) + 1) * len(kept) - outputs, 0)
         first, left = np.divmod(places, 2 * outputs)
         share = np.where(first < len(kept) - 1, left / (2 * outputs), 0.0)
-        return Reading(kept.start + first, kept.start + first + (share > 0), share)
+        return AxisReads(kept.start + first, kept.start + first + (share > 0), share)
 
 
 @dataclass(frozen=True)
@@ -110,17 +110,17 @@ class Canvas:
         """Columns and rows of patches without padding."""
         return without_padding(self.image, (self.tiles[0] * self.side, self.tiles[1] * self.side))
 
-    def cells(self, columns: Reading, rows: Reading) -> Cells:
+    def cells(self, columns: AxisReads, rows: AxisReads) -> Cells:
         """(N, 4) extents of all that a token reads, row by row; they reach beyond 0..1 where it reads padding."""
-        x, y = (self._extents(reading, axis) for axis, reading in enumerate((columns, rows)))
+        x, y = (self._extents(reads, axis) for axis, reads in enumerate((columns, rows)))
         place = np.indices((len(y), len(x))).reshape(2, -1)
         return np.stack([x[place[1], 0], y[place[0], 0], x[place[1], 1], y[place[0], 1]], axis=-1)
 
-    def _extents(self, reading: Reading, axis: int) -> Floats:
+    def _extents(self, reads: AxisReads, axis: int) -> Floats:
         """(n, 2) from where to where, in fractions of the image. An odd pixel of padding lies behind the image."""
         length = fitted(self.image, self.canvas)[axis]
         before = (self.canvas[axis] - length) // 2
-        extents = np.stack([self._pixels(reading.first), self._pixels(reading.second) + self.patch], axis=-1)
+        extents = np.stack([self._pixels(reads.first), self._pixels(reads.second) + self.patch], axis=-1)
         found: Floats = (extents - before) / length
         return found
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sightline.backbones.general import General
-from sightline.backbones.idefics3 import Idefics3
+from sightline.backbones.idefics3 import Idefics3, scaled
 from sightline.backbones.mistral3 import Mistral3
 from sightline.backbones.span_plan import Layout
 from sightline.backbones.stitched_tiles import StitchedTiles
@@ -112,7 +112,10 @@ def test_a_smaller_image_makes_at_most_the_budget(sized: General, size: tuple[in
     assert fit.usual_slots == len(sized.span_ids(size)) > fit.usual_n
     assert np.prod(fewer.shown_size(size)) < np.prod(sized.shown_size(size))
     found = fewer.found_cells(size)
-    assert np.abs((found.cells[found.sourced] - fewer.plan(size).cells) * np.tile(size, 2)).max() < 1
+    difference = np.abs(found.cells[found.sourced] - fewer.plan(size).cells) * np.tile(size, 2)
+    # Idefics3 resizes twice. Near the border a ramp bends by less than a pixel of the smaller picture in between.
+    between = scaled(size, fewer.options.longest_edge) if isinstance(fewer, Idefics3) else fewer.shown_size(size)
+    assert (difference < np.tile(np.maximum(1, np.divide(size, between)), 2)).all()
 
 
 def test_a_budget_below_one_tile_is_refused(zoo: Callable[[str], Path]) -> None:

@@ -123,6 +123,21 @@ def test_words_are_those_that_the_model_generates(backbone: General, encoded: En
     assert ours
 
 
+@pytest.mark.parametrize("name", ["idefics3", "smolvlm", "mistral3"])
+def test_a_smaller_image_is_what_the_model_makes_of_it(zoo: Callable[[str], Path], name: str) -> None:
+    """When its own processor is asked for as few pixels."""
+    backbone, image, arm = general(zoo(name)), photograph(), parse_arm("resize:0.5")
+    pixels = backbone.preprocess(image, budget=arm.image_budget)
+    (encoded,) = backbone.encode([pixels])
+    prompt = backbone.prompt(QUESTION, TARGET)
+    smaller = backbone.under(pixels.options)
+    theirs = model_logits(smaller, image, (*prompt.head, *prompt.tail), len(prompt.head))
+    prefix = prefix_of(smaller, encoded, prompt, torch.arange(encoded.n))
+    assert (backbone.language.prefix_logits(prefix) - theirs).abs().max() <= 1e-4
+    assert encoded.n < encoded.full_n
+    assert prefix.full_length == len(prompt.head) + len(backbone.span_ids(image.size)) + len(prompt.tail)
+
+
 # ---------------------------------------------------------------------- separators
 
 

@@ -104,18 +104,28 @@ def test_signals_are_what_the_tower_computes(eager: Callable[[str], General], na
         torch.testing.assert_close(backbone.vision_signal("vision.cls@-2", encoded), theirs.hidden_states[-2][0, 0])
 
 
-@pytest.mark.parametrize("name", [name for name in LAID if name != "mistral3"])
-def test_keys_are_the_projections_of_hidden_states(eager: Callable[[str], General], name: str) -> None:
-    """In all towers but Pixtral's, which rotates its keys in between."""
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [(name, part) for name in LAID for part in ("key", "value") if (name, part) != ("mistral3", "key")],
+)
+def test_keys_and_values_are_projections_of_hidden_states(
+    eager: Callable[[str], General], name: str, part: str
+) -> None:
+    """But for Pixtral's keys, which are rotated in between."""
     backbone, size = eager(name), SIZES[0]
-    (encoded,) = backbone.encode([backbone.preprocess(photograph(*size))], ["vision.key@2", "vision.hidden@2"])
+    (encoded,) = backbone.encode([backbone.preprocess(photograph(*size))], [f"vision.{part}@2", "vision.hidden@2"])
     block = backbone.vision_blocks[2]
+    attention = block.attention if name == "mistral3" else block.self_attn
+    norm = block.attention_norm if name == "mistral3" else block.layer_norm1
     with torch.inference_mode():
-        projected = block.self_attn.k_proj(block.layer_norm1(encoded.captured["hidden:2"]))
+        projected = getattr(attention, f"{part[0]}_proj")(norm(encoded.captured["hidden:2"]))
     tiles = len(encoded.captured["bounds:2"])
     expected = LAID[name](projected.view(tiles, -1, projected.shape[-1]), backbone, size)
-    found = backbone.vision_signal("vision.key@2", encoded)
+    found = backbone.vision_signal(f"vision.{part}@2", encoded)
     torch.testing.assert_close(found.transpose(0, 1).flatten(1), expected, atol=1e-5, rtol=1e-4)
+    if backbone.class_token:
+        first = projected.view(tiles, -1, projected.shape[-1])[0, 0]
+        torch.testing.assert_close(backbone.vision_signal(f"vision.cls_{part}@2", encoded).flatten(), first)
 
 
 @pytest.mark.parametrize("name", LAID)

@@ -12,7 +12,7 @@ from transformers.image_processing_utils import get_patch_output_size, select_be
 from transformers.models.llava_next.modeling_llava_next import unpad_image
 
 from sightline.geometry.cells import grid_cells, within_image
-from sightline.geometry.stitched import Canvas, Reading, best_canvas, fitted, without_padding
+from sightline.geometry.stitched import AxisReads, Canvas, best_canvas, fitted, without_padding
 
 NEXT = [(336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)]
 ONEVISION = [(384 * wide, 384 * high) for wide in range(1, 7) for high in range(1, 7)]
@@ -40,7 +40,7 @@ def test_what_is_left_without_padding_is_what_the_model_keeps(size: tuple[int, i
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(8, 5), (8, 4), (9, 3), (81, 74), (12, 11), (7, 7), (3, 1)])
 def test_a_shrunken_axis_reads_as_interpolation_weighs(inputs: int, outputs: int) -> None:
-    reading = Reading.shrunken(range(2, 2 + inputs), outputs)
+    reading = AxisReads.shrunken(range(2, 2 + inputs), outputs)
     mixed = torch.zeros(outputs, inputs, dtype=torch.float64)
     for i in range(outputs):
         mixed[i, reading.first[i] - 2] += 1 - reading.share[i]
@@ -55,13 +55,13 @@ def test_cells_of_an_image_that_fills_its_canvas_are_a_plain_grid() -> None:
     canvas = Canvas((200, 100), (112, 56), 56, 14)
     columns, rows = canvas.kept()
     assert (columns, rows) == (range(8), range(4))
-    np.testing.assert_allclose(canvas.cells(Reading.each(columns), Reading.each(rows)), grid_cells(4, 8))
+    np.testing.assert_allclose(canvas.cells(AxisReads.each(columns), AxisReads.each(rows)), grid_cells(4, 8))
 
 
 def test_margins_that_patches_leave_in_a_tile_lie_in_no_cell() -> None:
     """Tiles of 60 pixels hold four patches of 14: four pixels of each are read by nobody."""
     canvas = Canvas((120, 60), (120, 60), 60, 14)
-    cells = canvas.cells(Reading.each(range(8)), Reading.each(range(4)))
+    cells = canvas.cells(AxisReads.each(range(8)), AxisReads.each(range(4)))
     np.testing.assert_allclose(cells[3], [42 / 120, 0, 56 / 120, 14 / 60])
     np.testing.assert_allclose(cells[4], [60 / 120, 0, 74 / 120, 14 / 60])
 
@@ -70,7 +70,7 @@ def test_padding_is_outside_of_the_image_and_an_odd_pixel_of_it_lies_behind() ->
     canvas = Canvas((560, 85), (560, 112), 56, 14)
     columns, rows = canvas.kept()
     assert rows == range(1, 7)
-    y = canvas.cells(Reading.each(columns), Reading.each(rows))[:: len(columns), 1::2]
+    y = canvas.cells(AxisReads.each(columns), AxisReads.each(rows))[:: len(columns), 1::2]
     np.testing.assert_allclose(y, [[(14 * row - 13) / 85, (14 * row + 1) / 85] for row in range(1, 7)])
 
 
