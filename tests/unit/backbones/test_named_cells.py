@@ -114,7 +114,10 @@ def test_a_smaller_image_makes_at_most_the_budget(sized: General, size: tuple[in
     found = fewer.found_cells(size)
     difference = np.abs(found.cells[found.sourced] - fewer.plan(size).cells) * np.tile(size, 2)
     # Idefics3 resizes twice. Near the border a ramp bends by less than a pixel of the smaller picture in between.
-    between = scaled(size, fewer.options.longest_edge) if isinstance(fewer, Idefics3) else fewer.shown_size(size)
+    between = fewer.shown_size(size)
+    if isinstance(fewer, Idefics3):
+        assert fewer.options.longest_edge is not None
+        between = scaled(size, fewer.options.longest_edge)
     assert (difference < np.tile(np.maximum(1, np.divide(size, between)), 2)).all()
 
 
