@@ -28,6 +28,10 @@ class PaliGemma(General):
     def plain_prompt(self, question: str) -> str:
         return f"{self.placeholder}{self.tokenizer.bos_token}{question}\n"
 
+    def processor_text(self, question: str) -> str:
+        """The processor puts ``<bos>`` and the line end where they belong."""
+        return f"{self.placeholder}{question}"
+
     def render(self, question: str, answer: str | None, *, in_words: bool = False) -> str:
         prompt = super().render(question, None, in_words=in_words)
         return prompt if answer is None else f"{prompt}{answer}{self.tokenizer.eos_token}"

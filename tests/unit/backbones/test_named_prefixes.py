@@ -68,12 +68,9 @@ def test_the_prompt_is_what_the_processor_itself_writes(backbone: General) -> No
     """Of image and question together, in one call."""
     processor, image = backbone.processor, photograph()
     prompt = backbone.prompt(QUESTION, TARGET)
-    if processor.chat_template is None:
-        inputs = processor(text=[backbone.placeholder + QUESTION], images=[image], return_tensors="pt")
-    else:
-        text = backbone.render(QUESTION, None)
-        doubled = backbone.tokenizer.bos_token is not None and text.startswith(backbone.tokenizer.bos_token)
-        inputs = processor(text=[text], images=[image], return_tensors="pt", add_special_tokens=not doubled)
+    text = backbone.processor_text(QUESTION)
+    doubled = backbone.tokenizer.bos_token is not None and text.startswith(backbone.tokenizer.bos_token)
+    inputs = processor(text=[text], images=[image], return_tensors="pt", add_special_tokens=not doubled)
     ids = (*prompt.head, *backbone.span_ids(image.size), *prompt.tail)
     assert inputs["input_ids"][0].tolist() == list(ids)
 
