@@ -49,7 +49,7 @@ class ProcessorPrompting(Prompting):
         return f"{self.placeholder}{question}\n"
 
     def processor_text(self, question: str) -> str:
-        """What the processor is handed to write the prompt of a question: all of it, where it adds nothing of its own."""
+        """What the processor is handed to write the prompt of a question: all of it, if it adds nothing of its own."""
         return self.render(question, None)
 
     def user_content(self, question: str) -> Any:
