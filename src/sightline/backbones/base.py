@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -171,6 +171,11 @@ class Backbone(Prompting, ABC):
         """
 
     # ------------------------------------------------------------------ loading
+
+    @classmethod
+    def takes(cls, config: Mapping[str, Any]) -> bool:
+        """Whether it was written for the checkpoint of its type with this ``config.json``."""
+        return True
 
     @classmethod
     @abstractmethod

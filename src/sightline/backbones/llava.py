@@ -41,6 +41,11 @@ class Llava(Towered):
     fixed_tokens = "its processor makes a square of one size of every image, large or small (576 tokens in LLaVA-1.5)"
     processor_steps = (*Towered.processor_steps, "do_center_crop")
 
+    @classmethod
+    def takes(cls, config: Mapping[str, Any]) -> bool:
+        """Pixtral and others are checkpoints of this type as well, with a tower that is not CLIP's."""
+        return str(config.get("vision_config", {}).get("model_type", "clip")).startswith("clip")
+
     @property
     def image_token_id(self) -> int:
         return int(self.model.config.image_token_id)

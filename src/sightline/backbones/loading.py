@@ -80,9 +80,12 @@ def model_type(folder: Path) -> str:
     return kind
 
 
-def backbone_class(kind: str) -> type[Backbone]:
-    """The architecture registered for a ``model_type``, else the general route if the type's class can be tried."""
-    if kind in BACKBONES:
+def backbone_class(kind: str, config: Mapping[str, Any] | None = None) -> type[Backbone]:
+    """The architecture registered for a ``model_type``, else the general route if the type's class can be tried.
+
+    With the ``config`` of a checkpoint, one that its type's own file was not written for takes the general route too.
+    """
+    if kind in BACKBONES and (config is None or BACKBONES.get(kind).takes(config)):
         return BACKBONES.get(kind)
     from sightline.backbones.general import General
 
@@ -171,7 +174,8 @@ def options_for(
     None is a value like any other: it asks for the checkpoint's own way where the profile has another.
     """
     name = model_type(architecture) if isinstance(architecture, Path) else architecture
-    kind = backbone_class(name).image_options
+    config = described(architecture) if isinstance(architecture, Path) else None
+    kind = backbone_class(name, config).image_options
     if isinstance(given, ImageOptions):
         if not isinstance(given, kind):
             raise SightlineError(f"{name} takes {kind.__name__}, not {type(given).__name__}")
@@ -200,7 +204,7 @@ def load_backbone(
     if attention not in ATTENTION:
         raise SightlineError(f"unknown attention kernel '{attention}'; choose one of {', '.join(ATTENTION)}")
     folder = checkpoint_folder(source)
-    backbone = backbone_class(model_type(folder))
+    backbone = backbone_class(model_type(folder), described(folder))
     chosen = options_for(folder, given=options)
     weight_files(folder, source)
     place, precision = choose_device(device), choose_dtype(dtype, folder)

@@ -44,7 +44,8 @@ class Served:
         if not folder.is_dir() and str(source) in BACKBONES:
             return Served._unloaded(BACKBONES.get(str(source)), str(source), {})
         kind = model_type(folder)
-        return Served._unloaded(backbone_class(kind), kind, described(folder))
+        config = described(folder)
+        return Served._unloaded(backbone_class(kind, config), kind, config)
 
     @staticmethod
     def _unloaded(kind: type[Backbone], model_type: str, config: dict[str, Any]) -> Served:
