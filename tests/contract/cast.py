@@ -26,13 +26,13 @@ METHODS = tuple(name for name, kind in SELECTORS.items() if not kind.resizes)
 
 CLASS_TOKEN = {"fastervlm", "holov", "mmtok", "nuwa", "prumerge", "prumerge_plus", "scope", "visionzip", "vispruner"}
 CLIP_SPACE = {"anchorprune", "cdpruner"}
-PER_PATCH = {"anchorprune_qwen", "hiprune", "tome", "visionzip_qwen"}
+BEFORE_PROJECTION = {name for name, kind in SELECTORS.items() if name != "masks" and kind().merges_vision}
 REFUSED: dict[str, set[str]] = {
     "llava": set(),
     "qwen3vl": CLASS_TOKEN | CLIP_SPACE,
-    "internvl": CLASS_TOKEN | CLIP_SPACE | PER_PATCH,
+    "internvl": CLIP_SPACE | BEFORE_PROJECTION,
 }
-"""Methods whose signals an architecture does not have. docs/methods.md says why."""
+"""Methods that an architecture cannot serve. docs/methods.md says why."""
 
 SHALLOW = {"hiprune": "object_layer=1", "nuwa": "first_layer=2,last_layer=4"}
 """The tiny towers have four blocks; published layer numbers of a tower with 24 must be replaced."""

@@ -59,7 +59,6 @@ class General(ProcessorPrompting, Backbone):
     """Whether the vision tower puts a class token before the patches of every tile."""
     first_position: ClassVar[int] = 0
     """What the model numbers the first token of a sequence by."""
-    fixed_tokens = "its class does not say how fewer tokens are asked for (Backbone.fitting)"
 
     def __init__(
         self,

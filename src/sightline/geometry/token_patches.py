@@ -1,9 +1,18 @@
-"""Grids of tokens whose tower attends within windows, and lines its rows up window by window."""
+"""Which patches a token is made from, and where they stand in a tower that lines them up in an order of its own."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+def merged_patches(rows: int, columns: int, merge: int) -> NDArray[np.int64]:
+    """(N, merge * merge) patches of each token of a rows x columns grid, where patches are counted row by row.
+
+    Token (r, c) is made from the patches in rows r * merge.. and columns c * merge.. of (columns * merge) in a row.
+    """
+    patches = np.arange(rows * columns * merge**2).reshape(rows, merge, columns, merge)
+    return patches.transpose(0, 2, 1, 3).reshape(rows * columns, merge**2)
 
 
 def window_places(rows: int, columns: int, side: int) -> NDArray[np.int64]:
