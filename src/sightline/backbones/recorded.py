@@ -117,13 +117,13 @@ def _attending_aloud(config: Any, pairs: dict[int, Any], wanted: set[int], place
 
     usual = dense_attention if config._attn_implementation == "eager" else sdpa_attention_forward
 
-    def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, *rest: Any, **how: Any) -> Any:
+    def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **how: Any) -> Any:
         index = places.get(id(module))
         if index in wanted:
             scale = how.get("scaling")
             scale = float(query.shape[-1]) ** -0.5 if scale is None else float(scale)
             pairs.setdefault(index, []).append((query, key, scale))
-        return usual(module, query, key, value, mask, *rest, **how)
+        return usual(module, query, key, value, attention_mask, **how)
 
     AttentionInterface.register(RECORDED, attend)
     with attending_as(config, RECORDED):
