@@ -27,7 +27,7 @@ from sightline.selectors import SELECTORS
 from tests.answers import score_arm
 from tests.contract.cast import SHALLOW, probe
 
-TYPES = ("qwen2_vl", "qwen2_5_vl", "glm4v", "internvl")
+TYPES = ("qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "glm_ocr", "internvl")
 SIZES = [(96, 64), (300, 200), (64, 400), (20, 30), (500, 33), (900, 700)]
 """(width, height): small, wide, tall, tiny, a strip, large."""
 POLICIES: tuple[PositionPolicy, ...] = ("preserve", "compact")

@@ -1,4 +1,4 @@
-"""GLM-4V: native resolution, 2x2 patches merged by a convolution, three-axis rotary positions."""
+"""GLM-4V, GLM-4.6V, GLM-OCR: native resolution, 2x2 patches merged by a convolution, three-axis rotary positions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from sightline.errors import SightlineError
 
 
 @BACKBONES.register("glm4v")
+@BACKBONES.register("glm46v")
+@BACKBONES.register("glm_ocr")
 class GLM4V(NativeResolution):
-    """Learned positions, interpolated to the image's grid, beside rotary ones; every block attends to all patches.
+    """Every block of the tower attends to the whole image; there is no class token.
 
     The processor counts an image as a clip of ``temporal_patch_size`` frames, so its own bounds are on twice the pixels
     of the image. Image options are on the pixels themselves.

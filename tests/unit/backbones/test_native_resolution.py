@@ -18,7 +18,7 @@ from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 
-TYPES = ("qwen2_vl", "qwen2_5_vl", "glm4v")
+TYPES = ("qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "glm_ocr")
 SIZES = [(300, 200), (64, 400), (20, 30), (900, 33), (900, 700)]
 """(width, height): wide, tall, small enough to be enlarged, a strip, shrunken."""
 

@@ -18,7 +18,7 @@ from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.unmodified import processor_inputs
 from sightline.errors import SightlineError
 
-TYPES = ("qwen2_vl", "qwen2_5_vl", "glm4v", "internvl")
+TYPES = ("qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "glm_ocr", "internvl")
 DEPTH = 4
 SIZE = (200, 130)
 KINDS = [f"{kind}@{block}" for kind in ("vision.received", "vision.key") for block in range(DEPTH)]
@@ -30,8 +30,8 @@ class Own:
     """One image through the model's own tower: attention per block and sequence, hidden states, all row by row."""
 
     def __init__(self, backbone: Backbone, image: Image.Image, monkeypatch: pytest.MonkeyPatch) -> None:
-        model_type = backbone.model.config.model_type
-        code: Any = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
+        tower = backbone.model.get_encoder("image")
+        code: Any = importlib.import_module(type(tower).__module__)
         eager = code.eager_attention_forward
         self.weights: dict[int, list[Tensor]] = defaultdict(list)
         """By block (H, S, S) of every sequence: of a window, of a tile, or of the image."""
@@ -47,7 +47,6 @@ class Own:
 
         monkeypatch.setattr(code, "eager_attention_forward", aloud)
         inputs = processor_inputs(backbone, image)
-        tower = backbone.model.get_encoder("image")
         grids = {"grid_thw": inputs["image_grid_thw"]} if "image_grid_thw" in inputs else {}
         last: list[Tensor] = []
         hook = backbone.vision_blocks[-1].register_forward_hook(lambda *call: last.append(call[-1]))
