@@ -55,6 +55,11 @@ class Backbone(Prompting, ABC):
         self.limits = {"patches": Limit(), "pairs": Limit(), "tokens": Limit()}
         """What memory has been seen to hold of images being encoded, selected from, and read by the layers."""
 
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
     def language_model(self) -> LanguageModel:
         """What reads prefixes: our loop over the decoder's layers."""
         return LanguageModel(self.model.model.language_model, self.model.lm_head, self.axes)
@@ -133,7 +138,7 @@ class Backbone(Prompting, ABC):
         return None if kind.startswith("lm.") else f"{type(self).__name__} has no signal {kind}"
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
-        """A ``vision.*`` signal of one encoded image."""
+        """A ``vision.*`` or ``image.*`` signal of one encoded image."""
         raise SightlineError(f"{type(self).__name__} has no signal {name}")
 
     def clip_states(self, encoded: Encoded) -> Tensor:

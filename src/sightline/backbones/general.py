@@ -229,20 +229,36 @@ class General(ProcessorPrompting, Backbone):
         return frozenset(inspect.signature(self.body.get_image_features).parameters)
 
     def vision(self, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
-        return [self._seen(item, needs) for item in batch]
-
-    def _seen(self, item: Pixels, needs: frozenset[str]) -> Encoded:
-        shown = self.under(item.options)
-        plan = shown.plan(item.size)
+        """Images that are alike in layout and shape go through the tower side by side, others one by one."""
+        given = [self._inputs(item) for item in batch]
+        plans = [self.under(item.options).plan(item.size) for item in batch]
+        # Patches in a row say nothing of their grid, and windows follow the grid.
+        shapes = {
+            (plan.layout, *((name, value.shape) for name, value in inputs.items()))
+            for plan, inputs in zip(plans, given, strict=True)
+        }
+        if len(shapes) > 1:
+            return [encoded for item in batch for encoded in self.vision([item], needs)]
         record = Record(self.vision_blocks, needs)
         with record.listening():
-            features, levels = shown.features({**item.inputs, PIXELS: item.data})
-        if len(features) != len(plan.features):
-            raise SightlineError(f"{len(features)} features where {len(plan.features)} placeholders stand")
-        captured = record.captured()
+            features, levels = self.features({name: torch.cat([each[name] for each in given]) for name in given[0]})
+        counts = [len(plan.features) for plan in plans]
+        if len(features) != sum(counts):
+            raise SightlineError(f"{len(features)} features where {sum(counts)} placeholders stand")
+        parts = zip(*(torch.split(each, counts) for each in (features, *levels)), strict=True)
+        kept = record.captured(len(batch))
+        return [self._seen(*each) for each in zip(batch, plans, parts, kept, strict=True)]
+
+    @staticmethod
+    def _inputs(item: Pixels) -> dict[str, Tensor]:
+        return {**item.inputs, PIXELS: item.data}
+
+    def _seen(self, item: Pixels, plan: SpanPlan, outputs: Sequence[Tensor], captured: dict[str, Tensor]) -> Encoded:
+        """What the tower returned for one image: features, then DeepStack levels, and what was taken down."""
+        shown = self.under(item.options)
         if captured:
-            captured[ROWS] = shown.token_rows(item.size).to(features.device)
-        tokens, deepstack, separators = plan.split(features, levels, self.language.embed(plan.ids))
+            captured[ROWS] = shown.token_rows(item.size).to(outputs[0].device)
+        tokens, deepstack, separators = plan.split(outputs[0], tuple(outputs[1:]), self.language.embed(plan.ids))
         return Encoded(
             tokens=tokens,
             deepstack=deepstack,
@@ -293,6 +309,11 @@ class General(ProcessorPrompting, Backbone):
     @property
     def vision_tower(self) -> Any:
         return self.model.get_encoder("image")
+
+    @property
+    def title(self) -> str:
+        """What messages call it: its class, or the checkpoint's type where that has none."""
+        return type(self).__name__ if type(self) is not General else f"a '{self.model.config.model_type}' model"
 
     def serves(self, name: str) -> str | None:
         kind, _ = split_name(name)

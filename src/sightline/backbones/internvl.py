@@ -16,8 +16,8 @@ from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.resampling import Arithmetic, resizer
 from sightline.backbones.sequential_positions import sequential_positions
-from sightline.backbones.signals import BLOCK_KINDS, block_index, split_name
-from sightline.backbones.token_signals import ROWS, token_signal
+from sightline.backbones.signals import BLOCK_KINDS, PIXELS, block_index, split_name
+from sightline.backbones.token_signals import CLASS_KINDS, ROWS, token_signal
 from sightline.backbones.tower import Tower, patch_product
 from sightline.backbones.towered import Towered
 from sightline.core.prefix import Encoded, PositionPolicy
@@ -138,12 +138,14 @@ class InternVL(Towered):
         kind, _ = split_name(name)
         if kind.startswith("clip."):
             return f"each tile has its own class token and its tower is not the one of a CLIP checkpoint: no {kind}"
-        if kind in ("vision.cls", "vision.cls_key", "vision.cls_query"):
+        if kind in CLASS_KINDS and kind != "vision.cls_attention":
             return f"each tile has its own class token, so there is no {kind} of the image"
         return None
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
         """Of each tile by itself: a token's class attention is that of its tile's class token."""
+        if name == PIXELS:
+            return super().vision_signal(name, encoded)
         depth, tiles = len(self.vision_blocks), len(encoded.layout)
         captured = {**encoded.captured, ROWS: on_device(self.token_rows(tiles), encoded.tokens.device)}
         if split_name(name)[0] in BLOCK_KINDS:
@@ -155,11 +157,14 @@ class InternVL(Towered):
         """What block ``index`` attends with, (H, R, d) each, from its (R, C) input: one sequence per tile."""
         block = self.vision_blocks[index]
         attention, states = block.attention, block.layernorm_before(hidden)
-        both = attention.q_norm(attention.q_proj(states)), attention.k_norm(attention.k_proj(states))
-        query, key = (part.view(len(hidden), attention.num_heads, -1).transpose(0, 1) for part in both)
+        parts = {
+            "query": attention.q_norm(attention.q_proj(states)),
+            "key": attention.k_norm(attention.k_proj(states)),
+            "value": attention.v_proj(states),
+        }
+        heads = (len(hidden), attention.num_heads, -1)
         return {
-            f"query:{index}": query,
-            f"key:{index}": key,
+            **{f"{name}:{index}": part.view(heads).transpose(0, 1) for name, part in parts.items()},
             f"bounds:{index}": torch.full((tiles,), len(hidden) // tiles),
             f"scale:{index}": torch.tensor(attention.scale),
         }

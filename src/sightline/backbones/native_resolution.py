@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +11,12 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.general import General
+from sightline.backbones.image_steps import with_pixels
 from sightline.backbones.options import ImageOptions, option
+from sightline.backbones.pixels import Pixels
+from sightline.backbones.signals import PIXELS, pixels_of_tokens
 from sightline.backbones.span_plan import Layout
+from sightline.core.prefix import Encoded
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells
 
@@ -105,6 +109,21 @@ class NativeResolution(General):
         """(N, merge * merge): the patches of a token follow one another, tokens row by row."""
         rows, columns = self.token_grid(size)
         return torch.arange(rows * columns * self.merge**2).view(rows * columns, -1)
+
+    def serves(self, name: str) -> str | None:
+        return None if name == PIXELS else super().serves(name)
+
+    def vision(self, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
+        encoded = super().vision(batch, needs - {PIXELS})
+        if PIXELS not in needs:
+            return encoded
+        shown = [item.data.to(self.language.device, non_blocking=True) for item in batch]
+        return [with_pixels(*pair) for pair in zip(encoded, shown, strict=True)]
+
+    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
+        if name == PIXELS:
+            return pixels_of_tokens(encoded.captured[PIXELS], encoded.layout)
+        return super().vision_signal(name, encoded)
 
 
 def most_pixels(tokens: Callable[[int], int], k: int, enough: int) -> int:

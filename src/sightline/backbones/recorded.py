@@ -1,7 +1,7 @@
 """What a vision tower computes on the way, taken down while the model's own code runs it.
 
-Attention is read where transformers hands it over: queries and keys, already rotated, of the blocks that some signal
-asks for. Hidden states are the blocks' inputs. Hooks and the attention's name last for one call.
+Attention is read where transformers hands it over: queries and keys, already rotated, and values of the blocks that
+some signal asks for. Hidden states are the blocks' inputs. Hooks and the attention's name last for one call.
 """
 
 from __future__ import annotations
@@ -15,18 +15,15 @@ from torch import Tensor, nn
 
 from sightline.backbones.attention import attending_as, dense_attention
 from sightline.backbones.signals import HIDDEN_KINDS, attention_weights, block_index, hidden_indices, split_name
-from sightline.errors import SightlineError
 
 RECORDED = "sightline_recorded"
 
 
 def blocks_of(tower: nn.Module) -> nn.ModuleList:
-    """The transformer blocks of a tower: its longest list of modules that attend."""
+    """The transformer blocks of a tower: its longest list of modules that attend; none of a tower that does not."""
     lists = [part for part in tower.modules() if isinstance(part, nn.ModuleList) and len(part)]
     attending = [part for part in lists if _attention(part[0]) is not None]
-    if not attending:
-        raise SightlineError("its vision tower has no list of blocks that attend")
-    return max(attending, key=len)
+    return max(attending, key=len, default=nn.ModuleList())
 
 
 def _attention(block: nn.Module) -> nn.Module | None:
@@ -48,7 +45,7 @@ class Record:
             if name.startswith("vision.") and split_name(name)[0] not in HIDDEN_KINDS
         }
         self._states: dict[int, Tensor] = {}
-        self._pairs: dict[int, list[tuple[Tensor, Tensor, float]]] = {}
+        self._pairs: dict[int, list[tuple[Any, ...]]] = {}
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -83,18 +80,28 @@ class Record:
     def _output(self, module: nn.Module, arguments: Any, output: Any) -> None:
         self._states[len(self._blocks)] = output[0] if isinstance(output, tuple) else output
 
-    def captured(self) -> dict[str, Tensor]:
-        """By name: ``hidden:i`` (R, C); ``query:b``, ``key:b`` (H, R, d), ``bounds:b`` and ``scale:b`` of block b.
+    def captured(self, images: int) -> list[dict[str, Tensor]]:
+        """Per image: ``hidden:i`` (R, C); ``query:b``, ``key:b`` and ``value:b`` (H, R, d), ``bounds:b``, ``scale:b``.
 
-        Bounds are the lengths of the sequences that attend among themselves: tiles, windows. Scale is that of scores.
+        R rows of the tower belong to each of the images, which are alike. Bounds are the lengths of the sequences
+        that attend among themselves in block b: tiles, windows. Scale is that of scores.
         """
-        found = {f"hidden:{index}": rows.flatten(0, -2) for index, rows in self._states.items()}
+        found: list[dict[str, Tensor]] = [{} for _ in range(images)]
+        for index, states in self._states.items():
+            for each, rows in zip(found, states.flatten(0, -2).chunk(images), strict=True):
+                each[f"hidden:{index}"] = rows
         for index, pairs in self._pairs.items():
-            lengths = [query.shape[2] for query, _, _ in pairs for _ in range(query.shape[0])]
-            found[f"query:{index}"] = torch.cat([_side_by_side(query) for query, _, _ in pairs], dim=1)
-            found[f"key:{index}"] = torch.cat([_side_by_side(key) for _, key, _ in pairs], dim=1)
-            found[f"bounds:{index}"] = torch.tensor(lengths)
-            found[f"scale:{index}"] = torch.tensor(pairs[0][2])
+            lengths = [query.shape[2] for query, *_ in pairs for _ in range(query.shape[0])]
+            parts = {
+                name: torch.cat([_side_by_side(pair[place]) for pair in pairs], dim=1).chunk(images, dim=1)
+                for place, name in enumerate(("query", "key", "value"))
+            }
+            for number, each in enumerate(found):
+                each.update({f"{name}:{index}": states[number] for name, states in parts.items()})
+                each[f"bounds:{index}"] = torch.tensor(
+                    lengths[number * len(lengths) // images :][: len(lengths) // images]
+                )
+                each[f"scale:{index}"] = torch.tensor(pairs[0][-1])
         return found
 
 
@@ -122,7 +129,7 @@ def _attending_aloud(config: Any, pairs: dict[int, Any], wanted: set[int], place
         if index in wanted:
             scale = how.get("scaling")
             scale = float(query.shape[-1]) ** -0.5 if scale is None else float(scale)
-            pairs.setdefault(index, []).append((query, key, scale))
+            pairs.setdefault(index, []).append((query, key, value, scale))
         return usual(module, query, key, value, attention_mask, **how)
 
     AttentionInterface.register(RECORDED, attend)

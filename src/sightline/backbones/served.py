@@ -39,7 +39,7 @@ class Served:
     @staticmethod
     def by(backbone: Backbone) -> Served:
         kind = type(backbone)
-        return Served(kind.__name__, backbone.serves, len(backbone.vision_blocks), kind.fixed_tokens, kind.projects())
+        return Served(backbone.title, backbone.serves, len(backbone.vision_blocks), kind.fixed_tokens, kind.projects())
 
     @staticmethod
     def by_description(source: str | Path) -> Served:

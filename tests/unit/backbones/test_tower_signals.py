@@ -21,7 +21,7 @@ from sightline.errors import SightlineError
 TYPES = ("qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "glm_ocr", "internvl")
 DEPTH = 4
 SIZE = (200, 130)
-KINDS = [f"{kind}@{block}" for kind in ("vision.received", "vision.key") for block in range(DEPTH)]
+KINDS = [f"{kind}@{block}" for kind in ("vision.received", "vision.key", "vision.value") for block in range(DEPTH)]
 HIDDEN = [f"vision.hidden@{state}" for state in range(DEPTH + 1)]
 CLASS = [f"vision.cls_attention@{block}" for block in range(DEPTH)]
 
@@ -36,13 +36,15 @@ class Own:
         self.weights: dict[int, list[Tensor]] = defaultdict(list)
         """By block (H, S, S) of every sequence: of a window, of a tile, or of the image."""
         self.keys: dict[int, list[Tensor]] = defaultdict(list)
+        self.values: dict[int, list[Tensor]] = defaultdict(list)
         blocks = [[id(part) for part in block.modules()] for block in backbone.vision_blocks]
 
-        def aloud(module: Any, query: Tensor, key: Tensor, *rest: Any, **how: Any) -> Any:
-            output, weights = eager(module, query, key, *rest, **how)
+        def aloud(module: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **how: Any) -> Any:
+            output, weights = eager(module, query, key, value, *rest, **how)
             block = next(index for index, parts in enumerate(blocks) if id(module) in parts)
             self.weights[block] += list(weights)
             self.keys[block] += list(key)
+            self.values[block] += list(value)
             return output, weights
 
         monkeypatch.setattr(code, "eager_attention_forward", aloud)
@@ -81,8 +83,9 @@ class Own:
         if kind == "vision.hidden":
             return self.hidden[int(layer)][self.rows].mean(dim=1)
         weights = self.weights[int(layer)]
-        if kind == "vision.key":
-            return torch.cat(self.keys[int(layer)], dim=1)[:, self.rows].mean(dim=2)
+        if kind in ("vision.key", "vision.value"):
+            taken = self.keys if kind == "vision.key" else self.values
+            return torch.cat(taken[int(layer)], dim=1)[:, self.rows].mean(dim=2)
         if kind == "vision.cls_attention":
             return torch.cat([sequence[:, 0] for sequence in weights], dim=1)[:, self.rows].mean(dim=2)
         return torch.cat([sequence.mean(dim=(0, 1)) for sequence in weights])[self.rows].mean(dim=1)
@@ -149,11 +152,44 @@ def test_tiles_of_internvl_have_a_class_token_each(zoo: Callable[[str], Path]) -
 @pytest.mark.parametrize("model_type", TYPES)
 def test_what_the_tower_does_not_have_is_refused_in_words(zoo: Callable[[str], Path], model_type: str) -> None:
     backbone = load_backbone(str(zoo(model_type)), dtype="float32", device="cpu")
-    for name in ("vision.cls@-1", "vision.cls_key@-1", "vision.cls_query@-1"):
+    for name in ("vision.cls@-1", "vision.cls_key@-1", "vision.cls_query@-1", "vision.cls_value@-1"):
         assert "class token" in str(backbone.serves(name))
     assert "CLIP" in str(backbone.serves("clip.image"))
     with pytest.raises(SightlineError, match="cannot project single vision states"):
         backbone.project(torch.zeros(1, 32))
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+@torch.inference_mode()
+def test_images_encoded_together_keep_their_own_signals(zoo: Callable[[str], Path], model_type: str) -> None:
+    """4 x 9 and 6 x 6 tokens: as many patches, other windows. The last two are alike and go side by side."""
+    backbone = load_backbone(str(zoo(model_type)), dtype="float32", device="cpu")
+    pictures = [image().resize(size) for size in ((252, 112), (168, 168), (168, 168))]
+    pictures[2] = pictures[2].transpose(Image.Transpose.ROTATE_90)
+    needs = [*needs_of(backbone), "image.pixels"]
+    for group in ([0, 1, 2], [1, 2]):
+        together = backbone.encode([backbone.preprocess(pictures[i]) for i in group], needs)
+        for i, found in zip(group, together, strict=True):
+            (alone,) = backbone.encode([backbone.preprocess(pictures[i])], needs)
+            assert (found.tokens - alone.tokens).abs().max() <= 1e-4
+            for name in needs:
+                difference = backbone.vision_signal(name, found) - backbone.vision_signal(name, alone)
+                assert difference.abs().max() <= 1e-4, name
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+@torch.inference_mode()
+def test_pixels_of_a_token_are_those_of_its_cell(zoo: Callable[[str], Path], model_type: str) -> None:
+    """One token's cell is white in a black image of the size that the tower is shown."""
+    backbone = load_backbone(str(zoo(model_type)), dtype="float32", device="cpu")
+    size = backbone.shown_size((140, 112))
+    (plain,) = backbone.encode([backbone.preprocess(Image.new("RGB", size))])
+    for token in (0, 7):
+        x1, y1, x2, y2 = (round(edge) for edge in plain.cells[token] * np.array([*size, *size]))
+        lit = Image.new("RGB", size)
+        lit.paste((255, 255, 255), (x1, y1, x2, y2))
+        (encoded,) = backbone.encode([backbone.preprocess(lit)], ["image.pixels"])
+        assert int(backbone.vision_signal("image.pixels", encoded).mean(dim=1).argmax()) == token
 
 
 def test_a_signal_that_is_asked_for_changes_no_token(zoo: Callable[[str], Path]) -> None:
