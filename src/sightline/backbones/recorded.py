@@ -1,7 +1,7 @@
 """What a vision tower computes on the way, taken down while the model's own code runs it.
 
-Attention is read where transformers hands it over: queries, keys, already rotated, and values of the blocks that some
-signal asks for. Hidden states are the blocks' inputs. Hooks and the attention's name last for one call.
+Attention is read where transformers hands it over: queries and keys, already rotated, and values of the blocks that
+some signal asks for. Hidden states are the blocks' inputs. Hooks and the attention's name last for one call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from sightline.backbones.attention import attending_as, dense_attention
 from sightline.backbones.signals import HIDDEN_KINDS, attention_weights, block_index, hidden_indices, split_name
 
 RECORDED = "sightline_recorded"
-HANDED = ("query", "key", "value")
 
 
 def blocks_of(tower: nn.Module) -> nn.ModuleList:
@@ -82,7 +81,7 @@ class Record:
         self._states[len(self._blocks)] = output[0] if isinstance(output, tuple) else output
 
     def captured(self, images: int) -> list[dict[str, Tensor]]:
-        """Per image, by name: ``hidden:i`` (R, C); ``query:b``, ``key:b``, ``value:b`` (H, R, d); bounds and scale.
+        """Per image: ``hidden:i`` (R, C); ``query:b``, ``key:b`` and ``value:b`` (H, R, d), ``bounds:b``, ``scale:b``.
 
         R rows of the tower belong to each of the images, which are alike. Bounds are the lengths of the sequences
         that attend among themselves in block b: tiles, windows. Scale is that of scores.
@@ -95,15 +94,16 @@ class Record:
             lengths = [query.shape[2] for query, *_ in pairs for _ in range(query.shape[0])]
             if len(lengths) < images:  # all lie in one sequence, and a mask keeps them apart
                 lengths = [sum(lengths) // images] * images
-            handed = [
-                torch.cat([_side_by_side(pair[i]) for pair in pairs], dim=1).chunk(images, dim=1) for i in range(3)
-            ]
+            parts = {
+                name: torch.cat([_side_by_side(pair[place]) for pair in pairs], dim=1).chunk(images, dim=1)
+                for place, name in enumerate(("query", "key", "value"))
+            }
             for number, each in enumerate(found):
-                each |= {f"{part}:{index}": rows[number] for part, rows in zip(HANDED, handed, strict=True)}
+                each.update({f"{name}:{index}": states[number] for name, states in parts.items()})
                 each[f"bounds:{index}"] = torch.tensor(
                     lengths[number * len(lengths) // images :][: len(lengths) // images]
                 )
-                each[f"scale:{index}"] = torch.tensor(pairs[0][3])
+                each[f"scale:{index}"] = torch.tensor(pairs[0][-1])
         return found
 
 
@@ -126,13 +126,13 @@ def _attending_aloud(config: Any, pairs: dict[int, Any], wanted: set[int], place
 
     usual = dense_attention if config._attn_implementation == "eager" else sdpa_attention_forward
 
-    def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, *rest: Any, **how: Any) -> Any:
+    def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **how: Any) -> Any:
         index = places.get(id(module))
         if index in wanted:
             scale = how.get("scaling")
             scale = float(query.shape[-1]) ** -0.5 if scale is None else float(scale)
             pairs.setdefault(index, []).append((query, key, value, scale))
-        return usual(module, query, key, value, mask, *rest, **how)
+        return usual(module, query, key, value, attention_mask, **how)
 
     AttentionInterface.register(RECORDED, attend)
     with attending_as(config, RECORDED):
