@@ -11,13 +11,14 @@ import torch
 from tests.zoo.species import NAMED
 from tests.zoo.specimen import Id, Species
 from tests.zoo.vocabulary import Vocabulary
+from tests.zoo.wild import species_of
 
 SEED = 7
 
 
 def build(model_type: str, folder: Path) -> Path:
     """Writes the tiny checkpoint of an architecture into ``folder``, which is made where it is missing."""
-    return write(NAMED[model_type], folder)
+    return write(NAMED.get(model_type) or species_of(model_type), folder)
 
 
 def write(species: Species, folder: Path) -> Path:
@@ -28,7 +29,9 @@ def write(species: Species, folder: Path) -> Path:
     settings = _with_ids(species.config, species.vocabulary)
     text = settings.setdefault("text_config", {}) if species.text_config else settings
     text["vocab_size"] = species.vocabulary.size
-    model = model_class(model_class.config_class(**settings, dtype="float32"))
+    config_class = transformers.CONFIG_MAPPING[species.model_type] if species.model_type else model_class.config_class
+    settings.pop("model_type", None)
+    model = model_class(config_class(**settings, dtype="float32"))
     fill(model)
     model.generation_config.update(**_roles_by_id(species.vocabulary))
     model.save_pretrained(folder)

@@ -58,25 +58,21 @@ def processor_class(folder: Path, config: Any) -> Any:
     name = next(filter(None, names), None)
     if name is None:
         raise SightlineError(f"{folder.name}: transformers has no processor for a '{config.model_type}' model")
-    return _class(name, ["processing"], (kind for kind, known in KNOWN.items() if known == name), folder)
+    return _class(name, ["processing"], [config.model_type, *(kind for kind in KNOWN if KNOWN[kind] == name)], folder)
 
 
-def image_processor_of(folder: Path, config: Any) -> Any:
-    """The image processor of a checkpoint, with PIL where transformers has such a class."""
+def image_processor_class(folder: Path, config: Any) -> Any:
+    """The image processor's class, with PIL where transformers has such a one."""
     from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES as KNOWN
 
-    said = _content(folder / "processor_config.json").get("image_processor") or _content(
-        folder / "preprocessor_config.json"
-    )
-    said_name = str(said.get("image_processor_type") or KNOWN.get(config.model_type, {}).get("torchvision"))
-    named = said_name.removesuffix("Fast").removesuffix("Pil")
-    holders = [kind for kind, known in KNOWN.items() if {named, f"{named}Pil"} & set(known.values())]
-    names = {str(KNOWN[kind].get("pil") or named) for kind in holders} or {said_name}
-    kind = _class(names.pop(), ["image_processing_pil", "image_processing"], holders, folder)
-    try:
-        return kind.from_pretrained(folder)
-    except (ImportError, OSError, ValueError) as error:
-        raise SightlineError(f"{folder.name}: its {kind.__name__} cannot be loaded: {_first(error)}") from error
+    said = _content(folder / "processor_config.json").get("image_processor")
+    said = said or _content(folder / "preprocessor_config.json")
+    usual = KNOWN.get(config.model_type, {})
+    name = str(said.get("image_processor_type") or usual.get("torchvision") or usual.get("pil"))
+    name = name.removesuffix("Fast").removesuffix("Pil")
+    holders = [kind for kind, known in KNOWN.items() if {name, f"{name}Pil"} & set(known.values())]
+    name = next((str(KNOWN[kind]["pil"]) for kind in holders if KNOWN[kind].get("pil")), name)
+    return _class(name, ["image_processing_pil", "image_processing"], [config.model_type, *holders], folder)
 
 
 def _part(name: str, folder: Path, config: Any) -> Any:
@@ -86,7 +82,13 @@ def _part(name: str, folder: Path, config: Any) -> Any:
     if "tokenizer" in name:
         place = folder / name if (folder / name).is_dir() else folder
         return AutoTokenizer.from_pretrained(place, config=config)
-    return image_processor_of(folder, config) if name == "image_processor" else Absent()
+    if name != "image_processor":
+        return Absent()
+    kind = image_processor_class(folder, config)
+    try:
+        return kind.from_pretrained(folder)
+    except (ImportError, OSError, ValueError) as error:
+        raise SightlineError(f"{folder.name}: its {kind.__name__} cannot be loaded: {_first(error)}") from error
 
 
 def _class(name: str, prefixes: Iterable[str], kinds: Iterable[str], folder: Path) -> Any:
