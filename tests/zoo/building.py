@@ -14,6 +14,8 @@ from tests.zoo.vocabulary import Vocabulary
 from tests.zoo.wild import species_of
 
 SEED = 7
+LARGEST = 5_000_000
+"""Parameters of a checkpoint that still counts as tiny."""
 
 
 def build(model_type: str, folder: Path) -> Path:
@@ -31,7 +33,12 @@ def write(species: Species, folder: Path) -> Path:
     text["vocab_size"] = species.vocabulary.size
     config_class = transformers.CONFIG_MAPPING[species.model_type] if species.model_type else model_class.config_class
     settings.pop("model_type", None)
-    model = model_class(config_class(**settings, dtype="float32"))
+    config = config_class(**settings, dtype="float32")
+    with torch.device("meta"):
+        size = sum(weight.numel() for weight in model_class(config).parameters())
+    if size > LARGEST:
+        raise ValueError(f"{size:,} parameters: a size was not reduced")
+    model = model_class(config)
     fill(model)
     model.generation_config.update(**_roles_by_id(species.vocabulary))
     model.save_pretrained(folder)

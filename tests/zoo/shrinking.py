@@ -57,7 +57,6 @@ TOWER: dict[str, Any] = {
     r"fullatt_block_indexes|global_attn_indexes|vision_full_attention_idx": [1, 3],
     r"deepstack_visual_indexes": [0, 1, 2],
     r"num_position_embeddings|num_pos_emb": GRID * GRID,
-    r"window_size": 4,
 }
 
 
@@ -72,6 +71,8 @@ def shrunk(settings: Mapping[str, Any], tower: bool = False) -> dict[str, Any]:
         patch = small["patch_size"]
         side = GRID * (patch if isinstance(patch, int) else patch[0])
         small["image_size"] = side if isinstance(small["image_size"], int) else [side, side]
+    if isinstance(small.get("window_size"), int):  # in pixels or in patches
+        small["window_size"] = 4 * (small["patch_size"] if small["window_size"] > WIDTH else 1)
     return small
 
 
@@ -85,7 +86,7 @@ def _shrunk(name: str, value: Any, rules: Mapping[str, Any], tower: bool) -> Any
     found = [small for pattern, small in rules.items() if small is not None and re.fullmatch(pattern, name)]
     if found and isinstance(value, list) and not isinstance(found[0], list):
         return [found[0]] * len(value)
-    return found[0] if found else value
+    return type(value)(found[0]) if found else value
 
 
 def _rope(value: Mapping[str, Any]) -> dict[str, Any]:

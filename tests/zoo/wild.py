@@ -35,7 +35,7 @@ def species_of(model_type: str) -> Species:
     roles = {role: f"<|{role}|>" for role in _roles(source)} | odd.get("roles", {})
     literals = (*re.findall(LITERAL, source), *odd.get("tokens", ()))
     image = odd.get("image_token") or roles.get("image_token") or _default_of(kind, "image_token")
-    image = image or next(token for token in literals if re.search("(?i)im(a?g|_patch)|patch", token))
+    image = image or next((token for token in literals if re.search("(?i)im(a?g|_patch)|patch", token)), "<image>")
     config = _with_ids(config, {"image_token": image, **roles, **ROLES})
     tokens = dict.fromkeys((image, *literals, *roles.values(), *_tokens_of(config)))
     return Species(
@@ -161,7 +161,9 @@ def _image_settings(kind: Any, config: Mapping[str, Any]) -> dict[str, Any]:
         value = getattr(kind, name, None)
         if isinstance(value, Mapping):
             area = value.get("shortest_edge", 0) > 2000 or value.get("longest_edge", 0) > 20_000
-            settings[name] = {edge: (areas if area else small)[edge] for edge in value}
+            settings[name] = {edge: (areas if area else small).get(edge, old) for edge, old in value.items()}
+    if isinstance(getattr(kind, "patch_size", None), int):
+        settings["patch_size"] = _patch(config)
     return settings
 
 
@@ -174,5 +176,6 @@ def _settings(kind: Any, config: Mapping[str, Any]) -> dict[str, Any]:
         "num_image_tokens": GRID * GRID,
         "image_seq_length": GRID * GRID // 4,
         "spatial_merge_size": config.get("spatial_merge_size"),
+        "num_additional_image_tokens": int(_tower(config).get("model_type") == "clip_vision_model"),
     }
     return {name: known[name] for name in inspect.signature(kind).parameters if known.get(name) is not None}

@@ -24,10 +24,13 @@ SAID_IN = ("processor_config.json", "preprocessor_config.json", "tokenizer_confi
 
 
 class Absent:
-    """Stands where a processor keeps its video or audio part: it has no inputs of its own and takes no arguments."""
+    """Stands where a processor keeps its video or audio part: it has no inputs of its own, and every setting is None."""
 
     model_input_names: ClassVar[list[str]] = []
-    valid_kwargs = None
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
 
 
 def processor_of(folder: Path, config: Any) -> Any:
@@ -58,7 +61,8 @@ def processor_class(folder: Path, config: Any) -> Any:
     name = next(filter(None, names), None)
     if name is None:
         raise SightlineError(f"{folder.name}: transformers has no processor for a '{config.model_type}' model")
-    return _class(name, ["processing"], [config.model_type, *(kind for kind in KNOWN if KNOWN[kind] == name)], folder)
+    with stood_in("torchvision"):  # asked for by files of which only the arithmetic is needed
+        return _class(name, ["processing"], [config.model_type, *(kind for kind in KNOWN if KNOWN[kind] == name)], folder)
 
 
 def image_processor_class(folder: Path, config: Any) -> Any:
@@ -104,8 +108,7 @@ def _class(name: str, prefixes: Iterable[str], kinds: Iterable[str], folder: Pat
         f"transformers.models.{module}.{prefix}_{module}" for module in sorted(modules) for prefix in prefixes
     ):
         try:
-            with stood_in("torchvision"):
-                return getattr(importlib.import_module(place), name)
+            return getattr(importlib.import_module(place), name)
         except ModuleNotFoundError as error:
             reason = reason if error.name == place else _first(error)
         except AttributeError:
