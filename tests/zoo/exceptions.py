@@ -4,36 +4,179 @@ from __future__ import annotations
 
 from typing import Any
 
-SECTIONS = {"text_config": {"rope_parameters": {"mrope_section": [2, 3, 3]}}}
-"""M-RoPE of a head of 16, where the published sections stand in the code instead of the configuration."""
+from tests.zoo.specimen import Id
+
+
+def _sections(*sections: int) -> dict[str, Any]:
+    """M-RoPE of a small head, where the published sections stand in the code instead of the configuration."""
+    return {"text_config": {"rope_parameters": {"mrope_section": list(sections)}}}
+
 
 EXCEPTIONS: dict[str, dict[str, Any]] = {
-    "aya_vision": {"image_token": "<|IMG_PATCH|>", "placeholder": "<image>"},
+    "aria": {
+        "config": {"vision_config": {"image_size": 490, "patch_size": 14}, "projector_patch_to_query_dict": {1225: 16}},
+        "image_processor": {"max_image_size": 490},
+    },
+    "aya_vision": {
+        "image_token": "<|IMG_PATCH|>",
+        "placeholder": "<image>",
+        "tokens": ("TILE_GLOBAL", *(f"TILE_{tile}" for tile in range(1, 13))),
+        "processor": {"downsample_factor": 2},
+    },
+    "blip-2": {
+        "no_roles": ("image_token",),
+        "image_token": "<image>",
+        "placeholder": "",
+        "config": {"num_query_tokens": 8},
+        "processor": {"num_query_tokens": 8},
+    },
+    "cohere_compass": {
+        "config": {
+            "text_config": {
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [3, 3, 2]}
+                }
+            }
+        },
+    },
     "cosmos3_omni": {"processor_class": "Qwen3VLProcessor"},
-    "diffusion_gemma": {"image_processor_type": "Gemma4ImageProcessor"},
+    "deepseek_ocr2": {
+        "config": {
+            "text_config": {
+                "num_experts_per_tok": 2,
+                "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
+            },
+            "vision_config": {"sam_config": {"downsample_channels": [32, 64]}},
+        },
+    },
+    "diffusion_gemma": {
+        "image_processor_type": "Gemma4ImageProcessor",
+        "config": {"text_config": {"global_head_dim": 16}},
+    },
+    "ernie4_5_vl_moe": {"config": _sections(3, 3, 2)},
     "fast_vlm": {"processor_class": "LlavaProcessor", "image_processor_type": "CLIPImageProcessor"},
-    "glm46v": {"config": SECTIONS},
+    "fuyu": {"image_token": "|SPEAKER|", "placeholder": "", "tokens": ("|NEWLINE|",)},
+    # Without images unless it is given a tower.
+    "gemma4": {
+        "config": {
+            "text_config": {"global_head_dim": 16},
+            "vision_config": {
+                "hidden_size": 32,
+                "intermediate_size": 64,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 2,
+                "head_dim": 16,
+                "patch_size": 16,
+                "position_embedding_size": 64,
+            },
+        },
+        "image_processor": {"max_soft_tokens": 70},
+    },
+    "glm46v": {"config": _sections(2, 3, 3)},
+    "glm5_next": {"config": {"text_config": {"num_key_value_heads": 4}}},
     "glm_ocr": {
         "processor_class": "Glm46VProcessor",
         "image_processor_type": "Glm46VImageProcessor",
-        "config": SECTIONS,
+        "config": _sections(2, 3, 3),
     },
-    "glmga": {"processor_class": "Glm46VProcessor", "config": SECTIONS},
-    "glm4v_moe": {
-        "image_processor_type": "Glm4vImageProcessor",
-        "config": {"text_config": {"rope_parameters": {"mrope_section": [2, 1, 1]}}},
+    "glmga": {"processor_class": "Glm46VProcessor", "config": _sections(2, 3, 3)},
+    "glm4v_moe": {"image_processor_type": "Glm4vImageProcessor", "config": _sections(2, 1, 1)},
+    # 256 placeholders whatever the configuration says: 64 x 64 patches, four times halved.
+    "got_ocr2": {
+        "image_token": "<imgpad>",
+        "config": {
+            "vision_config": {"patch_size": 4, "image_size": 256, "num_hidden_layers": 2, "global_attn_indexes": [1]}
+        },
+        "image_processor": {"size": {"height": 256, "width": 256}},
     },
+    "granite4_vision": {
+        "config": {
+            "text_config": {"model_type": "granite4_vision_text"},
+            "vision_feature_select_strategy": "full",
+            "spatial_target_layers": [0, 1, 2, 3],
+            "downsample_rate": "1/2",
+            "deepstack_layer_map": [[-2, 0]],
+            "qformer_config": {"num_attention_heads": 2, "num_hidden_layers": 1},
+            "image_grid_pinpoints": [[128, 256], [256, 128], [256, 256]],
+        },
+        "processor": {"downsample_rate": "1/2"},
+        "image_processor": {"image_grid_pinpoints": [[128, 256], [256, 128], [256, 256]]},
+    },
+    "hunyuan_vl": {
+        "config": {
+            "text_config": {
+                "head_dim": 16,
+                "num_key_value_heads": 2,
+                "rope_parameters": {"mrope_section": [2, 2, 2, 2]},
+            },
+            "im_start_id": Id("<|image_start_token|>"),
+            "im_end_id": Id("<|image_end_token|>"),
+            "im_newline_id": Id("<|image_newline|>"),
+        },
+        "placeholder": "<|image_start_token|><|image_token|><|image_end_token|>",
+    },
+    "instructblip": {
+        "no_roles": ("image_token",),
+        "image_token": "<image>",
+        "placeholder": "",
+        "config": {"num_query_tokens": 8},
+        "processor": {"num_query_tokens": 8},
+    },
+    "janus": {"config": {"vq_config": {"channel_multiplier": [1, 1]}}},
     "kosmos-2": {"processor_class": "Kosmos2Processor"},
     "kosmos-2.5": {"processor_class": "Kosmos2_5Processor"},
-    "paddleocr_vl": {"config": SECTIONS},
+    "ovis2": {
+        "image_token": "<IMG_ATOM>",
+        "placeholder": "<image>",
+        "tokens": ("<IMG_START>", "<IMG_GRID>"),
+        "processor": {"image_seq_length": 64},
+        "config": {
+            "vision_config": {"vocab_size": 32},
+            "visual_indicator_token_ids": [Id(f"<IMG_{name}>") for name in ("START", "GRID", "COL", "ROW", "END")],
+        },
+    },
+    "paddleocr_vl": {"config": _sections(2, 3, 3)},
+    # The template of this type writes all placeholders itself.
+    "pp_chart2table": {
+        "image_token": "<imgpad>",
+        "placeholder": "<imgpad>" * 256,
+        "config": {
+            "vision_config": {"patch_size": 4, "image_size": 256, "num_hidden_layers": 2, "global_attn_indexes": [1]}
+        },
+        "image_processor": {"size": {"height": 256, "width": 256}},
+    },
+    "qianfan_ocr": {"image_token": "<|context_image_token|>", "placeholder": "<image>"},
     "qwen2_5_omni_thinker": {
+        "config": {"vision_start_token_id": Id("<|vision_bos_token|>"), **_sections(2, 3, 3)},
         "processor_class": "Qwen2_5OmniProcessor",
         "image_processor_type": "Qwen2VLImageProcessor",
     },
     "qwen3_omni_moe_thinker": {
+        "config": {"vision_start_token_id": Id("<|vision_bos_token|>")},
         "processor_class": "Qwen3OmniMoeProcessor",
         "image_processor_type": "Qwen2VLImageProcessor",
     },
     "qwen3_vl_moe": {"image_processor_type": "Qwen2VLImageProcessor"},
+    "qwen4_exp": {
+        "config": {
+            "text_config": {
+                "indexer_n_heads": 2,
+                "indexer_kv_heads": 1,
+                "indexer_head_dim": 16,
+                "indexer_budget": 64,
+                "indexer_compress_ratio": 4,
+                "ngram_vocab_size_base": 1000,
+                "hc_lowrank": 16,
+            }
+        }
+    },
     "shieldgemma2": {"processor_class": "Gemma3Processor", "placeholder": "<|boi_token|>"},
+    "video_llava": {
+        "image_processor": {"size": {"shortest_edge": 112}, "crop_size": {"height": 112, "width": 112}},
+    },
+    "vipllava": {
+        "config": {"vision_feature_layers": [-2, -3, 1]},
+        "processor": {"vision_feature_select_strategy": "default"},
+    },
 }

@@ -31,6 +31,12 @@ EVERYWHERE: dict[str, Any] = {
     r"linear_num_key_heads|index_n_heads": 2,
     r"linear_num_value_heads": 4,
     r"linear_key_head_dim|linear_value_head_dim": 8,
+    r"linear_head_dim": 16,
+    r"vocab_size_per_layer_input": 2048,
+    r"hidden_size_per_layer_input": 8,
+    r"position_embedding_size": 64,
+    r"linear_num_heads": 4,
+    r"mm_tokens_per_image|vision_soft_tokens_per_image|image_seq_length": GRID * GRID // 4,
     r"sliding_window|attention_chunk_size": 24,
     r"mlp_ratio": 2,
     r"dropout|.*_dropout|.*_dropout_prob|drop_path_rate|dropout_rate": 0.0,
@@ -39,7 +45,7 @@ EVERYWHERE: dict[str, Any] = {
 
 LANGUAGE: dict[str, Any] = {
     r"hidden_size|d_model|n_embd|embed_dim|dim|text_hidden_size|llm_hidden_size|out_hidden_size|projection_dim|proj_dim"
-    r"|projector_hidden_size|projector_hidden_dim|n_embed|output_dim|out_dim": WIDTH,
+    r"|projector_hidden_size|projector_hidden_dim|n_embed|output_dim|out_dim|word_embed_proj_dim": WIDTH,
     r"intermediate_size|ffn_dim|d_ff|encoder_ffn_dim|decoder_ffn_dim|ffn_hidden_size|adapter_hidden_dim": 2 * WIDTH,
     r"num_hidden_layers|n_layer|num_layers|encoder_layers|decoder_layers": LAYERS,
     r"num_attention_heads|n_head|num_heads|encoder_attention_heads|decoder_attention_heads": HEADS,
@@ -50,8 +56,11 @@ LANGUAGE: dict[str, Any] = {
 TOWER: dict[str, Any] = {
     r"hidden_size|embed_dim|d_model|width|dim|hidden_dim": TOWER_WIDTH,
     r"intermediate_size|ffn_dim|mlp_dim": 2 * TOWER_WIDTH,
-    r"num_hidden_layers|depth|num_layers|layers|n_layer": TOWER_LAYERS,
-    r"num_attention_heads|num_heads|heads|n_head|num_key_value_heads|attention_heads": TOWER_HEADS,
+    r"num_hidden_layers|depth|num_layers|layers|n_layer|encoder_layers": TOWER_LAYERS,
+    r"num_attention_heads|num_heads|heads|n_head|num_key_value_heads|attention_heads|encoder_attention_heads": TOWER_HEADS,
+    r"encoder_ffn_dim|output_channels|encoder_hidden_size|latent_channels|base_channels": TOWER_WIDTH,
+    r"image_token_embed_dim": WIDTH,
+    r"num_embeddings": GRID * GRID,
     r"head_dim": TOWER_WIDTH // TOWER_HEADS,
     r"out_hidden_size|projection_dim|output_dim|text_hidden_size|proj_dim|projector_hidden_size|projection_size": WIDTH,
     r"fullatt_block_indexes|global_attn_indexes|vision_full_attention_idx": [1, 3],
@@ -64,9 +73,9 @@ def shrunk(settings: Mapping[str, Any], tower: bool = False) -> dict[str, Any]:
     """A copy of a configuration's settings with every size reduced; nested configurations too."""
     rules = {**EVERYWHERE, **(TOWER if tower else LANGUAGE)}
     small = {name: _shrunk(name, value, rules, tower) for name, value in settings.items()}
-    layers = next((small[name] for name in ("num_hidden_layers", "num_layers") if isinstance(small.get(name), int)), None)
-    if layers is not None:
-        small.update(_cut_to_layers(small, layers))
+    for name in ("num_hidden_layers", "num_layers", "depth"):
+        if isinstance(settings.get(name), int):
+            small.update(_cut_to_layers(small, settings[name], small[name]))
     if isinstance(small.get("image_size"), int | list | tuple) and "patch_size" in small:
         patch = small["patch_size"]
         side = GRID * (patch if isinstance(patch, int) else patch[0])
@@ -81,7 +90,7 @@ def _shrunk(name: str, value: Any, rules: Mapping[str, Any], tower: bool) -> Any
         return shrunk(value, bool(re.search("vision|image|tower|sam|vit|clip|audio|qformer|perceiver|vq", name)))
     if name in ("rope_parameters", "rope_scaling") and isinstance(value, Mapping):
         return _rope(value)
-    if value is None or isinstance(value, bool | str):
+    if not value or isinstance(value, bool | str):
         return value
     found = [small for pattern, small in rules.items() if small is not None and re.fullmatch(pattern, name)]
     if found and isinstance(value, list) and not isinstance(found[0], list):
@@ -98,11 +107,11 @@ def _rope(value: Mapping[str, Any]) -> dict[str, Any]:
     return small
 
 
-def _cut_to_layers(settings: Mapping[str, Any], layers: int) -> dict[str, Any]:
+def _cut_to_layers(settings: Mapping[str, Any], before: int, layers: int) -> dict[str, Any]:
     """Lists with an entry per layer, cut so that every kind of layer is still there."""
     cut = {}
     for name, value in settings.items():
-        if isinstance(value, list | tuple) and len(value) > layers and all(isinstance(entry, str) for entry in value):
+        if isinstance(value, list | tuple) and len(value) == before > layers:
             kinds = list(dict.fromkeys(value))
-            cut[name] = ([kinds[0]] * layers)[: layers - len(kinds) + 1] + kinds[1:]
+            cut[name] = [kinds[0]] * (layers - len(kinds) + 1) + kinds[1:]
     return cut

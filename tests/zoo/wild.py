@@ -32,7 +32,7 @@ def species_of(model_type: str) -> Species:
     with TemporaryDirectory() as folder:
         kind, image_kind = _classes(model_type, odd, Path(folder))
     source = Path(inspect.getfile(kind)).read_text(encoding="utf-8")
-    roles = {role: f"<|{role}|>" for role in _roles(source)} | odd.get("roles", {})
+    roles = {role: f"<|{role}|>" for role in _roles(source) if role not in odd.get("no_roles", ())}
     literals = (*re.findall(LITERAL, source), *odd.get("tokens", ()))
     image = odd.get("image_token") or roles.get("image_token") or _default_of(kind, "image_token")
     image = image or next((token for token in literals if re.search("(?i)im(a?g|_patch)|patch", token)), "<image>")
@@ -70,7 +70,10 @@ TEMPLATE = """\
 
 def _classes(model_type: str, odd: Mapping[str, Any], folder: Path) -> tuple[Any, Any]:
     """Processor and image processor class, looked up as for a checkpoint that names what the exceptions name."""
-    for file, key in (("processor_config.json", "processor_class"), ("preprocessor_config.json", "image_processor_type")):
+    for file, key in (
+        ("processor_config.json", "processor_class"),
+        ("preprocessor_config.json", "image_processor_type"),
+    ):
         if key in odd:
             (folder / file).write_text(json.dumps({key: odd[key]}), encoding="utf-8")
     config = SimpleNamespace(model_type=model_type)
@@ -82,6 +85,7 @@ def _own(settings: Mapping[str, Any]) -> dict[str, Any]:
     from transformers import PreTrainedConfig
 
     common = set(PreTrainedConfig().to_dict()) - {"tie_word_embeddings", "is_encoder_decoder", "model_type"}
+    common.add("per_layer_config")  # made from the kinds of layers where it is not given
     return {
         name: _own(value) if isinstance(value, Mapping) and name.endswith("config") else value
         for name, value in settings.items()
@@ -100,7 +104,7 @@ def _merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
 
 def _roles(source: str) -> list[str]:
     """Tokens that a processor asks its tokenizer for by name."""
-    asked = re.findall(r"tokenizer\.(\w*token)(?:_id)?\b", source) + re.findall(r'tokenizer, "(\w*token)(?:_id)?"', source)
+    asked = re.findall(r"tokenizer\.(\w*token)\b", source) + re.findall(r'tokenizer, "(\w*token)"', source)
     return [role for role in dict.fromkeys(asked) if role not in (*STANDARD, "add_bos_token", "add_eos_token")]
 
 
@@ -111,7 +115,7 @@ def _with_ids(settings: Mapping[str, Any], tokens: Mapping[str, str]) -> dict[st
         role = re.fullmatch(r"(\w*token)_(?:id|index|idx)", name)
         if isinstance(value, Mapping) and name.endswith("config"):
             filled[name] = _with_ids(value, tokens)
-        elif role and value is not None:
+        elif role and not isinstance(value, Id) and (value is not None or role[1] == "image_token"):
             filled[name] = Id(tokens.get(role[1], f"<|{role[1]}|>"))
         else:
             filled[name] = value
@@ -157,7 +161,7 @@ def _image_settings(kind: Any, config: Mapping[str, Any]) -> dict[str, Any]:
     }
     areas = {"shortest_edge": 4 * 28 * 28, "longest_edge": 64 * 28 * 28}
     settings: dict[str, Any] = {"image_processor_type": kind.__name__.removesuffix("Pil")}
-    for name in ("size", "crop_size", "max_image_size"):
+    for name in ("size", "crop_size", "max_image_size", "high_res_size"):
         value = getattr(kind, name, None)
         if isinstance(value, Mapping):
             area = value.get("shortest_edge", 0) > 2000 or value.get("longest_edge", 0) > 20_000
