@@ -57,7 +57,7 @@ TOWER: dict[str, Any] = {
     r"hidden_size|embed_dim|d_model|width|dim|hidden_dim": TOWER_WIDTH,
     r"intermediate_size|ffn_dim|mlp_dim": 2 * TOWER_WIDTH,
     r"num_hidden_layers|depth|num_layers|layers|n_layer|encoder_layers": TOWER_LAYERS,
-    r"num_attention_heads|num_heads|heads|n_head|num_key_value_heads|attention_heads|encoder_attention_heads": TOWER_HEADS,
+    r"(num_|encoder_)?attention_heads|num_heads|heads|n_head|num_key_value_heads": TOWER_HEADS,
     r"encoder_ffn_dim|output_channels|encoder_hidden_size|latent_channels|base_channels": TOWER_WIDTH,
     r"image_token_embed_dim": WIDTH,
     r"num_embeddings": GRID * GRID,
@@ -100,7 +100,7 @@ def _shrunk(name: str, value: Any, rules: Mapping[str, Any], tower: bool) -> Any
 
 def _rope(value: Mapping[str, Any]) -> dict[str, Any]:
     """Sections of M-RoPE share the frequencies of a smaller head: 2 for time, 3 for rows, 3 for columns."""
-    small = {name: _rope(part) if isinstance(part, Mapping) else part for name, part in value.items()}
+    small: dict[str, Any] = {name: _rope(part) if isinstance(part, Mapping) else part for name, part in value.items()}
     if "mrope_section" in small:
         turned = HEAD // 2 * float(small.get("partial_rotary_factor") or 1)
         small["mrope_section"] = {8: [2, 3, 3], 4: [2, 1, 1], 2: [1, 1, 0]}.get(int(turned), [2, 3, 3])

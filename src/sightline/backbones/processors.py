@@ -25,7 +25,7 @@ SAID_IN = ("processor_config.json", "preprocessor_config.json", "tokenizer_confi
 
 
 class Absent:
-    """Stands where a processor keeps its video or audio part: without inputs of its own, with settings like the images'.
+    """Stands where a processor keeps its video or audio part: no inputs of its own, settings like those of the images.
 
     Some classes look at the settings of their video part whatever they are given.
     """
