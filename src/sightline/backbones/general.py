@@ -21,7 +21,7 @@ from torch import Tensor
 
 from sightline.backbones import general_types
 from sightline.backbones.base import Backbone
-from sightline.backbones.found_cells import cached_cells, token_blocks
+from sightline.backbones.found_cells import FoundCells, cached_cells, find_cells
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.options import ImageOptions
 from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one
@@ -37,6 +37,7 @@ from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.selection import Budget
 from sightline.core.slot_positions import SlotPositions
 from sightline.errors import SightlineError
+from sightline.geometry.blocks import token_blocks
 from sightline.geometry.cells import Cells
 from sightline.geometry.legibility import Sampling
 
@@ -56,10 +57,17 @@ class General(ProcessorPrompting, Backbone):
     """What the model numbers the first token of a sequence by."""
     fixed_tokens = "its class does not say how fewer tokens are asked for (Backbone.fitting)"
 
-    def __init__(self, model: Any, tokenizer: Any, processor: Any, options: ImageOptions, identity: str = "") -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        processor: Any,
+        options: ImageOptions,
+        identity: Mapping[str, Any] | None = None,
+    ) -> None:
         self.processor = processor
-        self.identity = identity
-        """Of everything that cells depend on beside the size of an image; empty: they are found anew every time."""
+        self.identity = identity or {}
+        """What cells depend on beside the size and the options of an image; empty: they are found anew every time."""
         self.body = getattr(model, "model", model)
         self.plans: dict[tuple[ImageOptions, tuple[int, int]], SpanPlan] = {}
         super().__init__(model, tokenizer, processor.image_processor, options)
@@ -79,7 +87,7 @@ class General(ProcessorPrompting, Backbone):
             raise SightlineError(f"{folder.name} is a '{config.model_type}' model: {reason}")
         processor = processor_of(folder, config)
         model = whole_model(kind, folder, config=config, dtype=dtype, attn_implementation=attention)
-        identity = f"{(folder / 'config.json').read_text()} {processor.image_processor.to_json_string()}"
+        identity = {"model": config.to_dict(), "processor": processor.image_processor.to_dict()}
         return cls(model.to(device), processor.tokenizer, processor, options, identity)
 
     # ------------------------------------------------------------------ language
@@ -185,15 +193,19 @@ class General(ProcessorPrompting, Backbone):
 
     def cells(self, size: tuple[int, int], inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:
         """(N, 4) cells, (P,) which features have one, and the layout of the N; found, where no class declares them."""
-        found = cached_cells(
-            f"{self.identity} {self.options}" if self.identity else None,
-            size,
-            lambda image: image_inputs(self.processed(image)),
-            lambda given: self.features(given)[0],
-            self.tower_module,
-        )
-        cells = found.cells[found.sourced]
-        return cells, torch.from_numpy(found.sourced), token_blocks(cells)
+        found = self.found_cells(size)
+        cells, sourced = found.cells[found.sourced], torch.from_numpy(found.sourced)
+        return cells, sourced, token_blocks(cells, found.tiles[found.sourced])
+
+    def found_cells(self, size: tuple[int, int]) -> FoundCells:
+        """Cells of all features of an image of this (width, height), by ramps; remembered if possible."""
+
+        def find() -> FoundCells:
+            return find_cells(size, self.image_inputs, lambda given: self.features(given)[0], self.tower_module)
+
+        if not self.identity:
+            return find()
+        return cached_cells({**self.identity, "options": self.options.as_dict()}, size, find)
 
     @property
     def tower_module(self) -> Any:
