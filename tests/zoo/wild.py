@@ -29,8 +29,8 @@ def species_of(model_type: str) -> Species:
 
     odd = EXCEPTIONS.get(model_type, {})
     config = _merged(shrunk(_own(CONFIG_MAPPING[model_type]().to_dict())), odd.get("config", {}))
-    with TemporaryDirectory() as folder:
-        kind, image_kind = _classes(model_type, odd, Path(folder))
+    with TemporaryDirectory() as place:
+        kind, image_kind = _classes(model_type, odd, Path(place) / model_type)
     source = Path(inspect.getfile(kind)).read_text(encoding="utf-8")
     roles = {role: f"<|{role}|>" for role in _roles(source) if role not in odd.get("no_roles", ())}
     literals = (*re.findall(LITERAL, source), *odd.get("tokens", ()))
@@ -70,6 +70,7 @@ TEMPLATE = """\
 
 def _classes(model_type: str, odd: Mapping[str, Any], folder: Path) -> tuple[Any, Any]:
     """Processor and image processor class, looked up as for a checkpoint that names what the exceptions name."""
+    folder.mkdir()
     for file, key in (
         ("processor_config.json", "processor_class"),
         ("preprocessor_config.json", "image_processor_type"),

@@ -71,6 +71,11 @@ def test_questions_are_asked_as_the_published_template_asks_them(model: Any, pro
     assert prompt(processor) == ASKED[model.config.model_type]
 
 
+def test_common_words_are_one_token_each(processor: Any) -> None:
+    for word in (" yes", " no", "Yes", "No", " visible", " this"):
+        assert len(processor.tokenizer(word, add_special_tokens=False)["input_ids"]) == 1, word
+
+
 def test_every_token_of_the_configuration_is_in_the_vocabulary(model: Any, processor: Any) -> None:
     assert len(processor.tokenizer) == model.config.get_text_config().vocab_size
     ids = processor.tokenizer(prompt(processor))["input_ids"]
