@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from tests.zoo import build
 
 from sightline.backbones import BACKBONES
 from sightline.backbones.general_types import image_text_types
 from sightline.backbones.loading import backbone_class
 from sightline.checks.doctor import examine
 from sightline.errors import SightlineError
-from tests.zoo import build
 
 OUTCOMES = {
     "exact": "served by a file of its own",
@@ -136,9 +136,9 @@ def shown(reason: str) -> str:
 PAGE = """\
 # Image-text types
 
-How Sightline serves each image-text type of transformers {version}. From every type's config class a checkpoint of some
-hundred thousand random weights is made, without downloading anything, and examined as `sightline doctor` examines yours:
-*served* means that every check passed on it. A published checkpoint of the type may differ in a setting that matters:
+How Sightline serves each image-text type of transformers {version}. From every type's config class a checkpoint of
+some hundred thousand random weights is made, without downloading anything, and examined as `sightline doctor` examines
+yours: *served* means that every check passed on it. A published checkpoint may differ in a setting that matters:
 `sightline doctor --model MODEL` tells of yours.
 
 {totals}

@@ -29,13 +29,27 @@ def image_text_types() -> dict[str, str]:
     return dict(NAMES)
 
 
+def seeing_part(model: Any) -> Any:
+    """What makes image features and numbers positions: the model without its output head, or else with it."""
+    inside = getattr(model, "model", model)
+    return inside if hasattr(inside, "get_image_features") else model
+
+
+def _inner_class(kind: Any) -> Any:
+    """The class of the model without its output head; some types have image features there alone."""
+    import transformers
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES as NAMES
+
+    return getattr(transformers, str(NAMES.get(kind.config_class.model_type)), None)
+
+
 def refusal(kind: Any) -> str | None:
     """None for a class that the general route can be tried on, else why not.
 
     What only a loaded model can tell (tokens without cells, an output head that does more than multiply) is refused
     when it is loaded.
     """
-    if not hasattr(kind, "get_image_features"):
+    if not any(hasattr(part, "get_image_features") for part in (kind, _inner_class(kind))):
         return (
             "its class has no get_image_features: what it sees does not become tokens of the sequence "
             "(cross-attention, an encoder of its own, or no vision tower)"

@@ -34,7 +34,7 @@ class ProcessorPrompting(Prompting):
     @property
     def placeholder(self) -> str:
         """What stands for an image in a text before the processor sees it."""
-        found = getattr(self.processor, "image_token", None)
+        found = getattr(self.processor, "image_placeholder_token", None) or getattr(self.processor, "image_token", None)
         if found is None:
             raise SightlineError(f"{type(self.processor).__name__} does not say what stands for an image in a text")
         return str(found)
