@@ -59,7 +59,8 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     # Without images unless it is given a tower.
     "gemma4": {
         "config": {
-            "text_config": {"global_head_dim": 16},
+            # Published with and without embeddings per layer.
+            "text_config": {"global_head_dim": 16, "hidden_size_per_layer_input": 0},
             "vision_config": {
                 "hidden_size": 32,
                 "intermediate_size": 64,

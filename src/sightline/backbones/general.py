@@ -89,7 +89,7 @@ class General(ProcessorPrompting, Backbone):
         folder = Path(source)
         config = transformers.AutoConfig.from_pretrained(folder)
         kind = general_types.model_class(config.model_type)
-        reason = general_types.refusal(kind)
+        reason = general_types.refusal(kind) or general_types.refusal_of_settings(config)
         if reason is not None:
             raise SightlineError(f"{folder.name} is a '{config.model_type}' model: {reason}")
         processor = processor_of(folder, config)
@@ -227,7 +227,10 @@ class General(ProcessorPrompting, Backbone):
         given[PIXELS] = given[PIXELS].to(language.dtype)
         output = self.seeing.get_image_features(**given, return_dict=True)
         levels = getattr(output, "deepstack_features", None) or ()
-        return rows(getattr(output, "pooler_output", output)), tuple(rows(level) for level in levels)
+        features = output if isinstance(output, Tensor | list | tuple) else getattr(output, "pooler_output", None)
+        if features is None:
+            raise SightlineError(f"{self.title} gives its image features in a form of its own: {type(output).__name__}")
+        return rows(features), tuple(rows(level) for level in levels)
 
     @cached_property
     def _feature_arguments(self) -> frozenset[str]:
