@@ -158,6 +158,10 @@ class General(ProcessorPrompting, Backbone):
     def span_ids(self, size: tuple[int, int]) -> tuple[int, ...]:
         return self.plan(size).ids
 
+    def span_embeds(self, ids: tuple[int, ...]) -> Tensor:
+        """(M, D) what the language model reads in a span where no feature stands."""
+        return self.language.embed(ids)
+
     def sequence_types(self, sequence: Tensor) -> Tensor:
         return self.token_types(torch.where(sequence == self.image_token_id, IMAGE, TEXT))
 
@@ -262,7 +266,7 @@ class General(ProcessorPrompting, Backbone):
         shown = self.under(item.options)
         if captured:
             captured[ROWS] = shown.token_rows(item.size).to(outputs[0].device)
-        tokens, deepstack, separators = plan.split(outputs[0], tuple(outputs[1:]), self.language.embed(plan.ids))
+        tokens, deepstack, separators = plan.split(outputs[0], tuple(outputs[1:]), self.span_embeds(plan.ids))
         return Encoded(
             tokens=tokens,
             deepstack=deepstack,

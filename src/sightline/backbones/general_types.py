@@ -56,7 +56,7 @@ def refusal(kind: Any) -> str | None:
     What only a loaded model can tell (tokens without cells, an output head that does more than multiply) is refused
     when it is loaded.
     """
-    seeing = next((part for part in (kind, _inner_class(kind)) if hasattr(part, "get_image_features")), None)
+    seeing = next((part for part in (_inner_class(kind), kind) if hasattr(part, "get_image_features")), None)
     if seeing is None:
         return (
             "its class has no get_image_features: what it sees does not become tokens of the sequence "
