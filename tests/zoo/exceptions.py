@@ -12,6 +12,12 @@ def _sections(*sections: int) -> dict[str, Any]:
     return {"text_config": {"rope_parameters": {"mrope_section": list(sections)}}}
 
 
+CODES = tuple(f"IMGIMG{''.join(chr(ord('A') + int(digit)) for digit in str(code))}Z" for code in range(64))
+"""Chameleon's tokens of its visual codebook: the digits of a code as letters."""
+
+VISUAL = tuple(f"<|visual token {code:06}|>" for code in range(64))
+"""The same of Emu3."""
+
 EXCEPTIONS: dict[str, dict[str, Any]] = {
     "aria": {
         "config": {"vision_config": {"image_size": 490, "patch_size": 14}, "projector_patch_to_query_dict": {1225: 16}},
@@ -29,6 +35,16 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
         "placeholder": "",
         "config": {"num_query_tokens": 8},
         "processor": {"num_query_tokens": 8},
+    },
+    "chameleon": {
+        "tokens": CODES,
+        "config": {
+            "vocabulary_map": {"<image>": Id("<image>"), **{code: Id(code) for code in CODES}},
+            "vq_config": {"resolution": 64, "channel_multiplier": [1, 1, 1, 1], "num_res_blocks": 1},
+        },
+        "no_roles": ("image_token",),
+        "image_processor": {"size": {"shortest_edge": 64}, "crop_size": {"height": 64, "width": 64}},
+        "processor": {"image_seq_length": 64},
     },
     "cohere_compass": {
         "config": {
@@ -52,6 +68,24 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "diffusion_gemma": {
         "image_processor_type": "Gemma4ImageProcessor",
         "config": {"text_config": {"global_head_dim": 16}},
+    },
+    "emu3": {
+        "image_processor": {"min_pixels": 64 * 64, "max_pixels": 128 * 128},
+        "tokens": (*VISUAL, "<|extra_200|>"),
+        "config": {
+            "vocabulary_map": {
+                "<image>": Id("<|image_token|>"),
+                "<|extra_200|>": Id("<|extra_200|>"),
+                **{word: Id(word) for word in VISUAL},
+            },
+            "vq_config": {
+                "codebook_size": 64,
+                "embed_dim": 4,
+                "latent_channels": 4,
+                "channel_multiplier": [1, 1, 1, 1],
+                "num_res_blocks": 1,
+            },
+        },
     },
     "ernie4_5_vl_moe": {"config": _sections(3, 3, 2)},
     "fast_vlm": {"processor_class": "LlavaProcessor", "image_processor_type": "CLIPImageProcessor"},
