@@ -62,6 +62,9 @@ def survey(model_type: str) -> Line:
         has(name, method) for method in ("get_image_features", "get_placeholder_mask", "get_rope_index")
     )
     outcome, reason = outcome_of(model_type)
+    for said_already in (f"{model_type} is a '{model_type}' model: ", f"{model_type}: "):
+        reason = reason.removeprefix(said_already)
+    reason = reason.partition("; Sightline has files for")[0]
     return Line(model_type, name, features, mask, index, outcome, reason)
 
 
