@@ -115,7 +115,9 @@ def main() -> None:
     probes = list(seen.values())[: options.images]
     size = open_image(SCENES / "images", probes[0].image).size
     count, once = timed(lambda: backbones["general"].token_count(size), backbones["general"])
-    print(f"{options.config} on {device}, {options.execution}: {len(probes)} images of {count} tokens, {len(ARMS)} arms")
+    print(
+        f"{options.config} on {device}, {options.execution}: {len(probes)} images of {count} tokens, {len(ARMS)} arms"
+    )
     print(f"cells, found once for {size[0]} x {size[1]} by the general route: {once / 1e3:.2f} s")
     best: dict[str, dict[str, float]] = {}
     margins: dict[str, list[float]] = {}

@@ -44,7 +44,9 @@ from sightline.geometry.legibility import Sampling
 
 PIXELS = "pixel_values"
 SERVED_KINDS = (*HIDDEN_KINDS, *BLOCK_KINDS)
-TEXTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets"})
+TEXTS = frozenset(
+    {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets", "labels"}
+)
 """What a processor returns about the text."""
 
 
@@ -72,6 +74,7 @@ class General(ProcessorPrompting, Backbone):
         self.identity = identity or {}
         """What cells depend on beside the size and the options of an image; empty: they are found anew every time."""
         self.body = getattr(model, "model", model)
+        self.seeing = general_types.seeing_part(model)
         self.plans: dict[tuple[ImageOptions, tuple[int, int]], SpanPlan] = {}
         super().__init__(model, tokenizer, processor.image_processor, options)
 
@@ -85,10 +88,11 @@ class General(ProcessorPrompting, Backbone):
         folder = Path(source)
         config = transformers.AutoConfig.from_pretrained(folder)
         kind = general_types.model_class(config.model_type)
-        reason = general_types.refusal(kind)
+        reason = general_types.refusal(kind) or general_types.refusal_of_settings(config)
         if reason is not None:
             raise SightlineError(f"{folder.name} is a '{config.model_type}' model: {reason}")
         processor = processor_of(folder, config)
+        attention = attention if kind._supports_sdpa else "eager"  # the few that know no other
         model = whole_model(kind, folder, config=config, dtype=dtype, attn_implementation=attention)
         identity = {"model": config.to_dict(), "processor": processor.image_processor.to_dict()}
         return cls(model.to(device), processor.tokenizer, processor, options, identity)
@@ -106,7 +110,7 @@ class General(ProcessorPrompting, Backbone):
 
     @property
     def axes(self) -> int:  # type: ignore[override]
-        return 3 if hasattr(self.body, "get_rope_index") else 1
+        return 3 if hasattr(self.seeing, "get_rope_index") else 1
 
     @property
     def text_model(self) -> Any:
@@ -152,6 +156,10 @@ class General(ProcessorPrompting, Backbone):
 
     def span_ids(self, size: tuple[int, int]) -> tuple[int, ...]:
         return self.plan(size).ids
+
+    def span_embeds(self, ids: tuple[int, ...]) -> Tensor:
+        """(M, D) what the language model reads in a span where no feature stands."""
+        return self.language.embed(ids)
 
     def sequence_types(self, sequence: Tensor) -> Tensor:
         return self.token_types(torch.where(sequence == self.image_token_id, IMAGE, TEXT))
@@ -213,20 +221,23 @@ class General(ProcessorPrompting, Backbone):
     @property
     def tower_module(self) -> Any:
         """What makes features of pixels; its attention is silenced while cells are found."""
-        return self.body
+        return self.seeing
 
     def features(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """(P, D) features in the order of the placeholders, and DeepStack levels, by the model's own code."""
         language = self.language
         given = {name: value.to(language.device) for name, value in inputs.items() if name in self._feature_arguments}
         given[PIXELS] = given[PIXELS].to(language.dtype)
-        output = self.body.get_image_features(**given, return_dict=True)
+        output = self.seeing.get_image_features(**given, return_dict=True)
         levels = getattr(output, "deepstack_features", None) or ()
-        return rows(getattr(output, "pooler_output", output)), tuple(rows(level) for level in levels)
+        features = output if isinstance(output, Tensor | list | tuple) else getattr(output, "pooler_output", None)
+        if features is None:
+            raise SightlineError(f"{self.title} gives its image features in a form of its own: {type(output).__name__}")
+        return rows(features), tuple(rows(level) for level in levels)
 
     @cached_property
     def _feature_arguments(self) -> frozenset[str]:
-        return frozenset(inspect.signature(self.body.get_image_features).parameters)
+        return frozenset(inspect.signature(self.seeing.get_image_features).parameters)
 
     def vision(self, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
         """Images that are alike in layout and shape go through the tower side by side, others one by one."""
@@ -258,7 +269,7 @@ class General(ProcessorPrompting, Backbone):
         shown = self.under(item.options)
         if captured:
             captured[ROWS] = shown.token_rows(item.size).to(outputs[0].device)
-        tokens, deepstack, separators = plan.split(outputs[0], tuple(outputs[1:]), self.language.embed(plan.ids))
+        tokens, deepstack, separators = plan.split(outputs[0], tuple(outputs[1:]), self.span_embeds(plan.ids))
         return Encoded(
             tokens=tokens,
             deepstack=deepstack,
@@ -288,8 +299,8 @@ class General(ProcessorPrompting, Backbone):
             "attention_mask": torch.ones_like(sequence),
             "mm_token_type_ids": (sequence == self.image_token_id).int(),
         }
-        takes = inspect.signature(self.body.get_rope_index).parameters
-        found, _ = self.body.get_rope_index(**{name: value for name, value in asked.items() if name in takes})
+        takes = inspect.signature(self.seeing.get_rope_index).parameters
+        found, _ = self.seeing.get_rope_index(**{name: value for name, value in asked.items() if name in takes})
         start = len(head)
         span = found[:, 0, start : start + len(ids)].cpu() - start
         return SlotPositions(span, int(found[:, 0, start + len(ids)].max()) - start)

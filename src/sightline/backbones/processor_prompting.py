@@ -34,7 +34,7 @@ class ProcessorPrompting(Prompting):
     @property
     def placeholder(self) -> str:
         """What stands for an image in a text before the processor sees it."""
-        found = getattr(self.processor, "image_token", None)
+        found = getattr(self.processor, "image_placeholder_token", None) or getattr(self.processor, "image_token", None)
         if found is None:
             raise SightlineError(f"{type(self.processor).__name__} does not say what stands for an image in a text")
         return str(found)
@@ -107,13 +107,19 @@ class ProcessorPrompting(Prompting):
 
     def processed(self, image: Image.Image) -> Any:
         """What the processor makes of an image and its bare placeholder."""
-        return self.processor(
-            text=[self.placeholder],
-            images=[image],
-            return_tensors="pt",
-            text_kwargs={"return_text_replacement_offsets": True},
-            images_kwargs=self.processor_arguments(),
-        )
+        try:
+            return self.processor(
+                text=[self.placeholder],
+                images=[image],
+                return_tensors="pt",
+                text_kwargs={"return_text_replacement_offsets": True},
+                images_kwargs=self.processor_arguments(),
+            )
+        except (ValueError, StopIteration) as error:
+            said = str(error).strip().splitlines() or ["it says no more"]
+            raise SightlineError(
+                f"{type(self.processor).__name__} cannot expand a bare placeholder: {said[0]}"
+            ) from error
 
     def processor_arguments(self) -> dict[str, Any]:
         """What the checkpoint's image processor must be called with to honour the image options."""
