@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,8 +75,17 @@ class Examination(Sequence[Check]):
             "sightline": sightline.__version__,
             "passed": self.failed == 0,
             "checks": {
-                check.name: {"passed": check.passed, "words": check.words, "measured": dict(check.measured)}
+                check.name: {"passed": check.passed, "words": check.words, "measured": _finite(dict(check.measured))}
                 for check in self.checks
             },
             **self.facts,
         }
+
+
+def _finite(value: Any) -> Any:
+    """None for a number that JSON has no word for, however deep it lies."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

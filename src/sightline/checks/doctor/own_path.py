@@ -16,11 +16,14 @@ def own_prompt(page: AskedPage) -> Check | None:
     backbone = page.backbone
     if not isinstance(backbone, General):
         return None
+    text, first = backbone.render(PROBE.question, None), backbone.tokenizer.bos_token
     called = backbone.processor(
-        text=[backbone.render(PROBE.question, None)],
+        text=[text],
         images=[page.image],
         return_tensors="pt",
         images_kwargs=backbone.processor_arguments(),
+        # As apply_chat_template calls it: a template that writes the first token gets no second one.
+        text_kwargs={"add_special_tokens": first is None or not text.startswith(first)},
     )
     expected = called["input_ids"][0].tolist()
     ours = [*page.prompt.head, *backbone.span_ids(page.image.size), *page.prompt.tail]

@@ -60,7 +60,8 @@ def misplaced(prefix: Prefix, last: int) -> str | None:
     count up as well.
     """
     ids = prefix.positions.cpu()
-    head, span, tail = ids.split([prefix.start, prefix.span, ids.shape[1] - prefix.start - prefix.span], dim=1)
+    behind = prefix.start + prefix.span
+    head, span, tail = ids[:, : prefix.start], ids[:, prefix.start : behind], ids[:, behind:]
     if any((part.diff(dim=1) <= 0).any() for part in (head, tail, *([span] if len(ids) == 1 else []))):
         return "ids that do not count up"
     if ids.min() < 0 or ids.max() > last:

@@ -28,7 +28,7 @@ def cell_count(page: AskedPage) -> Check:
 
 
 def cells_by_ramps(page: AskedPage) -> Check | None:
-    """None for a model whose features cannot be traced to pixels: what it declares is then for the bright word alone."""
+    """None for a model whose features cannot be traced to pixels: the bright word alone then tries its cells."""
     found, audited = page.found, page.encoded.cells
     if found is None:
         return None
