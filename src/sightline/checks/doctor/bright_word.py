@@ -22,8 +22,8 @@ from sightline.checks.doctor.examination import Check, LitTokens
 from sightline.geometry.cells import Cells
 from sightline.statistics.metrics.auroc import auroc
 
-PLACES, ATTENDING = 8, 3
-"""Words drawn one after the other with attention silenced, and with attention."""
+PLACES, MOST_PLACES, ATTENDING = 8, 32, 3
+"""Words drawn one after the other: at least so many, at most so many where there are many tiles, with attention."""
 LEAST = 0.9
 SMALLEST = (32, 16)
 """(width, height) of the smallest word in source pixels."""
@@ -90,16 +90,17 @@ def lit_tokens(page: AskedPage) -> tuple[Check, LitTokens | None]:
 
 
 def words_on(cells: Cells, layout: tuple[tuple[int, int], ...], size: tuple[int, int]) -> list[Word]:
-    """Places over cells of all blocks, away from the diagonal, on which a transposed map would be right."""
+    """Places over cells of every block, away from the diagonal, on which a transposed map would be right."""
     tokens: list[int] = []
     first = 0
     for rows, columns in layout:
         tokens.append(first + int((1 - GOLDEN) * rows * columns))
         first += rows * columns
-    tokens = [tokens[round(place)] for place in np.linspace(0, len(tokens) - 1, min(len(tokens), PLACES))]
+    wanted = min(max(len(tokens), PLACES), MOST_PLACES)
+    tokens = [tokens[round(place)] for place in np.linspace(0, len(tokens) - 1, min(len(tokens), MOST_PLACES))]
     tokens += [int(len(cells) * (number * GOLDEN % 1)) for number in range(1, 3 * PLACES)]
     words = (Word.at(word_box(cells[token], size), cells, size) for token in dict.fromkeys(tokens))
-    return [word for word in words if word.on.any() and word.off.any()][:PLACES]
+    return [word for word in words if word.on.any() and word.off.any()][:wanted]
 
 
 def word_box(cell: np.ndarray, size: tuple[int, int]) -> Box:

@@ -17,9 +17,9 @@ def declares_cells(backbone: Backbone) -> bool:
 
 
 def found_in(backbone: Backbone, size: tuple[int, int]) -> FoundCells | None:
-    """Of an image of this (width, height); None for a model that has no features to be asked for."""
+    """Of an image of this (width, height), found anew whatever is remembered; None for a model without features."""
     if isinstance(backbone, General):
-        return backbone.found_cells(size)
+        return find_cells(size, backbone.image_inputs, lambda given: backbone.features(given)[0], backbone.tower_module)
     model: Any = getattr(backbone.model, "model", backbone.model)
     if not hasattr(model, "get_image_features"):
         return None
