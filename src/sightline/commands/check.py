@@ -45,7 +45,7 @@ def doctor(
     with waiting_for("starting", logged=False):
         from sightline.checks.doctor import examine
         from sightline.checks.doctor.console import print_examination
-        from sightline.checks.doctor.page import render
+        from sightline.checks.doctor.doctor_page import render
         from sightline.store.folder import make_folder, write_whole
 
     for file in filter(None, (json_file, page)):

@@ -24,8 +24,8 @@ from sightline.checks.doctor.answer_lengths import one_token_answers
 from sightline.checks.doctor.asked_page import AskedPage
 from sightline.checks.doctor.batches import image_batches, language_batches
 from sightline.checks.doctor.bright_word import bright_word
+from sightline.checks.doctor.doctor_page import render
 from sightline.checks.doctor.own_path import own_logits, own_prompt
-from sightline.checks.doctor.page import render
 from sightline.checks.doctor.pruned_prefix import policies_agree_unpruned, policies_order_pruned, prefix_is_shorter
 from sightline.checks.doctor.token_cells import cell_count, cells_by_ramps
 from sightline.core.prefix import Encoded, PositionPolicy

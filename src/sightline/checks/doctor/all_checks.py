@@ -17,7 +17,7 @@ from sightline.checks.doctor.answer_lengths import one_token_answers
 from sightline.checks.doctor.asked_page import PRUNED, AskedPage, drawn_image
 from sightline.checks.doctor.batches import image_batches, language_batches
 from sightline.checks.doctor.bright_word import lit_tokens
-from sightline.checks.doctor.examination import Check, Examination, LitTokens, Seen
+from sightline.checks.doctor.examination import Check, Examination, LitTokens, SeenPage
 from sightline.checks.doctor.own_path import own_logits, own_prompt
 from sightline.checks.doctor.pruned_prefix import policies_agree_unpruned, policies_order_pruned, prefix_is_shorter
 from sightline.checks.doctor.stages import stage_facts
@@ -68,7 +68,7 @@ def examined(backbone: Backbone, image: Image.Image, name: str) -> Examination:
         "answer_lengths": one_token_answers,
     }
     made = [tried(called, check, page) for called, check in checks.items()]
-    seen = Seen(image, page.encoded.cells, page.encoded.layout, lit[0] if lit else None)
+    seen = SeenPage(image, page.encoded.cells, page.encoded.layout, lit[0] if lit else None)
     return Examination(tuple(check for check in made if check is not None), facts(page, name), seen)
 
 

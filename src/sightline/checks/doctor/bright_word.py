@@ -36,7 +36,7 @@ Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
-class Word:
+class BrightWord:
     box: Box
     on: np.ndarray
     """(N,) bool: tokens whose cells lie on the word, for half of the cell or of the word."""
@@ -44,7 +44,7 @@ class Word:
     """(N,) bool: tokens clear of it. Those in between do not count."""
 
     @staticmethod
-    def at(box: Box, cells: Cells, size: tuple[int, int]) -> Word:
+    def at(box: Box, cells: Cells, size: tuple[int, int]) -> BrightWord:
         left, top, right, bottom = box
         wide = np.minimum(cells[:, 2], right) - np.maximum(cells[:, 0], left)
         high = np.minimum(cells[:, 3], bottom) - np.maximum(cells[:, 1], top)
@@ -52,7 +52,7 @@ class Word:
         smaller = np.minimum(sides.prod(1), (right - left) * (bottom - top))
         common = wide.clip(min=0) * high.clip(min=0)
         reach = np.maximum(sides / 4, REACH / np.array(size))
-        return Word(box, (common > 0) & (common >= smaller / 2), (wide < -reach[:, 0]) | (high < -reach[:, 1]))
+        return BrightWord(box, (common > 0) & (common >= smaller / 2), (wide < -reach[:, 0]) | (high < -reach[:, 1]))
 
     def told_by(self, change: np.ndarray) -> float:
         counted = self.on | self.off
@@ -89,7 +89,7 @@ def lit_tokens(page: AskedPage) -> tuple[Check, LitTokens | None]:
     return check, LitTokens(drawn[worst], words[worst].box, changes[worst])
 
 
-def words_on(cells: Cells, layout: tuple[tuple[int, int], ...], size: tuple[int, int]) -> list[Word]:
+def words_on(cells: Cells, layout: tuple[tuple[int, int], ...], size: tuple[int, int]) -> list[BrightWord]:
     """Places over cells of every block, away from the diagonal, on which a transposed map would be right."""
     tokens: list[int] = []
     first = 0
@@ -99,7 +99,7 @@ def words_on(cells: Cells, layout: tuple[tuple[int, int], ...], size: tuple[int,
     wanted = min(max(len(tokens), PLACES), MOST_PLACES)
     tokens = [tokens[round(place)] for place in np.linspace(0, len(tokens) - 1, min(len(tokens), MOST_PLACES))]
     tokens += [int(len(cells) * (number * GOLDEN % 1)) for number in range(1, 3 * PLACES)]
-    words = (Word.at(word_box(cells[token], size), cells, size) for token in dict.fromkeys(tokens))
+    words = (BrightWord.at(word_box(cells[token], size), cells, size) for token in dict.fromkeys(tokens))
     return [word for word in words if word.on.any() and word.off.any()][:wanted]
 
 

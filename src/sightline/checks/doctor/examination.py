@@ -37,7 +37,7 @@ class LitTokens:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenPage:
     """The page as the model cuts it up."""
 
     page: Image.Image
@@ -54,7 +54,7 @@ class Examination(Sequence[Check]):
 
     checks: tuple[Check, ...]
     facts: Mapping[str, Any]
-    seen: Seen | None = None
+    seen: SeenPage | None = None
 
     def __getitem__(self, index: Any) -> Any:
         return self.checks[index]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.checks.doctor.asked_page import PRUNED, AskedPage
-from sightline.device.peak_memory import PeakMemory
+from sightline.device.memory_growth import MemoryGrowth
 
 Result = TypeVar("Result")
 
@@ -20,7 +20,7 @@ def stage_facts(page: AskedPage) -> list[dict[str, Any]]:
 
     def stage(name: str, work: Callable[[], Result]) -> Result:
         backbone.synchronise()
-        with PeakMemory(backbone.language.device) as memory:
+        with MemoryGrowth(backbone.language.device) as memory:
             started = time.perf_counter()
             result = work()
             backbone.synchronise()

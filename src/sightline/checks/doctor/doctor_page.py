@@ -12,7 +12,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from sightline import __version__
-from sightline.checks.doctor.examination import Examination, Seen
+from sightline.checks.doctor.examination import Examination, SeenPage
 from sightline.checks.doctor.fact_words import fact_lines, methods_by_reason, stage_words
 from sightline.report import page as report_page
 from sightline.report.svg import tag
@@ -28,7 +28,7 @@ LIT = "#ff2d95"
 def render(found: Examination) -> str:
     facts = found.facts
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string((HERE / "page.html").read_text(encoding="utf-8"))
+    template = environment.from_string((HERE / "doctor_page.html").read_text(encoding="utf-8"))
     many = f"{found.failed} of {len(found)} checks failed: rows from this checkpoint would not be trustworthy."
     return template.render(
         title=f"Doctor: {facts['model']}",
@@ -43,7 +43,7 @@ def render(found: Examination) -> str:
     )
 
 
-def maps(seen: Seen) -> list[tuple[Markup, str]]:
+def maps(seen: SeenPage) -> list[tuple[Markup, str]]:
     """Drawings with a caption each: every cell, and what one word lights up."""
     size = seen.page.size
     blocks = np.repeat(np.arange(len(seen.layout)), [rows * columns for rows, columns in seen.layout])

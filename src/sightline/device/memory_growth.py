@@ -11,7 +11,7 @@ import torch
 STATUS, FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-class PeakMemory:
+class MemoryGrowth:
     """A context. On a GPU what PyTorch allocated; elsewhere what the process held in memory, where Linux tells."""
 
     def __init__(self, device: torch.device) -> None:
@@ -19,7 +19,7 @@ class PeakMemory:
         self.grown: int | None = None
         """Bytes, known once the context has ended; None where nobody can tell."""
 
-    def __enter__(self) -> PeakMemory:
+    def __enter__(self) -> MemoryGrowth:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             self._before: int | None = torch.cuda.memory_allocated(self._device)
