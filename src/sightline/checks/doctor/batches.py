@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sightline.answering.scorers.yes_no import YesNo
+from sightline.backbones.plain_layers import TOLERANCE as SHARE
 from sightline.checks.doctor.asked_page import PRUNED, AskedPage
 from sightline.checks.doctor.examination import Check
 
@@ -36,7 +37,7 @@ def image_batches(page: AskedPage) -> Check:
         float((mine.tokens - other.tokens).abs().max() / mine.tokens.abs().max())
         for mine, other in zip(alone, beside, strict=True)
     ]
-    allowed, largest = page.tolerance, max(differences)
+    allowed, largest = SHARE[backbone.language.dtype], max(differences)
     return Check(
         all(difference <= allowed for difference in differences),
         f"images alone and in a batch of two: tokens differ by at most {largest:.2e} of the largest value "
