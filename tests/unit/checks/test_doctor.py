@@ -91,6 +91,13 @@ def test_the_route_says_whose_decoder_runs(load: Load) -> None:
     assert served_by(load("zoo-internvl")) == {"images": "InternVL", "language": "loop"}
 
 
+def test_an_option_that_alters_images_first_is_no_other_path(data: Path, page_image: Image.Image) -> None:
+    options = {"jpeg_quality": 40, "first_resize_factor": 28, "max_pixels": 50176}
+    folder = str(data / "tiny" / "qwen3vl")
+    backbone = load_backbone(folder, dtype="float32", device="cpu", options=options)
+    assert own_logits(AskedPage.of(backbone, page_image)).passed
+
+
 # ---------------------------------------------------------------------- broken on purpose
 
 
@@ -296,6 +303,23 @@ def test_a_check_that_cannot_be_carried_out_has_failed(load: Load, page_image: I
     assert check is not None
     assert not check.passed
     assert check.words == "own logits: could not be tried (KeyError: 'pixel_attention_mask')"
+
+
+def test_a_model_that_fails_on_the_way_is_told_by_all_that_concerns(
+    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = load("llava_next")
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("no such head")
+
+    for method in ("score", "prefix_logits"):
+        monkeypatch.setattr(backbone.language, method, fails)
+    found = examined(backbone, page_image, "mine")
+    failed = {check.name for check in found if "could not be tried (ValueError: no such head)" in check.words}
+    assert failed == {"own_logits", "positions_pruned", "language_batches"} == {c.name for c in found if not c.passed}
+    assert found.facts["stages"] == []
+    assert "3 of 11 checks failed" in render(found)
 
 
 # ---------------------------------------------------------------------- refused

@@ -67,9 +67,11 @@ def examined(backbone: Backbone, image: Image.Image, name: str) -> Examination:
         "image_batches": image_batches,
         "answer_lengths": one_token_answers,
     }
-    made = [tried(called, check, page) for called, check in checks.items()]
+    made = {called: tried(called, check, page) for called, check in checks.items()}
+    ramps = made["cells_by_ramps"]
+    known = facts(page, name, None if ramps is None else ramps.measured.get("seconds"))
     seen = SeenPage(image, page.encoded.cells, page.encoded.layout, lit[0] if lit else None)
-    return Examination(tuple(check for check in made if check is not None), facts(page, name), seen)
+    return Examination(tuple(check for check in made.values() if check is not None), known, seen)
 
 
 def encoded_page(backbone: Backbone, image: Image.Image, name: str) -> AskedPage:
@@ -101,7 +103,17 @@ def first(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def facts(page: AskedPage, name: str) -> dict[str, Any]:
+def known_or(otherwise: Any, fact: Callable[[], Any]) -> Any:
+    """A fact, unless the model fails on the way to it: some check has said so."""
+    try:
+        return fact()
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return otherwise
+
+
+def facts(page: AskedPage, name: str, finding_cells: float | None) -> dict[str, Any]:
     """What is neither right nor wrong; docs/doctor.md names the keys."""
     backbone, encoded = page.backbone, page.encoded
     separators = encoded.slots - encoded.n
@@ -122,8 +134,8 @@ def facts(page: AskedPage, name: str) -> dict[str, Any]:
         "separators": {
             "count": separators,
             "policy": SEPARATORS,
-            "staying": {arm: page.prefix(arm).separators for arm in PRUNED} if separators else {},
+            "staying": known_or({}, lambda: {arm: page.prefix(arm).separators for arm in PRUNED if separators}),
         },
-        "stages": stage_facts(page),
+        "stages": known_or([], lambda: stage_facts(page, finding_cells)),
         "selectors": methods_that_run(Served.by(backbone)),
     }

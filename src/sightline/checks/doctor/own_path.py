@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sightline.backbones.general import General
+from sightline.backbones.towered import Towered
 from sightline.backbones.unmodified import model_logits
 from sightline.checks.doctor.asked_page import PROBE, AskedPage
 from sightline.checks.doctor.examination import Check
@@ -43,7 +44,9 @@ def own_prompt(page: AskedPage) -> Check | None:
 def own_logits(page: AskedPage) -> Check:
     """Every logit of the audited prefix with all tokens kept against the model's ordinary forward."""
     prompt, backbone = page.prompt, page.backbone
-    reference = model_logits(backbone, page.image, (*prompt.head, *prompt.tail), len(prompt.head))
+    # What an image option does before all else is asked for, and no part of the path.
+    image = backbone.altered(page.image) if isinstance(backbone, Towered) else page.image
+    reference = model_logits(backbone, image, (*prompt.head, *prompt.tail), len(prompt.head))
     ours = backbone.language.prefix_logits(page.prefix("full", "preserve"))
     difference, allowed = float((ours - reference).abs().max()), page.tolerance
     verdict = "equals" if difference <= allowed else "differs from"

@@ -13,9 +13,12 @@ from sightline.device.memory_growth import MemoryGrowth
 Result = TypeVar("Result")
 
 
-def stage_facts(page: AskedPage) -> list[dict[str, Any]]:
-    """Per stage ``stage``, ``seconds``, and ``mib``: what memory grew by while it ran; None where nobody can tell."""
-    backbone, found = page.backbone, page.found
+def stage_facts(page: AskedPage, finding_cells: float | None) -> list[dict[str, Any]]:
+    """Per stage ``stage``, ``seconds``, and ``mib``: what memory grew by while it ran; None where nobody can tell.
+
+    ``finding_cells`` are the seconds that finding cells took, where they could be found.
+    """
+    backbone = page.backbone
     taken: list[dict[str, Any]] = []
 
     def stage(name: str, work: Callable[[], Result]) -> Result:
@@ -30,8 +33,8 @@ def stage_facts(page: AskedPage) -> list[dict[str, Any]]:
         return result
 
     pixels = stage("preprocess", lambda: backbone.preprocess(page.image))
-    if found is not None:
-        taken.append({"stage": "cells by ramps", "seconds": found.seconds, "mib": None})
+    if finding_cells is not None:
+        taken.append({"stage": "cells by ramps", "seconds": finding_cells, "mib": None})
     stage("vision", lambda: backbone.encode([pixels]))
     whole = page.over("full", YesNo()).prefix(0)
     pruned = stage(f"select {PRUNED[0]}", lambda: page.over(PRUNED[0], YesNo()).prefix(0))
