@@ -32,7 +32,7 @@ from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.errors import SightlineError
 from tests.zoo import build
 
-TINY = {"llava": {}, "qwen3vl": {"max_pixels": 50176}, "internvl": {"max_tiles": 6}}
+TINY = {"llava": {}, "qwen3vl": {"max_pixels": 100352}, "internvl": {"max_tiles": 6}}
 GENERAL = ("qwen2_5_vl", "llava_next", "gemma3", "smolvlm", "mistral3")
 SECOND_FORM = "internvl"
 """Qwen2's text model behind the tower that has a file of its own."""
@@ -92,7 +92,7 @@ def test_the_route_says_whose_decoder_runs(load: Load) -> None:
 
 
 def test_an_option_that_alters_images_first_is_no_other_path(data: Path, page_image: Image.Image) -> None:
-    options = {"jpeg_quality": 40, "first_resize_factor": 28, "max_pixels": 50176}
+    options = {"jpeg_quality": 40, "first_resize_factor": 28, "max_pixels": 100352}
     folder = str(data / "tiny" / "qwen3vl")
     backbone = load_backbone(folder, dtype="float32", device="cpu", options=options)
     assert own_logits(AskedPage.of(backbone, page_image)).passed
