@@ -32,7 +32,7 @@ from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.errors import SightlineError
 from tests.zoo import build
 
-TINY = {"llava": {}, "qwen3vl": {"max_pixels": 100352}, "internvl": {"max_tiles": 6}}
+TINY = {"llava": {}, "qwen3vl": {"max_pixels": 100352}, "internvl": {"max_tiles": 2}}
 GENERAL = ("qwen2_5_vl", "llava_next", "gemma3", "smolvlm", "mistral3")
 SECOND_FORM = "internvl"
 """Qwen2's text model behind the tower that has a file of its own."""
@@ -40,7 +40,7 @@ SECOND_FORM = "internvl"
 
 @pytest.fixture(scope="module")
 def page_image() -> Image.Image:
-    return drawn_image().resize((320, 224))
+    return drawn_image().resize((320, 160))
 
 
 @pytest.fixture(autouse=True)
