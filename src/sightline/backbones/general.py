@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +26,7 @@ from sightline.backbones.found_cells import FoundCells, cached_cells, find_cells
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.options import ImageOptions
 from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one
+from sightline.backbones.patch_products import by_products
 from sightline.backbones.pixels import Pixels
 from sightline.backbones.plain_layers import unlike_the_loop
 from sightline.backbones.pretrained import whole_model
@@ -228,7 +230,9 @@ class General(ProcessorPrompting, Backbone):
         language = self.language
         given = {name: value.to(language.device) for name, value in inputs.items() if name in self._feature_arguments}
         given[PIXELS] = given[PIXELS].to(language.dtype)
-        output = self.seeing.get_image_features(**given, return_dict=True)
+        # On a GPU the convolution that embeds patches may take longer than all else; the host's results stay exact.
+        with by_products(self.tower_module) if language.device.type == "cuda" else nullcontext():
+            output = self.seeing.get_image_features(**given, return_dict=True)
         levels = getattr(output, "deepstack_features", None) or ()
         features = output if isinstance(output, Tensor | list | tuple) else getattr(output, "pooler_output", None)
         if features is None:
