@@ -125,9 +125,9 @@ def policies_agree_unpruned(page: AskedImage) -> Check:
 
 def prefix_is_shorter(page: AskedImage) -> Check:
     prefix, k = page.prefix(PRUNED[0]), parse_arm(PRUNED[0]).budget.resolve(page.encoded.n)
-    expected = page.prompt.full_length(k)
+    expected = page.prompt.full_length(k + prefix.separators)
     length = prefix.embeds.shape[0]
-    passed = length == expected and all(len(level) == k for level in prefix.deepstack)
+    passed = length == expected and all(len(level) == prefix.span for level in prefix.deepstack)
     return Check(passed, f"pruning really shortens: {prefix.full_length} positions become {length} for K = {k}")
 
 

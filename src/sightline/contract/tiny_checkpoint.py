@@ -11,6 +11,8 @@ import torch
 
 WORDS = ("yes", "no", " yes", " no")
 """What is one token each; everything else is spelled out in bytes."""
+END = "</s>"
+"""Ends an answer, and pads."""
 
 
 def tiny_tokenizer(*special: str) -> Any:
@@ -31,7 +33,7 @@ def tiny_tokenizer(*special: str) -> Any:
     tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in (END, *special)])
     return tokenizer
 
 
@@ -63,7 +65,10 @@ def write_checkpoint(
     folder = Path(folder)
     _draw(model, seed)
     model.save_pretrained(folder)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=chat_template).save_pretrained(folder)
+    texts = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=END, pad_token=END, chat_template=chat_template
+    )
+    texts.save_pretrained(folder)
     _write(folder / "processor_config.json", processor)
     _write(folder / "preprocessor_config.json", image_processor)
     if model_type is not None:
