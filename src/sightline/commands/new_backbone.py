@@ -13,6 +13,8 @@ from sightline.commands.new_package import class_name, write_package
 from sightline.errors import SightlineError
 
 BACKBONE = Template('''\
+"""$kind: one square in a CLIP tower, a token for every patch. (Say here, in one line, what yours is.)"""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -37,10 +39,7 @@ class ${kind}Options(ImageOptions):
 
 @BACKBONES.register("$name")
 class $kind(General):
-    """One square in a CLIP tower, a token for every patch. (Say here, in one line, what your tokens are.)
-
-    Every method below may be deleted: the general route then finds out, or refuses what needs it.
-    """
+    """Every method below may be deleted: the general route then finds out, or refuses what needs it."""
 
     model_class = "LlavaForConditionalGeneration"  # of transformers; not needed for a type that it knows
     image_options = ${kind}Options
