@@ -42,7 +42,9 @@ from sightline.geometry.cells import Cells
 from sightline.geometry.legibility import Sampling
 
 PIXELS = "pixel_values"
-TEXTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets"})
+TEXTS = frozenset(
+    {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets", "labels"}
+)
 """What a processor returns about the text."""
 
 
