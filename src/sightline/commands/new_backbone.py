@@ -25,9 +25,7 @@ import torch
 from sightline.backbones import BACKBONES, ImageOptions
 from sightline.backbones.general import General
 from sightline.backbones.options import option
-from sightline.backbones.signals import attention_weights, block_index, split_name
 from sightline.backbones.span_plan import Layout
-from sightline.core.prefix import Encoded
 from sightline.geometry.cells import Cells, cropped_cells, grid_cells
 from torch import Tensor
 
@@ -44,6 +42,7 @@ class $kind(General):
     model_class = "LlavaForConditionalGeneration"  # of transformers; not needed for a type that it knows
     image_options = ${kind}Options
     options: ${kind}Options
+    class_token = True  # whether the tower puts one before the patches
     fixed_tokens = "its processor makes a square of one size of every image"  # None if ``fitting`` makes smaller ones
 
     @property
@@ -72,15 +71,9 @@ class $kind(General):
             cells = cropped_cells(self.side, self.side, size, edge, (int(crop["width"]), int(crop["height"])))
         return cells, torch.ones(len(cells), dtype=torch.bool), ((self.side, self.side),)
 
-    def serves(self, name: str) -> str | None:
-        """None for a signal that ``vision_signal`` computes, else the reason why not."""
-        return None if split_name(name)[0] == "vision.cls_attention" else super().serves(name)
-
-    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
-        """(H, N): what the class token, row 0 of the tower, looks at in the block that the name asks for."""
-        block = block_index(name, len(self.vision_blocks))
-        query, key = encoded.captured[f"query:{block}"], encoded.captured[f"key:{block}"]  # (H, 1 + N, d)
-        return attention_weights(query[:, :1], key, 1.0)[:, 0, 1:]  # the query is scaled already
+    def token_rows(self, size: tuple[int, int]) -> Tensor:
+        """(N, 1) rows of the tower that each token is made from, behind the class token: signals are read from them."""
+        return torch.arange(1, self.side**2 + 1)[:, None]
 ''')
 
 TEST = Template('''\

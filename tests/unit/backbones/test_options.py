@@ -118,7 +118,7 @@ for size in ((640, 480), (333, 777), (57, 40), (112, 112)):
     assert np.abs((found.cells - declared.cells) * np.tile(size, 2)).max() < 1, size
     options = model.fitting(size, 80)
     assert model.under(options).token_count(size) <= 80
-refused = [name for name in ("vision.received@-1", "vision.key@-1", "lm.attention") if model.serves(name) is not None]
+refused = [name for name in ("vision.received@-1", "vision.cls@-1", "lm.attention") if model.serves(name) is not None]
 print(*refused, *options.described(), model.token_pixels)
 """
 
@@ -133,4 +133,4 @@ def test_the_architecture_of_the_documentation_is_what_its_page_says(tmp_path: P
     done = run_python(["-c", script + DOCUMENTED], env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     # Cohere's sliding windows are read by the model's own decoder, which no method can cut into.
-    assert done.stdout.splitlines()[-1] == "vision.key@-1 lm.attention max_tiles 784"
+    assert done.stdout.splitlines()[-1] == "vision.cls@-1 lm.attention max_tiles 784"
