@@ -3,41 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from sightline.answering.materialise import materialise
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.backbones.base import Backbone
 from sightline.backbones.found_cells import FoundCells, find_cells
 from sightline.backbones.general import General, rows
-from sightline.backbones.signals import BLOCK_KINDS, TOKEN_AXIS
 from sightline.backbones.unmodified import model_logits
+from sightline.contract.of_vision_signals import check_rows, check_signals
+from sightline.contract.page import PROBE, Page, said
 from sightline.contract.promise import as_promises, promise
-from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
-from sightline.core.probe import Probe
-from sightline.core.selection import Selection
+from sightline.core.prefix import Prefix
 from sightline.errors import SightlineError
 
 SIZES = ((320, 224), (210, 300))
 """(width, height): one wider than high, one higher than wide, so that a crop or a tiling shows."""
-PROBE = Probe(
-    id="contract", image="noise.png", image_id="noise", label="yes", target_text="word", source_text="word",
-    question="Is the word visible? Answer yes or no.", regions=(),
-)  # fmt: skip
 ROUNDING = 1e-4
 """Largest difference of logits and losses in float32."""
 PIXELS = 1.0
 """Largest difference of declared cells from found ones, in pixels of the image."""
-SIGNALS = (*(f"{kind}@-1" for kind in BLOCK_KINDS), "vision.hidden@-2", "vision.cls@-2", "vision.hidden_mean@0:1")
-"""Every signal of a vision tower, at layers that the smallest one has."""
 
 
 def check_backbone(
@@ -49,7 +39,8 @@ def check_backbone(
     both position policies agree unpruned, ``preserve`` moves no kept token and ``compact`` closes gaps; a pruned prefix
     is as much shorter as tokens and separators were dropped; every separator belongs to rows, a tile or the whole
     image and stays while one of their tokens does; images and prefixes give the same alone and in a batch; signals
-    that it serves are finite and have a value per token; ``fitting`` gives no more tokens than it was asked for.
+    that it serves are finite, have a value per token, and are read where the token's cell is seen; ``fitting`` gives no
+    more tokens than it was asked for.
 
     ``sizes`` are (width, height) of the images that it is tried on, ``options`` its image options. The model runs in
     float32 on the CPU.
@@ -67,47 +58,10 @@ def check_backbone(
         for page in pages:
             for check in (_check_count, _check_own_logits, _check_cells, _check_positions, _check_separators):
                 check(page)
-            _check_signals(page)
+            check_signals(page)
+            check_rows(page)
             _check_smaller(page)
         _check_batches(pages)
-
-
-@dataclass(frozen=True)
-class Page:
-    """An encoded image of noise and a question about it."""
-
-    backbone: Backbone
-    image: Image.Image
-    encoded: Encoded
-
-    @staticmethod
-    def of(backbone: Backbone, size: tuple[int, int]) -> Page:
-        width, height = size
-        noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-        image = Image.fromarray(noise)
-        return Page(backbone, image, backbone.encode([backbone.preprocess(image)])[0])
-
-    @property
-    def name(self) -> str:
-        return f"{type(self.backbone).__name__}, an image of {self.image.width} x {self.image.height}"
-
-    @property
-    def prompt(self) -> Prompt:
-        return self.backbone.prompt(PROBE.question, PROBE.target_text)
-
-    def prefix(self, anchors: Tensor, policy: PositionPolicy = "preserve", prompt: Prompt | None = None) -> Prefix:
-        """With these (K,) of the N tokens."""
-        return materialise(self.backbone, self.encoded, prompt or self.prompt, Selection(anchors), policy)
-
-    @property
-    def everything(self) -> Tensor:
-        return torch.arange(self.encoded.n)
-
-    @property
-    def some(self) -> list[Tensor]:
-        """Tokens to keep: the first alone, the last alone, every third."""
-        n = self.encoded.n
-        return [torch.tensor([0]), torch.tensor([n - 1]), torch.arange(0, n, 3)]
 
 
 def _check_facts(kind: type[Backbone]) -> None:
@@ -159,8 +113,8 @@ def _check_cells(page: Page) -> None:
     worst = seen[away[seen].argmax()]
     promise(
         bool(away[worst] <= PIXELS),
-        f"{page.name}: token {worst} is declared to come from {_said(declared[worst])} and comes from "
-        f"{_said(cells[worst])}: {away[worst]:.1f} pixels away (allowed {PIXELS:.0f})",
+        f"{page.name}: token {worst} is declared to come from {said(declared[worst])} and comes from "
+        f"{said(cells[worst])}: {away[worst]:.1f} pixels away (allowed {PIXELS:.0f})",
     )
 
 
@@ -174,10 +128,6 @@ def _found(backbone: Backbone, size: tuple[int, int]) -> FoundCells:
         return rows(body.get_image_features(**inputs, return_dict=True).pooler_output)
 
     return find_cells(size, backbone.image_inputs, features, body)
-
-
-def _said(cell: np.ndarray) -> str:
-    return f"({', '.join(f'{edge:.3f}' for edge in cell)})"
 
 
 def _check_positions(page: Page) -> None:
@@ -234,28 +184,6 @@ def _check_separators(page: Page) -> None:
             found == staying,
             f"{page.name}: {found} separators stay of {len(anchors)} of {n} tokens whose rows and tiles have {staying}",
         )
-
-
-def _check_signals(page: Page) -> None:
-    backbone = page.backbone
-    served = [name for name in SIGNALS if backbone.serves(name) is None]
-    encoded = backbone.encode([backbone.preprocess(page.image)], served)[0]
-    promise(torch.equal(encoded.tokens, page.encoded.tokens), f"{page.name}: tokens change when signals are asked for")
-    for name in served:
-        kind = name.split("@")[0]
-        try:
-            with torch.inference_mode():
-                signal = backbone.vision_signal(name, encoded)
-        except Exception as error:
-            raise AssertionError(f"{page.name}: it serves {name} and fails: {type(error).__name__}: {error}") from error
-        promise(bool(torch.isfinite(signal).all()), f"{page.name}: {name} is not finite")
-        axis = TOKEN_AXIS.get(kind)
-        promise(
-            axis is None or (signal.dim() > axis and signal.shape[axis] == encoded.n),
-            f"{page.name}: {name} is {tuple(signal.shape)}, not {encoded.n} along axis {axis}",
-        )
-        if kind in ("vision.cls_attention", "vision.received"):
-            promise(bool((signal >= 0).all()), f"{page.name}: {name} is negative somewhere")
 
 
 def _check_smaller(page: Page) -> None:

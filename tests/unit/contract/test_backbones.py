@@ -63,6 +63,13 @@ class Plain(General):
     model_class = "LlavaForConditionalGeneration"
 
 
+class WithSignals(Plain):
+    class_token = True
+
+    def token_rows(self, size: tuple[int, int]) -> Tensor:
+        return torch.arange(1, 17)[:, None]
+
+
 def test_a_tower_of_its_own_and_the_general_route_keep_the_promises(data: Path) -> None:
     check_backbone(Llava, data / "tiny" / "llava", sizes=SIZE)
     check_backbone(General, data / "tiny" / "llava", sizes=SIZE)
@@ -75,6 +82,7 @@ def test_separators_and_three_axes_keep_the_promises(separated: Path, tmp_path: 
 
 def test_a_type_that_transformers_does_not_know_is_read_as_the_class_says(plain: Path) -> None:
     check_backbone(Plain, plain, sizes=SIZE)
+    check_backbone(WithSignals, plain, sizes=SIZE)
     loaded = Plain.load(
         str(plain), dtype=torch.float32, device=torch.device("cpu"), attention="sdpa", options=ImageOptions()
     )
@@ -119,9 +127,16 @@ class Promising(Plain):
         return None
 
 
-class WithClassToken(Promising):
-    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
-        return torch.rand(2, encoded.n + 1)
+class OneRowTooMany(Plain):
+    def token_rows(self, size: tuple[int, int]) -> Tensor:
+        return torch.arange(17)[:, None]
+
+
+class FromTheClassToken(Plain):
+    """The tower's first row is the class token's: every token is read one place too early."""
+
+    def token_rows(self, size: tuple[int, int]) -> Tensor:
+        return torch.arange(16)[:, None]
 
 
 class Generous(Plain):
@@ -161,8 +176,9 @@ class Blurred(Plain):
     (Renumbered, "preserve gives a kept token another position|preserve moves the text"),
     (NeverCompact, "compact leaves the gaps"),
     (Backwards, "logits differ from the model's own by"),
-    (Promising, "it serves vision.cls_attention@-1 and fails"),
-    (WithClassToken, "not 16 along axis 1"),
+    (Promising, "does not say which rows of its tower"),
+    (OneRowTooMany, r"vision.received@-1 is \(17,\), not 16 along axis 0"),
+    (FromTheClassToken, "signals are read from rows that it is not made from"),
     (Generous, "asked for at most 8 tokens and makes 16"),
     (Terse, "image option edge needs a sentence"),
     (OneMore, "token_count says 17, the tower makes 16"),
