@@ -49,8 +49,9 @@ def check_rows(page: Page) -> None:
         return
 
     def states(image: Image.Image) -> Tensor:
-        shown = backbone.encode([backbone.preprocess(image)], [FIRST_STATES])[0]
-        return backbone.vision_signal(FIRST_STATES, shown)
+        with torch.inference_mode():
+            shown = backbone.encode([backbone.preprocess(image)], [FIRST_STATES])[0]
+            return backbone.vision_signal(FIRST_STATES, shown)
 
     width, height = page.image.size
     before = states(page.image)

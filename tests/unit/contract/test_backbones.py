@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from sightline.backbones import Backbone, ImageOptions, load_backbone
@@ -89,6 +90,29 @@ def test_a_type_that_transformers_does_not_know_is_read_as_the_class_says(plain:
     assert loaded.model.config.model_type == "plain_vl"
     with pytest.raises(Exception, match="plain_vl"):
         load_backbone(str(plain))
+
+
+SIGNALS = tuple(f"vision.{kind}@-2" for kind in ("value", "cls_value", "key", "cls_key", "cls_attention", "received"))
+
+
+def test_what_the_general_route_takes_down_is_what_the_towers_own_file_computes(data: Path) -> None:
+    folder = str(data / "tiny" / "llava")
+    own = load_backbone(folder, device="cpu")
+
+    class Taken(General):
+        class_token = True
+
+        def token_rows(self, size: tuple[int, int]) -> Tensor:
+            return torch.arange(1, own.token_count(size) + 1)[:, None]
+
+    taken = Taken.load(
+        folder, dtype=torch.float32, device=torch.device("cpu"), attention="sdpa", options=ImageOptions()
+    )
+    image = Image.effect_noise((150, 100), 90).convert("RGB")
+    first, second = (each.encode([each.preprocess(image)], SIGNALS)[0] for each in (own, taken))
+    with torch.inference_mode():
+        for name in SIGNALS:
+            torch.testing.assert_close(taken.vision_signal(name, second), own.vision_signal(name, first))
 
 
 class OtherFeatures(Plain):
