@@ -35,6 +35,7 @@ _COMMANDS = {
     "convert": ("convert",),
     "list_kinds": ("list_",),
     "new_selector": ("new_selector",),
+    "new_backbone": ("new_backbone",),
 }
 """Single commands: module of ``sightline.commands`` -> its functions."""
 

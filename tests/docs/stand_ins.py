@@ -215,6 +215,7 @@ Path("valid.txt").write_text("".join(f"{probe}\\n" for probe in load_run("runs/q
 latency_table = lambda source: None
 """,
     ),
+    "docs/add-a-backbone.md": Prepared((BUILD,)),
     "docs/budgets.md": Prepared((BUILD.replace("--limit-images 4", "--limit-images 20"),)),
     "docs/runs.md": Prepared(
         (BUILD, BUILD.replace("probes.jsonl", "probes/textocr.jsonl"), f"{RUN} {QWEN} --out runs/first"),

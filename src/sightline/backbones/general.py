@@ -59,6 +59,8 @@ class General(ProcessorPrompting, Backbone):
     without a source, and text that the processor writes between the features.
     """
 
+    model_class: ClassVar[str] = ""
+    """Class of transformers that holds the checkpoint; empty: the one that transformers has for its type."""
     class_token: ClassVar[bool] = False
     """Whether the vision tower puts a class token before the patches of every tile."""
     first_position: ClassVar[int] = 0
@@ -88,14 +90,14 @@ class General(ProcessorPrompting, Backbone):
 
         transformers.utils.logging.disable_progress_bar()
         folder = Path(source)
-        config = transformers.AutoConfig.from_pretrained(folder)
-        kind = general_types.model_class(config.model_type)
+        kind, config, called = general_types.described(folder, cls.model_class)
         reason = general_types.refusal(kind) or general_types.refusal_of_settings(config)
         if reason is not None:
-            raise SightlineError(f"{folder.name} is a '{config.model_type}' model: {reason}")
+            raise SightlineError(f"{folder.name} is a '{called}' model: {reason}")
         processor = processor_of(folder, config)
         attention = attention if kind._supports_sdpa else "eager"  # the few that know no other
         model = whole_model(kind, folder, config=config, dtype=dtype, attn_implementation=attention)
+        model.config.model_type = called  # rows say what the checkpoint calls itself
         identity = {"model": config.to_dict(), "processor": processor.image_processor.to_dict()}
         return cls(model.to(device), processor.tokenizer, processor, options, identity)
 

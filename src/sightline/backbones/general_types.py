@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 from sightline.errors import SightlineError
@@ -20,6 +21,22 @@ def model_class(model_type: str) -> Any:
             "or add it as an architecture (docs/add-a-backbone.md)"
         )
     return getattr(transformers, name)
+
+
+def described(folder: Path, named: str = "") -> tuple[Any, Any, str]:
+    """The class of transformers that holds a checkpoint, its configuration, and what it calls its type.
+
+    ``named`` is that class where transformers does not know the type: it is read as one that transformers knows.
+    """
+    import transformers
+
+    if not named:
+        config = transformers.AutoConfig.from_pretrained(folder)
+        return model_class(config.model_type), config, config.model_type
+    kind = getattr(transformers, named)
+    values, _ = kind.config_class.get_config_dict(folder)
+    config = kind.config_class.from_dict({**values, "model_type": kind.config_class.model_type})
+    return kind, config, str(values["model_type"])
 
 
 def image_text_types() -> dict[str, str]:

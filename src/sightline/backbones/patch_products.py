@@ -20,7 +20,7 @@ def by_products(model: nn.Module) -> Iterator[None]:
     """While open, convolutions of ``model`` that cut their input into patches run as matrix products."""
     cutting = [part for part in model.modules() if isinstance(part, nn.Conv2d | nn.Conv3d) and _cuts(part)]
     for convolution in cutting:
-        convolution.forward = partial(patch_products, convolution)
+        convolution.forward = partial(patch_products, convolution)  # type: ignore[method-assign]
     try:
         yield
     finally:
