@@ -35,7 +35,7 @@ from sightline.backbones.processors import processor_of
 from sightline.backbones.recorded import Record, blocks_of
 from sightline.backbones.signals import BLOCK_KINDS, HIDDEN_KINDS, split_name
 from sightline.backbones.span_plan import Layout, SpanPlan, owners
-from sightline.backbones.token_signals import CLASS_KINDS, ROWS, token_signal
+from sightline.backbones.token_signals import CLASS_KINDS, ROWS, WEIGHTS, token_signal
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.selection import Budget
 from sightline.core.slot_positions import SlotPositions
@@ -275,6 +275,8 @@ class General(ProcessorPrompting, Backbone):
         shown = self.under(item.options)
         if captured:
             captured[ROWS] = shown.token_rows(item.size).to(outputs[0].device)
+            weights = shown.token_weights(item.size)
+            captured |= {} if weights is None else {WEIGHTS: weights.to(outputs[0].device)}
         tokens, deepstack, separators = plan.split(outputs[0], tuple(outputs[1:]), self.span_embeds(plan.ids))
         return Encoded(
             tokens=tokens,
@@ -286,6 +288,7 @@ class General(ProcessorPrompting, Backbone):
             separators=separators,
             positions=plan.positions,
             usual_n=None if item.fit is None else item.fit.usual_n,
+            usual_slots=None if item.fit is None else item.fit.usual_slots,
         )
 
     def sampling(self, pixels: Pixels) -> Sampling | None:
@@ -341,6 +344,8 @@ class General(ProcessorPrompting, Backbone):
             return f"nobody has said which rows of its vision tower a token is made from, so there is no {kind}"
         if kind.startswith("clip."):
             return f"its vision tower is not the one of a CLIP checkpoint, so there is no {kind}"
+        if kind.startswith("image."):
+            return f"nobody has said which values of the prepared image a token is made from, so there is no {kind}"
         if kind in CLASS_KINDS and not self.class_token:
             return f"its vision tower has no class token, so there is no {kind}"
         return None if kind in SERVED_KINDS else f"{type(self).__name__} has no signal {kind}"
@@ -351,6 +356,10 @@ class General(ProcessorPrompting, Backbone):
         A class that says so serves signals of the tower.
         """
         raise SightlineError(f"{type(self).__name__} does not say which rows of its tower a token is made from")
+
+    def token_weights(self, size: tuple[int, int]) -> Tensor | None:
+        """(N, m) how much of a token comes from each of its ``token_rows``; None: all have the same part in it."""
+        return None
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
         return token_signal(name, encoded.captured, len(self.vision_blocks), self.class_token)

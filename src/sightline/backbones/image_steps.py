@@ -55,7 +55,7 @@ def fit(backbone: Backbone, size: tuple[int, int], budget: Budget) -> Fit:
     """How an image of this (width, height) meets a budget; at its usual size if that does."""
     n = backbone.token_count(size)
     k = budget.resolve(n)
-    return Fit(backbone.fitting(size, k) if k < n else backbone.options, n)
+    return Fit(backbone.fitting(size, k) if k < n else backbone.options, n, len(backbone.span_ids(size)))
 
 
 def token_count(backbone: Towered, size: tuple[int, int]) -> int:
@@ -177,6 +177,7 @@ def seen(
             sampling=backbone.sampling(item),
             captured={name: rows[i] for name, rows in kept.items()},
             usual_n=None if item.fit is None else item.fit.usual_n,
+            usual_slots=None if item.fit is None else item.fit.usual_slots,
         )
         for i, (item, (cells, layout)) in enumerate(zip(batch, placed, strict=True))
     ]

@@ -23,6 +23,8 @@ class Fit:
     """Under which it makes as many tokens as the budget allows, or as few less as its size permits."""
     usual_n: int
     """Tokens that it makes at its usual size."""
+    usual_slots: int
+    """Slots of its span there, separators among them."""
 
 
 @dataclass(frozen=True)

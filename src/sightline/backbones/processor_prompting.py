@@ -48,6 +48,10 @@ class ProcessorPrompting(Prompting):
         """A prompt of a checkpoint that has no chat template."""
         return f"{self.placeholder}{question}\n"
 
+    def processor_text(self, question: str) -> str:
+        """What the processor is handed to write the prompt of a question: all of it, where it adds nothing."""
+        return self.render(question, None)
+
     def user_content(self, question: str) -> Any:
         if self._takes_parts:
             return super().user_content(question)

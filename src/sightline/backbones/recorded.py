@@ -94,6 +94,8 @@ class Record:
                 each[f"hidden:{index}"] = rows
         for index, pairs in self._pairs.items():
             lengths = [query.shape[2] for query, *_ in pairs for _ in range(query.shape[0])]
+            if len(lengths) < images:  # all lie in one sequence, and a mask keeps them apart
+                lengths = [sum(lengths) // images] * images
             parts = {
                 name: torch.cat([_side_by_side(pair[place]) for pair in pairs], dim=1).chunk(images, dim=1)
                 for place, name in enumerate(PARTS)

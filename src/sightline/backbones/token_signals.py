@@ -13,36 +13,45 @@ from sightline.errors import SightlineError
 
 ROWS = "token_rows"
 """Captured with the others: (N, m) rows of the tower, tile behind tile, that each token is made from."""
+WEIGHTS = "token_weights"
+"""(N, m) how much of a token comes from each of its rows; missing where all have the same part in it."""
 CLASS_KINDS = ("vision.cls", "vision.cls_attention", "vision.cls_key", "vision.cls_query", "vision.cls_value")
 
 
 def token_signal(name: str, captured: Mapping[str, Tensor], depth: int, class_token: bool) -> Tensor:
     """A ``vision.*`` signal of one image.
 
-    What a token's m rows have is averaged over them, as its own features are made from all of them. With a
-    ``class_token`` every tile begins with one: a token's class attention is that of its own tile, and the class
-    token itself is that of the first tile, which shows the whole image.
+    What a token's m rows have is averaged over them, as its own features are made from all of them, by the weights of
+    an interpolation where there is one. With a ``class_token`` every tile begins with one: a token's class attention is
+    that of its own tile, and the class token itself is that of the first tile, which shows the whole image.
     """
     kind, _ = split_name(name)
-    rows = captured[ROWS]
+    rows, weights = captured[ROWS], captured.get(WEIGHTS)
+
+    def of_tokens(values: Tensor, axis: int) -> Tensor:
+        """The N tokens along the axis of the tower's rows."""
+        taken = values.movedim(axis, 0)[rows]
+        mixed = taken.mean(1) if weights is None else torch.einsum("nm,nm...->n...", weights.to(taken.dtype), taken)
+        return mixed.movedim(0, axis)
+
     if kind in CLASS_KINDS and not class_token:
         raise SightlineError(f"signal {name} does not exist here: this vision tower has no class token")
     if kind in HIDDEN_KINDS:
         states = [captured[f"hidden:{index}"] for index in sorted(hidden_indices([name], depth))]
         if kind == "vision.cls":
             return states[0][0]
-        return torch.stack([each[rows].mean(dim=1) for each in states]).mean(dim=0)
+        return torch.stack([of_tokens(each, 0) for each in states]).mean(dim=0)
     index = block_index(name, depth)
     if kind in ("vision.key", "vision.value"):
-        return captured[f"{kind.removeprefix('vision.')}:{index}"][:, rows].mean(dim=2)
+        return of_tokens(captured[f"{kind.removeprefix('vision.')}:{index}"], 1)
     if kind in ("vision.cls_key", "vision.cls_query", "vision.cls_value"):
         return captured[f"{kind.removeprefix('vision.cls_')}:{index}"][:, 0]
     query, key, bounds = (captured[f"{part}:{index}"] for part in ("query", "key", "bounds"))
     scale = float(captured[f"scale:{index}"])
     if kind == "vision.received":
-        return received_attention(query, key, bounds, scale)[rows].mean(dim=1)
+        return of_tokens(received_attention(query, key, bounds, scale), 0)
     if kind == "vision.cls_attention":
         lengths = bounds.tolist()
         tiles = zip(torch.split(query, lengths, dim=1), torch.split(key, lengths, dim=1), strict=True)
-        return torch.cat([attention_weights(q[:, :1], k, scale)[:, 0] for q, k in tiles], dim=1)[:, rows].mean(dim=2)
+        return of_tokens(torch.cat([attention_weights(q[:, :1], k, scale)[:, 0] for q, k in tiles], dim=1), 1)
     raise SightlineError(f"signal {name} is not among what can be read from this vision tower")

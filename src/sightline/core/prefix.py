@@ -46,6 +46,8 @@ class Encoded:
     """Signals of this image that some arm has asked for, each with what computing it took; all arms share them."""
     usual_n: int | None = None
     """Tokens of the image at its usual size, where this is the image shown smaller to meet a budget."""
+    usual_slots: int | None = None
+    """Slots of its span there, separators among them."""
     separators: Separators | None = None
     """Slots between the tokens that come from nowhere in the image; None for most architectures."""
     positions: SlotPositions | None = None
@@ -70,7 +72,7 @@ class Encoded:
     @property
     def full_slots(self) -> int:
         """M of the full prefix."""
-        return self.slots if self.usual_n is None else self.usual_n
+        return self.slots if self.usual_slots is None else self.usual_slots
 
     @property
     def full_n(self) -> int:

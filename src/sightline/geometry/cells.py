@@ -27,6 +27,21 @@ def placed_in(cells: Cells, window: Cells) -> Cells:
     return placed
 
 
+def within_image(cells: Cells) -> Cells:
+    """Cells without what reaches beyond the image, where a processor pads.
+
+    One that sees padding alone is empty, at the lower right corner of the last before it that is not, or at (0, 0).
+    """
+    clipped = np.clip(cells, 0.0, 1.0)
+    corner = np.zeros(2)
+    for cell in clipped:
+        if (cell[2:] > cell[:2]).all():
+            corner = cell[2:].copy()
+        else:
+            cell[:] = np.tile(corner, 2)
+    return clipped
+
+
 def resized_shortest_edge(size: tuple[int, int], shortest_edge: int) -> tuple[int, int]:
     """(width, height) after "shortest edge to s": the longer edge becomes floor(s * long / short)."""
     width, height = size

@@ -58,7 +58,14 @@ SPECIES = {
                 "bos_token_id": Id("<s>"),
                 "eos_token_id": Id("</s>"),
             },
-            "vision_config": {"model_type": "clip_vision_model", **TOWER, "image_size": 56, "projection_dim": 32},
+            # As wide as the tiny CLIP checkpoint of tests/data, whose projection is put behind it.
+            "vision_config": {
+                "model_type": "clip_vision_model",
+                **TOWER,
+                "hidden_size": 64,
+                "image_size": 56,
+                "projection_dim": 32,
+            },
             "image_token_index": Id("<image>"),
             "image_grid_pinpoints": NEXT_PINPOINTS,
             "image_seq_length": 16,

@@ -1,0 +1,78 @@
+"""What LLaVA-NeXT and OneVision share: the whole picture in one tile, then tiles of it stitched to one grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sightline.backbones.general import General
+from sightline.backbones.span_plan import Layout
+from sightline.geometry.cells import Cells, within_image
+from sightline.geometry.stitched import AxisReads, Canvas, Indices, Size, best_canvas
+
+
+class StitchedTiles(General):
+    """The base picture squeezes the whole image into one tile; the stitched tiles show it once more, larger.
+
+    Every row of the stitched grid ends with a newline embedding, which has no source and stays with its row.
+    """
+
+    fixed_tokens = (
+        "its processor enlarges every image to a canvas from a list and shows the whole picture beside it, so that a "
+        "smaller image makes hardly fewer tokens"
+    )
+
+    @property
+    def tile(self) -> int:
+        """Edge of a tile in pixels."""
+        return int(self.model.config.vision_config.image_size)
+
+    @property
+    def patch(self) -> int:
+        """Edge of a patch in pixels."""
+        return int(self.model.config.vision_config.patch_size)
+
+    @property
+    def side(self) -> int:
+        """Patches along the edge of a tile."""
+        return self.tile // self.patch
+
+    @property
+    def token_pixels(self) -> int:
+        return self.patch**2
+
+    def canvas(self, size: Size) -> Canvas:
+        """An image of this size on the canvas that the processor chooses for it."""
+        listed = [(int(wide), int(high)) for high, wide in self.image_processor.image_grid_pinpoints]
+        return Canvas(size, best_canvas(size, listed), self.tile, self.patch)
+
+    def readings(self, size: Size) -> tuple[AxisReads, AxisReads]:
+        """What the columns and the rows of stitched tokens read."""
+        columns, rows = self.canvas(size).kept()
+        return AxisReads.each(columns), AxisReads.each(rows)
+
+    def cells(self, size: Size, inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:
+        every = AxisReads.each(range(self.side))
+        base = Canvas((self.tile, self.tile), (self.tile, self.tile), self.tile, self.patch).cells(every, every)
+        columns, rows = self.readings(size)
+        high, wide = len(rows.first), len(columns.first)
+        line = torch.tensor([True] * wide + [False])
+        sourced = torch.cat([torch.ones(len(base), dtype=torch.bool), line.repeat(high)])
+        layout = ((self.side, self.side), (high, wide))
+        cells = within_image(np.concatenate([base, self.canvas(size).cells(columns, rows)]))
+        return cells, sourced, layout if high * wide else layout[:1]
+
+    def token_rows(self, size: Size) -> Tensor:
+        columns, rows = self.readings(size)
+        base = torch.arange(self.side**2) + int(self.class_token)
+        return torch.cat([base, self.stitched_rows(size, columns.first, rows.first)])[:, None]
+
+    def stitched_rows(self, size: Size, columns: Indices, rows: Indices) -> Tensor:
+        """(R * C,) rows of the tower of the stitched patches in these (R,) rows and (C,) columns, row by row."""
+        down, across = (places.flatten() for places in np.meshgrid(rows, columns, indexing="ij"))
+        tiles, patches = self.canvas(size).patches(across, down)
+        lead = int(self.class_token)
+        return torch.from_numpy((tiles + 1) * (self.side**2 + lead) + lead + patches)
