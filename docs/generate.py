@@ -24,6 +24,7 @@ import torch
 from sightline.arms.arguments import parameters
 from sightline.auditing.config import AuditConfig, flag_of
 from sightline.backbones.base import BACKBONES, Backbone
+from sightline.backbones.served import UNPROJECTED
 from sightline.commands.from_config import default_of
 from sightline.cost.select_inputs import Inputs
 from sightline.selectors import SELECTORS
@@ -182,6 +183,8 @@ def refusals() -> str:
             if unmet:
                 need, reason = unmet[0]
                 rows.append([f"`{name}`", title, f"needs `{need}`: {reason}"])
+            elif made(name).merges_vision and not backbone.projects():
+                rows.append([f"`{name}`", title, UNPROJECTED])
     return table(("method", "refused on", "why"), rows)
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import collections
 import os
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,15 @@ def _kept_memory() -> None:
 def data() -> Path:
     """The folder with tiny checkpoints, data sets and recorded answers."""
     return DATA
+
+
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """``zoo("qwen2_vl")`` is the folder of a tiny checkpoint of that type, built when it is first asked for."""
+    from tests.zoo import build
+
+    root = tmp_path_factory.mktemp("zoo")
+    return cache(lambda model_type: build(model_type, root / model_type))
 
 
 @pytest.fixture

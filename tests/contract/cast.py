@@ -29,13 +29,13 @@ CLASS_TOKEN = {
     "vispruner", "vscan",
 }  # fmt: skip
 CLIP_SPACE = {"anchorprune", "cdpruner"}
-PER_PATCH = {"anchorprune_qwen", "duet", "hiprune", "tome", "visionzip_qwen"}
+BEFORE_PROJECTION = {name for name, kind in SELECTORS.items() if name != "masks" and kind().merges_vision}
 REFUSED: dict[str, set[str]] = {
     "llava": set(),
     "qwen3vl": CLASS_TOKEN | CLIP_SPACE,
-    "internvl": CLASS_TOKEN | CLIP_SPACE | PER_PATCH,
+    "internvl": CLIP_SPACE | BEFORE_PROJECTION | {"flowcut"},
 }
-"""Methods whose signals an architecture does not have. docs/methods.md says why."""
+"""Methods that an architecture cannot serve. docs/methods.md says why."""
 
 SHALLOW = {
     "flowcut": "last_layer=1",

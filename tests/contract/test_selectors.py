@@ -12,6 +12,7 @@ import torch
 
 from sightline.answering.select_step import SelectStep, salt
 from sightline.arms.arm import Arm, parse_arm
+from sightline.backbones.served import UNPROJECTED
 from sightline.core.selection import Budget, Selection, Selector, TokenView
 from sightline.core.selection_rules import lineage_mask
 from tests.answers import Scored, score_arm
@@ -149,9 +150,19 @@ def view_of(here: Stage, arm: Arm, index: int) -> TokenView:
 def test_what_an_architecture_cannot_serve_is_refused_by_name(data: Path, model: str, name: str) -> None:
     sentence = refusal(stage(data, model, "float32").step, arm_of(name, "0.3"))
     assert sentence.startswith(f"{name} cannot run on ")
-    assert "it needs " in sentence
-    assert "class token" in sentence
+    assert "class token" in sentence or UNPROJECTED in sentence
     assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_that_merges_states_of_the_tower_says_so(data: Path, tmp_path: Path, name: str) -> None:
+    here = stage(data, "llava", "float32")
+    arm = arm_of(name, "0.3", here.masks(tmp_path, "0.3") if name == "masks" else None)
+    if arm.inside:
+        assert not arm.selector.merges_vision
+        return
+    chosen = select(here, arm, 0)
+    assert (chosen.mix is not None and chosen.merge_at == "vision") == arm.selector.merges_vision
 
 
 @pytest.mark.parametrize("name", sorted(SHALLOW))

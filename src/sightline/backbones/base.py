@@ -153,6 +153,11 @@ class Backbone(Prompting, ABC):
         """(K, C) vision hidden states as (K, D) language tokens."""
         raise SightlineError(f"{type(self).__name__} cannot project single vision states")
 
+    @classmethod
+    def projects(cls) -> bool:
+        """Whether it says how states of its vision tower, merged, become tokens."""
+        return cls.project is not Backbone.project
+
     def synchronise(self) -> None:
         if self.language.device.type == "cuda":
             torch.cuda.synchronize(self.language.device)

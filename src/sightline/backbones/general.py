@@ -61,7 +61,6 @@ class General(ProcessorPrompting, Backbone):
     """Whether the vision tower puts a class token before the patches of every tile."""
     first_position: ClassVar[int] = 0
     """What the model numbers the first token of a sequence by."""
-    fixed_tokens = "its class does not say how fewer tokens are asked for (Backbone.fitting)"
 
     def __init__(
         self,
@@ -241,15 +240,19 @@ class General(ProcessorPrompting, Backbone):
         return frozenset(inspect.signature(self.seeing.get_image_features).parameters)
 
     def vision(self, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
-        """Images whose inputs are alike in shape go through the tower side by side, others one by one."""
-        shapes = {tuple((name, value.shape) for name, value in self._inputs(item).items()) for item in batch}
+        """Images that are alike in layout and shape go through the tower side by side, others one by one."""
+        given = [self._inputs(item) for item in batch]
+        plans = [self.under(item.options).plan(item.size) for item in batch]
+        # Patches in a row say nothing of their grid, and windows follow the grid.
+        shapes = {
+            (plan.layout, *((name, value.shape) for name, value in inputs.items()))
+            for plan, inputs in zip(plans, given, strict=True)
+        }
         if len(shapes) > 1:
             return [encoded for item in batch for encoded in self.vision([item], needs)]
-        given = [self._inputs(item) for item in batch]
         record = Record(self.vision_blocks, needs)
         with record.listening():
             features, levels = self.features({name: torch.cat([each[name] for each in given]) for name in given[0]})
-        plans = [self.under(item.options).plan(item.size) for item in batch]
         counts = [len(plan.features) for plan in plans]
         if len(features) != sum(counts):
             raise SightlineError(f"{len(features)} features where {sum(counts)} placeholders stand")

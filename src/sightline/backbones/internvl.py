@@ -1,4 +1,4 @@
-"""InternVL3.5: up to twelve square tiles plus a thumbnail of the whole image, pixel shuffle, a Qwen3 decoder."""
+"""InternVL3 and 3.5: up to twelve square tiles, a thumbnail of the whole image, pixel shuffle, a Qwen2 or 3 decoder."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.resampling import Arithmetic, resizer
 from sightline.backbones.sequential_positions import sequential_positions
-from sightline.backbones.signals import PIXELS, split_name
+from sightline.backbones.signals import BLOCK_KINDS, PIXELS, block_index, split_name
+from sightline.backbones.token_signals import CLASS_KINDS, ROWS, token_signal
 from sightline.backbones.tower import Tower, patch_product
 from sightline.backbones.towered import Towered
 from sightline.core.prefix import Encoded, PositionPolicy
+from sightline.device.transfer import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import tile_cells, tiled_canvas
+from sightline.geometry.token_patches import merged_patches
 
 
 @dataclass(frozen=True)
@@ -133,11 +136,45 @@ class InternVL(Towered):
 
     def serves(self, name: str) -> str | None:
         kind, _ = split_name(name)
-        if kind.startswith("lm.") or kind == PIXELS:
-            return None
-        return (
-            f"each tile has its own class token and pixel shuffle mixes four patches, so there is no {kind} per token"
-        )
+        if kind.startswith("clip."):
+            return f"each tile has its own class token and its tower is not the one of a CLIP checkpoint: no {kind}"
+        if kind in CLASS_KINDS and kind != "vision.cls_attention":
+            return f"each tile has its own class token, so there is no {kind} of the image"
+        return None
+
+    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
+        """Of each tile by itself: a token's class attention is that of its tile's class token."""
+        if name == PIXELS:
+            return super().vision_signal(name, encoded)
+        depth, tiles = len(self.vision_blocks), len(encoded.layout)
+        captured = {**encoded.captured, ROWS: on_device(self.token_rows(tiles), encoded.tokens.device)}
+        if split_name(name)[0] in BLOCK_KINDS:
+            index = block_index(name, depth)
+            captured |= self._attended(index, captured[f"hidden:{index}"], tiles)
+        return token_signal(name, captured, depth, class_token=True)
+
+    def _attended(self, index: int, hidden: Tensor, tiles: int) -> dict[str, Tensor]:
+        """What block ``index`` attends with, (H, R, d) each, from its (R, C) input: one sequence per tile."""
+        block = self.vision_blocks[index]
+        attention, states = block.attention, block.layernorm_before(hidden)
+        parts = {
+            "query": attention.q_norm(attention.q_proj(states)),
+            "key": attention.k_norm(attention.k_proj(states)),
+            "value": attention.v_proj(states),
+        }
+        heads = (len(hidden), attention.num_heads, -1)
+        return {
+            **{f"{name}:{index}": part.view(heads).transpose(0, 1) for name, part in parts.items()},
+            f"bounds:{index}": torch.full((tiles,), len(hidden) // tiles),
+            f"scale:{index}": torch.tensor(attention.scale),
+        }
+
+    def token_rows(self, tiles: int) -> Tensor:
+        """(N, m) rows of the tower that pixel shuffle makes each token of; every tile begins with a class token."""
+        merge = round(1 / float(self.model.config.downsample_ratio))
+        patches = torch.from_numpy(merged_patches(*self.tile_grid, merge))
+        starts = torch.arange(tiles) * (patches.numel() + 1) + 1
+        return (starts[:, None, None] + patches).flatten(0, 1)
 
     def tower(self, grids: Sequence[Grid]) -> Tower:
         model = self.model.model

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from sightline.backbones.base import BACKBONES
+from sightline.backbones.native_resolution import most_pixels
 from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.resampling import resizer
@@ -95,8 +96,7 @@ class Qwen3VL(Towered):
     def fitting(self, size: tuple[int, int], k: int) -> Qwen3VLOptions:
         """The most pixels that make at most k tokens: the processor itself shrinks the image, in one step.
 
-        More pixels never make fewer tokens, so that bound is found by halving. The fewest pixels, to which a small
-        image is enlarged, are bounded alike.
+        The fewest pixels, to which a small image is enlarged, are bounded alike.
         """
         width, height = size
         fewest, _ = self._area()
@@ -104,11 +104,8 @@ class Qwen3VL(Towered):
         def tokens(most: int) -> int:
             return math.prod(resized_size(height, width, self._factor, min(fewest, most), most)) // self._factor**2
 
-        low, high = 1, math.prod(self.shown_size(size)) + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if tokens(middle) <= k else (low, middle)
-        return replace(self.options, min_pixels=min(fewest, low), max_pixels=low, first_resize_factor=None)
+        most = most_pixels(tokens, k, math.prod(self.shown_size(size)))
+        return replace(self.options, min_pixels=min(fewest, most), max_pixels=most, first_resize_factor=None)
 
     def shown_size(self, size: tuple[int, int]) -> tuple[int, int]:
         edge = int(self.image_processor.patch_size)

@@ -1,7 +1,7 @@
 """What a vision tower computes on the way, taken down while the model's own code runs it.
 
-Attention is read where transformers hands it over: queries and keys, already rotated, of the blocks that some signal
-asks for. Hidden states are the blocks' inputs. Hooks and the attention's name last for one call.
+Attention is read where transformers hands it over: queries and keys, already rotated, and values of the blocks that
+some signal asks for. Hidden states are the blocks' inputs. Hooks and the attention's name last for one call.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Record:
         self._states[len(self._blocks)] = output[0] if isinstance(output, tuple) else output
 
     def captured(self, images: int) -> list[dict[str, Tensor]]:
-        """Per image, by name: ``hidden:i`` (R, C); ``query:b``, ``key:b`` (H, R, d), ``bounds:b`` and ``scale:b``.
+        """Per image: ``hidden:i`` (R, C); ``query:b``, ``key:b`` and ``value:b`` (H, R, d), ``bounds:b``, ``scale:b``.
 
         R rows of the tower belong to each of the images, which are alike. Bounds are the lengths of the sequences
         that attend among themselves in block b: tiles, windows. Scale is that of scores.
@@ -91,16 +91,17 @@ class Record:
             for each, rows in zip(found, states.flatten(0, -2).chunk(images), strict=True):
                 each[f"hidden:{index}"] = rows
         for index, pairs in self._pairs.items():
-            lengths = [query.shape[2] for query, _, _ in pairs for _ in range(query.shape[0])]
-            queries, keys = (
-                torch.cat([_side_by_side(pair[side]) for pair in pairs], dim=1).chunk(images, dim=1) for side in (0, 1)
-            )
+            lengths = [query.shape[2] for query, *_ in pairs for _ in range(query.shape[0])]
+            parts = {
+                name: torch.cat([_side_by_side(pair[place]) for pair in pairs], dim=1).chunk(images, dim=1)
+                for place, name in enumerate(("query", "key", "value"))
+            }
             for number, each in enumerate(found):
-                each[f"query:{index}"], each[f"key:{index}"] = queries[number], keys[number]
+                each.update({f"{name}:{index}": states[number] for name, states in parts.items()})
                 each[f"bounds:{index}"] = torch.tensor(
                     lengths[number * len(lengths) // images :][: len(lengths) // images]
                 )
-                each[f"scale:{index}"] = torch.tensor(pairs[0][2])
+                each[f"scale:{index}"] = torch.tensor(pairs[0][-1])
         return found
 
 
@@ -123,13 +124,13 @@ def _attending_aloud(config: Any, pairs: dict[int, Any], wanted: set[int], place
 
     usual = dense_attention if config._attn_implementation == "eager" else sdpa_attention_forward
 
-    def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, *rest: Any, **how: Any) -> Any:
+    def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **how: Any) -> Any:
         index = places.get(id(module))
         if index in wanted:
             scale = how.get("scaling")
             scale = float(query.shape[-1]) ** -0.5 if scale is None else float(scale)
-            pairs.setdefault(index, []).append((query, key, scale))
-        return usual(module, query, key, value, mask, *rest, **how)
+            pairs.setdefault(index, []).append((query, key, value, scale))
+        return usual(module, query, key, value, attention_mask, **how)
 
     AttentionInterface.register(RECORDED, attend)
     with attending_as(config, RECORDED):

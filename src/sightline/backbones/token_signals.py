@@ -13,7 +13,7 @@ from sightline.errors import SightlineError
 
 ROWS = "token_rows"
 """Captured with the others: (N, m) rows of the tower, tile behind tile, that each token is made from."""
-CLASS_KINDS = ("vision.cls", "vision.cls_attention", "vision.cls_key", "vision.cls_query")
+CLASS_KINDS = ("vision.cls", "vision.cls_attention", "vision.cls_key", "vision.cls_query", "vision.cls_value")
 
 
 def token_signal(name: str, captured: Mapping[str, Tensor], depth: int, class_token: bool) -> Tensor:
@@ -33,11 +33,11 @@ def token_signal(name: str, captured: Mapping[str, Tensor], depth: int, class_to
             return states[0][0]
         return torch.stack([each[rows].mean(dim=1) for each in states]).mean(dim=0)
     index = block_index(name, depth)
+    if kind in ("vision.key", "vision.value"):
+        return captured[f"{kind.removeprefix('vision.')}:{index}"][:, rows].mean(dim=2)
+    if kind in ("vision.cls_key", "vision.cls_query", "vision.cls_value"):
+        return captured[f"{kind.removeprefix('vision.cls_')}:{index}"][:, 0]
     query, key, bounds = (captured[f"{part}:{index}"] for part in ("query", "key", "bounds"))
-    if kind == "vision.key":
-        return key[:, rows].mean(dim=2)
-    if kind in ("vision.cls_key", "vision.cls_query"):
-        return (key if kind == "vision.cls_key" else query)[:, 0]
     scale = float(captured[f"scale:{index}"])
     if kind == "vision.received":
         return received_attention(query, key, bounds, scale)[rows].mean(dim=1)

@@ -52,6 +52,10 @@ def _check_before(selector: Selector, n: int, k: int) -> None:
     chosen = selector.select(view, k)
     check_selection(chosen, n, k, name)
     _check_lineage(chosen, n, name, merges=bool(selector.merges))
+    in_tower = chosen.mix is not None and chosen.merge_at == "vision"
+    promise(
+        selector.merges_vision or not in_tower, f"{name} merges states of the tower and does not say so (merges_vision)"
+    )
     promise(_same_tensors(before, _copies(view)), f"{name} writes into the view that other methods see too")
     promise(_same(chosen, selector.select(view, k)), f"{name} chooses other tokens when asked again")
     moved = replace(view, boxes=torch.tensor(ELSEWHERE, dtype=torch.float64))

@@ -15,6 +15,7 @@ NEW_WORDS = frozenset(
         "check_probes",
         "count",
         "inside",
+        "merges_vision",
         "needs_budget",
         "official_ms",
         "ranges",

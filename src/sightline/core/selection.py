@@ -157,6 +157,11 @@ class Method(ABC):
         return frozenset()
 
     @property
+    def merges_vision(self) -> bool:
+        """Whether it mixes hidden states of the vision tower, which become tokens afterwards (``merge_at``)."""
+        return False
+
+    @property
     def reads_boxes(self) -> bool | None:
         """Whether the result depends on boxes, so that finding them is part of its cost; None: nobody has said."""
         return False

@@ -42,11 +42,14 @@ class Masks(Selector):
 
     @property
     def needs(self) -> frozenset[str]:
+        return frozenset({MERGED}) if self.merges_vision else frozenset()
+
+    @property
+    def merges_vision(self) -> bool:
         try:
-            at_vision = any(mask.merge_at == "vision" for mask in self._masks.values())
+            return any(mask.merge_at == "vision" for mask in self._masks.values())
         except (AttributeError, SightlineError):
-            return frozenset()  # whoever lists methods names no file, and one that is wrong is refused by check_probes
-        return frozenset({MERGED}) if at_vision else frozenset()
+            return False  # whoever lists methods names no file, and one that is wrong is refused by check_probes
 
     def check_probes(self, probe_ids: Iterable[str]) -> None:
         missing = [probe_id for probe_id in probe_ids if probe_id not in self._masks]

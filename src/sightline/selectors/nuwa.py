@@ -119,6 +119,7 @@ class Nuwa(Selector):
     name: ClassVar[str] = "nuwa"
     parity: ClassVar[Parity] = "exact-index"
     merges: ClassVar[bool] = True
+    merges_vision: ClassVar[bool] = True
     official_ms: ClassVar[float] = 12.0
 
     def __post_init__(self) -> None:

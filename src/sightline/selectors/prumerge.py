@@ -85,6 +85,7 @@ class _PruMerge(Selector):
     neighbours: int = 32
 
     needs: ClassVar[frozenset[str]] = frozenset({KEYS, CLASS_KEY, CLASS_QUERY, MERGED})
+    merges_vision: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.neighbours < 0:

@@ -98,6 +98,7 @@ class VisionZip(Selector):
         {"vision.cls_attention@-2", "vision.key@-2", "vision.hidden@-2", "vision.cls@-2"}
     )
     merges: ClassVar[bool] = True
+    merges_vision: ClassVar[bool] = True
     artifact: ClassVar[ByModel] = {"*": {"order": "rank"}}
     official_ms: ClassVar[float] = 19.0
 

@@ -84,6 +84,7 @@ class VScan(Selector):
     name: ClassVar[str] = "vscan"
     parity: ClassVar[Parity] = "paper-algorithm"
     merges: ClassVar[bool] = True
+    merges_vision: ClassVar[bool] = True
     ranges: ClassVar[Ranges] = {"side": (1, 100_000)}
 
     def __post_init__(self) -> None:

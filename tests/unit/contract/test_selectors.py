@@ -49,6 +49,13 @@ class SecretMerge(First):
         return Selection(torch.arange(k), torch.eye(k, len(view.tokens)))
 
 
+class InTheTower(First):
+    merges: ClassVar[bool] = True
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        return Selection(torch.arange(k), torch.eye(k, len(view.tokens)), merge_at="vision")
+
+
 class Empty(First):
     merges: ClassVar[bool] = True
 
@@ -104,6 +111,7 @@ class OtherTogether(First):
         (Twice, "chose a token twice"),
         (Forgetful, "chooses other tokens when asked again"),
         (SecretMerge, "merges and does not say so"),
+        (InTheTower, "merges states of the tower and does not say so"),
         (Empty, "first has an (anchor that nothing of flows into its output|output that nothing flows into)"),
         (Silent, "does not say whether it merges"),
         (SecretBoxes, "reads boxes and does not say so"),
