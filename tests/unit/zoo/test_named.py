@@ -27,7 +27,7 @@ ASKED = {
     "glm4v": f"[gMASK]<sop><|user|>\n<|begin_of_image|><|image|><|end_of_image|>{QUESTION}<|assistant|>\n",
 }
 """A question in the layout of the published template. The default system message of Mistral 3 is a longer one."""
-ASKED["qwen2_5_vl"] = ASKED["qwen2_vl"]
+ASKED |= {"qwen2_5_vl": ASKED["qwen2_vl"], "glm46v": ASKED["glm4v"], "glm_ocr": ASKED["glm4v"]}
 
 
 @pytest.fixture(scope="module", params=sorted(NAMED))
