@@ -43,6 +43,8 @@ class FrontierPoint:
     glyph: Glyph = "circle"
     regime: str = ""
     """What the shape stands for, in the key below the chart."""
+    named: bool = True
+    """Whether its label is written beside it; where there are dozens, the others are named by their tooltips."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,13 @@ def frontier(
         if p.y_range:
             bars.append((x(p.x), y(p.y_range[1]), x(p.x), y(p.y_range[0])))
     parts += [tag("line", x1=a, y1=b, x2=c, y2=d, class_="bar") for a, b, c, d in bars]
-    piles = _piles([(x(p.x), y(p.y)) for p in shown])
+    named = [p for p in shown if p.named]
+    piles = _piles([(x(p.x), y(p.y)) for p in named])
     anchors = [
         (
-            sum(x(shown[i].x) for i in pile) / len(pile),
-            sum(y(shown[i].y) for i in pile) / len(pile),
-            [shown[i].label for i in pile],
+            sum(x(named[i].x) for i in pile) / len(pile),
+            sum(y(named[i].y) for i in pile) / len(pile),
+            [named[i].label for i in pile],
         )
         for pile in piles
     ]

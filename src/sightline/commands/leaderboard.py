@@ -1,0 +1,121 @@
+"""``sightline leaderboard``: every method on some models at some budgets, ranked with what the intervals allow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sightline.errors import SightlineError
+
+if TYPE_CHECKING:
+    from sightline.leaderboard.measure import Contest
+    from sightline.leaderboard.record import Record
+
+BUDGETS = "0.1,0.3,0.5"
+
+
+def leaderboard(
+    out: Annotated[Path, typer.Option(help="Folder for the runs and leaderboard.html, .json, .md: resumed, amended.")],
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]MODEL", help="Checkpoint folder or hub id. Repeatable."),
+    ] = None,
+    probes: Annotated[Path | None, typer.Option(help="Probe file that all models answer.")] = None,
+    images: Annotated[Path | None, typer.Option(help="Folder that image names are relative to.")] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="The shipped readers on the shipped locked pages.")] = False,
+    budgets: Annotated[str, typer.Option(help="Budgets, as arms have them: kept fractions or counts such as 64t.")] = (
+        BUDGETS
+    ),
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:ARGUMENTS]",
+            help="Only these methods, beside Full, Random and Grid. Repeatable.",
+            show_default="every registered method and control",
+        ),
+    ] = None,
+    pages: Annotated[
+        int | None, typer.Option(min=2, help="Only the first so many images.", show_default="all; in the demo 100")
+    ] = None,
+    rank_by: Annotated[
+        str, typer.Option(help="Metric that ranks.", show_default="accuracy; of open questions score")
+    ] = "",
+    clip: Annotated[str | None, typer.Option(help="CLIP checkpoint; without it methods that need one sit out.")] = None,
+    box_source: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
+    device: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
+    draws: Annotated[int, typer.Option(min=100, help="Bootstrap draws.")] = 10_000,
+) -> None:
+    """Rank every method on some models: answers, surviving evidence, unsupported answers, cost, with intervals.
+
+    Methods that a model cannot serve are listed with the reason. Run it again and nothing is computed twice.
+    """
+    from sightline.leaderboard.demo import demo_contest
+    from sightline.leaderboard.lineup import chosen_methods, read_budgets
+    from sightline.leaderboard.measure import Contest, measure
+    from sightline.leaderboard.page import write_leaderboard
+    from sightline.leaderboard.record import ranking_metric, record_of
+    from sightline.statistics.bootstrap import SEED
+
+    methods, wanted = chosen_methods(method or []), read_budgets([budgets])
+    if rank_by:
+        ranking_metric(rank_by, in_words=False)
+    given: dict[str, Any] = {"box_source": box_source, "scorer": scorer, "dtype": dtype, "device": device}
+    run = {name: value for name, value in given.items() if value is not None}
+    contest: Contest
+    if demo:
+        if model or probes or images:
+            raise SightlineError(
+                "--demo brings its own models, probes and images; leave out --model, --probes, --images"
+            )
+        contest = demo_contest(out, methods, wanted, pages=pages, clip=clip, run=run)
+    else:
+        if not model or probes is None or images is None:
+            raise SightlineError("name --model, --probes and --images, or take the shipped ones with --demo")
+        contest = Contest(out, named_models(model), probes, images, methods, wanted, pages, clip, run)
+    record = record_of(contest, measure(contest), rank_by=rank_by, draws=draws, seed=SEED)
+    page = write_leaderboard(record, out)
+    _print(record)
+    typer.echo(f"digest without times: {record['digest']}")
+    typer.echo(f"page: {page}")
+
+
+def named_models(given: list[str]) -> dict[str, str]:
+    """Checkpoints by the name before an equals sign, else by their last part; two of one name are refused."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, source = text.partition("=")
+        if not equals:
+            name, source = Path(text).name, text
+        if not name or "/" in name or name in found:
+            raise SightlineError(f"--model {text}: name it apart from the others, for example --model second={source}")
+        found[name] = source
+    return found
+
+
+def _print(record: Record) -> None:
+    """The overview, as wide as the terminal is, and what each model comes to."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from sightline.leaderboard.page import headlines, notes
+    from sightline.leaderboard.tables import overview_table
+
+    console, made = Console(), overview_table(record)
+    for panel in made.panels():
+        shown = Table(box=None, pad_edge=False)
+        for column in made.columns:
+            shown.add_column(column.title, justify="left" if column.kind == "text" else "right")
+        for row in panel.rows:
+            shown.add_row(*(Text(cell.text) for cell in row))
+        console.print(Text(panel.heading, style="italic"))
+        console.print(shown)
+    for sentence in [*notes(record), *headlines(record)]:
+        console.print(Text(sentence), soft_wrap=True)
+    for model in record["models"]:
+        for refusal in model["refused"]:
+            console.print(Text(f"not on {model['name']}: {refusal['method']}: {refusal['reason']}"), soft_wrap=True)

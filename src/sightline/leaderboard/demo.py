@@ -1,0 +1,35 @@
+"""The demonstration: every reader that ships with the package, on the first pages of the locked scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sightline.checks.shipped_demo import SHARD_IMAGES, asset
+from sightline.leaderboard.measure import Contest
+
+PAGES = 100
+"""Of the 200, with two questions each: enough for intervals, few enough for one reader in minutes on two cores."""
+
+
+def readers() -> dict[str, str]:
+    """Every shipped checkpoint by its name."""
+    folders = sorted(folder for folder in asset().glob("reader*") if (folder / "config.json").is_file())
+    return {folder.name: str(folder) for folder in folders}
+
+
+def demo_contest(
+    out: Path,
+    methods: Sequence[str],
+    budgets: Sequence[str],
+    *,
+    pages: int | None,
+    clip: str | None,
+    run: Mapping[str, Any],
+) -> Contest:
+    scenes = asset("scenes", "confirmation")
+    settings = {"dtype": "float32", "shard_images": SHARD_IMAGES, **run}
+    return Contest(
+        out, readers(), scenes / "probes.jsonl", scenes / "images", methods, budgets, pages or PAGES, clip, settings
+    )

@@ -1,0 +1,139 @@
+"""The runs behind a leaderboard: one ordinary run folder per model, resumed and amended as everywhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sightline.auditing.audit import audit, planned_job
+from sightline.auditing.config import AuditConfig, read_config
+from sightline.auditing.launchers import LAUNCHERS
+from sightline.auditing.shards import tasks_left
+from sightline.backbones.loading import checkpoint_folder, weight_digest
+from sightline.errors import SightlineError
+from sightline.leaderboard.lineup import FULL, Lineup, Refusal, lineup
+from sightline.store import Run, RunFolder, load_run
+
+RUNS = "runs"
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What is compared: methods on models at budgets, over one probe set."""
+
+    out: Path
+    models: Mapping[str, str]
+    """Checkpoint folder or hub id by the name that tables have for it."""
+    probes: Path
+    images: Path
+    methods: Sequence[str]
+    budgets: Sequence[str]
+    pages: int | None = None
+    """Only the first so many images."""
+    clip: str | None = None
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """Further options of ``sightline run``: device, dtype, box_source, ..."""
+
+    def configuration(self, model: str, arms: Sequence[str]) -> AuditConfig:
+        settings: dict[str, Any] = {
+            "model": self.models[model],
+            "probes": self.probes,
+            "images": self.images,
+            "arms": list(arms),
+            "out": self.out / RUNS / model,
+            "limit": self.pages,
+            "clip": self.clip,
+            "matched_controls": False,  # they are among the arms
+        }
+        return read_config(None, {**settings, **self.run})
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One model's finished run, the entries that have rows there, and the methods that have none."""
+
+    name: str
+    run: Run
+    lineup: Lineup
+
+
+def measure(contest: Contest) -> list[Measured]:
+    """Computes what is missing, model after model; what is refused for all of them is refused before any is loaded."""
+    lineups = {
+        name: lineup(checkpoint_folder(source), contest.methods, contest.budgets, clip=contest.clip is not None)
+        for name, source in contest.models.items()
+    }
+    for name, found in lineups.items():
+        planned_job(contest.configuration(name, [entry.arm for entry in found.entries]))
+    return [_measured(contest, name, found) for name, found in lineups.items()]
+
+
+def _measured(contest: Contest, name: str, found: Lineup) -> Measured:
+    """Audits until every entry either has its rows or is known to have none."""
+    while True:
+        config = contest.configuration(name, [entry.arm for entry in found.entries])
+        if finished(config):
+            return Measured(name, load_run(config.out), found)
+        try:
+            return Measured(name, audit(config), found)
+        except Exception:  # whatever a method may raise, the others are worth comparing
+            reasons = _failed(config) or _unserved(config)
+            if not reasons or FULL in reasons:
+                raise
+        for arm, reason in reasons.items():
+            print(f"note: {name}: {arm} is left out: {reason}", file=sys.stderr, flush=True)
+        found = _without(found, reasons)
+
+
+def finished(config: AuditConfig) -> bool:
+    """Whether the run folder holds all of it already, made from these probes, settings and weights: no model is needed.
+
+    A folder that holds something else is refused, as ``audit`` would.
+    """
+    job = planned_job(config)
+    if not job.recorded:
+        return False
+    job.folder.refuse_other({"weight_digest": weight_digest(checkpoint_folder(config.model))})
+    return not tasks_left(job.folder, job.shards, job.plan.arms)
+
+
+def _failed(config: AuditConfig) -> dict[str, str]:
+    """Arms of this command that raised an error while they ran, with the reason that the run folder keeps."""
+    folder = RunFolder(config.out)
+    aside = folder.manifest().get("set_aside", {}) if folder.exists else {}
+    return {arm: str(aside[arm]) for arm in config.arms if arm in aside}
+
+
+def _unserved(config: AuditConfig) -> dict[str, str]:
+    """Arms that the loaded model refuses although its description did not say so, such as an image too large to fit."""
+    job = planned_job(config)
+    reasons: dict[str, str] = {}
+    with LAUNCHERS.get(config.launcher)(job.config) as launcher:
+        for arm in job.plan.arms:
+            try:
+                launcher.refuse_unserved([arm], job.sizes)
+            except SightlineError as error:
+                reasons[arm.text] = str(error)
+    return reasons
+
+
+def _without(found: Lineup, reasons: Mapping[str, str]) -> Lineup:
+    """The lineup less some arms, each with its reason; one that holds at every budget of a method is said once."""
+    kept = tuple(entry for entry in found.entries if entry.arm not in reasons)
+    gone: dict[tuple[str, str], list[str]] = {}
+    for entry in found.entries:
+        if entry.arm in reasons:
+            gone.setdefault((entry.method, reasons[entry.arm]), []).append(entry.budget)
+    refusals = [
+        Refusal(method, budget, reason)
+        for (method, reason), budgets in gone.items()
+        for budget in (budgets if len(budgets) < len(_budgets(found, method)) else [""])
+    ]
+    return Lineup(kept, (*found.refusals, *refusals))
+
+
+def _budgets(found: Lineup, method: str) -> list[str]:
+    return [entry.budget for entry in found.entries if entry.method == method]

@@ -1,0 +1,115 @@
+"""A record's tables: who stands where over all models, on one model at one budget, and who does not take part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from sightline.leaderboard.record import Record
+from sightline.report.panels import BOX_FREE
+from sightline.report.table import Kind, Table, TableColumn
+from sightline.statistics.metrics import METRICS
+
+
+def overview_table(record: Record) -> Table:
+    """Mean rank over all models and budgets, and every rank behind it."""
+    cells = [(model["name"], budget) for model in record["models"] for budget in model["standings"]]
+    several = len(record["models"]) > 1
+    lines = []
+    for line in record["overview"]:
+        ranks = {f"{rank['model']} {rank['budget']}": rank["rank"] for rank in line["ranks"]}
+        partly = "" if line["cells"] == len(cells) else f" · ranked in {line['cells']} of {len(cells)} columns"
+        lines.append({**line, **ranks, "panel": line["panel"] + partly})
+    by = METRICS[record["ranked_by"]].label
+    columns = [
+        TableColumn("method", "Method"),
+        TableColumn("place", "Place", "count", help="By mean rank, within the panel."),
+        TableColumn("role", "Role"),
+        TableColumn("mean_rank", "Mean rank", "number"),
+        TableColumn("gain", f"{by} − Random", "signed", interval=True, help="Mean over the columns to the right."),
+        *(
+            TableColumn(f"{model} {budget}", f"{model} at {budget}" if several else f"at {budget}", "count")
+            for model, budget in cells
+        ),
+    ]
+    caption = (
+        f"Ranks by {by} within a panel, per model and budget, and their mean. Means over different columns do not "
+        "compare: methods that some model cannot serve stand in panels of their own. A rank is no verdict: the tables "
+        "per budget say which neighbours the images can tell apart."
+    )
+    return Table("overview", "Over all models and budgets", caption, columns, _frame(lines, columns), panel="panel")
+
+
+def budget_table(record: Record, model: Record, budget: str) -> Table:
+    """Full, then every entry of one model at one budget, panel after panel, best first."""
+    full = {**model["full"], "panel": BOX_FREE, "tie": ""}
+    lines = [full, *(_with_tie(line) for line in model["standings"][budget])]
+    by = METRICS[record["ranked_by"]]
+    told = [name for name in record["metrics"] if any(line.get(name) is not None for line in lines)]
+    columns = [
+        TableColumn("method", "Method"),
+        TableColumn("rank", "Rank", "count"),
+        TableColumn("role", "Role"),
+        TableColumn(by.name, by.label, "score", interval=True, help=by.help),
+        TableColumn("gain", "− Random", "signed", interval=True, help="Paired difference to Random at this budget."),
+        TableColumn("lead", "Ahead of next", "signed", interval=True, help="Paired difference to the line below."),
+        TableColumn("tie", "Not separable from", help="Whose paired difference has an interval that holds zero."),
+        *(_metric_column(name) for name in told if name != by.name),
+        TableColumn(
+            "selection_ms",
+            "Selection ms",
+            "number",
+            help="Median milliseconds per probe for signals and selection, on the device below.",
+        ),
+        TableColumn("frontier", "Frontier", help="No other of its panel has more right answers and more coverage."),
+    ]
+    caption = (
+        f"{model['name']} keeps {_kept(budget)} of the visual tokens; {record['probes']} probes on {record['pages']} "
+        f"images, small print is the 95% interval when images are resampled. Ranks count within a panel, equal values "
+        f"share one. Selection was timed on {model['device']} while auditing, not in a benchmark."
+    )
+    name = f"{_slug(model['name'])}_{_slug(budget)}"
+    frame = _frame(lines, columns).assign(frontier=["yes" if line.get("on_frontier") else "" for line in lines])
+    return Table(
+        name, f"{model['name']} at {budget}", caption, columns, frame, panel="panel", unprinted=("arm", "regime")
+    )
+
+
+def refused_table(model: Record) -> Table | None:
+    """Who does not take part on a model, and why; None where everybody does."""
+    if not model["refused"]:
+        return None
+    columns = [TableColumn("method", "Method"), TableColumn("budget", "Budget"), TableColumn("reason", "Why", "words")]
+    lines = [{**line, "budget": line["budget"] or "any"} for line in model["refused"]]
+    caption = f"Methods that {model['name']} cannot serve, in the words with which a run refuses them."
+    title = f"Not on {model['name']}"
+    return Table(f"{_slug(model['name'])}_refused", title, caption, columns, _frame(lines, columns))
+
+
+def _metric_column(name: str) -> TableColumn:
+    metric = METRICS[name]
+    kind: Kind = "number" if name == "legibility" else "score"
+    return TableColumn(name, metric.label, kind, interval=metric.with_interval, help=metric.help)
+
+
+def _with_tie(line: dict[str, Any]) -> dict[str, Any]:
+    tied = [name for name in ("next", "first") if line[f"tied_with_{name}"]]
+    return {**line, "tie": " and ".join(tied)}
+
+
+def _kept(budget: str) -> str:
+    return f"{budget.removesuffix('t')} tokens" if budget.endswith("t") else f"{100 * float(budget):g} %"
+
+
+def _frame(lines: list[dict[str, Any]], columns: list[TableColumn]) -> pd.DataFrame:
+    """The lines with every column that a table may look for."""
+    frame = pd.DataFrame(lines)
+    for column in columns:
+        if column.key not in frame:
+            frame[column.key] = None
+    return frame
+
+
+def _slug(text: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in text).strip("-").lower()
