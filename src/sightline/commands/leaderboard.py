@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sightline.auditing.config import flag_of
+from sightline.commands.from_config import pairs
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -45,6 +48,10 @@ def leaderboard(
     clip: Annotated[str | None, typer.Option(help="CLIP checkpoint; without it methods that need one sit out.")] = None,
     box_source: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
     scorer: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
+    image_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[MODEL:]NAME=VALUE", help="As in sightline run, for all models or for one. Repeatable."),
+    ] = None,
     dtype: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
     device: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
     draws: Annotated[int, typer.Option(min=100, help="Bootstrap draws.")] = 10_000,
@@ -75,7 +82,9 @@ def leaderboard(
     else:
         if not model or probes is None or images is None:
             raise SightlineError("name --model, --probes and --images, or take the shipped ones with --demo")
-        contest = Contest(out, named_models(model), probes, images, methods, wanted, pages, clip, run)
+        models = named_models(model)
+        options = image_options(image_option or [], models)
+        contest = Contest(out, models, probes, images, methods, wanted, pages, clip, run, options)
     record = record_of(contest, measure(contest), rank_by=rank_by, draws=draws, seed=SEED)
     page = write_leaderboard(record, out)
     _print(record)
@@ -93,6 +102,19 @@ def named_models(given: list[str]) -> dict[str, str]:
         if not name or "/" in name or name in found:
             raise SightlineError(f"--model {text}: name it apart from the others, for example --model second={source}")
         found[name] = source
+    return found
+
+
+def image_options(given: list[str], models: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Image options by model: those of all, and over them those that name it."""
+    read = pairs(given, flag_of("image_options"))
+    found = {name: {key: value for key, value in read.items() if ":" not in key} for name in models}
+    for key, value in read.items():
+        name, colon, option = key.rpartition(":")
+        if colon and name not in found:
+            raise SightlineError(f"--image-option {key}: no model is called '{name}'; choose from {', '.join(found)}")
+        if colon:
+            found[name][option] = value
     return found
 
 

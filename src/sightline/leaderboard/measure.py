@@ -36,6 +36,8 @@ class Contest:
     clip: str | None = None
     run: Mapping[str, Any] = field(default_factory=dict)
     """Further options of ``sightline run``: device, dtype, box_source, ..."""
+    image_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """How images reach a model, by its name."""
 
     def configuration(self, model: str, arms: Sequence[str]) -> AuditConfig:
         settings: dict[str, Any] = {
@@ -46,6 +48,7 @@ class Contest:
             "out": self.out / RUNS / model,
             "limit": self.pages,
             "clip": self.clip,
+            "image_options": dict(self.image_options.get(model, {})),
             "matched_controls": False,  # they are among the arms
         }
         return read_config(None, {**settings, **self.run})

@@ -64,8 +64,8 @@ def _headline(record: Record, model: Record, budget: str) -> str:
     value = format_value(first[by.name], "score")
     interval = format_range(first[f"{by.name}_low"], first[f"{by.name}_high"], "score")
     return (
-        f"{model['name']} at {budget}: {first['method']} is first of {len(own)} box-free entries with {by.label} {value} "
-        f"({interval}), {alone}; Full has {format_value(model['full'][by.name], 'score')}. {len(better)} of "
+        f"{model['name']} at {budget}: {first['method']} is first of {len(own)} box-free entries with {by.label} "
+        f"{value} ({interval}), {alone}; Full has {format_value(model['full'][by.name], 'score')}. {len(better)} of "
         f"{len(methods)} box-free methods are better than Random beyond their interval."
     )
 
@@ -84,10 +84,10 @@ def notes(record: Record) -> list[str]:
 def method_words(record: Record) -> str:
     return (
         f"{record['probes']} probes on {record['pages']} images. Intervals are 95% percentiles of {record['draws']} "
-        f"seeded draws (seed {record['seed']}) that resample images with all their probes; differences are paired within "
-        "each draw, one method at a time: no correction is made for how many are compared. Coverage is geometric "
-        "availability of annotated evidence, not proof that the model used it. Methods run with their default "
-        "arguments, which nobody tuned for these models."
+        f"seeded draws (seed {record['seed']}) that resample images with all their probes; differences are paired "
+        "within each draw, one method at a time: no correction is made for how many are compared. Coverage is "
+        "geometric availability of annotated evidence, not proof that the model used it. Methods run with their "
+        "default arguments, which nobody tuned for these models."
     )
 
 
@@ -124,8 +124,8 @@ def _facts(record: Record, model: Record) -> list[tuple[str, str]]:
 def _section(record: Record, model: Record) -> Section:
     place = 1 + record["models"].index(model)
     lead = (
-        "Right answers upwards, surviving evidence to the right, right answers without any evidence as colour. Named are "
-        "Full, the matched controls and whoever no other beats in both; the table has all."
+        "Right answers upwards, surviving evidence to the right, right answers without any evidence as colour. Named "
+        "are Full, the matched controls and whoever no other beats in both; the table has all."
     )
     section = Section(f"model-{place}", str(model["name"]), lead)
     for budget in model["standings"]:
@@ -143,9 +143,9 @@ def _charts(record: Record, model: Record, budget: str) -> list[ChartGroup]:
     points = [_point(line, by) for line in lines if line[by] is not None and line.get(COVERAGE) is not None]
     if not points:
         return []
-    titles = [METRICS[name].label for name in (COVERAGE, by, RISK)]
-    wide = frontier(points, *titles, class_="chart only-wide")
-    narrow = frontier(points, *titles, size=NARROW, class_="chart only-narrow")
+    x, y, colour = (METRICS[name].label for name in (COVERAGE, by, RISK))
+    wide = frontier(points, x, y, colour, class_="chart only-wide")
+    narrow = frontier(points, x, y, colour, size=NARROW, class_="chart only-narrow")
     return [ChartGroup("", [wide, narrow])]
 
 

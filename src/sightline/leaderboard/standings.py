@@ -18,7 +18,7 @@ from sightline.report.panels import panel_of
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.bootstrap import replicate
 from sightline.statistics.intervals import percentile_interval
-from sightline.statistics.metrics import Metric
+from sightline.statistics.metrics import METRICS, Metric
 from sightline.statistics.summaries import arm_rows, arm_summary
 
 COVERAGE = "pos_ecr"
@@ -46,23 +46,23 @@ def standings(
     """``rows`` are the plain rows of all entries; ``by`` is what ranks, ``metrics`` are what else is told."""
     shown = [metric.name for metric in dict.fromkeys([by, *metrics])]
     arms = {entry.arm: rows[rows["arm"] == entry.arm] for entry in entries}
-    summary = arm_summary(pd.concat(arms.values()), metrics=shown, draws=draws, seed=seed).set_index("arm")
+    summary = arm_summary(pd.concat(arms.values()), metrics=shown, draws=draws, seed=seed)
+    told = {str(line["arm"]): line for line in summary.to_dict("records")}
     drawn = {arm: replicate(arm_rows(part), [by], draws=draws, seed=seed)[:, 0] for arm, part in arms.items()}
-    lines = {entry.arm: _line(entry, arms[entry.arm], summary.loc[entry.arm], shown) for entry in entries}
+    lines = {entry.arm: _line(entry, arms[entry.arm], told[entry.arm], shown) for entry in entries}
     by_budget: dict[str, list[Line]] = {}
     for budget in dict.fromkeys(entry.budget for entry in entries if entry.budget):
-        chance = next(entry.arm for entry in entries if entry.method == RANDOM and entry.budget == budget)
-        for entry in entries:
-            if entry.budget == budget:
-                lines[entry.arm] |= _difference("gain", by.name, lines, drawn, entry.arm, chance)
         here = [lines[entry.arm] for entry in entries if entry.budget == budget]
+        chance = next(line for line in here if line["method"] == RANDOM)
+        for line in here:
+            line |= _difference("gain", by, line, chance, drawn)
         by_budget[budget] = _ranked(here, by, drawn)
     (full,) = (lines[entry.arm] for entry in entries if entry.method == FULL)
     images = tuple(sorted(arms[FULL]["image_id"].astype(str).unique()))
     return Standings(full, by_budget, drawn, images)
 
 
-def _line(entry: Entry, rows: pd.DataFrame, summary: pd.Series[Any], shown: Sequence[str]) -> Line:
+def _line(entry: Entry, rows: pd.DataFrame, summary: Mapping[Any, Any], shown: Sequence[str]) -> Line:
     first = rows.iloc[0]
     metrics = {f"{name}{end}": number(summary[f"{name}{end}"]) for name in shown for end in ("", "_low", "_high")}
     return {
@@ -82,66 +82,54 @@ def _selection_ms(rows: pd.DataFrame) -> pd.Series[float]:
     return rows["signal_ms"].astype(float).fillna(0.0) + rows["select_ms"].astype(float).fillna(0.0)
 
 
-def _difference(
-    key: str, by: str, lines: Mapping[str, Line], drawn: Mapping[str, FloatArray], arm: str, other: str
-) -> Line:
-    """``key``, ``key_low``, ``key_high``: arm - other in the metric that ranks, paired."""
-    mine, theirs = lines[arm][by], lines[other][by]
-    if mine is None or theirs is None:
-        return _nothing(key)
-    low, high = percentile_interval(drawn[arm] - drawn[other])
-    return {key: number(mine - theirs), f"{key}_low": number(low), f"{key}_high": number(high)}
-
-
-def _nothing(key: str) -> Line:
-    return {key: None, f"{key}_low": None, f"{key}_high": None}
-
-
 def _ranked(lines: Sequence[Line], by: Metric, drawn: Mapping[str, FloatArray]) -> list[Line]:
     """Panel after panel, best first, each with its ``rank``, its ``lead`` over the next and its ``gap`` to the first.
 
     ``tied_with_next`` and ``tied_with_first`` say where the intervals of these hold zero. Equal values share a rank.
     What has no value has no rank and stands last.
     """
-    sign = -1.0 if by.better == "higher" else 1.0
     found: list[Line] = []
     for panel in sorted({line["panel"] for line in lines}):
-        own = [line for line in lines if line["panel"] == panel]
-        own.sort(key=lambda line: (line[by.name] is None, sign * (line[by.name] or 0.0), line["method"]))
-        named = {line["arm"]: line for line in own}
-        for line, below in zip(own, [*own[1:], None], strict=True):
-            value = line[by.name]
-            line["rank"] = None if value is None else 1 + sum(sign * other < sign * value for other in _values(own, by))
-            for key, other, tie in (("lead", below, "tied_with_next"), ("gap", own[0], "tied_with_first")):
-                found_none = other is None or other is line
-                line |= (
-                    _nothing(key) if found_none else _difference(key, by.name, named, drawn, line["arm"], other["arm"])
-                )
-                line[tie] = line[key] is not None and not excludes_zero(line[f"{key}_low"], line[f"{key}_high"])
+        own = sorted((line for line in lines if line["panel"] == panel), key=lambda line: line["method"])
+        own.sort(key=lambda line: -_goodness(line, by))
+        goodness = [_goodness(line, by) for line in own]
+        for place, line in enumerate(own):
+            below = own[place + 1] if place + 1 < len(own) else None
+            line["rank"] = None if line[by.name] is None else 1 + goodness.index(goodness[place])
+            line |= _difference("lead", by, line, below, drawn)
+            line |= _difference("gap", by, line, own[0] if place else None, drawn)
+            line["tied_with_next"], line["tied_with_first"] = (_holds_zero(line, key) for key in ("lead", "gap"))
             line["on_frontier"] = not any(_dominates(other, line, by) for other in own)
         found += own
     return found
 
 
-def _values(lines: Sequence[Line], by: Metric) -> list[float]:
-    return [line[by.name] for line in lines if line[by.name] is not None]
+def _difference(key: str, by: Metric, line: Line, other: Line | None, drawn: Mapping[str, FloatArray]) -> Line:
+    """``key``, ``key_low``, ``key_high``: line - other in the metric that ranks, paired; None where there is none."""
+    if other is None or line[by.name] is None or other[by.name] is None:
+        return {key: None, f"{key}_low": None, f"{key}_high": None}
+    low, high = percentile_interval(drawn[line["arm"]] - drawn[other["arm"]])
+    return {key: number(line[by.name] - other[by.name]), f"{key}_low": number(low), f"{key}_high": number(high)}
+
+
+def _holds_zero(line: Line, key: str) -> bool:
+    """Whether there is a difference that its interval does not tell from nothing."""
+    low, high = line[f"{key}_low"], line[f"{key}_high"]
+    return line[key] is not None and (low is None or high is None or low <= 0.0 <= high)
+
+
+def _goodness(line: Line, metric: Metric) -> float:
+    """Larger is better, whichever way the metric points; what has no value is worst."""
+    value = line.get(metric.name)
+    if value is None:
+        return -math.inf
+    return float(value) if metric.better == "higher" else -float(value)
 
 
 def _dominates(other: Line, line: Line, by: Metric) -> bool:
     """Whether another entry is at least as good in answers and in coverage, and better in one of them."""
-    sign = 1.0 if by.better == "higher" else -1.0
-    pairs = [(sign * _or_worst(line[by.name], sign), sign * _or_worst(other[by.name], sign))]
-    pairs.append((_or_worst(line.get(COVERAGE), 1.0), _or_worst(other.get(COVERAGE), 1.0)))
+    pairs = [(_goodness(line, metric), _goodness(other, metric)) for metric in (by, METRICS[COVERAGE])]
     return all(theirs >= mine for mine, theirs in pairs) and any(theirs > mine for mine, theirs in pairs)
-
-
-def _or_worst(value: float | None, sign: float) -> float:
-    return -sign * math.inf if value is None else value
-
-
-def excludes_zero(low: float | None, high: float | None) -> bool:
-    """Whether an interval tells a difference from nothing."""
-    return low is not None and high is not None and not low <= 0.0 <= high
 
 
 def number(value: Any) -> float | None:
