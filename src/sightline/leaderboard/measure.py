@@ -11,8 +11,9 @@ from typing import Any
 from sightline.auditing.audit import audit, planned_job
 from sightline.auditing.config import AuditConfig, read_config
 from sightline.auditing.launchers import LAUNCHERS
+from sightline.auditing.reporting_contract import model_name
 from sightline.auditing.shards import tasks_left
-from sightline.backbones.loading import checkpoint_folder, weight_digest
+from sightline.backbones.loading import checkpoint_folder, model_type, weight_digest
 from sightline.errors import SightlineError
 from sightline.leaderboard.lineup import FULL, Lineup, Refusal, lineup
 from sightline.store import Run, RunFolder, load_run
@@ -99,7 +100,9 @@ def finished(config: AuditConfig) -> bool:
     job = planned_job(config)
     if not job.recorded:
         return False
-    job.folder.refuse_other({"weight_digest": weight_digest(checkpoint_folder(config.model))})
+    source = checkpoint_folder(config.model)
+    names = {"model": model_name(config), "model_type": model_type(source)}
+    job.folder.refuse_other({**names, "weight_digest": weight_digest(source)})
     return not tasks_left(job.folder, job.shards, job.plan.arms)
 
 

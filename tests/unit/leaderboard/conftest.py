@@ -47,5 +47,9 @@ def record(contest: Contest, measured: list[Measured]) -> Record:
 def fresh(contest: Contest, tmp_path: Path) -> Contest:
     """One model, one budget, a folder of its own: for what must not touch the shared runs."""
     return replace(
-        contest, out=tmp_path / "board", models={"llava": contest.models["llava"]}, methods=("target",), budgets=("0.3",)
+        contest,
+        out=tmp_path / "board",
+        models={"llava": contest.models["llava"]},
+        methods=("target",),
+        budgets=("0.3",),
     )
