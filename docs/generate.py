@@ -1,4 +1,5 @@
-"""Writes the generated parts of docs/methods.md, docs/signals.md, docs/statistics.md and docs/runs.md from the code.
+"""Writes the generated parts of docs/methods.md, docs/signals.md, docs/statistics.md and docs/runs.md from the code,
+and that of docs/leaderboard.md from docs/leaderboard.json, which `sightline leaderboard --demo` wrote.
 
     python docs/generate.py [GOLDEN_FOLDER]
 
@@ -26,6 +27,8 @@ from sightline.auditing.config import AuditConfig, flag_of
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.commands.from_config import default_of
 from sightline.cost.select_inputs import Inputs
+from sightline.leaderboard.page import markdown
+from sightline.leaderboard.record import read_record
 from sightline.selectors import SELECTORS
 from sightline.statistics.metrics import METRICS
 
@@ -240,7 +243,10 @@ def documents(golden: Path) -> dict[Path, str]:
     made_runs = replaced(made_runs, "config keys", config_keys())
     made_runs = replaced(made_runs, "image options", image_options())
     made_statistics = replaced((DOCS / "statistics.md").read_text(encoding="utf-8"), "metrics", metrics())
+    made_board = (DOCS / "leaderboard.md").read_text(encoding="utf-8")
+    made_board = replaced(made_board, "leaderboard", markdown(read_record(DOCS / "leaderboard.json")).rstrip())
     return {
+        DOCS / "leaderboard.md": made_board,
         DOCS / "methods.md": made_methods,
         DOCS / "signals.md": made_signals,
         DOCS / "statistics.md": made_statistics,

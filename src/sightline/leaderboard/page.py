@@ -10,6 +10,7 @@ from sightline.arms.plan import MATCHED
 from sightline.leaderboard.record import Record, record_text
 from sightline.leaderboard.standings import COVERAGE
 from sightline.leaderboard.tables import budget_table, overview_table, refused_table
+from sightline.report.arm_words import listed
 from sightline.report.charts import NARROW, FrontierPoint, frontier
 from sightline.report.page import Page, render
 from sightline.report.panels import BOX_FREE, panel_of
@@ -59,14 +60,16 @@ def _headline(record: Record, model: Record, budget: str) -> str:
     methods = [line for line in own if line["role"] == "method"]
     better = [line for line in methods if _surely_better(line, by.better)]
     first = own[0]
+    equals = listed([line["method"] for line in own if line["rank"] == 1], 2)
     tied = sum(line["tied_with_first"] for line in own)
-    alone = f"not separable from {tied} of the others" if tied else "separable from every other"
+    alone = f"{tied} of the others are not separable from the first" if tied else "separable from every other"
     value = format_value(first[by.name], "score")
     interval = format_range(first[f"{by.name}_low"], first[f"{by.name}_high"], "score")
+    full = format_value(model["full"][by.name], "score")
     return (
-        f"{model['name']} at {budget}: {first['method']} is first of {len(own)} box-free entries with {by.label} "
-        f"{value} ({interval}), {alone}; Full has {format_value(model['full'][by.name], 'score')}. {len(better)} of "
-        f"{len(methods)} box-free methods are better than Random beyond their interval."
+        f"{model['name']} at {budget}: first of {len(own)} box-free entries with {by.label} {value} ({interval}) "
+        f"{'is' if equals == first['method'] else 'are'} {equals}; {alone}. Full has {full}. {len(better)} of {len(methods)} "
+        "box-free methods are better than Random beyond their interval."
     )
 
 
@@ -125,7 +128,8 @@ def _section(record: Record, model: Record) -> Section:
     place = 1 + record["models"].index(model)
     lead = (
         "Right answers upwards, surviving evidence to the right, right answers without any evidence as colour. Named "
-        "are Full, the matched controls and whoever no other beats in both; the table has all."
+        "are Full, the matched controls and whoever of the others, oracles apart, nobody beats in both; the table has "
+        "all."
     )
     section = Section(f"model-{place}", str(model["name"]), lead)
     for budget in model["standings"]:
@@ -151,7 +155,7 @@ def _charts(record: Record, model: Record, budget: str) -> list[ChartGroup]:
 
 def _point(line: dict[str, Any], by: str) -> FrontierPoint:
     is_full = line["regime"] == "full"
-    named = is_full or line["method"] in MATCHED or bool(line["on_frontier"])
+    named = is_full or line["method"] in MATCHED or (line["on_frontier"] and line["regime"] != "oracle")
     risk = line.get(RISK)
     return FrontierPoint(
         "Full" if is_full else line["method"] + (" (oracle)" if line["regime"] == "oracle" else ""),

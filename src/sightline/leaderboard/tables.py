@@ -53,8 +53,8 @@ def budget_table(record: Record, model: Record, budget: str) -> Table:
         TableColumn("role", "Role"),
         TableColumn(by.name, by.label, "score", interval=True, help=by.help),
         TableColumn("gain", "− Random", "signed", interval=True, help="Paired difference to Random at this budget."),
-        TableColumn("lead", "Ahead of next", "signed", interval=True, help="Paired difference to the line below."),
-        TableColumn("tie", "Not separable from", help="Whose paired difference has an interval that holds zero."),
+        TableColumn("lead", "Lead", "signed", interval=True, help="Paired difference to the line below."),
+        TableColumn("tie", "Tied with", help="Not separable: the interval of the paired difference holds zero."),
         *(_metric_column(name) for name in told if name != by.name),
         TableColumn(
             "selection_ms",
@@ -66,8 +66,9 @@ def budget_table(record: Record, model: Record, budget: str) -> Table:
     ]
     caption = (
         f"{model['name']} keeps {_kept(budget)} of the visual tokens; {record['probes']} probes on {record['pages']} "
-        f"images, small print is the 95% interval when images are resampled. Ranks count within a panel, equal values "
-        f"share one. Selection was timed on {model['device']} while auditing, not in a benchmark."
+        "images, small print is the 95% interval when images are resampled. Ranks count within a panel, equal values "
+        "share one. Lead is the difference to the line below; tied is what the images cannot tell apart: the next, or "
+        f"the first. Selection was timed on {model['device']} while auditing, not in a benchmark."
     )
     name = f"{_slug(model['name'])}_{_slug(budget)}"
     frame = _frame(lines, columns).assign(frontier=["yes" if line.get("on_frontier") else "" for line in lines])
@@ -95,7 +96,7 @@ def _metric_column(name: str) -> TableColumn:
 
 def _with_tie(line: dict[str, Any]) -> dict[str, Any]:
     tied = [name for name in ("next", "first") if line[f"tied_with_{name}"]]
-    return {**line, "tie": " and ".join(tied)}
+    return {**line, "tie": ", ".join(tied)}
 
 
 def _kept(budget: str) -> str:

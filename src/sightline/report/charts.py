@@ -182,7 +182,7 @@ def _glyph_key(keys: Iterable[tuple[Glyph, str]], left: float, top: float, width
 
 def _colour_key(left: float, top: float, height: float, low: float, high: float, title: str) -> Markup:
     steps = 40
-    parts = [tag("text", title, x=left - 2, y=top - 12, class_="label")]
+    parts = [tag("text", title, x=left + 58, y=top - 12, text_anchor="end", class_="label")]
     for i in range(steps):
         at = top + height * i / steps
         colour = sequential(1 - (i + 0.5) / steps)
