@@ -66,10 +66,11 @@ def _headline(record: Record, model: Record, budget: str) -> str:
     value = format_value(first[by.name], "score")
     interval = format_range(first[f"{by.name}_low"], first[f"{by.name}_high"], "score")
     full = format_value(model["full"][by.name], "score")
+    verb = "is" if equals == first["method"] else "are"
     return (
         f"{model['name']} at {budget}: first of {len(own)} box-free entries with {by.label} {value} ({interval}) "
-        f"{'is' if equals == first['method'] else 'are'} {equals}; {alone}. Full has {full}. {len(better)} of {len(methods)} "
-        "box-free methods are better than Random beyond their interval."
+        f"{verb} {equals}; {alone}. Full has {full}. {len(better)} of {len(methods)} box-free methods "
+        "are better than Random beyond their interval."
     )
 
 
