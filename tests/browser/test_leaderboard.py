@@ -41,7 +41,7 @@ def test_it_fits_a_telephone_and_shows_one_chart_per_budget(opened_board: WebDri
 def test_every_entry_has_its_line_and_nothing_is_fetched(opened_board: WebDriver, record: Record) -> None:
     for line in record["overview"]:
         assert opened_board.find_elements(By.XPATH, f"//table[@id='table-overview']//th[text()='{line['method']}']")
-    complaints = [entry for entry in opened_board.get_log("browser") if entry["level"] == "SEVERE"]  # type: ignore[no-untyped-call]
+    complaints = [entry for entry in opened_board.get_log("browser") if entry["level"] == "SEVERE"]
     assert complaints == []
 
 

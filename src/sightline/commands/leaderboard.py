@@ -128,10 +128,14 @@ def _print(record: Record) -> None:
     from sightline.leaderboard.tables import overview_table
 
     console, made = Console(), overview_table(record)
+    longest = max(len(line["method"]) for line in record["overview"])
     for panel in made.panels():
         shown = Table(box=None, pad_edge=False)
         for column in made.columns:
-            shown.add_column(column.title, justify="left" if column.kind == "text" else "right")
+            left = column.kind == "text"
+            shown.add_column(
+                column.title, justify="left" if left else "right", min_width=longest if column.key == "method" else None
+            )
         for row in panel.rows:
             shown.add_row(*(Text(cell.text) for cell in row))
         console.print(Text(panel.heading, style="italic"))

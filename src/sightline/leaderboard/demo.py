@@ -12,6 +12,13 @@ from sightline.leaderboard.measure import Contest
 PAGES = 100
 """Of the 200, with two questions each: enough for intervals, few enough for one reader in minutes on two cores."""
 
+FAVOURED = (
+    "These readers are small and read drawn pages alone. Their training worked on the target selector's own score, the "
+    "agreement of a visual token with the embeddings of the words asked for, and dropped tokens at random or as target "
+    "chooses them: methods that compare tokens with the question are favoured, and the order is not that on other "
+    "models."
+)
+
 
 def readers() -> dict[str, str]:
     """Every shipped checkpoint by its name."""
@@ -31,5 +38,14 @@ def demo_contest(
     scenes = asset("scenes", "confirmation")
     settings = {"dtype": "float32", "shard_images": SHARD_IMAGES, **run}
     return Contest(
-        out, readers(), scenes / "probes.jsonl", scenes / "images", methods, budgets, pages or PAGES, clip, settings
+        out,
+        readers(),
+        scenes / "probes.jsonl",
+        scenes / "images",
+        methods,
+        budgets,
+        pages or PAGES,
+        clip,
+        settings,
+        notes=(FAVOURED,),
     )

@@ -39,6 +39,8 @@ class Contest:
     """Further options of ``sightline run``: device, dtype, box_source, ..."""
     image_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """How images reach a model, by its name."""
+    notes: Sequence[str] = ()
+    """What whoever reads the ranks should know first."""
 
     def configuration(self, model: str, arms: Sequence[str]) -> AuditConfig:
         settings: dict[str, Any] = {

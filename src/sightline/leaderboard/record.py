@@ -48,7 +48,7 @@ def record_of(contest: Contest, measured: Sequence[Measured], *, rank_by: str, d
         "probe_digest": str(measured[0].run.manifest["probe_digest"]),
         "draws": draws,
         "seed": seed,
-        "notes": [*source.notes, *(f"broken: {reason}" for reason in SELECTORS.broken().values())],
+        "notes": [*contest.notes, *source.notes, *(f"broken: {reason}" for reason in SELECTORS.broken().values())],
         "models": models,
         "overview": overview(found),
     }
