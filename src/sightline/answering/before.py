@@ -16,6 +16,7 @@ from sightline.answering.select_step import Selected, SelectStep
 from sightline.core.prefix import Prefix
 from sightline.core.selection import Selection
 from sightline.core.selection_rules import check_anchors, largest_shares
+from sightline.core.span import KeptSpan
 from sightline.device.stopwatch import Stopwatch
 from sightline.device.transfer import Arriving, on_device
 from sightline.errors import SightlineError
@@ -24,12 +25,14 @@ from sightline.interventions import Intervention
 
 @dataclass
 class BeforePass(ArmPass):
-    """On a GPU nothing here waits, except for an intervention on the mask, which has to look at the chosen indices."""
+    """On a GPU nothing here waits, except for what has to look at the chosen indices: an intervention on the mask, and
+    separators, whose number depends on which tokens stay."""
 
     step: SelectStep
     selected: list[Selected] = field(init=False)
     selections: list[Selection] = field(init=False)
     _kept: KeptTokens = field(init=False)
+    _spans: list[KeptSpan | None] = field(init=False)
     _watches: dict[int, Stopwatch] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -38,6 +41,21 @@ class BeforePass(ArmPass):
         if self.arm.intervention is not None and self.arm.intervention.on_mask:
             self.selections = self._changed(self.arm.intervention)
         self._kept = KeptTokens([image.n for image in self.encoded], self.selections)
+        self._spans = self._kept_spans()
+
+    def _kept_spans(self) -> list[KeptSpan | None]:
+        """Of every probe whose image has separators what stays of its span: one wait for the indices of all probes."""
+        if all(image.separators is None for image in self.encoded):
+            return [None] * len(self.encoded)
+        return [
+            None if image.separators is None else KeptSpan.of(image.separators, anchors, image.n)
+            for image, anchors in zip(self.encoded, self._kept.anchors(self.arm.selector.name), strict=True)
+        ]
+
+    def _slots(self, i: int) -> int:
+        """Slots that are left for the image of the i-th probe."""
+        span = self._spans[i]
+        return len(self.selections[i].anchors) if span is None else len(span.slots)
 
     def _changed(self, intervention: Intervention) -> list[Selection]:
         """Every selection as the intervention changes it: one wait for the chosen indices of all probes."""
@@ -55,13 +73,13 @@ class BeforePass(ArmPass):
 
     @cached_property
     def lengths(self) -> list[int]:
-        return [
-            prompt.length(len(chosen.anchors)) for prompt, chosen in zip(self.prompts, self.selections, strict=True)
-        ]
+        return [prompt.length(self._slots(i)) for i, prompt in enumerate(self.prompts)]
 
     def prefix(self, i: int) -> Prefix:
         watch = self._watches[i] = Stopwatch(self.backbone.language.device)
-        prefix = materialise(self.backbone, self.encoded[i], self.prompts[i], self.selections[i], self.policy)
+        prefix = materialise(
+            self.backbone, self.encoded[i], self.prompts[i], self.selections[i], self.policy, self._spans[i]
+        )
         watch.stop()
         return prefix
 
@@ -76,8 +94,8 @@ class BeforePass(ArmPass):
                     shares=shares,
                     k=k,
                     k_layers=None,
-                    sequence_full=self.prompts[i].full_length(self.encoded[i].full_n),
-                    sequence_pruned=self.prompts[i].prompt_length(k),
+                    sequence_full=self.prompts[i].full_length(self.encoded[i].full_slots),
+                    sequence_pruned=self.prompts[i].prompt_length(self._slots(i)),
                     signal_ms=self.selected[i].signal_ms,
                     select_ms=self.selected[i].select_ms,
                     materialise_ms=self._watches[i].ms,

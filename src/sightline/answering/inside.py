@@ -20,19 +20,22 @@ from sightline.core.selection_rules import on_behalf_of
 
 @dataclass
 class InsidePass(ArmPass):
-    """The choice is made while the layers run; whoever cuts has to look at values and waits for the device."""
+    """The choice is made while the layers run; whoever cuts has to look at values and waits for the device.
+
+    Separators are text to such a method: all of them stay.
+    """
 
     _cuts: dict[int, tuple[LayerCuts, int]] = field(init=False, default_factory=dict)
     """Of every probe the cutter of its batch, and its place there."""
 
     @cached_property
     def lengths(self) -> list[int]:
-        return [prompt.length(image.n) for prompt, image in zip(self.prompts, self.encoded, strict=True)]
+        return [prompt.length(image.slots) for prompt, image in zip(self.prompts, self.encoded, strict=True)]
 
     @property
     def groups(self) -> list[list[int]]:
-        counts = sorted({image.n for image in self.encoded})
-        return [[i for i, image in enumerate(self.encoded) if image.n == n] for n in counts]
+        counts = sorted({(image.n, image.slots) for image in self.encoded})
+        return [[i for i, image in enumerate(self.encoded) if (image.n, image.slots) == each] for each in counts]
 
     def batch_tokens(self, limit: int) -> int:
         """In half precision every probe runs alone.
@@ -85,8 +88,8 @@ class InsidePass(ArmPass):
                     shares=shares if (lineage != anchors).any() else None,
                     k=k,
                     k_layers=self._counts(image.n),
-                    sequence_full=prompt.full_length(image.n),
-                    sequence_pruned=prompt.prompt_length(k),
+                    sequence_full=prompt.full_length(image.slots),
+                    sequence_pruned=prompt.prompt_length(k + image.slots - image.n),
                     signal_ms=cutter.signal_ms / batch,
                     select_ms=cutter.select_ms / batch,
                     materialise_ms=0.0,

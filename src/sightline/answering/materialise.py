@@ -8,6 +8,7 @@ from torch import Tensor
 from sightline.backbones.base import Backbone
 from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
 from sightline.core.selection import Selection
+from sightline.core.span import KeptSpan, Separators
 from sightline.device.transfer import on_device
 from sightline.errors import SightlineError
 
@@ -30,29 +31,54 @@ def visual_tokens(backbone: Backbone, encoded: Encoded, selection: Selection) ->
     return mix @ encoded.tokens, tuple(mix @ level for level in encoded.deepstack)
 
 
+def with_separators(
+    tokens: Tensor, deepstack: tuple[Tensor, ...], separators: Separators, kept: KeptSpan
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """(K, D) tokens and DeepStack levels with the separators that stay between them, (K + S', D)."""
+    order = on_device(kept.order, tokens.device)
+    levels = zip(deepstack, separators.deepstack, strict=True)
+    return (
+        torch.cat([tokens, separators.embeds.to(tokens.dtype)])[order],
+        tuple(torch.cat([level, between])[order] for level, between in levels),
+    )
+
+
 @torch.inference_mode()
 def materialise(
-    backbone: Backbone, encoded: Encoded, prompt: Prompt, selection: Selection, policy: PositionPolicy
+    backbone: Backbone,
+    encoded: Encoded,
+    prompt: Prompt,
+    selection: Selection,
+    policy: PositionPolicy,
+    kept: KeptSpan | None = None,
 ) -> Prefix:
-    """The shortened sequence for one probe and arm, with a branch behind it for every continuation of the prompt."""
+    """The shortened sequence for one probe and arm, with a branch behind it for every continuation of the prompt.
+
+    ``kept`` is what stays of a span with separators; without any there is nothing to know beyond the selection.
+    """
     language = backbone.language
     tokens, deepstack = visual_tokens(backbone, encoded, selection)
-    anchors = on_device(selection.anchors, tokens.device)
-    k, head, shared = len(anchors), len(prompt.head), len(prompt.shared)
+    slots = on_device(selection.anchors, tokens.device)
+    k, head, shared = len(slots), len(prompt.head), len(prompt.shared)
     if tokens.shape[0] != k or any(level.shape[0] != k for level in deepstack):
         raise SightlineError(
             f"materialised {tokens.shape[0]} tokens and {[len(d) for d in deepstack]} levels for K = {k}"
         )
+    if encoded.separators is not None:
+        kept = kept or KeptSpan.of(encoded.separators, selection.anchors.cpu(), encoded.n)
+        tokens, deepstack = with_separators(tokens, deepstack, encoded.separators, kept)
+        slots = on_device(kept.slots, tokens.device)
+    span = len(slots)
 
     # The last token of a branch is only ever predicted, never read, so it needs no slot.
     inputs = [each[:-1] for each in prompt.continuations]
     text = language.embed([*prompt.head, *prompt.shared, *(token for branch in inputs for token in branch)])
     embeds = torch.cat([text[:head], tokens.to(text.dtype), text[head:]])
 
-    visual, following = backbone.visual_positions(encoded, anchors, head, policy)
+    visual, following = backbone.visual_positions(encoded, slots, head, policy)
     offsets = [*range(shared)]
     segments = torch.zeros(embeds.shape[0], dtype=torch.long, device=tokens.device)
-    first = head + k + shared
+    first = head + span + shared
     for number, branch in enumerate(inputs, start=1):
         offsets += range(shared, shared + len(branch))
         segments[first : first + len(branch)] = number
@@ -69,11 +95,13 @@ def materialise(
         segments=segments,
         start=head,
         k=k,
-        branches=sum(map(len, inputs)),
+        branch_sizes=tuple(map(len, inputs)),
         deepstack=deepstack,
         reads=_reads(prompt),
-        prompt_length=prompt.prompt_length(k),
-        full_length=prompt.full_length(encoded.full_n),
+        prompt_length=prompt.prompt_length(span),
+        full_length=prompt.full_length(encoded.full_slots),
+        places=None if kept is None else kept.places,
+        separators=span - k,
     )
 
 

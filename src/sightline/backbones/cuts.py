@@ -25,7 +25,7 @@ from sightline.errors import SightlineError
 
 @dataclass
 class LayerCuts:
-    """One method's cuts over a batch of prefixes that all have the same number of visual tokens.
+    """One method's cuts over a batch of prefixes that all have the same numbers of visual tokens and separators.
 
     After the run ``parts[b]`` (K, N) says how much of each survivor comes from each of the N original tokens (bool
     until something is mixed, then float64), and ``anchors[b]`` (K,) which one represents it.
@@ -37,6 +37,8 @@ class LayerCuts:
     layouts: Sequence[tuple[tuple[int, int], ...]]
     keys: Sequence[str]
     anchors: list[Tensor] = field(default_factory=list)
+    places: list[Tensor] = field(default_factory=list)
+    """Per prefix (n,) where in its span the surviving visual tokens stand."""
     parts: list[Tensor] = field(default_factory=list)
     signal_ms: float = 0.0
     select_ms: float = 0.0
@@ -44,6 +46,7 @@ class LayerCuts:
     def __post_init__(self) -> None:
         for prefix in self.prefixes:
             self.anchors.append(torch.arange(prefix.k))
+            self.places.append(torch.arange(prefix.k) if prefix.places is None else prefix.places)
             self.parts.append(torch.eye(prefix.k, dtype=torch.bool))
 
     def wants(self, layer: int) -> bool:
@@ -57,22 +60,22 @@ class LayerCuts:
 
     def _cut(self, batch: Batch, layer: int, layer_input: Tensor, model: LanguageModel) -> Batch:
         k = self.schedule[layer]
-        n = batch.counts[0]
-        if any(count != n for count in batch.counts):
+        n, span = len(self.anchors[0]), batch.counts[0]
+        if any(count != span for count in batch.counts):
             raise SightlineError("a batch that is cut between layers must have equal numbers of visual tokens")
         if k >= n:
             return batch
         pieces, placed = [], []
-        visual = slice(batch.start, batch.start + n)
         for b, prefix in enumerate(self.prefixes):
             length = prefix.prompt_length - (prefix.k - n)
+            visual = batch.start + self.places[b].to(batch.hidden.device)
             started = self._now(batch)
             signals = self._signals(batch, b, length, layer, layer_input, model, prefix)
             selecting = self._now(batch)
             state = LayerState(
                 layer=layer,
                 hidden=batch.hidden[b, :length],
-                image=torch.arange(batch.start, batch.start + n),
+                image=batch.start + self.places[b],
                 source=self.anchors[b],
                 layout=self.layouts[b],
                 signals=signals,
@@ -94,9 +97,18 @@ class LayerCuts:
                 mix = selection.mix.to(tokens.device, tokens.dtype)
                 pieces.append(mix @ tokens)
                 self.parts[b] = output_parts(selection.mix.cpu().double()) @ self.parts[b].double()
-            placed.append(here)
+            left = self._left(b, anchors, span)
+            placed.append(left.to(batch.hidden.device))
             self.anchors[b] = self.anchors[b][anchors]
-        return self._shorten(batch, torch.stack(pieces), torch.stack(placed), n, k, layer)
+            self.places[b] = torch.searchsorted(left, self.places[b][anchors])
+        return self._shorten(batch, torch.stack(pieces), torch.stack(placed), layer)
+
+    def _left(self, b: int, anchors: Tensor, span: int) -> Tensor:
+        """(k + s,) the slots of a span that a cut leaves: those of the chosen tokens, and every separator."""
+        stays = torch.ones(span, dtype=torch.bool)
+        stays[self.places[b]] = False
+        stays[self.places[b][anchors]] = True
+        return stays.nonzero()[:, 0]
 
     @staticmethod
     def _now(batch: Batch) -> float:
@@ -104,19 +116,23 @@ class LayerCuts:
             torch.cuda.synchronize(batch.hidden.device)
         return time.perf_counter()
 
-    def _shorten(self, batch: Batch, tokens: Tensor, kept: Tensor, n: int, k: int, layer: int) -> Batch:
-        """The batch with the n visual slots replaced by k; ``kept`` (B, k) are their slots among the n."""
-        start, end = batch.start, batch.start + n
-        hidden = torch.cat([batch.hidden[:, :start], tokens, batch.hidden[:, end:]], dim=1)
-        visual = batch.positions[:, :, start:end].gather(2, kept.expand(batch.positions.shape[0], -1, -1))
+    def _shorten(self, batch: Batch, tokens: Tensor, left: Tensor, layer: int) -> Batch:
+        """The batch with every span cut to its slots ``left`` (B, m), the (B, k, D) tokens at their new places."""
+        start, end = batch.start, batch.start + batch.counts[0]
+        width, span = left.shape[1], batch.hidden[:, start:end]
+        inner = span.gather(1, left[:, :, None].expand(-1, -1, span.shape[2]))
+        where = torch.stack(self.places).to(left.device)
+        inner = inner.scatter(1, where[:, :, None].expand_as(tokens), tokens)
+        hidden = torch.cat([batch.hidden[:, :start], inner, batch.hidden[:, end:]], dim=1)
+        visual = batch.positions[:, :, start:end].gather(2, left.expand(batch.positions.shape[0], -1, -1))
         positions = torch.cat([batch.positions[:, :, :start], visual, batch.positions[:, :, end:]], dim=2)
-        segments = torch.cat([batch.segments[:, : start + k], batch.segments[:, end:]], dim=1)
-        index = kept[:, :, None]
+        segments = torch.cat([batch.segments[:, : start + width], batch.segments[:, end:]], dim=1)
+        index = left[:, :, None]
         deepstack = tuple(
             level.gather(1, index.expand(-1, -1, level.shape[2])) if level_index > layer else level
             for level_index, level in enumerate(batch.deepstack)
         )
-        return Batch(hidden, positions, segments, deepstack, start, [k] * len(batch.counts), batch.branches)
+        return Batch(hidden, positions, segments, deepstack, start, [width] * len(batch.counts), batch.branches)
 
     def _signals(
         self, batch: Batch, b: int, length: int, layer: int, layer_input: Tensor, model: LanguageModel, prefix: Prefix

@@ -47,7 +47,7 @@ class Likelihood(NamedTuple):
 class Batch:
     """Prefixes side by side: S = P + T slots, the shared part padded to P, then all answer branches padded to T.
 
-    ``counts[b]`` visual tokens start at slot ``start`` in every sequence.
+    The image's span, ``counts[b]`` slots, starts at slot ``start`` in every sequence.
     """
 
     hidden: Tensor
@@ -224,8 +224,7 @@ class LanguageModel:
         """(T, D) input embeddings, not to be written to: recent ones are kept, as all arms ask for the same texts."""
         key = tuple(ids)
         if key not in self._embedded:
-            table: Tensor = self._embedding.weight
-            self._embedded[key] = table[on_device(key, table.device)]
+            self._embedded[key] = self._embedding(on_device(key, self.device))
             if len(self._embedded) > KEPT_TEXTS:
                 self._embedded.popitem(last=False)
         self._embedded.move_to_end(key)
@@ -263,13 +262,13 @@ class LanguageModel:
         if len(prefixes) == 1:  # nothing to pad: no copies
             levels = tuple(level[None] for level in first.deepstack)
             hidden, positions = first.embeds[None], first.positions[:, None]
-            return Batch(hidden, positions, first.segments[None], levels, first.start, [first.k], branches)
+            return Batch(hidden, positions, first.segments[None], levels, first.start, [first.span], branches)
         longest = max(p.embeds.shape[0] - tail for p, tail in zip(prefixes, tails, strict=True))
         shape = (len(prefixes), longest + branches)
         hidden = first.embeds.new_zeros(*shape, first.embeds.shape[1])
         positions = torch.zeros(self.axes, *shape, dtype=torch.long, device=self.device)
         segments = torch.full(shape, -1, dtype=torch.long, device=self.device)
-        widest = max(p.k for p in prefixes)
+        widest = max(p.span for p in prefixes)
         deepstack = tuple(first.embeds.new_zeros(len(prefixes), widest, first.embeds.shape[1]) for _ in first.deepstack)
         for b, (prefix, tail) in enumerate(zip(prefixes, tails, strict=True)):
             shared = prefix.embeds.shape[0] - tail
@@ -281,8 +280,8 @@ class LanguageModel:
                 positions[:, b, here] = prefix.positions[:, there]
                 segments[b, here] = prefix.segments[there]
             for level, features in zip(deepstack, prefix.deepstack, strict=True):
-                level[b, : prefix.k] = features
-        return Batch(hidden, positions, segments, deepstack, first.start, [p.k for p in prefixes], branches)
+                level[b, : prefix.span] = features
+        return Batch(hidden, positions, segments, deepstack, first.start, [p.span for p in prefixes], branches)
 
     def run(self, batch: Batch, cutter: Cutter | None = None, cache: Any = None) -> Batch:
         """All layers. The returned batch holds the last layer's output, shortened where ``cutter`` cut."""
@@ -334,7 +333,7 @@ class LanguageModel:
         wanted: list[int] = []
         sizes: list[list[int]] = []
         for b, prefix in enumerate(prefixes):
-            text = prefix.embeds.shape[0] - prefix.start - prefix.k - prefix.branches
+            text = prefix.embeds.shape[0] - prefix.start - prefix.span - prefix.branches
             behind = batch.start + batch.counts[b]
             sizes.append([len(ids) for _, ids in prefix.reads])
             for offsets, ids in prefix.reads:
@@ -392,7 +391,7 @@ class LanguageModel:
     ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """One token (B,) each, at its position (B,), behind its slot: (B, D), and what every layer has to remember."""
         call = self._of_layer(step_layer)
-        hidden = self._embedding.weight[tokens][:, None]
+        hidden = self._embedding(tokens)[:, None]
         rotary = self.rotary(hidden, positions.expand(self.axes, -1)[..., None])
         own = not self.dense and causal.supported(self.device, self.dtype, self.head_width)
         taken = []

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
+    from sightline.core.span import Separators
+
 PositionPolicy = Literal["preserve", "compact"]
 
 
@@ -43,6 +45,8 @@ class Encoded:
     """Signals of this image that some arm has asked for, each with what computing it took; all arms share them."""
     usual_n: int | None = None
     """Tokens of the image at its usual size, where this is the image shown smaller to meet a budget."""
+    separators: Separators | None = None
+    """Slots between the tokens that come from nowhere in the image; None for most architectures."""
     preprocess_ms: float = 0.0
     vision_time: Elapsed | None = None
 
@@ -54,6 +58,16 @@ class Encoded:
     @property
     def n(self) -> int:
         return int(self.tokens.shape[0])
+
+    @property
+    def slots(self) -> int:
+        """M: places in the sequence that stand for the image, tokens and separators."""
+        return self.n + (0 if self.separators is None else len(self.separators.slots))
+
+    @property
+    def full_slots(self) -> int:
+        """M of the full prefix."""
+        return self.slots if self.usual_n is None else self.usual_n
 
     @property
     def full_n(self) -> int:
@@ -86,7 +100,7 @@ class Prompt:
         return tuple((*self.shared, *each)[len(self.tail) :] for each in self.continuations)
 
     def length(self, k: int) -> int:
-        """L: slots of the prefix with k visual tokens. A branch's last token is only predicted, so it has none."""
+        """L: slots of the prefix with k slots for the image. A branch's last token is only predicted, so it has none."""
         return len(self.head) + k + len(self.shared) + sum(len(each) - 1 for each in self.continuations)
 
     def prompt_length(self, k: int) -> int:
@@ -94,7 +108,7 @@ class Prompt:
         return len(self.head) + k + min(len(self.tail), len(self.shared))
 
     def full_length(self, n: int) -> int:
-        """Positions of the prompt alone with all n visual tokens."""
+        """Positions of the prompt alone with all n slots of the image."""
         return len(self.head) + n + len(self.tail)
 
 
@@ -102,7 +116,8 @@ class Prompt:
 class Prefix:
     """The shortened sequence that the language model reads, with a branch behind it for every scored continuation.
 
-    Layout of the L positions: head, K visual tokens, shared text, the inputs of each branch in turn.
+    Layout of the L positions: head, K visual tokens (and what separators stay between them), shared text, the inputs of
+    each branch in turn.
     """
 
     embeds: Tensor
@@ -112,15 +127,30 @@ class Prefix:
     segments: Tensor
     """(L,) int64: 0 shared, b for the b-th branch, counted from 1. A branch sees the shared part and itself."""
     start: int
-    """First visual slot; the visual tokens occupy ``start .. start + k``."""
+    """First slot of the image's span, which occupies ``start .. start + span``."""
     k: int
-    branches: int
-    """T: slots that the branches take at the end of the L."""
+    """Visual tokens."""
+    branch_sizes: tuple[int, ...]
+    """Slots that each branch takes at the end of the L."""
     deepstack: tuple[Tensor, ...]
-    """Per level (K, D), pruned with the same plan as the tokens."""
+    """Per level (span, D), pruned with the same plan as the tokens."""
     reads: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     """Per continuation: offsets behind the last visual slot whose logits are read, and the ids they must predict."""
     prompt_length: int
     """Positions that belong to the prompt (head, visual, prompt text): all that a layer selector may look at."""
     full_length: int
     """Prompt length before pruning."""
+    places: Tensor | None = None
+    """(K,) int64 on the host: where in the span the visual tokens stand; None where the span is nothing else."""
+    separators: int = 0
+    """Slots of the span that are no visual tokens."""
+
+    @property
+    def span(self) -> int:
+        """Slots that stand for the image."""
+        return self.k + self.separators
+
+    @property
+    def branches(self) -> int:
+        """T: slots of all branches together."""
+        return sum(self.branch_sizes)

@@ -118,11 +118,11 @@ def models_own_loss(backbone: Backbone, prefix: Prefix) -> float:
     extra: dict[str, Any] = {}
     if prefix.deepstack:
         visual = torch.zeros(1, prefix.embeds.shape[0], dtype=torch.bool, device=prefix.embeds.device)
-        visual[:, prefix.start : prefix.start + prefix.k] = True
+        visual[:, prefix.start : prefix.start + prefix.span] = True
         extra = {"visual_pos_masks": visual, "deepstack_visual_embeds": list(prefix.deepstack)}
     output = backbone.model.model.language_model(inputs_embeds=prefix.embeds[None], position_ids=positions, **extra)
     logits = backbone.model.lm_head(output.last_hidden_state)[0].float()
     ((offsets, ids),) = prefix.reads
-    rows = torch.tensor(offsets, device=logits.device) + prefix.start + prefix.k
+    rows = torch.tensor(offsets, device=logits.device) + prefix.start + prefix.span
     targets = torch.tensor(ids, device=logits.device)
     return float(cross_entropy(logits[rows], targets))

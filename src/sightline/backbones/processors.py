@@ -1,0 +1,149 @@
+"""The processor of any checkpoint, put together from its image processor and tokenizer, without torchvision.
+
+A processor class of transformers turns text and images into a model's inputs: it prepares the pixels and writes as many
+placeholders into the text as the image has features. ``AutoProcessor`` refuses most of them on a machine without
+torchvision, or without a package that only videos need. Images need neither: every class takes its parts as arguments,
+so those that images need are loaded and the others are stood in for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sightline.backbones.absent_packages import stood_in
+from sightline.errors import SightlineError
+
+SAID_IN = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
+"""Files that may name the processor's class, the most particular first."""
+
+
+class Absent:
+    """Stands where a processor keeps its video or audio part: it has no inputs of its own and takes no arguments."""
+
+    model_input_names: ClassVar[list[str]] = []
+    valid_kwargs = None
+
+
+def processor_of(folder: Path, config: Any) -> Any:
+    """The processor of the checkpoint in ``folder``: an instance of its own class, with the PIL image processor.
+
+    ``config`` is the model's. ``processor(text=..., images=..., return_tensors="pt")`` gives what the model's forward
+    takes; ``chat_template`` is that of the processor or, where it has none, of the tokenizer.
+    """
+    kind = _taking_stand_ins(processor_class(folder, config))
+    parts = {name: _part(name, folder, config) for name in kind.get_attributes()}
+    said, _ = kind.get_processor_dict(folder)
+    settings = {name: said[name] for name in inspect.signature(kind).parameters if name in said and name not in parts}
+    with _missing_functions_stood_in(kind):
+        try:
+            processor = kind(**parts, **settings)
+        except (AttributeError, ImportError, TypeError, ValueError) as error:
+            raise SightlineError(f"{folder.name}: {kind.__name__} cannot be put together: {_first(error)}") from error
+    if getattr(processor, "chat_template", None) is None:
+        processor.chat_template = processor.tokenizer.chat_template
+    return processor
+
+
+def processor_class(folder: Path, config: Any) -> Any:
+    """The class that the checkpoint names, else the one that transformers has for its type."""
+    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES as KNOWN
+
+    names = [*(_content(folder / file).get("processor_class") for file in SAID_IN), KNOWN.get(config.model_type)]
+    name = next(filter(None, names), None)
+    if name is None:
+        raise SightlineError(f"{folder.name}: transformers has no processor for a '{config.model_type}' model")
+    return _class(name, ["processing"], (kind for kind, known in KNOWN.items() if known == name), folder)
+
+
+def image_processor_of(folder: Path, config: Any) -> Any:
+    """The image processor of a checkpoint, with PIL where transformers has such a class."""
+    from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES as KNOWN
+
+    said = _content(folder / "processor_config.json").get("image_processor") or _content(
+        folder / "preprocessor_config.json"
+    )
+    said_name = str(said.get("image_processor_type") or KNOWN.get(config.model_type, {}).get("torchvision"))
+    named = said_name.removesuffix("Fast").removesuffix("Pil")
+    holders = [kind for kind, known in KNOWN.items() if {named, f"{named}Pil"} & set(known.values())]
+    names = {str(KNOWN[kind].get("pil") or named) for kind in holders} or {said_name}
+    kind = _class(names.pop(), ["image_processing_pil", "image_processing"], holders, folder)
+    try:
+        return kind.from_pretrained(folder)
+    except (ImportError, OSError, ValueError) as error:
+        raise SightlineError(f"{folder.name}: its {kind.__name__} cannot be loaded: {_first(error)}") from error
+
+
+def _part(name: str, folder: Path, config: Any) -> Any:
+    """One argument of a processor class."""
+    from transformers import AutoTokenizer
+
+    if "tokenizer" in name:
+        place = folder / name if (folder / name).is_dir() else folder
+        return AutoTokenizer.from_pretrained(place, config=config)
+    return image_processor_of(folder, config) if name == "image_processor" else Absent()
+
+
+def _class(name: str, prefixes: Iterable[str], kinds: Iterable[str], folder: Path) -> Any:
+    """A class of transformers from the file it is written in.
+
+    Where a package is missing that a file mentions, be it in a comment, ``transformers.NAME`` is a dummy.
+    """
+    from transformers.models.auto.configuration_auto import model_type_to_module_name
+
+    modules = {model_type_to_module_name(kind) for kind in kinds}
+    reason = "transformers does not have it"
+    for place in (
+        f"transformers.models.{module}.{prefix}_{module}" for module in sorted(modules) for prefix in prefixes
+    ):
+        try:
+            with stood_in("torchvision"):
+                return getattr(importlib.import_module(place), name)
+        except ModuleNotFoundError as error:
+            reason = reason if error.name == place else _first(error)
+        except AttributeError:
+            continue
+    raise SightlineError(f"{folder.name}: {name} cannot be imported: {reason}")
+
+
+def _taking_stand_ins(kind: Any) -> Any:
+    """The class, except that a stand-in is as good as a part: a subclass, so that nobody else sees a change."""
+
+    def check_argument_for_proper_class(self: Any, name: str, argument: Any) -> Any:
+        return Absent if isinstance(argument, Absent) else kind.check_argument_for_proper_class(self, name, argument)
+
+    # The inherited representation is JSON of all parts, which a stand-in has none of.
+    changes = {"check_argument_for_proper_class": check_argument_for_proper_class, "__repr__": object.__repr__}
+    return type(kind.__name__, (kind,), changes)
+
+
+@contextmanager
+def _missing_functions_stood_in(kind: Any) -> Iterator[None]:
+    """Some classes refuse to be made without a package that only videos need (SmolVLM: num2words).
+
+    Their files hold None in its place, which for the time of making the processor becomes something that is there.
+    """
+    names = kind.__init__.__globals__
+    missing = [name for name, value in names.items() if value is None and not name.startswith("_")]
+    names.update((name, Absent()) for name in missing)
+    try:
+        yield
+    finally:
+        names.update(dict.fromkeys(missing))
+
+
+def _content(file: Path) -> Mapping[str, Any]:
+    if not file.is_file():
+        return {}
+    content: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return content
+
+
+def _first(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,66 @@
+"""The span of an image: the slots that stand for it in the sequence, not all of which come from somewhere in it.
+
+Many architectures put line ends, tile markers or text between the tokens of an image. They have no source, so selectors
+do not see them and budgets do not count them; what becomes of them under pruning is decided here, for all methods alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Separators:
+    """S slots without a source among the M = N + S of a span.
+
+    Each belongs to a stretch of tokens, a row or a tile, and stays for as long as one of these tokens does.
+    """
+
+    embeds: Tensor
+    """(S, D) what the language model reads there."""
+    slots: Tensor
+    """(S,) int64 on the host, ascending: places among the M."""
+    owners: Tensor
+    """(S, 2) int64 on the host: the first token of the stretch that it belongs to, and the one behind its last."""
+    deepstack: tuple[Tensor, ...] = ()
+    """Per DeepStack level (S, D)."""
+
+    def token_slots(self, n: int) -> Tensor:
+        """(N,) int64: places of the tokens among the M."""
+        free = torch.ones(n + len(self.slots), dtype=torch.bool)
+        free[self.slots] = False
+        return free.nonzero()[:, 0]
+
+    def staying(self, anchors: Tensor, n: int) -> Tensor:
+        """(S',) int64: separators that stay when the tokens (K,) do. One without a source, -1, is in no row."""
+        kept = torch.zeros(n + 1, dtype=torch.long)
+        kept[anchors[anchors >= 0] + 1] = 1
+        upto = kept.cumsum(0)
+        return (upto[self.owners[:, 1]] > upto[self.owners[:, 0]]).nonzero()[:, 0]
+
+
+@dataclass(frozen=True)
+class KeptSpan:
+    """What is left of a span with separators: its slots in native order, all on the host."""
+
+    slots: Tensor
+    """(K + S',) int64 places among the M; -1 for an output that has no source."""
+    order: Tensor
+    """(K + S',) int64 into the K tokens followed by the S separators."""
+    places: Tensor
+    """(K,) int64 where each of the K tokens, in their order, stands in the kept span."""
+
+    @staticmethod
+    def of(separators: Separators, anchors: Tensor, n: int) -> KeptSpan:
+        """For (K,) anchors on the host."""
+        k, staying = len(anchors), separators.staying(anchors, n)
+        own = separators.token_slots(n)[anchors.clamp(min=0)]
+        slots = torch.cat([torch.where(anchors >= 0, own, -1), separators.slots[staying]])
+        sources = torch.cat([torch.arange(k), k + staying])
+        order = torch.argsort(slots, stable=True)
+        places = torch.empty_like(order)
+        places[order] = torch.arange(len(order))
+        return KeptSpan(slots[order], sources[order], places[:k])

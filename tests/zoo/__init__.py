@@ -1,0 +1,9 @@
+"""Tiny checkpoints of image-text architectures, made from their config classes: random weights, nothing downloaded.
+
+``build(model_type, folder)`` writes one. The named architectures are written down in ``species/``, one file per family.
+"""
+
+from tests.zoo.building import build
+from tests.zoo.species import NAMED
+
+__all__ = ["NAMED", "build"]
