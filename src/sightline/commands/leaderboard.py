@@ -119,29 +119,40 @@ def image_options(given: list[str], models: Iterable[str]) -> dict[str, dict[str
 
 
 def _print(record: Record) -> None:
-    """The overview, as wide as the terminal is, and what each model comes to."""
+    """Mean ranks with those of each model behind them, what each model comes to, and who does not take part."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from sightline.leaderboard.page import headlines, notes
-    from sightline.leaderboard.tables import overview_table
+    from sightline.report.table import format_value
 
-    console, made = Console(), overview_table(record)
-    longest = max(len(line["method"]) for line in record["overview"])
-    for panel in made.panels():
+    console, lines, models = Console(), record["overview"], record["models"]
+    longest = max(len(line["method"]) for line in lines)
+    for panel in dict.fromkeys(line["panel"] for line in lines):
         shown = Table(box=None, pad_edge=False)
-        for column in made.columns:
-            left = column.kind == "text"
-            shown.add_column(
-                column.title, justify="left" if left else "right", min_width=longest if column.key == "method" else None
+        shown.add_column("method", min_width=longest)
+        for head in (
+            "mean rank",
+            "− Random",
+            *(f"{model['name']}\n{'/'.join(model['standings'])}" for model in models),
+        ):
+            shown.add_column(head, justify="right")
+        for line in (line for line in lines if line["panel"] == panel):
+            ranks = {(rank["model"], rank["budget"]): str(rank["rank"]) for rank in line["ranks"]}
+            shown.add_row(
+                Text(line["method"]),
+                format_value(line["mean_rank"], "number"),
+                format_value(line["gain"], "signed"),
+                *(
+                    "/".join(ranks.get((model["name"], budget), "-") for budget in model["standings"])
+                    for model in models
+                ),
             )
-        for row in panel.rows:
-            shown.add_row(*(Text(cell.text) for cell in row))
-        console.print(Text(panel.heading, style="italic"))
+        console.print(Text(panel, style="italic"))
         console.print(shown)
     for sentence in [*notes(record), *headlines(record)]:
         console.print(Text(sentence), soft_wrap=True)
-    for model in record["models"]:
+    for model in models:
         for refusal in model["refused"]:
-            console.print(Text(f"not on {model['name']}: {refusal['method']}: {refusal['reason']}"), soft_wrap=True)
+            console.print(Text(f"not on {model['name']}: {refusal['reason']}"), soft_wrap=True)

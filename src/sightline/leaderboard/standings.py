@@ -72,6 +72,7 @@ def _line(entry: Entry, rows: pd.DataFrame, summary: Mapping[Any, Any], shown: S
         "regime": str(first["regime"]),
         "panel": panel_of(first["regime"]),
         "keep": number(rows["keep"].mean()),
+        "keep_over_layers": number(rows["keep_layer_mean"].mean()),
         **metrics,
         "selection_ms": number(_selection_ms(rows).median()),
     }

@@ -56,6 +56,7 @@ def budget_table(record: Record, model: Record, budget: str) -> Table:
         TableColumn("lead", "Lead", "signed", interval=True, help="Paired difference to the line below."),
         TableColumn("tie", "Tied with", help="Not separable: the interval of the paired difference holds zero."),
         *(_metric_column(name) for name in told if name != by.name),
+        TableColumn("keep_over_layers", "Kept", "score", help="Share of visual tokens, averaged over language layers."),
         TableColumn(
             "selection_ms",
             "Selection ms",
@@ -68,7 +69,8 @@ def budget_table(record: Record, model: Record, budget: str) -> Table:
         f"{model['name']} keeps {_kept(budget)} of the visual tokens; {record['probes']} probes on {record['pages']} "
         "images, small print is the 95% interval when images are resampled. Ranks count within a panel, equal values "
         "share one. Lead is the difference to the line below; tied is what the images cannot tell apart: the next, or "
-        f"the first. Selection was timed on {model['device']} while auditing, not in a benchmark."
+        "the first. Kept is more than the budget where a method prunes between language layers, whose first ones see "
+        f"every token. Selection was timed on {model['device']} while auditing, not in a benchmark."
     )
     name = f"{_slug(model['name'])}_{_slug(budget)}"
     frame = _frame(lines, columns).assign(frontier=["yes" if line.get("on_frontier") else "" for line in lines])

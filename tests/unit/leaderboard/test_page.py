@@ -53,6 +53,9 @@ def test_the_record_has_every_entry_with_its_numbers(record: Record) -> None:
                 assert line["rank"] >= 1
                 assert 0.0 <= line["accuracy_low"] <= line["accuracy"] <= line["accuracy_high"] <= 1.0
                 assert 0.0 <= line["pos_ecr"] <= 1.0
+                assert (line["keep_over_layers"] > line["keep"]) == (line["method"] == "dart"), (
+                    "it prunes between layers"
+                )
                 assert line["selection_ms"] >= 0.0
         assert model["full"]["pos_ecr"] > 0.0
 
@@ -122,7 +125,7 @@ def test_the_command_measures_prints_and_writes(contest: Contest, tmp_path: Path
     ]  # fmt: skip
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0
-    assert "not on small: resize: " in done.output
+    assert "not on small: resize cannot run on Llava" in done.output
     written = read_record(tmp_path / "board/leaderboard.json")
     assert written["ranked_by"] == "pos_ecr"
     assert written["digest"] in done.output

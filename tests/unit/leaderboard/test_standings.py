@@ -30,6 +30,7 @@ def rows(arm: str, right: float, ecr: float, regime: str = "box-free method", ro
             "has_regions": True,
             "ecr": ecr,
             "keep": 0.3,
+            "keep_layer_mean": 0.3,
             "role": role,
             "regime": regime,
             "signal_ms": [1.0] * (IMAGES - 1) + [500.0],
