@@ -27,8 +27,8 @@ from sightline.auditing.config import AuditConfig, flag_of
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.commands.from_config import default_of
 from sightline.cost.select_inputs import Inputs
-from sightline.leaderboard.page import markdown
-from sightline.leaderboard.record import read_record
+from sightline.leaderboard.board_page import markdown
+from sightline.leaderboard.board_record import read_record
 from sightline.selectors import SELECTORS
 from sightline.statistics.metrics import METRICS
 

@@ -13,8 +13,8 @@ from sightline.commands.from_config import pairs
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
-    from sightline.leaderboard.measure import Contest
-    from sightline.leaderboard.record import Record
+    from sightline.leaderboard.board_record import Record
+    from sightline.leaderboard.contest import Contest
 
 BUDGETS = "0.1,0.3,0.5"
 
@@ -60,11 +60,11 @@ def leaderboard(
 
     Methods that a model cannot serve are listed with the reason. Run it again and nothing is computed twice.
     """
+    from sightline.leaderboard.board_page import write_leaderboard
+    from sightline.leaderboard.board_record import ranking_metric, record_of
+    from sightline.leaderboard.contest import Contest, measure
     from sightline.leaderboard.demo import demo_contest
     from sightline.leaderboard.lineup import chosen_methods, read_budgets
-    from sightline.leaderboard.measure import Contest, measure
-    from sightline.leaderboard.page import write_leaderboard
-    from sightline.leaderboard.record import ranking_metric, record_of
     from sightline.statistics.bootstrap import SEED
 
     methods, wanted = chosen_methods(method or []), read_budgets([budgets])
@@ -124,7 +124,7 @@ def _print(record: Record) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from sightline.leaderboard.page import headlines, notes
+    from sightline.leaderboard.board_page import headlines, notes
     from sightline.report.table import format_value
 
     console, lines, models = Console(), record["overview"], record["models"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.checks.shipped_demo import SHARD_IMAGES, asset
-from sightline.leaderboard.measure import Contest
+from sightline.leaderboard.contest import Contest
 
 PAGES = 100
 """Of the 200, with two questions each: enough for intervals, few enough for one reader in minutes on two cores."""

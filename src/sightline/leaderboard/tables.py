@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.leaderboard.record import Record
+from sightline.leaderboard.board_record import Record
 from sightline.report.panels import BOX_FREE
 from sightline.report.table import Kind, Table, TableColumn
 from sightline.statistics.metrics import METRICS
@@ -43,14 +43,13 @@ def overview_table(record: Record) -> Table:
 
 def budget_table(record: Record, model: Record, budget: str) -> Table:
     """Full, then every entry of one model at one budget, panel after panel, best first."""
-    full = {**model["full"], "panel": BOX_FREE, "tie": ""}
-    lines = [full, *(_with_tie(line) for line in model["standings"][budget])]
+    full = {**model["full"], "called": "Full", "panel": BOX_FREE, "tie": "", "frontier": ""}
+    lines = [full, *(_in_words(line) for line in model["standings"][budget])]
     by = METRICS[record["ranked_by"]]
     told = [name for name in record["metrics"] if any(line.get(name) is not None for line in lines)]
     columns = [
-        TableColumn("method", "Method"),
+        TableColumn("called", "Method"),
         TableColumn("rank", "Rank", "count"),
-        TableColumn("role", "Role"),
         TableColumn(by.name, by.label, "score", interval=True, help=by.help),
         TableColumn("gain", "− Random", "signed", interval=True, help="Paired difference to Random at this budget."),
         TableColumn("lead", "Lead", "signed", interval=True, help="Paired difference to the line below."),
@@ -73,10 +72,9 @@ def budget_table(record: Record, model: Record, budget: str) -> Table:
         f"every token. Selection was timed on {model['device']} while auditing, not in a benchmark."
     )
     name = f"{_slug(model['name'])}_{_slug(budget)}"
-    frame = _frame(lines, columns).assign(frontier=["yes" if line.get("on_frontier") else "" for line in lines])
-    return Table(
-        name, f"{model['name']} at {budget}", caption, columns, frame, panel="panel", unprinted=("arm", "regime")
-    )
+    unprinted = ("method", "arm", "role", "regime")
+    title = f"{model['name']} at {budget}"
+    return Table(name, title, caption, columns, _frame(lines, columns), panel="panel", unprinted=unprinted)
 
 
 def refused_table(model: Record) -> Table | None:
@@ -96,9 +94,11 @@ def _metric_column(name: str) -> TableColumn:
     return TableColumn(name, metric.label, kind, interval=metric.with_interval, help=metric.help)
 
 
-def _with_tie(line: dict[str, Any]) -> dict[str, Any]:
+def _in_words(line: dict[str, Any]) -> dict[str, Any]:
+    """An entry with what its cells say: a control is called one, ties and frontier are spelled out."""
     tied = [name for name in ("next", "first") if line[f"tied_with_{name}"]]
-    return {**line, "tie": ", ".join(tied)}
+    called = f"{line['method']} (control)" if line["role"] == "control" else line["method"]
+    return {**line, "called": called, "tie": ", ".join(tied), "frontier": "yes" if line["on_frontier"] else ""}
 
 
 def _kept(budget: str) -> str:

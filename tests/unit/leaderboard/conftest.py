@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sightline.leaderboard.measure import Contest, Measured, measure
-from sightline.leaderboard.record import Record, record_of
+from sightline.leaderboard.board_record import Record, record_of
+from sightline.leaderboard.contest import Contest, MeasuredModel, measure
 from sightline.probes import HardPairRules, build_hard_pairs, load_regions, write_probes
 
 METHODS = ("target", "scope", "dart", "soft_evidence", "resize")
@@ -34,12 +34,12 @@ def contest(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Contest:
 
 
 @pytest.fixture(scope="session")
-def measured(contest: Contest) -> list[Measured]:
+def measured(contest: Contest) -> list[MeasuredModel]:
     return measure(contest)
 
 
 @pytest.fixture(scope="session")
-def record(contest: Contest, measured: list[Measured]) -> Record:
+def record(contest: Contest, measured: list[MeasuredModel]) -> Record:
     return record_of(contest, measured, rank_by="", draws=200, seed=17)
 
 

@@ -13,15 +13,15 @@ from typer.testing import CliRunner
 from sightline.cli import app
 from sightline.commands.leaderboard import image_options, named_models
 from sightline.errors import SightlineError
+from sightline.leaderboard.board_page import headlines, markdown, write_leaderboard
+from sightline.leaderboard.board_record import Record, digest_of, read_record, record_of, record_text
+from sightline.leaderboard.contest import Contest, MeasuredModel
 from sightline.leaderboard.demo import readers
-from sightline.leaderboard.measure import Contest, Measured
-from sightline.leaderboard.page import headlines, markdown, write_leaderboard
-from sightline.leaderboard.record import Record, digest_of, read_record, record_of, record_text
 from sightline.leaderboard.tables import budget_table, overview_table, refused_table
 
 
 def test_the_same_runs_give_the_same_digest_and_times_have_no_part_in_it(
-    contest: Contest, measured: list[Measured], record: Record
+    contest: Contest, measured: list[MeasuredModel], record: Record
 ) -> None:
     again = record_of(contest, measured, rank_by="", draws=200, seed=17)
     assert again == record
@@ -63,7 +63,7 @@ def test_the_record_has_every_entry_with_its_numbers(record: Record) -> None:
 def test_page_markdown_and_files_are_written_and_need_nothing_else(record: Record, tmp_path: Path) -> None:
     page = write_leaderboard(record, tmp_path)
     text = page.read_text(encoding="utf-8")
-    for name in ("target", "scope", "dart", "soft_evidence", "random", "grid", "resize"):
+    for name in ("target", "scope", "dart", "soft_evidence", "random", "grid (control)", "resize (control)"):
         assert f">{name}</th>" in text
     assert not re.search(r'(?:src|href)="https?:', text)
     assert text.count("<svg") == 2 * 2 * 2, "a wide and a narrow frontier for every model and budget"
@@ -104,7 +104,7 @@ def test_the_overview_has_a_column_for_every_model_and_budget(record: Record) ->
 def test_full_stands_first_without_a_rank(record: Record) -> None:
     table = budget_table(record, record["models"][0], "0.3")
     first = next(table.cells())
-    assert [cell.text for cell in first[:3]] == ["full", "–", "reference"]
+    assert [cell.text for cell in first[:2]] == ["Full", "–"]
     assert "Selection was timed on cpu" in table.caption
 
 

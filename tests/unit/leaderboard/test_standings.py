@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from sightline.errors import SightlineError
+from sightline.leaderboard.board_record import ranking_metric
 from sightline.leaderboard.lineup import Entry
-from sightline.leaderboard.overview import overview
-from sightline.leaderboard.record import ranking_metric
+from sightline.leaderboard.over_models import overview
 from sightline.leaderboard.standings import Standings, standings
 from sightline.statistics.metrics import METRICS
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from sightline import __version__
 from sightline.errors import SightlineError
-from sightline.leaderboard.measure import Contest, Measured
-from sightline.leaderboard.overview import overview
+from sightline.leaderboard.contest import Contest, MeasuredModel
+from sightline.leaderboard.over_models import overview
 from sightline.leaderboard.standings import Standings, standings
 from sightline.report.source import Audited, read_source
 from sightline.report.summary import chance_words
@@ -25,7 +25,7 @@ UNDIGESTED = frozenset({"selection_ms", "device", "version", "digest"})
 Record = dict[str, Any]
 
 
-def record_of(contest: Contest, measured: Sequence[Measured], *, rank_by: str, draws: int, seed: int) -> Record:
+def record_of(contest: Contest, measured: Sequence[MeasuredModel], *, rank_by: str, draws: int, seed: int) -> Record:
     """What the runs say, ready to be written."""
     source = read_source([one.run.path for one in measured], [one.name for one in measured], pairs=True)
     by = ranking_metric(rank_by, in_words=source.all_in_words)
@@ -63,7 +63,7 @@ def ranking_metric(name: str, *, in_words: bool) -> Metric:
     return metric
 
 
-def _model(one: Measured, audited: Audited, found: Standings, draws: int, seed: int) -> Record:
+def _model(one: MeasuredModel, audited: Audited, found: Standings, draws: int, seed: int) -> Record:
     manifest = one.run.manifest
     full = audited.frame[audited.frame["arm"] == audited.full]
     chance = chance_words(audited, arm_summary(full, metrics=["accuracy", "auroc"], draws=draws, seed=seed))

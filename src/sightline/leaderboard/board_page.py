@@ -7,7 +7,7 @@ from typing import Any
 
 from sightline import __version__
 from sightline.arms.plan import MATCHED
-from sightline.leaderboard.record import Record, record_text
+from sightline.leaderboard.board_record import Record, record_text
 from sightline.leaderboard.standings import COVERAGE
 from sightline.leaderboard.tables import budget_table, overview_table, refused_table
 from sightline.report.arm_words import listed

@@ -58,7 +58,7 @@ class Contest:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredModel:
     """One model's finished run, the entries that have rows there, and the methods that have none."""
 
     name: str
@@ -66,7 +66,7 @@ class Measured:
     lineup: Lineup
 
 
-def measure(contest: Contest) -> list[Measured]:
+def measure(contest: Contest) -> list[MeasuredModel]:
     """Computes what is missing, model after model; what is refused for all of them is refused before any is loaded."""
     lineups = {
         name: lineup(checkpoint_folder(source), contest.methods, contest.budgets, clip=contest.clip is not None)
@@ -77,14 +77,14 @@ def measure(contest: Contest) -> list[Measured]:
     return [_measured(contest, name, found) for name, found in lineups.items()]
 
 
-def _measured(contest: Contest, name: str, found: Lineup) -> Measured:
+def _measured(contest: Contest, name: str, found: Lineup) -> MeasuredModel:
     """Audits until every entry either has its rows or is known to have none."""
     while True:
         config = contest.configuration(name, [entry.arm for entry in found.entries])
         if finished(config):
-            return Measured(name, load_run(config.out), found)
+            return MeasuredModel(name, load_run(config.out), found)
         try:
-            return Measured(name, audit(config), found)
+            return MeasuredModel(name, audit(config), found)
         except Exception:  # whatever a method may raise, the others are worth comparing
             reasons = _failed(config) or _unserved(config)
             if not reasons or FULL in reasons:

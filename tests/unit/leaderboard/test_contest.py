@@ -11,8 +11,8 @@ import pytest
 
 from sightline.core.selection import Selection, Selector, TokenView
 from sightline.errors import SightlineError
+from sightline.leaderboard.contest import Contest, MeasuredModel, measure
 from sightline.leaderboard.lineup import chosen_methods, lineup, read_budgets
-from sightline.leaderboard.measure import Contest, Measured, measure
 from sightline.selectors import SELECTORS
 
 
@@ -57,7 +57,7 @@ def test_budgets_are_read_once_each_in_order() -> None:
             read_budgets([wrong])
 
 
-def test_models_differ_in_what_they_can_serve(measured: list[Measured]) -> None:
+def test_models_differ_in_what_they_can_serve(measured: list[MeasuredModel]) -> None:
     refused = {one.name: {refusal.method for refusal in one.lineup.refusals} for one in measured}
     assert refused == {"qwen": {"scope"}, "llava": {"resize"}}
     for one in measured:
@@ -66,7 +66,7 @@ def test_models_differ_in_what_they_can_serve(measured: list[Measured]) -> None:
 
 
 def test_computing_again_computes_nothing_and_loads_no_model(
-    contest: Contest, measured: list[Measured], monkeypatch: pytest.MonkeyPatch
+    contest: Contest, measured: list[MeasuredModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {file: file.stat().st_mtime_ns for file in contest.out.rglob("*") if file.is_file()}
 
