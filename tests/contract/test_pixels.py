@@ -19,6 +19,7 @@ from sightline.backbones import Backbone, load_backbone, options_for
 from sightline.backbones.pixels import stored_pixels
 from sightline.backbones.resampling import Arithmetic, Size, by_tensors
 from sightline.errors import SightlineError
+from tests.towered import towered
 
 pytestmark = pytest.mark.xdist_group("contract-pixels")
 
@@ -71,14 +72,14 @@ def test_values_are_the_processors(backbone: Backbone, size: tuple[int, int], mo
         assert expected["image_grid_thw"].tolist() == [list(pixels.grid)]
     else:
         assert len(expected["pixel_values"]) == pixels.grid[0]
-    raw = backbone.image_bytes(image)
+    raw = towered(backbone).image_bytes(image)
     assert raw.dtype == torch.uint8
     assert tuple(raw.shape) == (size[1], size[0], 3)
-    assert torch.equal(backbone.pixel_values(raw), pixels.data)
+    assert torch.equal(towered(backbone).pixel_values(raw), pixels.data)
     resize_by_tensors(backbone, monkeypatch)
-    assert torch.equal(backbone.pixel_values(raw), expected["pixel_values"])
+    assert torch.equal(towered(backbone).pixel_values(raw), expected["pixel_values"])
     stored = torch.from_numpy(np.array(stored_pixels(image)))  # as it travels to a GPU
-    assert torch.equal(backbone.pixel_values(stored), expected["pixel_values"])
+    assert torch.equal(towered(backbone).pixel_values(stored), expected["pixel_values"])
 
 
 @pytest.mark.parametrize(("size", "channels"), [((37, 41), 4), ((6000, 4000), 3)], ids=["shared", "copied"])
@@ -144,7 +145,7 @@ def test_tiles_resized_as_tensors_keep_their_own_arithmetic(
 
 def test_edits_of_the_artifact_come_before_the_processors_steps(data: Path) -> None:
     backbone = loaded(data, "qwen3vl", BY_ARTIFACT)
-    altered = backbone.altered(drawn((640, 480)))
+    altered = towered(backbone).altered(drawn((640, 480)))
     assert altered.size[0] % 28 == altered.size[1] % 28 == 0
     assert torch.equal(backbone.preprocess(drawn((640, 480))).data, processed(backbone, altered)["pixel_values"])
 
@@ -166,7 +167,7 @@ def test_bytes_and_values_give_the_same_tokens_and_groups(backbone: Backbone) ->
     """A batch may hold either kind; images share a batch if the tower sees the same shape."""
     images = [drawn(size) for size in ((320, 240), (240, 320), (321, 241))]
     ready = [backbone.preprocess(image) for image in images]
-    raw = [replace(item, data=backbone.image_bytes(image)) for item, image in zip(ready, images, strict=True)]
+    raw = [replace(item, data=towered(backbone).image_bytes(image)) for item, image in zip(ready, images, strict=True)]
     for ours, expected in zip(backbone.encode(raw), backbone.encode(ready), strict=True):
         assert torch.equal(ours.tokens, expected.tokens)
     shapes = [item.data.shape for item in ready]

@@ -13,6 +13,7 @@ from sightline.core.prefix import Prefix
 from sightline.core.selection import Selection
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
+from tests.towered import towered
 
 TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")
 
@@ -53,7 +54,7 @@ def test_the_vision_tower_gives_the_same_tokens(subject: Subject) -> None:
     expected = [backbone.encode([item])[0] for item in pixels]
     use_vision_execution(backbone, Execution("graph"), dynamic=False)
     compiled = backbone.encode(pixels)
-    see = CapturedVision(backbone, pixels[0], frozenset())
+    see = CapturedVision(towered(backbone), pixels[0], frozenset())
     for index, (item, plain) in enumerate(zip(pixels, expected, strict=True)):
         for ours in (compiled[index], see(item)):
             assert torch.allclose(ours.tokens, plain.tokens, atol=1e-3)

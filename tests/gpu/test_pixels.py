@@ -15,6 +15,7 @@ from sightline.backbones.internvl import InternVLOptions
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from sightline.device.graphs import capture
+from tests.towered import towered
 
 SIZES = ((640, 480), (480, 640), (896, 896), (37, 41), (1000, 333))
 
@@ -53,19 +54,19 @@ def test_values_are_the_hosts_and_nothing_waits(backbone: Backbone, size: tuple[
     pixels = backbone.preprocess(image(size))
     assert pixels.data.dtype == torch.uint8
     assert pixels.data.is_pinned()
-    backbone.tower_inputs([pixels])  # makes the tables
+    towered(backbone).tower_inputs([pixels])  # makes the tables
     with no_waiting():
-        ours = backbone.tower_inputs([pixels])
+        ours = towered(backbone).tower_inputs([pixels])
     assert ours.is_cuda
-    assert torch.equal(ours.cpu(), backbone.pixel_values(pixels.data))
+    assert torch.equal(ours.cpu(), towered(backbone).pixel_values(pixels.data))
 
 
 @torch.inference_mode()
 def test_a_captured_pipeline_serves_other_images_of_the_size(backbone: Backbone) -> None:
     first, other = (backbone.preprocess(image((640, 480), seed)).data for seed in (0, 1))
     held = first.to("cuda")
-    prepare = backbone.preparing(held)
+    prepare = towered(backbone).preparing(held)
     replay, _ = capture(lambda: prepare(held), held.device)
     for data in (first, other):
         held.copy_(data, non_blocking=True)
-        assert torch.equal(replay().cpu(), backbone.pixel_values(data))
+        assert torch.equal(replay().cpu(), towered(backbone).pixel_values(data))

@@ -23,7 +23,7 @@ from sightline.auditing.audit import audit
 from sightline.backbones import load_backbone
 from sightline.backbones.base import Backbone
 from sightline.backbones.unmodified import model_logits
-from sightline.checks.doctor import drawn_image, prefix_logits
+from sightline.checks.doctor import drawn_image
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
@@ -96,8 +96,8 @@ def test_the_audited_path_is_the_models_own_at_fewer_pixels(data: Path) -> None:
     prefix = Answerer(backbone, YesNo(), positions="preserve").over(arm, [probe], [encoded]).prefix(0)
     prompt = YesNo().prompt(backbone, probe)
     ids = (*prompt.head, *prompt.shared)
-    theirs = model_logits(backbone.under(pixels.options), image, encoded, ids, len(prompt.head))
-    ours = prefix_logits(backbone, prefix)[: len(theirs)]
+    theirs = model_logits(backbone.under(pixels.options), image, ids, len(prompt.head))
+    ours = backbone.language.prefix_logits(prefix)[: len(theirs)]
     assert encoded.n < encoded.full_n
     assert (ours - theirs).abs().max() <= 1e-4
 

@@ -6,6 +6,7 @@ import pandas as pd
 
 from sightline.analysis.comparison import Record, by_model, table_of
 from sightline.analysis.score_changes import ALL_TASKS, ArmPair, Unit, full_arm, rows_in_words, score_changes
+from sightline.core.selection import PER_TILE
 from sightline.statistics.bootstrap import SEED
 from sightline.statistics.paired_scores import EXAMPLE_DRAWS
 
@@ -36,11 +37,15 @@ def open_answer_table(
 def recovery_table(
     frame: pd.DataFrame, *, unit: Unit = "example", draws: int = EXAMPLE_DRAWS, seed: int = SEED
 ) -> pd.DataFrame:
-    """What the largest budget of a selector brings back against each smaller one, with the same arguments."""
+    """What the largest budget of a selector brings back against each smaller one, with the same arguments.
+
+    Budgets of all tokens and budgets of every tile's own are compared among themselves.
+    """
     records: list[Record] = []
     for model, rows in by_model(rows_in_words(frame)):
         arms = rows[(rows["selector"] != "full") & rows["keep_requested"].notna()].drop_duplicates("arm")
-        for _, family in arms.groupby(["selector", "arguments"], sort=False):
+        by_tile = arms["budget"].astype(str).str.endswith(PER_TILE)
+        for _, family in arms.groupby(["selector", "arguments", by_tile], sort=False):
             ordered = family.sort_values("keep_requested", ascending=False)["arm"].astype(str).tolist()
             pairs = [ArmPair(ordered[0], smaller) for smaller in ordered[1:]]
             if pairs:

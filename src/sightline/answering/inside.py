@@ -13,7 +13,8 @@ from sightline.answering.arm_pass import ArmPass, Trace, index_mask, layer_count
 from sightline.answering.materialise import materialise
 from sightline.answering.select_step import salt
 from sightline.backbones.cuts import LayerCuts
-from sightline.core.prefix import Prefix
+from sightline.backbones.tiles import parts_of
+from sightline.core.prefix import Encoded, Prefix
 from sightline.core.selection import LayerSelector, Selection
 from sightline.core.selection_rules import on_behalf_of
 
@@ -34,8 +35,12 @@ class InsidePass(ArmPass):
 
     @property
     def groups(self) -> list[list[int]]:
-        counts = sorted({(image.n, image.slots) for image in self.encoded})
-        return [[i for i, image in enumerate(self.encoded) if (image.n, image.slots) == each] for each in counts]
+        kinds = [(self._sizes(image), image.slots) for image in self.encoded]
+        return [[i for i, kind in enumerate(kinds) if kind == each] for each in sorted(set(kinds))]
+
+    def _sizes(self, image: Encoded) -> tuple[int, ...]:
+        """Tokens of every part that the budget is counted over."""
+        return tuple(part.n for part in parts_of(image.layout, self.arm.budget))
 
     def batch_tokens(self, limit: int) -> int:
         """In half precision every probe runs alone.
@@ -51,27 +56,37 @@ class InsidePass(ArmPass):
         return materialise(self.backbone, image, self.prompts[i], selection, self.policy)
 
     def cutter(self, group: Sequence[int], prefixes: Sequence[Prefix]) -> LayerCuts:
+        sizes = self._sizes(self.encoded[group[0]])
+        schedule = self._schedule(sizes)
         cutter = LayerCuts(
             cast(LayerSelector, self.arm.selector),
-            self._schedule(self.encoded[group[0]].n),
+            {layer: sum(left) for layer, left in schedule.items()},
             prefixes,
             [self.encoded[i].layout for i in group],
             [salt(self.probes[i], self.arm) for i in group],
+            schedule if len(sizes) > 1 else {},
         )
         self._cuts.update({i: (cutter, place) for place, i in enumerate(group)})
         return cutter
 
-    def _schedule(self, n: int) -> dict[int, int]:
-        selector = cast(LayerSelector, self.arm.selector)
+    def _schedule(self, sizes: Sequence[int]) -> dict[int, list[int]]:
+        """Layer -> how many visual tokens of every part, which have so many each, continue past it."""
+        selector, depth = cast(LayerSelector, self.arm.selector), len(self.backbone.language.layers)
         with on_behalf_of(selector.name):
-            return selector.schedule(n, self.arm.budget.resolve(n), len(self.backbone.language.layers))
+            own = [selector.schedule(n, self.arm.budget.resolve(n), depth) for n in sizes]
+        left, schedule = list(sizes), {}
+        for layer in sorted({layer for each in own for layer in each}):
+            left = [min(n, each.get(layer, n)) for n, each in zip(left, own, strict=True)]
+            schedule[layer] = left
+        return schedule
 
-    def _counts(self, n: int) -> list[int]:
-        return layer_counts(n, self._schedule(n), len(self.backbone.language.layers))
+    def _counts(self, image: Encoded) -> list[int]:
+        schedule = {layer: sum(left) for layer, left in self._schedule(self._sizes(image)).items()}
+        return layer_counts(image.n, schedule, len(self.backbone.language.layers))
 
     def layer_lengths(self, i: int) -> list[int]:
-        n = self.encoded[i].n
-        return [self.lengths[i] - n + count for count in self._counts(n)]
+        image = self.encoded[i]
+        return [self.lengths[i] - image.n + count for count in self._counts(image)]
 
     def traces(self) -> list[Trace]:
         traces = []
@@ -87,7 +102,7 @@ class InsidePass(ArmPass):
                     lineage=lineage,
                     shares=shares if (lineage != anchors).any() else None,
                     k=k,
-                    k_layers=self._counts(image.n),
+                    k_layers=self._counts(image),
                     sequence_full=prompt.full_length(image.slots),
                     sequence_pruned=prompt.prompt_length(k + image.slots - image.n),
                     signal_ms=cutter.signal_ms / batch,

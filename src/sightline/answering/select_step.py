@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.served import Served
+from sightline.backbones.tiles import Part, parts_of, together
 from sightline.core.prefix import Elapsed, Encoded, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import Selection, Selector, TokenView
@@ -46,7 +47,8 @@ class Selected:
     selection: Selection
     signal_times: tuple[Elapsed, ...]
     """Of every signal that the method needs; a signal of the image is computed once, and billed to all that read it."""
-    select_time: Elapsed
+    select_times: tuple[Elapsed, ...]
+    """Of every part of the image that was chosen from by itself; one unless the budget is counted by tiles."""
 
     @property
     def signal_ms(self) -> float:
@@ -54,7 +56,14 @@ class Selected:
 
     @property
     def select_ms(self) -> float:
-        return self.select_time.ms
+        return sum(time.ms for time in self.select_times)
+
+
+class Piece(NamedTuple):
+    """What one call of a selector chooses from: a part of the image of the probe at this place."""
+
+    probe: int
+    part: Part
 
 
 class SelectStep:
@@ -74,7 +83,7 @@ class SelectStep:
             served.refuse(arm.selector, clip=self.clip is not None)
 
     def count(self, probe: Probe, arm: Arm, n: int) -> int:
-        """K, resolved before the method runs. A replayed mask brings its own count."""
+        """K of n tokens that the budget is counted over, before the method runs. A replayed mask brings its own."""
         return arm.selector.count(probe.id, n, arm.budget)
 
     def __call__(self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm) -> Selected:
@@ -91,42 +100,58 @@ class SelectStep:
     ) -> list[Selected]:
         """One arm's selections for many probes, in the order given. On a GPU their values are not checked yet.
 
-        On a GPU a method that offers ``select_many`` gets probes of alike images in one call; it treats them
+        Under a budget of every tile's own the method is run on each tile, and one selection is made of its choices. On
+        a GPU a method that offers ``select_many`` gets alike images, or alike tiles, in one call; it treats them
         independently, and each is billed an equal part of the time.
         """
-        selected: dict[int, Selected] = {}
-        counts = [self.count(probe, arm, image.n) for probe, image in zip(probes, encoded, strict=True)]
+        pieces = [Piece(i, part) for i, image in enumerate(encoded) for part in parts_of(image.layout, arm.budget)]
+        counts = [self.count(probes[piece.probe], arm, piece.part.n) for piece in pieces]
+        looks: dict[int, tuple[TokenView, tuple[Elapsed, ...]]] = {}
 
-        def select(group: list[int]) -> list[Selected]:
-            views, times = [], []
-            for i in group:
+        def look(i: int) -> TokenView:
+            if i not in looks:
                 computed = {name: self.signal(name, encoded[i], probes[i]) for name in arm.selector.needs}
-                times.append(tuple(time for _, time in computed.values()))
                 signals = {name: tensor for name, (tensor, _) in computed.items()}
-                views.append(self._view(encoded[i], prompts[i], probes[i], arm, signals))
-            return self._select(views, times, counts[group[0]], arm)
+                times = tuple(time for _, time in computed.values())
+                looks[i] = self._view(encoded[i], prompts[i], probes[i], arm, signals), times
+            return looks[i][0]
 
-        def too_large(index: int) -> str:
-            image = f"a single image of {encoded[index].n} tokens"
+        def select(group: list[int]) -> list[tuple[Selection, Elapsed]]:
+            views = [pieces[p].part.of(look(pieces[p].probe)) for p in group]
+            return self._select(views, counts[group[0]], arm)
+
+        def too_large(p: int) -> str:
+            image = f"a single image of {encoded[pieces[p].probe].n} tokens"
             return f"{arm.selector.name} for {image}; use a smaller image size{FEWER}"
 
         def pairs(group: list[int]) -> int:
-            return sum(encoded[i].n ** 2 for i in group)
+            return sum(pieces[p].part.n ** 2 for p in group)
 
-        groups, limit = self._groups(encoded, counts, arm), self.backbone.limits["pairs"]
+        groups, limit = self._groups(pieces, counts, arm), self.backbone.limits["pairs"]
+        chosen: dict[int, tuple[Selection, Elapsed]] = {}
         for group, results in in_halves(groups, select, too_large, pairs, limit):
-            selected.update(zip(group, results, strict=True))
-        return [selected[i] for i in range(len(probes))]
+            chosen.update(zip(group, results, strict=True))
+        of_probe: list[list[int]] = [[] for _ in probes]
+        for p, piece in enumerate(pieces):
+            of_probe[piece.probe].append(p)
+        return [
+            Selected(
+                together([chosen[p][0] for p in own], [pieces[p].part.n for p in own]),
+                looks[i][1],
+                tuple(chosen[p][1] for p in own),
+            )
+            for i, own in enumerate(of_probe)
+        ]
 
-    def _groups(self, encoded: Sequence[Encoded], counts: Sequence[int], arm: Arm) -> list[list[int]]:
+    def _groups(self, pieces: Sequence[Piece], counts: Sequence[int], arm: Arm) -> list[list[int]]:
         if not (self.queues and arm.selector.batches):
-            return [[i] for i in range(len(encoded))]
+            return [[p] for p in range(len(pieces))]
         alike: dict[tuple[Any, int], list[int]] = {}
-        for i, (image, k) in enumerate(zip(encoded, counts, strict=True)):
-            alike.setdefault((image.layout, k), []).append(i)
+        for p, (piece, k) in enumerate(zip(pieces, counts, strict=True)):
+            alike.setdefault((piece.part.layout, k), []).append(p)
         groups = []
         for members in alike.values():
-            most = max(1, MOST_PAIRS // encoded[members[0]].n ** 2)
+            most = max(1, MOST_PAIRS // pieces[members[0]].part.n ** 2)
             groups += [members[first : first + most] for first in range(0, len(members), most)]
         return groups
 
@@ -145,8 +170,8 @@ class SelectStep:
             probe_id=probe.id,
         )
 
-    def _select(self, views: list[TokenView], times: list[tuple[Elapsed, ...]], k: int, arm: Arm) -> list[Selected]:
-        """One call of the selector for views of alike images."""
+    def _select(self, views: list[TokenView], k: int, arm: Arm) -> list[tuple[Selection, Elapsed]]:
+        """One call of the selector for views of alike images, or of alike tiles."""
         selector: Any = arm.selector
         n, device = views[0].tokens.shape[0], views[0].tokens.device
         watch = Stopwatch(device, shared_by=len(views))
@@ -155,12 +180,12 @@ class SelectStep:
         watch.stop()
         if len(chosen) != len(views):
             raise SightlineError(f"selector {selector.name} returned {len(chosen)} selections for {len(views)} views")
-        selected = []
-        for selection, signal_times in zip(chosen, times, strict=True):
+        selected: list[tuple[Selection, Elapsed]] = []
+        for selection in chosen:
             (check_shapes if self.queues else check_selection)(selection, n, k, selector.name)
             ordered = in_native_order(selection)
             placed = Selection(on_device(ordered.anchors, device), ordered.mix, ordered.merge_at, ordered.native_order)
-            selected.append(Selected(placed, signal_times, watch))
+            selected.append((placed, watch))
         return selected
 
     @torch.inference_mode()
@@ -198,8 +223,8 @@ class SelectStep:
 
 
 def salt(probe: Probe, arm: Arm) -> str:
-    """What drawn selections are seeded with: probe, view, budget, selector."""
-    return f"{probe.id}:{probe.view}:{arm.budget}:{arm.selector.salt}"
+    """What drawn selections are seeded with: probe, view, budget, selector; a tile adds its number."""
+    return f"{probe.id}:{probe.view}:{arm.budget.amount}:{arm.selector.salt}"
 
 
 def all_needs(arms: Iterable[Arm]) -> frozenset[str]:

@@ -1,5 +1,7 @@
 """An arm: a selector, a budget, arguments. ``target:0.3``, ``scope:0.4:alpha=0``, ``random:192t:seed=5``.
 
+A budget is of all visual tokens, or of every tile by itself: ``target:0.3/tile``, ``grid:64t/tile``.
+
 Behind a plus an arm may carry one intervention: ``target:0.3+remove_evidence``. A policy in front of the selector gives
 every probe its own budget: ``policy:confidence_fallback:target:0.3/0.7:threshold=1.2``.
 """
@@ -15,7 +17,7 @@ from typing import Any
 from sightline.arms.arguments import arguments_of, changed, made, values_of
 from sightline.core.prefix import PositionPolicy
 from sightline.core.probe import ORIGINAL
-from sightline.core.selection import Budget, LayerSelector, Selector
+from sightline.core.selection import PER_TILE, Budget, LayerSelector, Per, Selector
 from sightline.errors import SightlineError
 from sightline.interventions import Intervention, split_arm
 from sightline.policies import POLICIES, Policy
@@ -163,7 +165,21 @@ def _plain_arm(text: str, name: str, rest: str, preset: _Preset) -> Arm:
     pairs = filter(None, argument_text.split(","))
     selector = made(kind, name, pairs, preset.of(kind), text, f"{name}:")
     budget = parse_budget(budget_text, text, needed=selector.needs_budget)
+    _refuse_tiles(selector, budget, text)
     return Arm(selector, budget, _text(selector, str(budget) if budget_text else "", name))
+
+
+def _refuse_tiles(selector: Selector | LayerSelector, budget: Budget, arm: str) -> None:
+    """A budget of every tile's own is for methods that choose tokens by a budget."""
+    if budget.per == "image":
+        return
+    if not selector.needs_budget:
+        reason = "has no budget to count by tiles"
+    elif selector.resizes:
+        reason = "shows the whole image smaller, so there are no tiles to choose from"
+    else:
+        return
+    raise SightlineError(f"arm '{arm}': {selector.name} {reason}; leave out {PER_TILE}")
 
 
 def _text(selector: Selector | LayerSelector, budget: str, name: str = "") -> str:
@@ -208,6 +224,8 @@ def under_policy(policy: Policy, selector: Selector | LayerSelector, levels: tup
 
 def parse_levels(text: str, arm: str) -> tuple[Budget, ...]:
     """``0.3/0.5/0.7``, of an ``arm`` that messages name."""
+    if text.endswith(PER_TILE):
+        raise SightlineError(f"arm '{arm}': a policy chooses among budgets of the whole image; leave out {PER_TILE}")
     levels = tuple(parse_budget(level, arm, needed=True) for level in text.split("/"))
     sizes = [level.keep if level.count is None else level.count for level in levels]
     mixed = len({level.keep is None for level in levels}) > 1
@@ -253,21 +271,24 @@ def parse_arms(
 
 
 def parse_budget(text: str, arm: str, *, needed: bool) -> Budget:
-    """``0.3`` or ``192t``, of an ``arm`` that messages name."""
+    """``0.3`` or ``192t``, or either followed by ``/tile``, of an ``arm`` that messages name."""
     if not text:
         if needed:
             raise SightlineError(
                 f"arm '{arm}' has no budget; write for example {arm}:0.3 (kept fraction) or {arm}:192t"
             )
         return Budget.ratio(1.0)
+    amount = text.removesuffix(PER_TILE)
+    per: Per = "image" if amount == text else "tile"
     try:
-        return Budget.tokens(int(text[:-1])) if text.endswith("t") else Budget.ratio(float(text))
+        return Budget.tokens(int(amount[:-1]), per) if amount.endswith("t") else Budget.ratio(float(amount), per)
     except ValueError as error:
         reason = (
             str(error) if "must be" in str(error) else f"'{text}' is neither a kept fraction nor a count such as 192t"
         )
         meant = ""
-        if text.isdecimal() and int(text) > 1:
-            share = f"{int(text) / 100:g} (that share of the tokens) or " if int(text) <= 100 else ""
-            meant = f"; did you mean {share}{text}t (that many)?"
+        if amount.isdecimal() and int(amount) > 1:
+            behind = text.removeprefix(amount)
+            share = f"{int(amount) / 100:g}{behind} (that share of the tokens) or " if int(amount) <= 100 else ""
+            meant = f"; did you mean {share}{amount}t{behind} (that many)?"
         raise SightlineError(f"arm '{arm}': {reason}{meant}") from None

@@ -59,8 +59,9 @@ class AuditConfig(BaseModel):
     probes: Annotated[Path, Flag(WHAT)] = Field(description="Probe file (Sightline's layout or the artifact's).")
     images: Annotated[Path, Flag(WHAT)] = Field(description="Folder that image names are relative to.")
     arms: Annotated[list[str], Flag(WHAT, "arm")] = Field(
-        description="Selector, budget and arguments: full, target:0.3, random:192t, scope:0.4:alpha=0; or a policy with"
-        " a budget of its own for each sample: policy:answer_stability:target:0.3/0.5/0.7."
+        description="Selector, budget and arguments: full, target:0.3, random:192t, scope:0.4:alpha=0; with a budget of"
+        " every tile's own instead of the whole image's: target:0.3/tile, grid:64t/tile; or a policy with a budget of"
+        " its own for each sample: policy:answer_stability:target:0.3/0.5/0.7."
     )
     interventions: Annotated[list[str], Flag(WHAT)] = Field(
         default_factory=list,

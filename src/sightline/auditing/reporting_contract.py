@@ -11,8 +11,8 @@ import torch
 
 import sightline
 from sightline.auditing.config import AuditConfig
-from sightline.backbones import BACKBONES, Backbone, ImageOptions, options_for
-from sightline.backbones.loading import choose_dtype, description_digests, model_type
+from sightline.backbones import Backbone, ImageOptions, options_for
+from sightline.backbones.loading import backbone_class, choose_dtype, description_digests, model_type
 
 
 def reporting_contract(config: AuditConfig, backbone: Backbone, digest: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def settings_before_loading(config: AuditConfig, source: Path, recorded: Mapping
         "model": model_name(config),
         "model_type": kind,
         "scorer": config.scorer,
-        "positions": BACKBONES.get(kind).paper_positions if config.positions == "auto" else config.positions,
+        "positions": backbone_class(kind).paper_positions if config.positions == "auto" else config.positions,
         "box_source": config.box_source,
         "profile": config.profile,
         "dtype": str(choose_dtype(config.dtype, source)).removeprefix("torch."),

@@ -167,9 +167,15 @@ class Worker:
 
 
 def _says_too_much(arm: Arm, rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Notes a token budget beyond an image's tokens, which prunes nothing there; whether it was so."""
-    fewest = min((int(row["n_tokens"]) for row in rows), default=None)
-    if fewest is None or arm.budget.count is None or arm.budget.count <= fewest:
+    """Notes a token budget beyond the tokens of an image, or of each of its tiles, which prunes nothing there; whether
+    it was so."""
+    count, by_tile = arm.budget.count, arm.budget.per == "tile"
+    if count is None:
         return False
-    print(f"note: {arm.text} keeps all {fewest} tokens of an image: its budget is larger", file=sys.stderr, flush=True)
+    beyond = [row for row in rows if (row["k_tokens"] == row["n_tokens"] if by_tile else row["n_tokens"] < count)]
+    fewest = min((int(row["n_tokens"]) for row in beyond), default=None)
+    if fewest is None:
+        return False
+    why = "no tile has more than its budget" if by_tile else "its budget is larger"
+    print(f"note: {arm.text} keeps all {fewest} tokens of an image: {why}", file=sys.stderr, flush=True)
     return True

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.backbones import image_steps, pretrained
+from sightline.backbones import image_steps
 from sightline.backbones.language import LanguageModel
-from sightline.backbones.normalising import Normaliser, processor_table
 from sightline.backbones.options import ImageOptions
-from sightline.backbones.pixels import Grid, Pixels
+from sightline.backbones.pixels import Pixels
 from sightline.backbones.prompting import Prompting
 from sightline.backbones.signals import split_name
-from sightline.backbones.tower import Block, Tower, call_block
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.registry import Registry
+from sightline.core.selection import Budget
 from sightline.device.memory import Limit
 from sightline.errors import SightlineError
-from sightline.geometry.legibility import Sampling
 
 BACKBONES: Registry[type[Backbone]] = Registry(
     "architecture", group="sightline.backbones", package="sightline.backbones"
@@ -38,22 +35,12 @@ class Backbone(Prompting, ABC):
     positions under both policies. It never patches classes and leaves no hooks behind.
     """
 
-    model_class: ClassVar[str]
-    """Class of transformers that holds the checkpoint."""
-    image_processor_class: ClassVar[str]
-    """PIL image processor of transformers (the plain one: no torchvision needed)."""
     image_options: ClassVar[type[ImageOptions]] = ImageOptions
     """What can be chosen about its images, on the command line with ``--image-option NAME=VALUE``."""
     axes: ClassVar[int] = 1
     """Rotary position axes: 3 for multimodal rotary embeddings."""
-    packs_images: ClassVar[bool] = False
-    """Whether the tower lines up the patches of all images of a batch in one sequence."""
-    class_tokens: ClassVar[int] = 1
-    """Tokens that the vision tower puts before the patches of every tile."""
     fixed_tokens: ClassVar[str | None] = "its class does not say how fewer tokens are asked for (Backbone.fitting)"
     """Why the model cannot be shown a smaller image to make fewer tokens of it; None where ``fitting`` knows how."""
-    processor_steps: ClassVar[tuple[str, ...]] = ("do_resize", "do_rescale", "do_normalize")
-    """What the image processor must be set to do: ``pixel_pipeline`` always does it."""
     paper_positions: ClassVar[PositionPolicy] = "compact"
     """Position policy of the paper's main rows for this architecture."""
 
@@ -62,64 +49,56 @@ class Backbone(Prompting, ABC):
         self.tokenizer = tokenizer
         self.image_processor = image_processor
         self.options = options
-        self.language = LanguageModel(model.model.language_model, model.lm_head, self.axes)
-        self.call_block: Block = call_block
-        """How a vision block is called; see ``sightline.backbones.vision_execution``."""
-        self.patch_products = False
-        """Whether patches are embedded by a matrix product instead of the model's convolution; equal up to rounding."""
+        self.language = self.language_model()
         self.encoded_images = 0
         """How many images went through the vision tower; an audit encodes each distinct image once."""
         self.limits = {"patches": Limit(), "pairs": Limit(), "tokens": Limit()}
         """What memory has been seen to hold of images being encoded, selected from, and read by the layers."""
-        self.normalisers: dict[torch.device, Normaliser] = {}
-        pretrained.refuse_unsupported(model.config, image_processor, self.processor_steps)
+
+    def language_model(self) -> LanguageModel:
+        """What reads prefixes: our loop over the decoder's layers."""
+        return LanguageModel(self.model.model.language_model, self.model.lm_head, self.axes)
 
     # ------------------------------------------------------------------ images
 
     @abstractmethod
-    def patch_grid(self, height: int, width: int) -> tuple[int, int, int]:
-        """Tiles of an image of this size, and rows and columns of patches in each."""
+    def preprocess(self, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None) -> Pixels:
+        """What the host does. Under a ``budget`` the image is shown small enough to make no more tokens than that.
 
-    @abstractmethod
-    def pixel_pipeline(self, height: int, width: int, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """A function from the (H, W, 3) bytes of an image of this size to the image processor's pixel values.
-
-        Values are float32 and equal to the processor's to the bit. Tables are made here; the function only runs
-        tensor operations of fixed shapes on ``device``, never waits for it, and so can be captured as a graph.
+        ``into`` is memory to be reused, where the architecture has a use for it.
         """
 
     @abstractmethod
-    def tower(self, grids: Sequence[Grid]) -> Tower:
-        """The vision tower for a batch of images with these patch grids."""
+    def image_inputs(self, image: Image.Image) -> dict[str, Tensor]:
+        """What the checkpoint's own image processor makes of an image, by the names that the model's forward takes."""
+
+    def span_ids(self, size: tuple[int, int]) -> tuple[int, ...]:
+        """What stands for an image of this (width, height) in a sequence for the unmodified model."""
+        return (self.image_token_id,) * self.token_count(size)
+
+    def sequence_types(self, sequence: Tensor) -> Tensor:
+        """(B, S) token types of a prompt for the unmodified model, where it takes any."""
+        return (sequence == self.image_token_id).int()
 
     @abstractmethod
-    def cells_of(self, pixels: Pixels) -> tuple[np.ndarray, tuple[tuple[int, int], ...]]:
-        """(N, 4) cells of an image's tokens, and the rows and columns of each grid of tokens."""
+    def token_count(self, size: tuple[int, int]) -> int:
+        """N for an image of this (width, height)."""
+
+    @abstractmethod
+    def vision(self, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
+        """One call of the vision tower and projector for all images of the batch, cells attached.
+
+        Activations that the signals in ``needs`` are read from are kept in ``Encoded.captured``.
+        """
 
     @property
     def token_pixels(self) -> int | None:
         """Input pixels that one visual token is made from, merged patches together; None: rows have no legibility."""
         return None
 
-    def sampling(self, pixels: Pixels) -> Sampling | None:
-        """How finely the tower reads an image of this size."""
-        return None if self.token_pixels is None else Sampling(pixels.size, self.token_pixels)
-
-    def captured(self, tower: Tower, states: Mapping[int, Tensor]) -> dict[str, Tensor]:
-        """What signals are read from, one row per patch: kept hidden states, and tables if attention needs them."""
-        return {f"hidden:{index}": rows for index, rows in states.items()}
-
     def processor_arguments(self) -> dict[str, Any]:
         """What the checkpoint's image processor must be called with to honour the image options."""
         return {}
-
-    def altered(self, image: Image.Image) -> Image.Image:
-        """The image after whatever the image options do to it before the processor's own steps."""
-        return image
-
-    def altered_size(self, height: int, width: int) -> tuple[int, int]:
-        """(height, width) of ``altered`` for an image of this size."""
-        return height, width
 
     def fitting(self, size: tuple[int, int], k: int) -> ImageOptions:
         """Image options under which an image of this (width, height) makes at most k tokens, as near to k as it can.
@@ -132,22 +111,9 @@ class Backbone(Prompting, ABC):
         """(width, height) in pixels that the tower is shown of an image of this (width, height)."""
         return size
 
-    def byte_values(self) -> Tensor:
-        """(3, 256) float32 normalised value of each byte in each channel."""
-        return processor_table(self.image_processor)
-
-    preprocess = image_steps.preprocess
     fit = image_steps.fit
-    token_count = image_steps.token_count
     under = image_steps.under
-    image_bytes = image_steps.image_bytes
-    pixel_values = image_steps.pixel_values
-    preparing = image_steps.preparing
-    normaliser = image_steps.normaliser
-    tower_inputs = image_steps.tower_inputs
     encode = image_steps.encode
-    vision = image_steps.vision
-    seen = image_steps.seen
 
     # ------------------------------------------------------------------ signals
 
@@ -190,13 +156,20 @@ class Backbone(Prompting, ABC):
 
     @abstractmethod
     def visual_positions(
-        self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
+        self, encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy
     ) -> tuple[Tensor, int | Tensor]:
-        """(A, K) logical ids of the kept tokens behind ``start`` text tokens, and the id of the next text token.
+        """(A, K) logical ids of kept slots behind ``start`` text tokens, and the id of the next text token.
+
+        ``slots`` (K,) are places in the image's span: its tokens, and separators where there are any.
 
         That id is a tensor () where it depends on which tokens were kept: nothing here may wait for the device.
         """
 
     # ------------------------------------------------------------------ loading
 
-    load = classmethod(pretrained.load)
+    @classmethod
+    @abstractmethod
+    def load(
+        cls, source: str, *, dtype: torch.dtype, device: torch.device, attention: str, options: ImageOptions
+    ) -> Backbone:
+        """The checkpoint in a folder; safetensors only, no remote code."""

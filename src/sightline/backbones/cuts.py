@@ -8,8 +8,8 @@ branch share it.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,8 +17,9 @@ from torch import Tensor
 
 from sightline.backbones.language import Batch, LanguageModel
 from sightline.backbones.signals import attention_weights, rotate
+from sightline.backbones.tiles import tiles_of, together
 from sightline.core.prefix import Prefix
-from sightline.core.selection import LayerSelector, LayerState
+from sightline.core.selection import LayerSelector, LayerState, Selection
 from sightline.core.selection_rules import check_selection, in_native_order, on_behalf_of, output_parts
 from sightline.errors import SightlineError
 
@@ -36,6 +37,8 @@ class LayerCuts:
     prefixes: Sequence[Prefix]
     layouts: Sequence[tuple[tuple[int, int], ...]]
     keys: Sequence[str]
+    by_tile: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Layer -> how many tokens of every tile continue past it; empty where a cut chooses among all tokens."""
     anchors: list[Tensor] = field(default_factory=list)
     places: list[Tensor] = field(default_factory=list)
     """Per prefix (n,) where in its span the surviving visual tokens stand."""
@@ -82,7 +85,7 @@ class LayerCuts:
                 key=self.keys[b],
             )
             with on_behalf_of(self.selector.name):
-                selection = self.selector.cut(state, k)
+                selection = self._chosen(state, k, prefix)
             self.signal_ms += (selecting - started) * 1e3
             self.select_ms += (self._now(batch) - selecting) * 1e3
             check_selection(selection, n, k, self.selector.name)
@@ -109,6 +112,22 @@ class LayerCuts:
         stays[self.places[b]] = False
         stays[self.places[b][anchors]] = True
         return stays.nonzero()[:, 0]
+
+    def _chosen(self, state: LayerState, k: int, prefix: Prefix) -> Selection:
+        """The method's choice among all that are left, or its choices within every tile put together."""
+        if not self.by_tile:
+            return self.selector.cut(state, k)
+        uncut = prefix.start + (torch.arange(prefix.k) if prefix.places is None else prefix.places)
+        chosen, sizes = [], []
+        for tile, share in zip(tiles_of(state.layout), self.by_tile[state.layer], strict=True):
+            alone = tile.among(state, uncut)
+            left = len(alone.image)
+            selection = self.selector.cut(alone, share) if share < left else Selection(torch.arange(left))
+            check_selection(selection, left, min(share, left), self.selector.name)
+            ordered = in_native_order(selection)
+            chosen.append(replace(ordered, anchors=ordered.anchors.cpu()))
+            sizes.append(left)
+        return together(chosen, sizes)
 
     @staticmethod
     def _now(batch: Batch) -> float:

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from sightline.backbones.attention import LayerSlots
 from sightline.backbones.language import Cutter, KeptPrefixes, LanguageModel
+from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import Prefix
 from sightline.device.graphs import capture
 from sightline.device.stopwatch import Stopwatch, setting_up
@@ -137,11 +140,58 @@ def chosen(logits: Tensor) -> tuple[Tensor, Tensor]:
     return token, torch.logsumexp(logits, dim=-1) - best
 
 
+class Continues(Protocol):
+    """What continues prefixes of one model up to some number of tokens or a stop token."""
+
+    @property
+    def language(self) -> LanguageModel: ...
+
+    def launch(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Said: ...
+
+    def finish(self, sayings: Sequence[Saying]) -> None: ...
+
+
+def decoder_of(language: LanguageModel, most: int, stops: frozenset[int]) -> Continues:
+    """Side by side where our loop runs the layers, else one after the other by the model's own decoder."""
+    if isinstance(language, OwnDecoder):
+        return OneByOne(language, most, stops)
+    return Decoder(language, most, stops)
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """One prefix after the other, with the cache that the model's own decoder keeps."""
+
+    language: OwnDecoder
+    most: int
+    stops: frozenset[int]
+
+    def launch(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Said:
+        self.language.refuse(cutter)
+        return Said(self, [self._say(prefix) for prefix in prefixes])
+
+    def finish(self, sayings: Sequence[Saying]) -> None:
+        """They are finished when they are launched."""
+
+    def _say(self, prefix: Prefix) -> Saying:
+        watch = Stopwatch(self.language.device)
+        tokens: list[int] = []
+        losses: list[float] = []
+        for logits in islice(self.language.continued(prefix), self.most):
+            token, loss = (float(value) for value in chosen(logits[None]))
+            losses.append(loss)
+            if int(token) in self.stops:
+                break
+            tokens.append(int(token))
+        watch.stop()
+        return Saying(tokens, sum(losses) / len(losses), done=True, watch=watch)
+
+
 @dataclass(frozen=True)
 class Said:
     """Answers that the device may still be working on."""
 
-    decoder: Decoder
+    decoder: Continues
     sayings: list[Saying]
 
     def read(self) -> list[Saying]:

@@ -56,6 +56,8 @@ def use_execution(
     """
     if mode not in MODES:
         raise SightlineError(f"unknown execution '{mode}'; choose one of {', '.join(MODES)}")
+    if not language.plain:
+        return Execution("eager", note="the model's own decoder runs, one kernel at a time")
     if mode == "eager":
         language.executor = language.compiled = None
         return Execution("eager")

@@ -1,7 +1,7 @@
-"""From an image to projected tokens with their cells: the steps that all architectures share, methods of ``Backbone``.
+"""From an image to projected tokens with their cells: steps that architectures share, methods of their base classes.
 
-What an architecture says (its patch grid, pixel values, tower and cells) is the contract in ``base.py``; here it is put
-to use, in the order of the functions below.
+What an architecture says (its patch grid, pixel values, tower and cells) is the contract in ``towered.py``; here it is
+put to use, in the order of the functions below.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -27,12 +27,15 @@ from sightline.core.selection import Budget
 from sightline.device.stopwatch import Stopwatch
 from sightline.errors import SightlineError
 
+AnyBackbone = TypeVar("AnyBackbone", bound="Backbone")
+
 if TYPE_CHECKING:
     from sightline.backbones.base import Backbone
+    from sightline.backbones.towered import Towered
 
 
 def preprocess(
-    backbone: Backbone, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None
+    backbone: Towered, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None
 ) -> Pixels:
     """What the host does: all of it for a model on the CPU, else no more than the image's bytes.
 
@@ -55,14 +58,14 @@ def fit(backbone: Backbone, size: tuple[int, int], budget: Budget) -> Fit:
     return Fit(backbone.fitting(size, k) if k < n else backbone.options, n)
 
 
-def token_count(backbone: Backbone, size: tuple[int, int]) -> int:
+def token_count(backbone: Towered, size: tuple[int, int]) -> int:
     """N for an image of this (width, height), from arithmetic alone."""
     width, height = size
     grid = backbone.patch_grid(*backbone.altered_size(height, width))
     return len(backbone.cells_of(Pixels(torch.empty(0), grid, size, 0.0))[0])
 
 
-def under(backbone: Backbone, options: ImageOptions | None) -> Backbone:
+def under(backbone: AnyBackbone, options: ImageOptions | None) -> AnyBackbone:
     """The same model, its memory of limits and tables included, with other image options; None changes nothing."""
     if options is None:
         return backbone
@@ -71,7 +74,7 @@ def under(backbone: Backbone, options: ImageOptions | None) -> Backbone:
     return changed
 
 
-def image_bytes(backbone: Backbone, image: Image.Image, into: Tensor | None = None) -> Tensor:
+def image_bytes(backbone: Towered, image: Image.Image, into: Tensor | None = None) -> Tensor:
     """(H, W, 3) uint8, or (H, W, 4) with a byte to ignore in pinned memory if a GPU will fetch it.
 
     ``into`` is memory to be reused.
@@ -86,12 +89,12 @@ def image_bytes(backbone: Backbone, image: Image.Image, into: Tensor | None = No
     return into
 
 
-def pixel_values(backbone: Backbone, image: Tensor) -> Tensor:
+def pixel_values(backbone: Towered, image: Tensor) -> Tensor:
     """The image processor's pixel values (float32) of (H, W, 3 or 4) bytes, on the device the bytes are on."""
     return backbone.preparing(image)(image)
 
 
-def preparing(backbone: Backbone, data: Tensor) -> Callable[[Tensor], Tensor]:
+def preparing(backbone: Towered, data: Tensor) -> Callable[[Tensor], Tensor]:
     """What turns ``Pixels.data`` like this one, moved to the model's device, into pixel values."""
     if data.dtype != torch.uint8:
         return lambda values: values
@@ -100,14 +103,14 @@ def preparing(backbone: Backbone, data: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda image: values(image[..., :3])
 
 
-def normaliser(backbone: Backbone, device: torch.device) -> Normaliser:
+def normaliser(backbone: Towered, device: torch.device) -> Normaliser:
     """Bytes to normalised floats by table; one table per device."""
     if device not in backbone.normalisers:
         backbone.normalisers[device] = Normaliser(backbone.byte_values(), device)
     return backbone.normalisers[device]
 
 
-def tower_inputs(backbone: Backbone, batch: Sequence[Pixels]) -> Tensor:
+def tower_inputs(backbone: Towered, batch: Sequence[Pixels]) -> Tensor:
     """Pixel values of all images of the batch, on the model's device and in its dtype."""
     device = backbone.language.device
     values = [backbone.under(item.options).pixel_values(item.data.to(device, non_blocking=True)) for item in batch]
@@ -120,9 +123,8 @@ def encode(backbone: Backbone, batch: Sequence[Pixels], needs: Iterable[str] = (
 
     Each image is billed its share of the time.
     """
-    keep = hidden_indices(needs, len(backbone.vision_blocks))
     watch = Stopwatch(backbone.language.device, shared_by=len(batch))
-    encoded = backbone.vision(batch, keep)
+    encoded = backbone.vision(batch, frozenset(needs))
     watch.stop()
     backbone.encoded_images += len(batch)
     return [
@@ -131,17 +133,15 @@ def encode(backbone: Backbone, batch: Sequence[Pixels], needs: Iterable[str] = (
     ]
 
 
-def vision(backbone: Backbone, batch: Sequence[Pixels], keep: frozenset[int]) -> list[Encoded]:
-    """One call of the vision tower and projector for all images of the batch, cells attached.
-
-    ``keep`` names hidden states to store in ``Encoded.captured``; only signals read them.
-    """
+def vision(backbone: Towered, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
+    """One call of the vision tower and projector for all images of the batch, cells attached."""
+    keep = hidden_indices(needs, len(backbone.vision_blocks))
     tower = backbone.tower([item.grid for item in batch])
     return backbone.seen(batch, tower, *tower(backbone.tower_inputs(batch), keep, backbone.call_block))
 
 
 def seen(
-    backbone: Backbone,
+    backbone: Towered,
     batch: Sequence[Pixels],
     tower: Tower | None,
     outputs: Sequence[Tensor],

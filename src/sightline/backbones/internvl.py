@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.backbones.base import BACKBONES, Backbone
+from sightline.backbones.base import BACKBONES
 from sightline.backbones.normalising import tensor_table
 from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
@@ -18,6 +18,7 @@ from sightline.backbones.resampling import Arithmetic, resizer
 from sightline.backbones.sequential_positions import sequential_positions
 from sightline.backbones.signals import split_name
 from sightline.backbones.tower import Tower, patch_product
+from sightline.backbones.towered import Towered
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.errors import SightlineError
 from sightline.geometry.cells import tile_cells, tiled_canvas
@@ -35,7 +36,7 @@ class InternVLOptions(ImageOptions):
 
 
 @BACKBONES.register("internvl")
-class InternVL(Backbone):
+class InternVL(Towered):
     """Tokens of a tile cover that tile, tokens of the thumbnail cover the whole image again: cells overlap."""
 
     model_class = "InternVLForConditionalGeneration"
@@ -180,6 +181,6 @@ class InternVL(Backbone):
         return int(size["height"]), int(size["width"])
 
     def visual_positions(
-        self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
+        self, encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy
     ) -> tuple[Tensor, int | Tensor]:
-        return sequential_positions(encoded.n, anchors, start, policy)
+        return sequential_positions(encoded.n, slots, start, policy)

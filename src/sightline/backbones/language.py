@@ -184,6 +184,8 @@ class LanguageModel:
         self.norm = text_model.norm
         self.head = lm_head
         self.axes = axes
+        self.plain = True
+        """Whether the layers are run by our loop, which can be compiled, captured and cut between layers."""
         self.executor: Callable[[Batch], Tensor] | None = None
         """Runs all layers of an uncut, uncached batch in another way; see ``sightline.backbones.execution``."""
         self.compiled: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
@@ -247,7 +249,7 @@ class LanguageModel:
     @property
     def own_kernel(self) -> bool:
         """Whether causal prefixes attend by our kernel; see ``sightline.device.kernels.causal``."""
-        return not self.dense and causal.usable(self.device, self.dtype, int(self._config.head_dim))
+        return not self.dense and causal.usable(self.device, self.dtype, self.head_width)
 
     def mask_of(self, batch: Batch) -> Tensor | None:
         """Rows of the mask that the attention kernel needs: all of them, or the branches' alone."""
@@ -346,6 +348,16 @@ class LanguageModel:
         logits = self.head(self.norm(batch.hidden.flatten(0, 1)[read])).float()
         nll = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
         return Pending(Arriving(nll), Arriving(logits.argmax(-1) == targets), sizes)
+
+    @torch.inference_mode()
+    def prefix_logits(self, prefix: Prefix) -> Tensor:
+        """(L, V) logits over all of a branch-free prefix."""
+        found: Tensor = self.head(self.norm(self.read([prefix])))[0]
+        return found
+
+    def read(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Tensor:
+        """(B, S, D) output of the last layer over branch-free prefixes, shortened where ``cutter`` cut."""
+        return self.run(self.collate(prefixes), cutter).hidden
 
     def score(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> list[tuple[Likelihood, ...]]:
         """The likelihood of every continuation of every prefix, in one forward."""

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sightline.backbones.base import BACKBONES, Backbone
+from sightline.backbones.base import BACKBONES
 from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.resampling import resizer
 from sightline.backbones.sequential_positions import sequential_positions
 from sightline.backbones.signals import class_token_signal
 from sightline.backbones.tower import Tower, patch_product
+from sightline.backbones.towered import Towered
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.geometry.cells import cropped_cells, grid_cells, resized_shortest_edge
 
@@ -30,7 +31,7 @@ class LlavaOptions(ImageOptions):
 
 
 @BACKBONES.register("llava")
-class Llava(Backbone):
+class Llava(Towered):
     """The processor crops the image to a square, so cells cover that square only: a word outside it has no cell."""
 
     model_class = "LlavaForConditionalGeneration"
@@ -38,7 +39,7 @@ class Llava(Backbone):
     image_options = LlavaOptions
     options: LlavaOptions
     fixed_tokens = "its processor makes a square of one size of every image, large or small (576 tokens in LLaVA-1.5)"
-    processor_steps = (*Backbone.processor_steps, "do_center_crop")
+    processor_steps = (*Towered.processor_steps, "do_center_crop")
 
     @property
     def image_token_id(self) -> int:
@@ -142,6 +143,6 @@ class Llava(Backbone):
         return cropped_cells(self.side, self.side, size, edge, (int(crop["width"]), int(crop["height"])))
 
     def visual_positions(
-        self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
+        self, encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy
     ) -> tuple[Tensor, int | Tensor]:
-        return sequential_positions(encoded.n, anchors, start, policy)
+        return sequential_positions(encoded.n, slots, start, policy)

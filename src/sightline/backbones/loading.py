@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 
+from sightline.backbones import general_types
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.options import ImageOptions
 from sightline.errors import SightlineError
@@ -70,13 +71,25 @@ def described(folder: Path) -> dict[str, Any]:
 
 
 def model_type(folder: Path) -> str:
+    """What a checkpoint calls its architecture; refused by name and reason if nothing here can audit it."""
     kind = str(described(folder).get("model_type"))
-    if kind not in BACKBONES:
-        raise SightlineError(
-            f"{folder.name} is a '{kind}' model; Sightline audits {', '.join(BACKBONES.names())} "
-            "(see docs/add-a-backbone.md to add an architecture)"
-        )
+    try:
+        backbone_class(kind)
+    except SightlineError as error:
+        raise SightlineError(f"{folder.name} is a '{kind}' model: {error}") from None
     return kind
+
+
+def backbone_class(kind: str) -> type[Backbone]:
+    """The architecture registered for a ``model_type``, else the general route if the type's class can be tried."""
+    if kind in BACKBONES:
+        return BACKBONES.get(kind)
+    from sightline.backbones.general import General
+
+    reason = general_types.refusal(general_types.model_class(kind))
+    if reason is not None:
+        raise SightlineError(f"{reason}; Sightline has files for {', '.join(BACKBONES.names())}")
+    return General
 
 
 def weight_files(folder: Path, source: str = "") -> list[Path]:
@@ -158,7 +171,7 @@ def options_for(
     None is a value like any other: it asks for the checkpoint's own way where the profile has another.
     """
     name = model_type(architecture) if isinstance(architecture, Path) else architecture
-    kind = BACKBONES.get(name).image_options
+    kind = backbone_class(name).image_options
     if isinstance(given, ImageOptions):
         if not isinstance(given, kind):
             raise SightlineError(f"{name} takes {kind.__name__}, not {type(given).__name__}")
@@ -187,7 +200,7 @@ def load_backbone(
     if attention not in ATTENTION:
         raise SightlineError(f"unknown attention kernel '{attention}'; choose one of {', '.join(ATTENTION)}")
     folder = checkpoint_folder(source)
-    backbone = BACKBONES.get(model_type(folder))
+    backbone = backbone_class(model_type(folder))
     chosen = options_for(folder, given=options)
     weight_files(folder, source)
     place, precision = choose_device(device), choose_dtype(dtype, folder)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from PIL import Image
@@ -37,6 +38,8 @@ class Pixels:
     preprocess_ms: float
     fit: Fit | None = None
     """How it is made smaller to meet a budget; None: it has its usual size."""
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
+    """What else the checkpoint's own image processor says about it, where that one prepares images."""
 
     @property
     def options(self) -> ImageOptions | None:

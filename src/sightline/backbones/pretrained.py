@@ -12,22 +12,22 @@ import torch
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
-    from sightline.backbones.base import Backbone
     from sightline.backbones.options import ImageOptions
+    from sightline.backbones.towered import Towered
 
 NAMED = 3
 """Missing tensors that a refusal names; it counts the others."""
 
 
 def load(
-    kind: type[Backbone],
+    kind: type[Towered],
     source: str,
     *,
     dtype: torch.dtype,
     device: torch.device,
     attention: str,
     options: ImageOptions,
-) -> Backbone:
+) -> Towered:
     """A backbone of that kind. ``source`` is a folder; safetensors only, no remote code."""
     import transformers
 

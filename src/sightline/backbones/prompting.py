@@ -55,14 +55,21 @@ class Prompting(ABC):
 
         ``in_words``: as the protocol asks for an answer in free text, with its instruction and system message.
         """
-        if in_words:
-            messages = self._messages(f"{question}\n{OPEN_INSTRUCTION}", self.open_system or self.system)
-        else:
-            messages = self._messages(question, self.system)
+        system = (in_words and self.open_system) or self.system
+        messages = self._messages(self.asked(question, in_words=in_words), system)
         if answer is not None:
             messages.append({"role": "assistant", "content": self.assistant_content(answer)})
-        text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer is None)
-        return self.expand_placeholder(text)
+        return self.expand_placeholder(self.apply_template(messages, ask=answer is None))
+
+    @staticmethod
+    def asked(question: str, *, in_words: bool) -> str:
+        """The question as it is put to the model."""
+        return f"{question}\n{OPEN_INSTRUCTION}" if in_words else question
+
+    def apply_template(self, messages: list[dict[str, Any]], *, ask: bool) -> str:
+        """The chat template's text of these turns; ``ask``: with the opening of the answer behind them."""
+        text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=ask)
+        return text
 
     def expand_placeholder(self, text: str) -> str:
         """The template's image placeholder as the text that surrounds one visual token."""

@@ -14,12 +14,13 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import linear
 
-from sightline.backbones.base import BACKBONES, Backbone
+from sightline.backbones.base import BACKBONES
 from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.resampling import resizer
 from sightline.backbones.signals import merged_patch_signal, split_name
 from sightline.backbones.tower import Bounds, Tower
+from sightline.backbones.towered import Towered
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.device.transfer import on_device
 from sightline.errors import SightlineError
@@ -46,7 +47,7 @@ class Qwen3VLOptions(ImageOptions):
 
 
 @BACKBONES.register("qwen3_vl")
-class Qwen3VL(Backbone):
+class Qwen3VL(Towered):
     """The whole image is resized, so cells are a plain grid; kept tokens carry (t, h, w) ids."""
 
     model_class = "Qwen3VLForConditionalGeneration"
@@ -212,15 +213,15 @@ class Qwen3VL(Backbone):
         )
 
     def visual_positions(
-        self, encoded: Encoded, anchors: Tensor, start: int, policy: PositionPolicy
+        self, encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy
     ) -> tuple[Tensor, int | Tensor]:
-        """Row and column of each anchor behind ``start``; text goes on behind the longer side of the grid.
+        """Row and column of each slot behind ``start``; text goes on behind the longer side of the grid.
 
         ``compact`` closes the gaps that pruning left: rows and columns are replaced by their rank among the kept
         ones, as if the image had been a smaller grid. Text ids stay equal on all three axes either way.
         """
         ((rows, columns),) = encoded.layout
-        within = anchors.clamp(0, rows * columns - 1)
+        within = slots.clamp(0, rows * columns - 1)
         row, column = within // columns, within % columns
         following: int | Tensor = max(rows, columns) + start
         if policy == "compact":

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from sightline.backbones.base import BACKBONES, Backbone
-from sightline.backbones.loading import described, model_type
+from sightline.backbones.general_types import image_text_types
+from sightline.backbones.loading import backbone_class, described, model_type
 from sightline.backbones.signals import hidden_indices, misnamed
 from sightline.core.selection import Method
 from sightline.errors import SightlineError
@@ -41,15 +42,17 @@ class Served:
         """Of a checkpoint folder, whose ``config.json`` is all that is read, or of an architecture by its type."""
         folder = Path(source)
         if not folder.is_dir() and str(source) in BACKBONES:
-            return Served._unloaded(BACKBONES.get(str(source)), {})
-        return Served._unloaded(BACKBONES.get(model_type(folder)), described(folder))
+            return Served._unloaded(BACKBONES.get(str(source)), str(source), {})
+        kind = model_type(folder)
+        return Served._unloaded(backbone_class(kind), kind, described(folder))
 
     @staticmethod
-    def _unloaded(kind: type[Backbone], config: dict[str, Any]) -> Served:
+    def _unloaded(kind: type[Backbone], model_type: str, config: dict[str, Any]) -> Served:
         """Refuses nothing that only a loaded model of a foreign architecture could tell."""
         import transformers
 
-        config_class = getattr(getattr(transformers, kind.model_class, None), "config_class", None)
+        name = getattr(kind, "model_class", image_text_types().get(model_type, ""))
+        config_class = getattr(getattr(transformers, name, None), "config_class", None)
         if config_class is None:
             return Served(kind.__name__, lambda name: None, None, kind.fixed_tokens)
         try:

@@ -25,6 +25,26 @@ LANGUAGE_KINDS = (
     "lm.attention", "lm.attention_last", "lm.next_attention_last", "lm.key", "lm.value", "lm.normed", "lm.embeds"
 )  # fmt: skip
 """Signals of the language layer that just ran, for methods that cut between layers."""
+TOKEN_AXIS = {
+    "vision.hidden": 0,
+    "vision.hidden_mean": 0,
+    "vision.cls_attention": 1,
+    "vision.received": 0,
+    "vision.key": 1,
+    "clip.image": 0,
+}
+"""Of kinds that have a value per visual token, the axis along which the N of them lie; all others are of the image, its
+class token or the question."""
+PROMPT_AXES = {
+    "lm.attention": (1, 2),
+    "lm.attention_last": (1,),
+    "lm.next_attention_last": (1,),
+    "lm.key": (1,),
+    "lm.value": (1,),
+    "lm.normed": (0,),
+    "lm.embeds": (0,),
+}
+"""The axes along which the prompt's positions lie: as shortened so far, of ``lm.embeds`` before any cut."""
 
 
 def misnamed(name: str, inside: bool) -> str | None:
@@ -53,6 +73,20 @@ def _is_integer(text: str) -> bool:
 def split_name(name: str) -> tuple[str, str]:
     kind, _, layer = name.partition("@")
     return kind, layer
+
+
+def of_tokens(name: str, signal: Tensor, first: int, count: int) -> Tensor:
+    """The signal of ``count`` visual tokens from ``first`` on; one that has no value per token is theirs as it is."""
+    axis = TOKEN_AXIS.get(split_name(name)[0])
+    return signal if axis is None else signal.narrow(axis, first, count)
+
+
+def of_positions(name: str, signal: Tensor, now: Tensor, uncut: Tensor) -> Tensor:
+    """A language signal of some positions of the prompt alone: ``now`` among those left, ``uncut`` among all."""
+    positions = (uncut if name == "lm.embeds" else now).to(signal.device)
+    for axis in PROMPT_AXES[name]:
+        signal = signal.index_select(axis, positions)
+    return signal
 
 
 def hidden_indices(names: Iterable[str], depth: int) -> frozenset[int]:

@@ -14,6 +14,7 @@ from sightline.backbones.execution import Execution, unrelated_sizes
 from sightline.backbones.pixels import Pixels
 from sightline.backbones.signals import hidden_indices
 from sightline.backbones.tower import Block, call_block
+from sightline.backbones.towered import Towered
 from sightline.core.prefix import Encoded
 from sightline.device.graphs import capture
 from sightline.device.joining import join_projections
@@ -27,6 +28,8 @@ def use_vision_execution(
 
     Capturing needs images of one shape, so ``graph`` compiles here like ``compiled``; see ``CapturedVision``.
     """
+    if not isinstance(backbone, Towered):  # the model's own code runs its tower
+        return
     if backbone.packs_images:
         pack(backbone.model.config.vision_config, execution.mode != "eager")
     if execution.mode == "eager":
@@ -61,7 +64,7 @@ class CapturedVision:
     kept in the same graph. On the CPU nothing is captured: the same buffers are filled and the tower is called.
     """
 
-    def __init__(self, backbone: Backbone, sample: Pixels, needs: frozenset[str]) -> None:
+    def __init__(self, backbone: Towered, sample: Pixels, needs: frozenset[str]) -> None:
         self.backbone, self.sample = backbone, sample
         self._tower = backbone.tower([sample.grid])
         self._keep = hidden_indices(needs, len(backbone.vision_blocks))

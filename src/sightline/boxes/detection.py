@@ -19,6 +19,7 @@ from typing import Any
 
 from sightline.boxes.detectors import Detector, FoundText, detector_named
 from sightline.core.probe import Box
+from sightline.core.remembered import cache_folder, write_whole
 from sightline.errors import SightlineError
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import image_digest, open_image
@@ -64,7 +65,6 @@ def detect(
     for name, result in known.items():
         tell(name, result)
     if missing:
-        folder.mkdir(parents=True, exist_ok=True)
 
         def remember(name: str, found: Detected) -> None:
             _write(files[name], found)
@@ -73,13 +73,6 @@ def detect(
 
         _run(detector, root, missing, workers, remember)
     return {name: known[name] for name in files}
-
-
-def cache_folder() -> Path:
-    """Where results are remembered: ``SIGHTLINE_CACHE``, else the user's cache folder."""
-    if "SIGHTLINE_CACHE" in os.environ:
-        return Path(os.environ["SIGHTLINE_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sightline"
 
 
 def detect_one(detector: Detector, root: Path, name: str) -> Detected:
@@ -197,6 +190,4 @@ def _read(file: Path) -> Detected | None:
 
 
 def _write(file: Path, found: Detected) -> None:
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(asdict(found)), encoding="utf-8")
-    os.replace(temporary, file)
+    write_whole(file, json.dumps(asdict(found)).encode())

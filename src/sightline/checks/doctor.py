@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from PIL import Image, ImageDraw
-from torch import Tensor
 
 from sightline.answering.answerer import Answerer
 from sightline.answering.arm_pass import ArmPass
@@ -105,19 +104,10 @@ def cell_count(page: AskedImage) -> Check:
     )
 
 
-@torch.inference_mode()
-def prefix_logits(backbone: Backbone, prefix: Prefix) -> Tensor:
-    """Logits of the audited path over the whole prefix."""
-    language = backbone.language
-    hidden = language.run(language.collate([prefix])).hidden
-    logits: Tensor = language.head(language.norm(hidden))[0]
-    return logits
-
-
 def own_logits(page: AskedImage) -> Check:
     prompt, backbone = page.prompt, page.backbone
-    reference = model_logits(backbone, page.image, page.encoded, (*prompt.head, *prompt.tail), len(prompt.head))
-    ours = prefix_logits(backbone, page.prefix("full", "preserve"))
+    reference = model_logits(backbone, page.image, (*prompt.head, *prompt.tail), len(prompt.head))
+    ours = backbone.language.prefix_logits(page.prefix("full", "preserve"))
     difference = float((ours - reference).abs().max())
     allowed = TOLERANCE[backbone.language.dtype]
     verdict = "equals" if difference <= allowed else "differs from"

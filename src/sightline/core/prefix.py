@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
+    from sightline.core.slot_positions import SlotPositions
     from sightline.core.span import Separators
 
 PositionPolicy = Literal["preserve", "compact"]
@@ -47,6 +48,8 @@ class Encoded:
     """Tokens of the image at its usual size, where this is the image shown smaller to meet a budget."""
     separators: Separators | None = None
     """Slots between the tokens that come from nowhere in the image; None for most architectures."""
+    positions: SlotPositions | None = None
+    """The model's own positions of the span's slots; None where the architecture computes them."""
     preprocess_ms: float = 0.0
     vision_time: Elapsed | None = None
 
@@ -100,7 +103,7 @@ class Prompt:
         return tuple((*self.shared, *each)[len(self.tail) :] for each in self.continuations)
 
     def length(self, k: int) -> int:
-        """L: slots of the prefix with k slots for the image. A branch's last token is only predicted, so it has none."""
+        """L: slots of the prefix with k for the image. A branch's last token is only predicted, so it has none."""
         return len(self.head) + k + len(self.shared) + sum(len(each) - 1 for each in self.continuations)
 
     def prompt_length(self, k: int) -> int:

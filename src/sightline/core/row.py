@@ -33,13 +33,14 @@ ROW_COLUMNS = (
     Column(
         "budget",
         "string",
-        "Requested budget: a kept fraction such as 0.3, or a count such as 192t; of a replayed mask what it kept; of a "
-        "policy the levels that it chooses from, such as 0.3/0.7.",
+        "Requested budget: a kept fraction such as 0.3, or a count such as 192t, either with /tile behind it if every "
+        "tile has its own; of a replayed mask what it kept; of a policy the levels that it chooses from: 0.3/0.7.",
     ),
     Column(
         "keep_requested",
         "float64",
-        "Requested kept fraction; null for an absolute budget or a replayed mask; of a policy that of the final level.",
+        "Requested kept fraction, of the image or of each tile; null for an absolute budget or a replayed mask; of a "
+        "policy that of the final level.",
     ),
     Column("keep", "float64", "Realised kept fraction K / N, measured on the tensor that was run."),
     Column("policy", "string", "Registered name of what gave this sample its budget; none where all have the same."),

@@ -21,46 +21,71 @@ Ranges = Mapping[str, tuple[float, float]]
 """Least and greatest value by argument."""
 ByModel = Mapping[str, Mapping[str, Any]]
 """Arguments by model type (``llava``, ``qwen3_vl``); ``*`` stands for every model."""
+Layout = tuple[tuple[int, int], ...]
+"""Row-major (rows, columns) blocks that the N tokens are made of: one grid, or one per tile and thumbnail."""
+Per = Literal["image", "tile"]
+PER_TILE = "/tile"
+"""How a budget ends that every tile has for itself."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How many visual tokens may stay: a fraction of N or an absolute count, resolved before any method runs."""
+    """How many visual tokens may stay: a fraction or an absolute count, resolved before any method runs.
+
+    It counts visual tokens that have a source in the image; separators (newlines, breaks) are not counted. ``per`` says
+    of what: all N tokens of the image, or those of every block of its layout (tile, thumbnail, base picture) by itself.
+    """
 
     keep: float | None = None
     count: int | None = None
+    per: Per = "image"
 
     @staticmethod
-    def ratio(keep: float) -> Budget:
+    def ratio(keep: float, per: Per = "image") -> Budget:
         if not 0.0 < keep <= 1.0:
             raise ValueError(f"keep must be in (0, 1], got {keep}")
-        return Budget(keep=float(keep))
+        return Budget(keep=float(keep), per=per)
 
     @staticmethod
-    def tokens(count: int) -> Budget:
+    def tokens(count: int, per: Per = "image") -> Budget:
         if count < 1:
             raise ValueError(f"a token budget must be at least 1, got {count}")
-        return Budget(count=int(count))
+        return Budget(count=int(count), per=per)
 
     def resolve(self, n: int) -> int:
-        """K = min(N, max(1, ceil(N * keep))), the product taken in double precision."""
+        """K = min(n, max(1, ceil(n * keep))), the product taken in double precision.
+
+        n is what the budget is counted over: N, or under ``/tile`` the tokens of one tile.
+        """
         wanted = math.ceil(n * self.keep) if self.keep is not None else self.count or 0
         return min(n, max(1, wanted))
 
-    def __str__(self) -> str:
+    def total(self, layout: Layout) -> int:
+        """K of an image with this layout: sum over what it is counted over of ``resolve(n)``."""
+        sizes = [rows * columns for rows, columns in layout]
+        return sum(map(self.resolve, sizes if self.per == "tile" else [sum(sizes)]))
+
+    @property
+    def amount(self) -> str:
+        """How much, whatever it is counted over: ``0.3`` of ``0.3/tile``."""
         return repr(self.keep) if self.keep is not None else f"{self.count}t"
+
+    def __str__(self) -> str:
+        return self.amount + (PER_TILE if self.per == "tile" else "")
 
 
 @dataclass(frozen=True)
 class TokenView:
-    """Everything a selector may look at for one image-question pair, on one device."""
+    """Everything a selector may look at for one image-question pair, on one device.
+
+    Under a budget of every tile's own it is one tile: its tokens, its cells, its part of each signal.
+    """
 
     tokens: Tensor
     """(N, D) projected visual tokens as the language model receives them."""
     cells: Tensor
     """(N, 4) float64, the part of the image plane each token originates from."""
-    layout: tuple[tuple[int, int], ...]
-    """Row-major (rows, columns) blocks that the N tokens are made of: one grid, or one per tile and thumbnail."""
+    layout: Layout
     query: Tensor
     """(T, D) input embeddings of the query span that the selector asked for; T may be 0."""
     boxes: Tensor
@@ -68,7 +93,7 @@ class TokenView:
     signals: Mapping[str, Tensor] = field(default_factory=dict)
     """Exactly what the selector's ``needs`` named."""
     key: str = ""
-    """Deterministic salt for drawn selections: sample id, view, budget, selector."""
+    """Deterministic salt for drawn selections: sample id, view, budget, selector, and which tile if it is one."""
     probe_id: str = ""
     """Whose view it is, for a method that looks something up."""
 
@@ -148,7 +173,7 @@ class Method(ABC):
         return None
 
     def count(self, probe_id: str, n: int, budget: Budget) -> int:
-        """K for a probe whose image has n visual tokens, resolved before the method runs."""
+        """K for a probe whose image, or under ``/tile`` one tile of it, has n visual tokens."""
         return budget.resolve(n)
 
 
@@ -175,7 +200,10 @@ class Selector(Method):
 
 @dataclass(frozen=True)
 class LayerState:
-    """What a method that prunes inside the language model may look at, once ``layer`` (0-based) has run."""
+    """What a method that prunes inside the language model may look at, once ``layer`` (0-based) has run.
+
+    Under a budget of every tile's own it is the prompt with one tile in it: no token of another is among the L.
+    """
 
     layer: int
     hidden: Tensor
@@ -184,7 +212,7 @@ class LayerState:
     """(n,) int64 ascending positions of the surviving visual tokens within the L."""
     source: Tensor
     """(n,) int64 the visual token, 0..N-1, that each of them was at the start."""
-    layout: tuple[tuple[int, int], ...]
+    layout: Layout
     """As in TokenView, for the N tokens at the start."""
     signals: Mapping[str, Tensor]
     """Exactly what ``needs`` named, for the prompt's L positions."""

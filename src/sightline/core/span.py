@@ -1,7 +1,7 @@
 """The span of an image: the slots that stand for it in the sequence, not all of which come from somewhere in it.
 
 Many architectures put line ends, tile markers or text between the tokens of an image. They have no source, so selectors
-do not see them and budgets do not count them; what becomes of them under pruning is decided here, for all methods alike.
+do not see them and budgets do not count them; what becomes of them under pruning is decided here, for all methods.
 """
 
 from __future__ import annotations

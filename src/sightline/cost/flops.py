@@ -23,8 +23,10 @@ def vision_flops(backbone: Backbone, sequences: list[int], tokens: int) -> float
     """Vision blocks over attention sequences of these lengths, and the projector over its output tokens.
 
     2 P W for the blocks' matrix products and 2 * 2 * P^2 C per block for attention, which looks both ways. Blocks
-    behind the last one that tokens depend on do not run.
+    behind the last one that tokens depend on do not run. 0 without sequences: nobody has said how the tower attends.
     """
+    if not sequences:
+        return 0.0
     blocks = backbone.vision_blocks[: backbone.vision_depth]
     width = int(backbone.model.config.vision_config.hidden_size)
     patches = sum(sequences)

@@ -23,6 +23,7 @@ from sightline.backbones.base import Backbone
 from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.language import Likelihood
 from sightline.backbones.pixels import Pixels
+from sightline.backbones.towered import Towered
 from sightline.backbones.unmodified import processor_inputs
 from sightline.core.prefix import Encoded, Prefix
 from sightline.core.probe import Probe
@@ -91,6 +92,8 @@ class OneAnswer(LikelihoodScorer):
 
 def models_own_features(backbone: Backbone, pixels: Pixels, values: Tensor) -> list[Encoded]:
     """The image through the model's own vision call."""
+    if not isinstance(backbone, Towered):
+        return backbone.vision([pixels], frozenset())
     extra: dict[str, Any] = {}
     if backbone.axes == 3:
         extra["image_grid_thw"] = torch.tensor([pixels.grid], device=values.device)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from sightline.backbones.base import BACKBONES, Backbone
+from sightline.backbones.towered import Towered
 from sightline.cost.enough_memory import refuse_too_large
 from sightline.cost.stand_in_tokenizer import StandInTokenizer
 from sightline.errors import SightlineError
@@ -206,12 +207,18 @@ def random_backbone(name: str, *, device: torch.device, dtype: torch.dtype, atte
     import transformers
 
     shape = shape_named(name)
-    backbone = BACKBONES.get(shape.kind)
+    backbone = architecture_of(shape)
     refuse_too_large(name, weight_bytes(name, dtype), device)
     torch.manual_seed(0)
     model = _random_model(shape, device, dtype, attention)
     processor = getattr(transformers, backbone.image_processor_class)(**shape.processor)
     return backbone(model, StandInTokenizer(image_token_id=5), processor, backbone.image_options())
+
+
+def architecture_of(shape: ModelShape) -> type[Towered]:
+    kind = BACKBONES.get(shape.kind)
+    assert issubclass(kind, Towered), f"{shape.kind} has no file that runs its tower"
+    return kind
 
 
 def weight_bytes(name: str, dtype: torch.dtype) -> int:
@@ -224,6 +231,6 @@ def _random_model(shape: ModelShape, device: torch.device, dtype: torch.dtype, a
     import transformers
 
     config = transformers.AutoConfig.for_model(shape.kind, **shape.config)
-    kind = getattr(transformers, BACKBONES.get(shape.kind).model_class)
+    kind = getattr(transformers, architecture_of(shape).model_class)
     with torch.device(device):
         return kind._from_config(config, dtype=dtype, attn_implementation=attention)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from sightline.core.selection import PER_TILE
+
 
 def family(arm_name: str) -> str:
-    """An arm without its budget: ``scope:0.4:alpha=0`` and ``scope:0.3:alpha=0`` are both ``scope:alpha=0``."""
-    parts = arm_name.split(":")
-    if len(parts) > 1 and re.fullmatch(r"[\d.eE+-]+t?", parts[1]):
-        del parts[1]
-    return ":".join(parts)
+    """An arm without its budget: ``scope:0.4:alpha=0`` and ``scope:0.3:alpha=0`` are both ``scope:alpha=0``.
+
+    What a budget is counted over is no matter of size and stays: ``scope:0.4/tile`` is ``scope/tile``.
+    """
+    name, *rest = arm_name.split(":")
+    budget = re.fullmatch(rf"[\d.eE+-]+t?({PER_TILE})?", rest[0]) if rest else None
+    return ":".join([name, *rest] if budget is None else [name + (budget[1] or ""), *rest[1:]])
 
 
 def listed(names: Sequence[str], most: int) -> str:

@@ -174,3 +174,12 @@ def test_what_is_missing_is_said_in_one_line(frame: pd.DataFrame) -> None:
         recovery_table(frame[frame["budget"] == "0.3"])
     with pytest.raises(SightlineError, match="more than one answer"):
         open_answer_table(pd.concat([frame, frame]))
+
+
+def test_budgets_by_tiles_are_recovered_among_themselves(frame: pd.DataFrame) -> None:
+    by_tile = frame[frame["selector"] == "grid"]
+    by_tile = by_tile.assign(**{name: by_tile[name] + "/tile" for name in ("arm", "plain_arm", "budget")})
+    table = recovery_table(pd.concat([frame, by_tile], ignore_index=True), draws=50)
+    pairs = set(zip(table["arm"], table["reference"], strict=True))
+    assert {("grid:0.7", "grid:0.3"), ("grid:0.7/tile", "grid:0.3/tile")} <= pairs
+    assert ("grid:0.7", "grid:0.3/tile") not in pairs

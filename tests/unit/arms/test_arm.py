@@ -19,6 +19,10 @@ from sightline.selectors import SELECTORS
         ("target:0.30", "target:0.3"),
         ("full", "full"),
         ("random:192t", "random:192t"),
+        ("target:0.30/tile", "target:0.3/tile"),
+        ("grid:64t/tile", "grid:64t/tile"),
+        ("scope:0.4/tile:alpha=0", "scope:0.4/tile:alpha=0.0"),
+        ("target:0.3/tile+remove_evidence", "target:0.3/tile+remove_evidence"),
         ("scope:0.4:alpha=0", "scope:0.4:alpha=0.0"),
         ("target:0.3:weight=0.85", "target:0.3"),
         ("soft_evidence:0.5:beta=0.1,top=4", "soft_evidence:0.5:top=4,beta=0.1"),
@@ -162,3 +166,35 @@ def test_a_likely_slip_is_answered_with_what_was_meant(text: str, words: str) ->
     with pytest.raises(SightlineError) as caught:
         parse_arm(text)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("target:0.3/tile", Budget.ratio(0.3, "tile")),
+        ("grid:64t/tile", Budget.tokens(64, "tile")),
+        ("target:0.3", Budget.ratio(0.3)),
+    ],
+)
+def test_a_budget_says_what_it_is_counted_over(text: str, budget: Budget) -> None:
+    arm = parse_arm(text)
+    assert arm.budget == budget
+    assert arm.requested == str(budget) == text.partition(":")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("full:1.0/tile", "full has no budget to count by tiles"),
+        ("masks:0.3/tile:file=kept.jsonl", "masks has no budget to count by tiles"),
+        ("resize:0.3/tile", "resize shows the whole image smaller"),
+        ("policy:answer_stability:target:0.3/0.7/tile", "budgets of the whole image; leave out /tile"),
+        ("target:0.3/row", "'0.3/row' is neither"),
+        ("target:/tile", "'/tile' is neither"),
+        ("target:30/tile", "did you mean 0.3/tile .* or 30t/tile"),
+        ("target:0t/tile", "at least 1"),
+    ],
+)
+def test_a_budget_by_tiles_is_refused_where_it_means_nothing(text: str, reason: str) -> None:
+    with pytest.raises(SightlineError, match=reason):
+        parse_arm(text)

@@ -119,3 +119,9 @@ def test_a_smaller_image_has_no_mask_to_change(change: str) -> None:
 def test_arms_say_what_size_of_the_image_they_look_at() -> None:
     arms = plan_arms(["full", "target:0.3", "resize:192t", "resize:192t+blank"], controls=False).arms
     assert [arm.image_budget and str(arm.image_budget) for arm in arms] == [None, None, "192t", "192t"]
+
+
+def test_controls_are_matched_to_a_budget_by_tiles() -> None:
+    plan = plan_arms(["target:0.3/tile", "target:0.3"], interventions=["deletion"])
+    assert plan.controls == ["random:0.3/tile", "grid:0.3/tile", "random:0.3", "grid:0.3"]
+    assert "target:0.3/tile+remove_evidence" in [arm.text for arm in plan.arms]

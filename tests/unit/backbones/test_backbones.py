@@ -17,13 +17,15 @@ from sightline.answering.scorers.generation import Generation
 from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.backbones import Backbone, load_backbone
+from sightline.backbones.language import LanguageModel
 from sightline.backbones.unmodified import model_logits
 from sightline.checks.doctor import PROBE as DOCTORS_PROBE
-from sightline.checks.doctor import drawn_image, examine, prefix_logits
+from sightline.checks.doctor import drawn_image, examine
 from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import Selection
 from sightline.errors import SightlineError
+from tests.towered import towered
 
 MODELS: dict[str, dict[str, int]] = {"qwen3vl": {"max_pixels": 100352}, "llava": {}, "internvl": {"max_tiles": 3}}
 """Checkpoints, and image options that keep them quick."""
@@ -46,16 +48,16 @@ def encoded(backbone: Backbone) -> Encoded:
 def test_keep_one_gives_the_models_own_logits_under_both_policies(backbone: Backbone, encoded: Encoded) -> None:
     prompt = backbone.prompt(QUESTION, "INVOICE")
     ids = (*prompt.head, *prompt.tail)
-    reference = model_logits(backbone, drawn_image(), encoded, ids, len(prompt.head))
+    reference = model_logits(backbone, drawn_image(), ids, len(prompt.head))
     for policy in POLICIES:
         everything = Selection(torch.arange(encoded.n))
-        ours = prefix_logits(backbone, materialise(backbone, encoded, prompt, everything, policy))
+        ours = backbone.language.prefix_logits(materialise(backbone, encoded, prompt, everything, policy))
         assert (ours - reference).abs().max() <= 1e-4
 
 
 def test_cells_that_do_not_fit_the_tokens_are_refused(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = backbone.preprocess(drawn_image())
-    cells, layout = backbone.cells_of(pixels)
+    cells, layout = towered(backbone).cells_of(pixels)
     monkeypatch.setattr(backbone, "cells_of", lambda _: (cells[:-1], layout))
     with pytest.raises(SightlineError, match=f"{len(cells)} visual tokens but {len(cells) - 1} cells"):
         backbone.encode([pixels])
@@ -68,7 +70,7 @@ def test_both_answers_in_one_forward_equal_two_plain_forwards(backbone: Backbone
     assert len(answer_) == 2
     for branch, (loss, _) in zip(prompt.continuations, answer_, strict=True):
         whole = (*prompt.head, *prompt.shared, *branch)
-        logits = model_logits(backbone, drawn_image(), encoded, whole, len(prompt.head))
+        logits = model_logits(backbone, drawn_image(), whole, len(prompt.head))
         scored = (*prompt.shared, *branch)[len(prompt.tail) :]
         rows = logits[len(logits) - len(scored) - 1 : -1]
         expected = torch.nn.functional.cross_entropy(rows.float(), torch.tensor(scored))
@@ -119,7 +121,7 @@ def test_greedy_generation_equals_the_models_own(backbone: Backbone, encoded: En
     sequence = [*prompt.head, *prompt.tail]
     expected: list[int] = []
     while len(expected) < 8:
-        logits = model_logits(backbone, drawn_image(), encoded, (*sequence, *expected), len(prompt.head))
+        logits = model_logits(backbone, drawn_image(), (*sequence, *expected), len(prompt.head))
         token = int(logits[-1].argmax())
         if token in backbone.stop_ids:
             break
@@ -142,7 +144,7 @@ def test_cached_generation_equals_recomputing_every_step(backbone: Backbone, enc
     for _ in ids:
         longer = replace(prompt, shared=(*prompt.tail, *produced))
         prefix = materialise(backbone, encoded, longer, selection, backbone.paper_positions)
-        produced.append(int(prefix_logits(backbone, prefix)[-1].argmax()))
+        produced.append(int(backbone.language.prefix_logits(prefix)[-1].argmax()))
     assert ids == produced
 
 
@@ -191,9 +193,8 @@ def test_doctor_passes_and_says_what_it_checked(data: Path) -> None:
 
 
 def test_doctor_fails_in_words_when_the_path_differs(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "sightline.checks.doctor.prefix_logits", lambda backbone, prefix: prefix_logits(backbone, prefix) + 1
-    )
+    logits = LanguageModel.prefix_logits
+    monkeypatch.setattr(LanguageModel, "prefix_logits", lambda language, prefix: logits(language, prefix) + 1)
     findings = examine(str(data / "tiny" / "llava"), device="cpu")
     failed = [finding for finding in findings if not finding.passed]
     assert len(failed) == 1

@@ -20,6 +20,7 @@ from sightline.backbones.vision_execution import CapturedVision
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
+from tests.towered import towered
 
 SIZES = [(640, 448), (448, 448), (200, 900), (61, 47), (900, 33), (33, 30)]
 """(width, height): wide, square, high, small enough to be enlarged, a strip, hardly more than a token."""
@@ -185,17 +186,17 @@ def test_bytes_that_a_device_makes_smaller_become_the_hosts_pixels(data: Path, m
     """On a GPU the host hands over bytes; what of them the device makes depends on the image's own options."""
     backbone, image = backbone_of(data, model), drawn((900, 600))
     prepared = backbone.preprocess(image, budget=Budget.ratio(0.5))
-    handed_over = replace(prepared, data=backbone.under(prepared.options).image_bytes(image))
+    handed_over = replace(prepared, data=towered(backbone.under(prepared.options)).image_bytes(image))
     assert handed_over.data.dtype == torch.uint8
-    assert torch.equal(backbone.tower_inputs([handed_over]), backbone.tower_inputs([prepared]))
-    captured = CapturedVision(backbone, handed_over, frozenset())
+    assert torch.equal(towered(backbone).tower_inputs([handed_over]), towered(backbone).tower_inputs([prepared]))
+    captured = CapturedVision(towered(backbone), handed_over, frozenset())
     assert torch.equal(captured(handed_over).tokens, backbone.encode([prepared])[0].tokens)
 
 
 def test_a_captured_tower_encodes_smaller_images_of_one_shape(qwen: Backbone) -> None:
     images = [drawn((640, 448)), drawn((640, 448)).transpose(Image.Transpose.FLIP_TOP_BOTTOM)]
     budget = Budget.ratio(0.3)
-    captured = CapturedVision(qwen, qwen.preprocess(images[0], budget=budget), frozenset())
+    captured = CapturedVision(towered(qwen), qwen.preprocess(images[0], budget=budget), frozenset())
     for image in images:
         pixels = qwen.preprocess(image, budget=budget)
         (plain,), replayed = qwen.encode([pixels]), captured(pixels)

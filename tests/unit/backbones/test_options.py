@@ -52,12 +52,12 @@ def test_options_that_are_given_win_over_the_profile() -> None:
     ("qwen3_vl", {"max_pixels": 0}, "image option max_pixels=0: must be at least 1"),
     ("qwen3_vl", {"max_pixels": "many"}, "image option max_pixels=many: is a whole number"),
     ("internvl", {"min_tiles": 4, "max_tiles": 2}, "min_tiles = 4 is above max_tiles = 2"),
-    ("qwen2_vl", {}, "unknown architecture 'qwen2_vl'; did you mean 'qwen3_vl'?"),
+    ("qwen9_vl", {}, "has no image-text type 'qwen9_vl'; a newer one may know it"),
 ])  # fmt: skip
 def test_what_cannot_be_honoured_is_refused_in_one_line(name: str, given: dict[str, Any], line: str) -> None:
     with pytest.raises(SightlineError) as caught:
         options_for(name, given=given)
-    assert str(caught.value).startswith(line)
+    assert line in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -18,6 +18,7 @@ from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
 from sightline.cost.stand_in_clip import RandomClip
 from sightline.cost.subject import Subject
+from tests.towered import towered
 
 NEEDS = {
     "tiny-qwen3-vl": frozenset({"vision.key@-1", "vision.received@1"}),
@@ -51,7 +52,7 @@ def test_the_loop_over_blocks_gives_the_models_own_features(one: Subject) -> Non
     backbone = one.backbone
     pixels = backbone.preprocess(one.image(0))
     (ours,) = backbone.encode([pixels])
-    model, inputs = backbone.model.model, backbone.tower_inputs([pixels])
+    model, inputs = backbone.model.model, towered(backbone).tower_inputs([pixels])
     extra = {"image_grid_thw": torch.tensor([pixels.grid])} if backbone.axes == 3 else {}
     theirs = model.get_image_features(inputs, return_dict=True, **extra)
     assert torch.equal(ours.tokens, torch.cat([part.flatten(0, -2) for part in theirs.pooler_output]))
@@ -82,7 +83,7 @@ def test_all_blocks_share_one_compiled_function_without_breaks(one: Subject) -> 
     counter = CompileCounter()
     torch._dynamo.reset()
     use_vision_execution(backbone, Execution("compiled"), dynamic=False)
-    backbone.call_block = torch.compile(call_block, backend=counter, dynamic=False, fullgraph=True)
+    towered(backbone).call_block = torch.compile(call_block, backend=counter, dynamic=False, fullgraph=True)
     backbone.encode([pixels])
     assert counter.frame_count == 1
 
@@ -93,8 +94,8 @@ def test_a_captured_tower_replays_for_every_image(one: Subject, raw: bool) -> No
     """``raw``: the image's bytes reach the tower, as they do on a GPU."""
     backbone, needs = one.backbone, NEEDS[of(one)]
     ready = [backbone.preprocess(one.image(i)) for i in range(2)]
-    pixels = [replace(p, data=backbone.image_bytes(one.image(i))) if raw else p for i, p in enumerate(ready)]
-    see = CapturedVision(backbone, pixels[0], needs)
+    pixels = [replace(p, data=towered(backbone).image_bytes(one.image(i))) if raw else p for i, p in enumerate(ready)]
+    see = CapturedVision(towered(backbone), pixels[0], needs)
     for index in (0, 1, 0):
         (expected,) = backbone.encode([ready[index]], needs)
         same(backbone, see(pixels[index]), expected, needs)

@@ -16,6 +16,7 @@ from sightline.cost.subject import Subject
 from sightline.cost.timing.time_sweep import evenly
 from sightline.errors import SightlineError
 from tests.answers import score_arm
+from tests.towered import towered
 
 ARMS = ("full", "target:0.3", "fastv:0.5")
 
@@ -29,7 +30,7 @@ def subject(request: pytest.FixtureRequest) -> Subject:
 def test_one_continuation_has_the_loss_of_both_together(subject: Subject, text: str) -> None:
     arm, probe = parse_arm(text), subject.probe(0)
     pixels = subject.backbone.preprocess(subject.image(0))
-    values = subject.backbone.tower_inputs([pixels])
+    values = towered(subject.backbone).tower_inputs([pixels])
     (encoded,) = subject.backbone.encode([pixels], arm.selector.needs)
     (together,) = score_arm(subject.step, arm, [probe], [encoded], subject.policy, 0)
     assert one_loss(subject, arm, probe, pixels, values, " yes") == pytest.approx(together.answer.loss_yes, abs=1e-5)
@@ -95,7 +96,7 @@ def test_all_arms_are_warmed_up(subject: Subject, monkeypatch: pytest.MonkeyPatc
 
 def test_the_processors_values_are_those_of_the_audit(subject: Subject) -> None:
     image = subject.image(0)
-    ours = subject.backbone.tower_inputs([subject.backbone.preprocess(image)])
+    ours = towered(subject.backbone).tower_inputs([subject.backbone.preprocess(image)])
     assert torch.equal(processor_inputs(subject.backbone, image)["pixel_values"], ours)
 
 

@@ -9,11 +9,10 @@ import torch
 import transformers
 
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.backbones.base import BACKBONES
 from sightline.backbones.pixels import Pixels
 from sightline.cost.flops import language_flops, vision_flops
 from sightline.cost.request import Request
-from sightline.cost.shapes import SHAPES, shape_named
+from sightline.cost.shapes import SHAPES, architecture_of, shape_named
 from sightline.cost.subject import Subject
 from sightline.cost.timing.time_ttft import attention_sequences
 from sightline.errors import SightlineError
@@ -27,7 +26,7 @@ def test_published_parameter_counts(name: str) -> None:
     shape = SHAPES[name]
     config = transformers.AutoConfig.for_model(shape.kind, **shape.config)
     with torch.device("meta"):
-        model = getattr(transformers, BACKBONES.get(shape.kind).model_class)._from_config(config, dtype=torch.bfloat16)
+        model = getattr(transformers, architecture_of(shape).model_class)._from_config(config, dtype=torch.bfloat16)
     assert sum(p.numel() for p in model.parameters()) / 1e9 == pytest.approx(BILLIONS[name], abs=5e-4)
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
 

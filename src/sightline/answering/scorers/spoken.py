@@ -12,7 +12,7 @@ from sightline.core.row import Column
 
 if TYPE_CHECKING:
     from sightline.backbones.base import Backbone
-    from sightline.backbones.decoding import Decoder, Said
+    from sightline.backbones.decoding import Continues, Said
     from sightline.backbones.language import Cutter
 
 MAX_NEW_TOKENS = 32
@@ -40,13 +40,13 @@ class SpokenScorer(Scorer):
 
     def __init__(self, max_new_tokens: int = MAX_NEW_TOKENS) -> None:
         self.max_new_tokens = max_new_tokens
-        self._decoder: Decoder | None = None
+        self._decoder: Continues | None = None
 
     def launch(self, backbone: Backbone, prefixes: Sequence[Prefix], cutter: Cutter | None) -> Reading:
-        from sightline.backbones.decoding import Decoder
+        from sightline.backbones.decoding import decoder_of
 
         if self._decoder is None or self._decoder.language is not backbone.language:
-            self._decoder = Decoder(backbone.language, self.max_new_tokens, backbone.stop_ids)
+            self._decoder = decoder_of(backbone.language, self.max_new_tokens, backbone.stop_ids)
         return Heard(self._decoder.launch(prefixes, cutter), backbone)
 
 

@@ -146,11 +146,10 @@ def time_stock(request: AnswersRequest, subject: Subject, batch: int) -> float:
     """Milliseconds of one call of the model's own ``generate``; one by one its image processor is part of it."""
     backbone = subject.backbone
     image, prompt = subject.image(0), subject.prompt
-    count = len(backbone.cells_of(backbone.preprocess(image))[0])
     ids = (*prompt.head, *prompt.tail)
     backbone.synchronise()
     started = time.perf_counter()
-    inputs = model_inputs(backbone, image, count, ids, len(prompt.head))
+    inputs = model_inputs(backbone, image, ids, len(prompt.head))
     if batch > 1:
         inputs = {name: torch.cat([tensor] * batch) for name, tensor in inputs.items()}
         backbone.synchronise()

@@ -70,10 +70,13 @@ def one_batch(
     for repeat in range(request.warm_up + request.repeats):
         cutter = passed.cutter(order, prefixes)
         collating = Stopwatch(device)
-        collated = language.collate(prefixes)
+        collated = language.collate(prefixes) if language.plain else None
         collating.stop()
         running = Stopwatch(device)
-        language.run(replace(collated), cutter)
+        if collated is None:  # the model's own decoder is handed prefixes as they are
+            language.read(prefixes, cutter)
+        else:
+            language.run(replace(collated), cutter)
         running.stop()
         if repeat >= request.warm_up:
             pairs.append((collating, running))
@@ -85,7 +88,7 @@ def one_batch(
     used = memory.read()
 
     def once() -> None:
-        language.run(language.collate(prefixes), passed.cutter(order, prefixes))
+        language.read(prefixes, passed.cutter(order, prefixes))
 
     n, kept, length = _sizes(arm, encoded, distinct)
     layers = [passed.layer_lengths(i) for i in range(len(distinct))]
@@ -108,6 +111,6 @@ def one_batch(
 def _sizes(arm: Arm, encoded: Sequence[Encoded], prefixes: Sequence[Prefix]) -> tuple[int, int, int]:
     """Visual tokens, how many of them are kept, positions of the prefix: the mean over images that differ."""
     pairs = list(zip(encoded, prefixes, strict=True))
-    kept = fmean(arm.budget.resolve(image.n) if arm.inside else prefix.k for image, prefix in pairs)
+    kept = fmean(arm.budget.total(image.layout) if arm.inside else prefix.k for image, prefix in pairs)
     visual, length = fmean(image.full_n for image in encoded), fmean(prefix.embeds.shape[0] for prefix in prefixes)
     return round(visual), round(kept), round(length)

@@ -27,7 +27,6 @@ def measure_stock(request: TtftRequest, subject: Subject) -> Iterator[Measuremen
             raise SightlineError(f"--execution stock runs the model's own forward, which cannot prune: drop {arm.text}")
         asked = range(subject.distinct(2))
         images = [subject.image(i) for i in asked]
-        counts = [len(backbone.cells_of(backbone.preprocess(image))[0]) for image in images]
         prompts = [subject.prompt_about(i) for i in asked]
         memory = PeakMemory(subject.device)
         samples: dict[str, list[float]] = {"preprocess": [], "model": [], "total": []}
@@ -37,7 +36,7 @@ def measure_stock(request: TtftRequest, subject: Subject) -> Iterator[Measuremen
             ids = (*prompts[i].head, *prompts[i].tail)
             started = time.perf_counter()
             with torch.inference_mode():
-                inputs = model_inputs(backbone, images[i], counts[i], ids, len(prompts[i].head))
+                inputs = model_inputs(backbone, images[i], ids, len(prompts[i].head))
                 prepared = time.perf_counter()
                 int(backbone.model(**inputs, logits_to_keep=1).logits[0, -1].argmax())
             ended = time.perf_counter()
@@ -47,7 +46,7 @@ def measure_stock(request: TtftRequest, subject: Subject) -> Iterator[Measuremen
                 samples["total"].append((ended - started) * 1e3)
             elif repeat == warm_up - 1:
                 memory.warmed_up()
-        n = round(fmean(counts))
+        n = round(fmean(backbone.token_count(image.size) for image in images))
         length = round(fmean(len(prompt.head) + len(prompt.tail) for prompt in prompts)) + n
         flops = {"prefill": language_flops(backbone, length)}
         yield Measurement(arm.text, 1, n, n, length, samples, flops, memory.read())

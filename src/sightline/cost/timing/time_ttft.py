@@ -17,6 +17,7 @@ from sightline.answering.arm_pass import ArmPass
 from sightline.arms.arm import Arm
 from sightline.backbones.execution import Execution, use_execution
 from sightline.backbones.pixels import Pixels
+from sightline.backbones.towered import Towered
 from sightline.backbones.vision_execution import CapturedVision, use_vision_execution
 from sightline.boxes.detection import boxes_of
 from sightline.boxes.detectors import DETECTORS, detector_named
@@ -95,8 +96,11 @@ def _one_arm(request: TtftRequest, subject: Subject, execution: Execution, arm: 
 
 def attention_sequences(subject: Subject, pixels: Pixels) -> list[int]:
     """Patches that attend to each other in the vision tower: one sequence per image, or per tile."""
+    backbone = subject.backbone
+    if not isinstance(backbone, Towered):  # nobody has said how its tower attends
+        return []
     tiles, rows, columns = pixels.grid
-    return [rows * columns + subject.backbone.class_tokens] * tiles
+    return [rows * columns + backbone.class_tokens] * tiles
 
 
 @dataclass(frozen=True)
@@ -129,9 +133,10 @@ class Path:
 
     def capture(self, image: Image.Image) -> CapturedVision | None:
         """What encodes images of this size; captured when the first of them comes, which no sample contains."""
-        if self.captures and image.size not in self._captured:
-            sample = self.subject.backbone.preprocess(image, budget=self.arm.image_budget)
-            self._captured[image.size] = CapturedVision(self.subject.backbone, sample, self.arm.selector.needs)
+        backbone = self.subject.backbone
+        if self.captures and isinstance(backbone, Towered) and image.size not in self._captured:
+            sample = backbone.preprocess(image, budget=self.arm.image_budget)
+            self._captured[image.size] = CapturedVision(backbone, sample, self.arm.selector.needs)
         return self._captured.get(image.size)
 
     @torch.inference_mode()
@@ -165,7 +170,7 @@ class Path:
         cutter = passed.cutter([0], [prefix])
         stages["prefill"] = Stopwatch(device)
         language = backbone.language
-        hidden = language.run(language.collate([prefix]), cutter).hidden
+        hidden = language.read([prefix], cutter)
         stages["prefill"].stop()
         stages["first_token"] = Stopwatch(device)
         token = language.head(language.norm(hidden[0, -1])).argmax()

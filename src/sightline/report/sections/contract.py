@@ -56,7 +56,11 @@ def contract_table(source: Source) -> Table:
         TableColumn("selector", "Selector"),
         TableColumn("regime", "Regime", help="What it may be ranked with: it follows from what the arm reads."),
         TableColumn("arguments", "Arguments"),
-        TableColumn("budget", "Budget", help="As asked for: a kept fraction, or a count such as 192t."),
+        TableColumn(
+            "budget",
+            "Budget",
+            help="As asked for: a kept fraction, or a count such as 192t; /tile: of each tile.",
+        ),
         TableColumn("keep", "Keep", "score", help="Realised kept fraction, measured on the tensor that was run."),
         TableColumn("tokens", "N", help="Visual tokens of the full prefix."),
         TableColumn("kept", "K", help="Visual tokens of the pruned prefix."),

@@ -1,0 +1,192 @@
+"""Source cells found, not declared: which part of an image each token of any processor and tower comes from.
+
+Ramps through the image processor say where every pixel value comes from (``ramps``), gradients through the tower, its
+attention silenced, say which pixel values every token reads (``silenced``, ``supports``). A cell is the extent of both
+together. Nothing about an architecture is known or needed: crops, padding, tiles, windows, pooling, pixel shuffle and
+separators come out of the model itself.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+
+from sightline.backbones.ramps import Prepare, Sources, sources
+from sightline.backbones.silenced import silenced
+from sightline.backbones.supports import Indices, supports
+from sightline.core.remembered import cache_folder, write_whole
+from sightline.errors import SightlineError
+from sightline.geometry.cells import Cells
+
+Features = Callable[[Mapping[str, Tensor]], Tensor]
+"""What the image processor made -> (M, D) features in the order of the sequence, differentiable."""
+FILTER = 2
+"""How far a bicubic filter reaches to either side, in samples or in source pixels, whichever are larger."""
+METHOD = 1
+"""Counts changes of what is found: cells that were remembered under another number are found anew."""
+
+
+@dataclass(frozen=True)
+class FoundCells:
+    """Where the M slots of an image come from."""
+
+    cells: Cells
+    """(M, 4) in fractions of the original image, inside it. NaN: the slot has no source (a newline embedding).
+
+    Empty, at the nearest corner of the sourced cell before it or at (0, 0): the slot sees padding alone.
+    """
+    sourced: NDArray[np.bool_]
+    """(M,) whether the slot depends on any pixel value, padding included."""
+    tiles: NDArray[np.int64]
+    """(M,) which of the pictures that the processor cut the image into the slot reads first, counted from 0; -1: none.
+
+    0 for all where the processor hands over a row of patches.
+    """
+    seconds: float
+    """What finding them took; remembered cells say what it took then."""
+
+
+def find_cells(
+    size: tuple[int, int], prepare: Prepare, features: Features, tower: nn.Module, pixels: str = "pixel_values"
+) -> FoundCells:
+    """Cells of an image of this (width, height).
+
+    ``tower`` holds every module whose attention is to be silenced. Where tokens share pixels with fractional weights
+    (a feature map shrunken by interpolation), a cell is the extent of all that a token reads: cells overlap then.
+    """
+    started = time.perf_counter()
+    width, height = size
+    # Cells may be asked for in the middle of encoding; gradients need ordinary tensors.
+    with torch.inference_mode(False), torch.enable_grad():
+        places = sources(size, prepare, pixels)
+        noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+        weight = next(tower.parameters())
+        prepared = {
+            name: value.to(weight.device) if isinstance(value, Tensor) else value
+            for name, value in prepare(Image.fromarray(noise)).items()
+        }
+        values = prepared[pixels].to(weight.dtype).requires_grad_()
+        with silenced(tower), torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+            tokens = features({**prepared, pixels: values})
+            token, value = supports(tokens, values, places.values)
+    count = len(tokens)
+    _refuse_unplaced(token, value, count)
+    cells = _extents(token, value, count, places, size) / np.array([width, height] * 2)
+    sourced, tiles = np.zeros(count, dtype=np.bool_), np.full(count, -1)
+    sourced[token] = True
+    picture = math.prod(values.shape[-3:]) if values.dim() > 3 else values.numel()
+    tiles[token[::-1]] = places.values[value[::-1]] // picture  # backwards: what a token reads first is written last
+    placed = _padding_placed(np.clip(cells, 0.0, 1.0), sourced)
+    return FoundCells(placed, sourced, tiles, time.perf_counter() - started)
+
+
+def _refuse_unplaced(token: Indices, value: Indices, count: int) -> None:
+    """Tokens that read no pixel, or all of them the same ones."""
+    if not len(token):
+        raise SightlineError(
+            f"none of this model's {count} image tokens comes from a place in the image: a resampler, Q-Former or "
+            "codebook stands between them and the pixels, so they have no cells"
+        )
+    marks = np.random.default_rng(0).integers(0, 2**63, int(value.max()) + 1, dtype=np.uint64)
+    first = np.flatnonzero(np.diff(token, prepend=-1))
+    sums = np.add.reduceat(marks[value], first)
+    _, alike = np.unique(sums, return_counts=True)
+    if alike[alike > 1].sum() * 2 > len(sums) > 1:
+        raise SightlineError(
+            f"image tokens mix outside of attention: {alike.max()} of {count} read exactly the same pixels, so they "
+            "come from no place of their own and have no cells"
+        )
+
+
+def _extents(token: Indices, value: Indices, count: int, places: Sources, size: tuple[int, int]) -> Cells:
+    """(count, 4) in source pixels; NaN for tokens that read no pixel of the source."""
+    cells = np.full((count, 4), np.nan)
+    inside = ~np.isnan(places.x[value])
+    token, value = token[inside], value[inside]
+    if not len(token):
+        return cells
+    first = np.flatnonzero(np.diff(token, prepend=-1))
+    for place, read in zip(token[first], np.split(value, first[1:]), strict=True):
+        cells[place, 0::2] = edges(places.x[read], size[0])
+        cells[place, 1::2] = edges(places.y[read], size[1])
+    return cells
+
+
+def edges(centres: NDArray[np.floating[Any]], length: int) -> tuple[float, float]:
+    """Where the interval begins and ends that is filled evenly by samples with these centres, on an axis of 0..length.
+
+    Sorted centres rise from one edge to the other along a straight line over their rank, from 0 to 1: the line of least
+    squares through the distinct ones. Close to the border of the image a resampling filter is cut off, which pushes
+    samples inwards: they do not count if two others are left. A single centre fills one source pixel.
+    """
+    levels, counts = np.unique(centres.astype(np.float64), return_counts=True)
+    if len(levels) == 1:
+        return float(levels[0]) - 0.5, float(levels[0]) + 0.5
+    ends = np.cumsum(counts)
+    ranks = (ends - counts / 2) / ends[-1]
+    reach = FILTER * max(1.0, (levels[-1] - levels[0]) / (len(levels) - 1))
+    whole = (levels > reach) & (levels < length - reach)
+    if whole.sum() >= 2:
+        ranks, levels = ranks[whole], levels[whole]
+    aside = ranks - ranks.mean()
+    slope = aside @ levels / (aside @ aside)
+    start = levels.mean() - slope * ranks.mean()
+    return float(start), float(start + slope)
+
+
+def _padding_placed(cells: Cells, sourced: NDArray[np.bool_]) -> Cells:
+    """Slots that see padding alone get an empty cell beside the cell before them: to its right, or below its row."""
+    placed = cells.copy()
+    corner = np.zeros(2)
+    for slot in np.flatnonzero(sourced):
+        if np.isnan(placed[slot, 0]):
+            placed[slot] = np.tile(corner, 2)
+        else:
+            corner = placed[slot, 2:]
+    return placed
+
+
+def cached_cells(
+    parts: Mapping[str, Any], size: tuple[int, int], find: Callable[[], FoundCells], cache: Path | None = None
+) -> FoundCells:
+    """Cells of an image of this (width, height), found once and remembered on disk.
+
+    ``parts`` say what else cells depend on, as JSON can say it: the model's and the image processor's configuration
+    and the image options. The version of transformers is added. A file that cannot be read counts as never written.
+    """
+    import transformers
+
+    key = {"parts": parts, "size": size, "transformers": transformers.__version__, "method": METHOD}
+    digest = sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()
+    file = (cache or cache_folder()) / "cells" / f"{digest}.npz"
+    found = _read(file)
+    if found is None:
+        found = find()
+        packed = io.BytesIO()
+        np.savez_compressed(packed, **vars(found))
+        write_whole(file, packed.getvalue())
+    return found
+
+
+def _read(file: Path) -> FoundCells | None:
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            found = FoundCells(stored["cells"], stored["sourced"], stored["tiles"], float(stored["seconds"]))
+    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, zlib.error):
+        return None
+    return found if found.cells.shape == (len(found.sourced), 4) and len(found.tiles) == len(found.sourced) else None

@@ -1,0 +1,92 @@
+"""Whether our loop over a decoder's layers gives what the decoder gives: looked at, then measured on a few tokens."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sightline.backbones.attention import attending_as
+from sightline.backbones.language import Batch, LanguageModel, call_layer
+
+PARTS = ("layers", "norm", "rotary_emb", "embed_tokens")
+TOKENS = 5
+"""Length of the sequence that both read."""
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+"""Largest difference, as a share of the largest value."""
+UNDERSTOOD = frozenset(
+    {"attention_mask", "scaling", "dropout", "is_causal", "position_ids", "position_embeddings", "use_cache"}
+)
+"""What attention may be told; told anything else, a layer attends in a way of its own (a window, a cap, a sink)."""
+LISTENING = "sightline_listening"
+
+
+def unlike_the_loop(body: Any, text_model: Any, axes: int) -> str | None:
+    """None where our loop runs the layers as the model does, else the reason in words."""
+    config = text_model.config
+    missing = [part for part in PARTS if not hasattr(text_model, part)]
+    if missing:
+        return f"its decoder has no {missing[0]}"
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention"}
+    if kinds:
+        return f"it has layers of type {', '.join(sorted(kinds))}"
+    if "token_type_ids" in inspect.signature(body.forward).parameters:
+        return "its mask depends on token types: tokens of an image see each other"
+    if any("position_embeddings" not in inspect.signature(layer.forward).parameters for layer in text_model.layers):
+        return "its layers make their own positions"
+    try:
+        with torch.inference_mode():
+            told, difference = _measured(text_model, axes)
+    except Exception as error:  # whatever keeps the loop from running is a reason not to
+        said = str(error).strip().splitlines() or [""]
+        return f"our loop cannot run its layers ({type(error).__name__}: {said[0][:80]})"
+    if told:
+        return f"its layers attend with {', '.join(sorted(told))}"
+    allowed = TOLERANCE.get(text_model.dtype, 5e-2)
+    if not difference <= allowed:
+        return f"our loop over its layers gives something else (by {difference:.1e} of the largest value)"
+    return None
+
+
+def _measured(text_model: Any, axes: int) -> tuple[set[str], float]:
+    """What attention was told that we do not understand, and how far the loop is from the decoder."""
+    weight = text_model.embed_tokens.weight
+    ids = torch.arange(TOKENS, device=weight.device) % weight.shape[0]
+    hidden = text_model.embed_tokens(ids)[None]
+    positions = torch.arange(TOKENS, device=weight.device).expand(axes, 1, -1)
+    expected = text_model(
+        inputs_embeds=hidden,
+        position_ids=positions if axes == 3 else positions[0],
+        attention_mask=torch.ones(1, TOKENS, dtype=torch.long, device=weight.device),
+        use_cache=False,
+    ).last_hidden_state
+    language = LanguageModel(text_model, torch.nn.Identity(), axes)
+    segments = torch.zeros(1, TOKENS, dtype=torch.long, device=weight.device)
+    batch = Batch(hidden, positions, segments, (), 0, [0])
+    told: set[str] = set()
+    with _listening(text_model.config, told):
+        rotary, mask = language.rotary(hidden, positions), batch.mask()
+        for layer in text_model.layers:
+            hidden = call_layer(layer, hidden, rotary, mask)
+    found = language.norm(hidden)
+    return told, float((found - expected).abs().max() / expected.abs().max().clamp_min(1e-12))
+
+
+@contextmanager
+def _listening(config: Any, told: set[str]) -> Iterator[None]:
+    """While open, layers attend step by step, and what they tell attention is noted."""
+    from transformers import AttentionInterface
+
+    from sightline.backbones.attention import dense_attention
+
+    def listen(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **how: Any) -> Any:
+        told.update(name for name, given in how.items() if given is not None and name not in UNDERSTOOD)
+        return dense_attention(module, query, key, value, attention_mask, how.get("scaling"))
+
+    AttentionInterface.register(LISTENING, listen)
+    with attending_as(config, LISTENING):
+        yield

@@ -1,0 +1,151 @@
+"""A vision tower in which tokens do not mix: attention says nothing, so that each token shows where it comes from.
+
+Attention modules answer zeros. A transformer block then does to every token the same, whatever the others are, and
+whether that is so is tried out on the first block of its kind: noise on half of the tokens must leave the other half as
+it was, to the bit. Such a block changes nothing about where tokens come from and is stepped over, which leaves little
+more of a tower than its patch embedding and its projector. A block that fails the trial runs as it is.
+
+Only ``forward`` of single modules is replaced, and put back when the context ends. No class is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+ATTENTION = re.compile(r"(attention|attn)\d*$", re.IGNORECASE)
+"""How the class or the attribute of an attention module ends."""
+
+
+@contextmanager
+def silenced(tower: nn.Module) -> Iterator[None]:
+    """Within this context tokens of ``tower`` do not attend to each other, nor to anything else."""
+    attention = _attention_modules(tower)
+    known: dict[Any, Any] = {}
+    blocks = [tower.get_submodule(name) for name in map(_block_name, attention) if name is not None]
+    forwards: dict[nn.Module, Callable[..., Any]] = {block: _SteppedOver(block, known) for block in blocks}
+    forwards.update({module: _Silent(module.forward) for module in attention.values()})
+    own = {module: module.__dict__.get("forward") for module in forwards}
+    try:
+        for module, forward in forwards.items():
+            module.forward = forward
+        yield
+    finally:
+        for module, before in own.items():
+            del module.forward
+            if before is not None:
+                module.forward = before
+
+
+def _attention_modules(tower: nn.Module) -> dict[str, nn.Module]:
+    """By name. Of nested ones the innermost: an outer one may hold the residual connection too."""
+    found = {
+        name: module
+        for name, module in tower.named_modules()
+        if any(map(ATTENTION.search, (type(module).__name__, name))) and "Norm" not in type(module).__name__
+    }
+    return {
+        name: module
+        for name, module in found.items()
+        if not any(other.startswith(f"{name}." if name else "") and other != name for other in found)
+    }
+
+
+def _block_name(name: str) -> str | None:
+    """The numbered module around an attention module: an element of the tower's list of layers."""
+    parts = name.split(".")
+    numbered = [place for place, part in enumerate(parts[:-1]) if part.isdigit()]
+    return ".".join(parts[: numbered[-1] + 1]) if numbered else None
+
+
+class _Silent:
+    """Zeros in the form of what the module answers; it is asked once for each form of input."""
+
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        self.forward = forward
+        self.answers: dict[Any, Any] = {}
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        form = tuple(tuple(tensor.shape) for tensor in _tensors((*arguments, *named.values())))
+        if form not in self.answers:
+            with torch.no_grad():
+                self.answers[form] = _mapped(torch.zeros_like, self.forward(*arguments, **named))
+        return self.answers[form]
+
+
+class _SteppedOver:
+    """A block that hands on what it is given, if it is one that treats every token for itself."""
+
+    def __init__(self, block: nn.Module, known: dict[Any, Any]) -> None:
+        self.block = block
+        self.forward = block.forward
+        self.known = known
+        """By kind of block and shape of input, what stands behind the states in its answer; None: it has to run."""
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        given: dict[Any, Any] = {**dict(enumerate(arguments)), **named}
+        place = next((place for place, value in given.items() if _is_states(value)), None)
+        if place is None:
+            return self.forward(*arguments, **named)
+        states = given[place]
+
+        def run(changed: Tensor) -> Any:
+            replaced = {**given, place: changed}
+            return self.forward(
+                *[replaced[i] for i in range(len(arguments))], **{name: replaced[name] for name in named}
+            )
+
+        kind = (type(self.block), repr(self.block), states.shape)
+        if kind not in self.known:
+            with torch.no_grad():
+                answer = run(states)
+                self.known[kind] = answer if _each_for_itself(run, states, _first(answer)) else None
+        answer = self.known[kind]
+        if answer is None:
+            return self.forward(*arguments, **named)
+        return states if isinstance(answer, Tensor) else type(answer)([states, *answer[1:]])
+
+
+def _each_for_itself(run: Callable[[Tensor], Any], states: Tensor, expected: Tensor) -> bool:
+    """Whether the answer has the form of the states and depends, at every position, on the state there alone."""
+    if expected.shape != states.shape:
+        return False
+    generator = torch.Generator().manual_seed(0)
+    chosen = (torch.rand(states.shape[:-1], generator=generator) < 0.5).to(states.device)
+    noise = torch.randn(states.shape, generator=generator).to(states)
+    for changed in (chosen, ~chosen):
+        seen = _first(run(torch.where(changed[..., None], states + noise, states)))
+        if not torch.equal(seen[~changed], expected[~changed]):
+            return False
+    return True
+
+
+def _is_states(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= 2
+
+
+def _first(answer: Any) -> Tensor:
+    tensor: Tensor = next(_tensors([answer]))
+    return tensor
+
+
+def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _tensors(value)
+
+
+def _mapped(function: Callable[[Tensor], Tensor], answer: Any) -> Any:
+    """The function applied to every tensor of an answer; what is no tensor stays."""
+    if isinstance(answer, Tensor):
+        return function(answer)
+    if isinstance(answer, (tuple, list)):
+        return type(answer)(_mapped(function, part) for part in answer)
+    return answer
