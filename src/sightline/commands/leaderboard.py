@@ -28,6 +28,9 @@ def leaderboard(
     probes: Annotated[Path | None, typer.Option(help="Probe file that all models answer.")] = None,
     images: Annotated[Path | None, typer.Option(help="Folder that image names are relative to.")] = None,
     demo: Annotated[bool, typer.Option("--demo", help="The shipped readers on the shipped locked pages.")] = False,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Of the demo: the questions that are answered in words.")
+    ] = False,
     budgets: Annotated[str, typer.Option(help="Budgets, as arms have them: kept fractions or counts such as 64t.")] = (
         BUDGETS
     ),
@@ -40,7 +43,8 @@ def leaderboard(
         ),
     ] = None,
     pages: Annotated[
-        int | None, typer.Option(min=2, help="Only the first so many images.", show_default="all; in the demo 100")
+        int | None,
+        typer.Option(min=2, help="Only the first so many images.", show_default="all; in the demo 100, with --open 50"),
     ] = None,
     rank_by: Annotated[
         str, typer.Option(help="Metric that ranks.", show_default="accuracy; of open questions score")
@@ -78,8 +82,10 @@ def leaderboard(
             raise SightlineError(
                 "--demo brings its own models, probes and images; leave out --model, --probes, --images"
             )
-        contest = demo_contest(out, methods, wanted, pages=pages, clip=clip, run=run)
+        contest = demo_contest(out, methods, wanted, in_words=open_, pages=pages, clip=clip, run=run)
     else:
+        if open_:
+            raise SightlineError("--open chooses among the questions of --demo; your own probes say what they ask")
         if not model or probes is None or images is None:
             raise SightlineError("name --model, --probes and --images, or take the shipped ones with --demo")
         models = named_models(model)

@@ -62,7 +62,7 @@ def _headline(record: Record, model: Record, budget: str) -> str:
     first = own[0]
     equals = listed([line["method"] for line in own if line["rank"] == 1], 2)
     tied = sum(line["tied_with_first"] for line in own)
-    alone = f"{tied} of the others are not separable from the first" if tied else "separable from every other"
+    alone = f"{tied} other{'s are' if tied > 1 else ' is'} not separable from the first" if tied else "nobody ties"
     value = format_value(first[by.name], "score")
     interval = format_range(first[f"{by.name}_low"], first[f"{by.name}_high"], "score")
     full = format_value(model["full"][by.name], "score")

@@ -15,7 +15,7 @@ from sightline.auditing.reporting_contract import model_name
 from sightline.auditing.shards import tasks_left
 from sightline.backbones.loading import checkpoint_folder, model_type, weight_digest
 from sightline.errors import SightlineError
-from sightline.leaderboard.lineup import FULL, Lineup, Refusal, lineup
+from sightline.leaderboard.lineup import FULL, Lineup, lineup, said_once
 from sightline.store import Run, RunFolder, load_run
 
 RUNS = "runs"
@@ -129,19 +129,11 @@ def _unserved(config: AuditConfig) -> dict[str, str]:
 
 
 def _without(found: Lineup, reasons: Mapping[str, str]) -> Lineup:
-    """The lineup less some arms, each with its reason; one that holds at every budget of a method is said once."""
+    """The lineup less some arms, each with its reason."""
+    refusals = []
+    for method in dict.fromkeys(entry.method for entry in found.entries):
+        own = [entry for entry in found.entries if entry.method == method]
+        gone = {entry.budget: reasons[entry.arm] for entry in own if entry.arm in reasons}
+        refusals += said_once(method, gone, len(own)) if gone else []
     kept = tuple(entry for entry in found.entries if entry.arm not in reasons)
-    gone: dict[tuple[str, str], list[str]] = {}
-    for entry in found.entries:
-        if entry.arm in reasons:
-            gone.setdefault((entry.method, reasons[entry.arm]), []).append(entry.budget)
-    refusals = [
-        Refusal(method, budget, reason)
-        for (method, reason), budgets in gone.items()
-        for budget in (budgets if len(budgets) < len(_budgets(found, method)) else [""])
-    ]
     return Lineup(kept, (*found.refusals, *refusals))
-
-
-def _budgets(found: Lineup, method: str) -> list[str]:
-    return [entry.budget for entry in found.entries if entry.method == method]

@@ -9,9 +9,8 @@ from typing import Any
 from sightline.checks.shipped_demo import SHARD_IMAGES, asset
 from sightline.leaderboard.contest import Contest
 
-PAGES = 100
-"""Of the 200, with two questions each: enough for intervals, few enough for one reader in minutes on two cores."""
-
+PAGES, OPEN_PAGES = 100, 50
+"""Of those shipped, with two questions each: enough for intervals, few enough for one reader in minutes on two cores."""
 FAVOURED = (
     "These readers are small and read drawn pages alone. Their training worked on the target selector's own score, the "
     "agreement of a visual token with the embeddings of the words asked for, and dropped tokens at random or as target "
@@ -31,21 +30,25 @@ def demo_contest(
     methods: Sequence[str],
     budgets: Sequence[str],
     *,
-    pages: int | None,
-    clip: str | None,
-    run: Mapping[str, Any],
+    in_words: bool = False,
+    pages: int | None = None,
+    clip: str | None = None,
+    run: Mapping[str, Any] | None = None,
 ) -> Contest:
+    """The yes/no questions of the locked scenes, or those that are answered ``in_words``."""
     scenes = asset("scenes", "confirmation")
-    settings = {"dtype": "float32", "shard_images": SHARD_IMAGES, **run}
+    settings: dict[str, Any] = {"dtype": "float32", "shard_images": SHARD_IMAGES}
+    if in_words:
+        settings["box_source"] = "gt"  # for oracles alone: nothing else looks at boxes
     return Contest(
         out,
         readers(),
-        scenes / "probes.jsonl",
-        scenes / "images",
+        scenes / ("open_probes.jsonl" if in_words else "probes.jsonl"),
+        scenes / ("open_images" if in_words else "images"),
         methods,
         budgets,
-        pages or PAGES,
+        pages or (OPEN_PAGES if in_words else PAGES),
         clip,
-        settings,
+        {**settings, **(run or {})},
         notes=(FAVOURED,),
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sightline.arms.arm import parse_arm
+from sightline.arms.arm import Arm, parse_arm
 from sightline.arms.plan import MATCHED
 from sightline.backbones.served import Served
 from sightline.core.selection import Budget, Role
@@ -61,26 +61,35 @@ def lineup(checkpoint: Path, methods: Sequence[str], budgets: Sequence[str], *, 
     served = Served.by_description(checkpoint)
     entries, refusals = [Entry(FULL, "", FULL)], []
     for method in dict.fromkeys([*MATCHED, *methods]):
-        try:
-            found = list(_at_budgets(method, budgets))
-            served.refuse(parse_arm(found[0].arm).selector, clip=clip)
-        except SightlineError as error:
-            refusals.append(Refusal(method, "", str(error)))
-        else:
-            entries += found
+        reasons: dict[str, str] = {}
+        for budget in budgets:
+            try:
+                arm = _arm(method, budget)
+                served.refuse(arm.selector, clip=clip)
+            except SightlineError as error:
+                reasons[budget] = str(error)
+            else:
+                entries.append(Entry(method, budget, arm.text))
+        refusals += said_once(method, reasons, len(budgets))
     return Lineup(tuple(entries), tuple(refusals))
 
 
-def _at_budgets(method: str, budgets: Sequence[str]) -> Iterator[Entry]:
-    """The method at each budget; refused where it is given no budget, or cannot be made without further arguments."""
+def said_once(method: str, reasons: Mapping[str, str], budgets: int) -> list[Refusal]:
+    """Refusals by budget, or a single one where all ``budgets`` of a method share the reason."""
+    if len(reasons) == budgets and len(set(reasons.values())) == 1:
+        return [Refusal(method, "", next(iter(reasons.values())))]
+    return [Refusal(method, budget, reason) for budget, reason in reasons.items()]
+
+
+def _arm(method: str, budget: str) -> Arm:
+    """The method at a budget; refused where it takes none, or cannot be made without further arguments."""
     name, _, arguments = method.partition(":")
     kind = SELECTORS.get(name)
     if kind.role not in COMPARED:
         raise SightlineError(f"{name} is {_article(kind.role)}, which is not ranked; leave it out")
     if not kind.needs_budget:
         raise SightlineError(f"{name} chooses its own budget, so that it has no place beside others at one")
-    for budget in budgets:
-        yield Entry(method, budget, parse_arm(":".join(filter(None, (name, budget, arguments)))).text)
+    return parse_arm(":".join(filter(None, (name, budget, arguments))))
 
 
 def _article(role: Role) -> str:

@@ -65,8 +65,7 @@ def budget_table(record: Record, model: Record, budget: str) -> Table:
         TableColumn("frontier", "Frontier", help="No other of its panel has more right answers and more coverage."),
     ]
     caption = (
-        f"{model['name']} keeps {_kept(budget)} of the visual tokens; {record['probes']} probes on {record['pages']} "
-        "images, small print is the 95% interval when images are resampled. Ranks count within a panel, equal values "
+        f"{record['probes']} probes on {record['pages']} images; small print is the 95% interval when images are resampled. Ranks count within a panel, equal values "
         "share one. Lead is the difference to the line below; tied is what the images cannot tell apart: the next, or "
         "the first. Kept is more than the budget where a method prunes between language layers, whose first ones see "
         f"every token. Selection was timed on {model['device']} while auditing, not in a benchmark."
@@ -99,10 +98,6 @@ def _in_words(line: dict[str, Any]) -> dict[str, Any]:
     tied = [name for name in ("next", "first") if line[f"tied_with_{name}"]]
     called = f"{line['method']} (control)" if line["role"] == "control" else line["method"]
     return {**line, "called": called, "tie": ", ".join(tied), "frontier": "yes" if line["on_frontier"] else ""}
-
-
-def _kept(budget: str) -> str:
-    return f"{budget.removesuffix('t')} tokens" if budget.endswith("t") else f"{100 * float(budget):g} %"
 
 
 def _frame(lines: list[dict[str, Any]], columns: list[TableColumn]) -> pd.DataFrame:
