@@ -10,7 +10,7 @@ from sightline.checks.shipped_demo import SHARD_IMAGES, asset
 from sightline.leaderboard.contest import Contest
 
 PAGES, OPEN_PAGES = 100, 50
-"""Of those shipped, with two questions each: enough for intervals, few enough for one reader in minutes on two cores."""
+"""Of those shipped, with two questions each: enough for intervals, few enough for minutes on two cores."""
 FAVOURED = (
     "These readers are small and read drawn pages alone. Their training worked on the target selector's own score, the "
     "agreement of a visual token with the embeddings of the words asked for, and dropped tokens at random or as target "

@@ -65,10 +65,11 @@ def budget_table(record: Record, model: Record, budget: str) -> Table:
         TableColumn("frontier", "Frontier", help="No other of its panel has more right answers and more coverage."),
     ]
     caption = (
-        f"{record['probes']} probes on {record['pages']} images; small print is the 95% interval when images are resampled. Ranks count within a panel, equal values "
-        "share one. Lead is the difference to the line below; tied is what the images cannot tell apart: the next, or "
-        "the first. Kept is more than the budget where a method prunes between language layers, whose first ones see "
-        f"every token. Selection was timed on {model['device']} while auditing, not in a benchmark."
+        f"{record['probes']} probes on {record['pages']} images; small print is the 95% interval when images are "
+        "resampled. Ranks count within a panel, equal values share one. Lead is the difference to the line below; tied "
+        "is what the images cannot tell apart: the next, or the first. Kept is more than the budget where a method "
+        "prunes between language layers, whose first ones see every token. Selection was timed on "
+        f"{model['device']} while auditing, not in a benchmark."
     )
     name = f"{_slug(model['name'])}_{_slug(budget)}"
     unprinted = ("method", "arm", "role", "regime")

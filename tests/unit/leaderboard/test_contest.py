@@ -12,7 +12,7 @@ import pytest
 from sightline.core.selection import Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.leaderboard.contest import Contest, MeasuredModel, measure
-from sightline.leaderboard.lineup import chosen_methods, lineup, read_budgets
+from sightline.leaderboard.lineup import Refusal, chosen_methods, lineup, read_budgets, said_once
 from sightline.selectors import SELECTORS
 
 
@@ -52,9 +52,17 @@ def test_an_oracle_is_not_ranked_and_a_name_that_nobody_has_is_an_error(data: Pa
 def test_budgets_are_read_once_each_in_order() -> None:
     assert read_budgets(["0.5,0.1", "0.10"]) == ["0.1", "0.5"]
     assert read_budgets(["64t, 8t"]) == ["8t", "64t"]
+    assert read_budgets(["0.3/tile"]) == ["0.3/tile"]
     for wrong, reason in (("1.0", "Full does already"), (",", "names none"), ("0", "must be in")):
         with pytest.raises(SightlineError, match=reason):
             read_budgets([wrong])
+
+
+def test_a_reason_that_holds_at_every_budget_is_said_once() -> None:
+    assert said_once("m", {"0.1": "why", "0.3": "why"}, 2) == [Refusal("m", "", "why")]
+    assert said_once("m", {"0.3": "why"}, 2) == [Refusal("m", "0.3", "why")]
+    assert [one.budget for one in said_once("m", {"0.1": "why", "0.3": "else"}, 2)] == ["0.1", "0.3"]
+    assert said_once("m", {}, 2) == []
 
 
 def test_models_differ_in_what_they_can_serve(measured: list[MeasuredModel]) -> None:

@@ -16,8 +16,9 @@ from sightline.errors import SightlineError
 from sightline.leaderboard.board_page import headlines, markdown, write_leaderboard
 from sightline.leaderboard.board_record import Record, digest_of, read_record, record_of, record_text
 from sightline.leaderboard.contest import Contest, MeasuredModel
-from sightline.leaderboard.demo import readers
+from sightline.leaderboard.demo import demo_contest, readers
 from sightline.leaderboard.tables import budget_table, overview_table, refused_table
+from sightline.probes import read_probes
 
 
 def test_the_same_runs_give_the_same_digest_and_times_have_no_part_in_it(
@@ -137,6 +138,7 @@ def test_the_command_measures_prints_and_writes(contest: Contest, tmp_path: Path
     [
         (["--model", "m"], "name --model, --probes and --images"),
         (["--demo", "--model", "m"], "--demo brings its own models"),
+        (["--open", "--model", "m"], "--open chooses among the questions of --demo"),
         (["--demo", "--method", "nobody"], "unknown selector 'nobody'"),
         (["--demo", "--rank-by", "keep"], "ranks nobody"),
     ],
@@ -162,3 +164,13 @@ def test_the_demonstration_takes_every_shipped_reader() -> None:
     found = readers()
     assert "reader" in found
     assert all((Path(folder) / "config.json").is_file() for folder in found.values())
+
+
+def test_the_demonstration_asks_the_locked_questions_of_either_kind(tmp_path: Path) -> None:
+    for in_words, pages in ((False, 100), (True, 50)):
+        contest = demo_contest(tmp_path, ["target"], ["0.3"], in_words=in_words)
+        assert contest.pages == pages
+        assert read_probes(contest.probes).probes[0].is_open == in_words
+        assert (contest.images / read_probes(contest.probes).probes[0].image).is_file()
+        assert Path(f"{contest.probes}.lock.json").is_file()
+        assert "are favoured" in contest.notes[0]
