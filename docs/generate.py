@@ -1,5 +1,6 @@
 """Writes the generated parts of docs/methods.md, docs/signals.md, docs/statistics.md and docs/runs.md from the code,
-and that of docs/leaderboard.md from docs/leaderboard.json, which `sightline leaderboard --demo` wrote.
+and those of docs/leaderboard.md from docs/leaderboard.json and docs/leaderboard-open.json, which `sightline leaderboard
+--demo` wrote.
 
     python docs/generate.py [GOLDEN_FOLDER]
 
@@ -244,7 +245,8 @@ def documents(golden: Path) -> dict[Path, str]:
     made_runs = replaced(made_runs, "image options", image_options())
     made_statistics = replaced((DOCS / "statistics.md").read_text(encoding="utf-8"), "metrics", metrics())
     made_board = (DOCS / "leaderboard.md").read_text(encoding="utf-8")
-    made_board = replaced(made_board, "leaderboard", markdown(read_record(DOCS / "leaderboard.json")).rstrip())
+    for part in ("leaderboard", "leaderboard-open"):
+        made_board = replaced(made_board, part, markdown(read_record(DOCS / f"{part}.json")).rstrip())
     return {
         DOCS / "leaderboard.md": made_board,
         DOCS / "methods.md": made_methods,

@@ -78,10 +78,8 @@ def leaderboard(
     run = {name: value for name, value in given.items() if value is not None}
     contest: Contest
     if demo:
-        if model or probes or images:
-            raise SightlineError(
-                "--demo brings its own models, probes and images; leave out --model, --probes, --images"
-            )
+        if model or probes or images or image_option:
+            raise SightlineError("--demo brings its own; leave out --model, --probes, --images and --image-option")
         contest = demo_contest(out, methods, wanted, in_words=open_, pages=pages, clip=clip, run=run)
     else:
         if open_:
@@ -161,4 +159,5 @@ def _print(record: Record) -> None:
         console.print(Text(sentence), soft_wrap=True)
     for model in models:
         for refusal in model["refused"]:
-            console.print(Text(f"not on {model['name']}: {refusal['reason']}"), soft_wrap=True)
+            who = f"{refusal['method']} at {refusal['budget']}" if refusal["budget"] else refusal["method"]
+            console.print(Text(f"not on {model['name']}: {who}: {refusal['reason']}"), soft_wrap=True)

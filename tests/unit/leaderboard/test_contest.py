@@ -142,3 +142,29 @@ def test_a_method_that_fails_while_it_runs_is_listed_and_costs_nobody_else(fresh
     arms = {entry.arm for entry in found.lineup.entries}
     assert {"stumbles:0.3", "target:0.3", "target:0.5"} <= arms
     assert "stumbles:0.5" not in arms
+
+
+def test_what_only_the_loaded_model_can_tell_is_listed_too(data: Path, contest: Contest, tmp_path: Path) -> None:
+    """An image of InternVL cannot have fewer tokens than one tile; the description of the model does not say so."""
+    small = replace(
+        contest,
+        out=tmp_path,
+        models={"internvl": str(data / "tiny/internvl")},
+        methods=("resize",),
+        budgets=("2t",),
+        image_options={"internvl": {"max_tiles": 2}},
+    )
+    (found,) = measure(small)
+    (refusal,) = found.lineup.refusals
+    assert refusal.method == "resize"
+    assert "arm 'resize:2t'" in refusal.reason
+    assert [entry.arm for entry in found.lineup.entries] == ["full", "random:2t", "grid:2t"]
+
+
+@pytest.mark.usefixtures("_stumbles")
+def test_without_the_control_that_gains_are_counted_from_there_is_no_leaderboard(
+    fresh: Contest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SELECTORS.get("random"), "select", Stumbles.select)
+    with pytest.raises(SightlineError, match="selector random failed"):
+        measure(replace(fresh, budgets=("0.5",)))

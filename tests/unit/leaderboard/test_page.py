@@ -126,7 +126,7 @@ def test_the_command_measures_prints_and_writes(contest: Contest, tmp_path: Path
     ]  # fmt: skip
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0
-    assert "not on small: resize cannot run on Llava" in done.output
+    assert "not on small: resize: resize cannot run on Llava" in done.output
     written = read_record(tmp_path / "board/leaderboard.json")
     assert written["ranked_by"] == "pos_ecr"
     assert written["digest"] in done.output
@@ -137,7 +137,8 @@ def test_the_command_measures_prints_and_writes(contest: Contest, tmp_path: Path
     ("arguments", "reason"),
     [
         (["--model", "m"], "name --model, --probes and --images"),
-        (["--demo", "--model", "m"], "--demo brings its own models"),
+        (["--demo", "--model", "m"], "--demo brings its own"),
+        (["--demo", "--image-option", "max_pixels=4"], "--demo brings its own"),
         (["--open", "--model", "m"], "--open chooses among the questions of --demo"),
         (["--demo", "--method", "nobody"], "unknown selector 'nobody'"),
         (["--demo", "--rank-by", "keep"], "ranks nobody"),
