@@ -11,12 +11,13 @@ from sightline.leaderboard.contest import Contest
 
 PAGES, OPEN_PAGES = 100, 50
 """Of those shipped, with two questions each: enough for intervals, few enough for minutes on two cores."""
+SMALL = "These readers are small and read drawn pages alone: the order is not that on other models."
 FAVOURED = (
-    "These readers are small and read drawn pages alone. Their training worked on the target selector's own score, the "
-    "agreement of a visual token with the embeddings of the words asked for, and dropped tokens at random or as target "
-    "chooses them: methods that compare tokens with the question are favoured, and the order is not that on other "
-    "models."
+    "Their training worked on the target selector's own score, the agreement of a visual token with the embeddings of "
+    "the words asked for, and dropped tokens at random or as target chooses them: methods that compare tokens with "
+    "the question are favoured where the question names what the page has to show."
 )
+"""Of yes/no questions. An open question names the label of a value, not the value."""
 
 
 def readers() -> dict[str, str]:
@@ -50,5 +51,5 @@ def demo_contest(
         pages or (OPEN_PAGES if in_words else PAGES),
         clip,
         {**settings, **(run or {})},
-        notes=(FAVOURED,),
+        notes=(SMALL,) if in_words else (SMALL, FAVOURED),
     )
