@@ -28,6 +28,7 @@ DENSE = "sightline_dense"
 SLOTS = "sightline_slots"
 SLOTS_OWN_KERNEL = "sightline_slots_own_kernel"
 OWN_KERNEL = "sightline_branches_own_kernel"
+TAKING = "sightline_taking"
 PACKED = "sightline_flash_packed"
 """Towers hand packed sequences, with their bounds, to implementations whose name speaks of flash attention."""
 
@@ -180,6 +181,22 @@ def slot_attention_by_own_kernel(*states: Any, **how: Any) -> tuple[Tensor, None
     return slot_attention(*states, slotted=own_slotted, **how)
 
 
+def taking_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    *,
+    taken: list[Any],
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attends to nothing: what it was handed, and the scale of scores, go into ``taken``."""
+    taken += [query, key, value, _scale(query, scaling)]
+    return torch.zeros_like(query).transpose(1, 2), None
+
+
 def branching(config: Any, own: bool = False) -> AbstractContextManager[None]:
     """While open, language layers of this configuration attend through ``branch_attention``.
 
@@ -198,6 +215,7 @@ def _make_known() -> None:
         (OWN_KERNEL, branch_attention_by_own_kernels),
         (DENSE, dense_attention),
         (SLOTS, slot_attention),
+        (TAKING, taking_attention),
         (SLOTS_OWN_KERNEL, slot_attention_by_own_kernel),
     ):
         AttentionInterface.register(name, function)

@@ -55,6 +55,11 @@ class Backbone(Prompting, ABC):
         self.limits = {"patches": Limit(), "pairs": Limit(), "tokens": Limit()}
         """What memory has been seen to hold of images being encoded, selected from, and read by the layers."""
 
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
     def language_model(self) -> LanguageModel:
         """What reads prefixes: our loop over the decoder's layers."""
         return LanguageModel(self.model.model.language_model, self.model.lm_head, self.axes)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.language import Batch, LanguageModel
-from sightline.backbones.signals import attention_weights, rotate
+from sightline.backbones.signals import attention_weights
 from sightline.backbones.tiles import tiles_of, together
 from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, LayerState, Selection
@@ -160,18 +160,19 @@ class LayerCuts:
         computed: dict[str, Any] = {}
         for name in self.selector.needs:
             if name in ("lm.attention", "lm.attention_last", "lm.key", "lm.value"):
-                query, key, value = projections(model, layer, states, batch.positions[:, b : b + 1, :length])
+                positions = batch.positions[:, b : b + 1, :length]
+                query, key, value, scale = model.attention_inputs(layer, states, positions)
                 if name == "lm.key":
                     computed[name] = key
                 elif name == "lm.value":
                     computed[name] = value
                 else:
-                    computed[name] = causal_attention(query, key, last_only=name == "lm.attention_last")
+                    computed[name] = causal_attention(query, key, scale, last_only=name == "lm.attention_last")
             elif name == "lm.next_attention_last":
                 following = min(layer + 1, len(model.layers) - 1)
                 positions = batch.positions[:, b : b + 1, :length]
-                query, key, _ = projections(model, following, batch.hidden[b, :length], positions)
-                computed[name] = causal_attention(query, key, last_only=True)
+                query, key, _, scale = model.attention_inputs(following, batch.hidden[b, :length], positions)
+                computed[name] = causal_attention(query, key, scale, last_only=True)
             elif name == "lm.normed":
                 computed[name] = model.norm(batch.hidden[b, :length])
             elif name == "lm.embeds":
@@ -181,28 +182,9 @@ class LayerCuts:
         return computed
 
 
-def projections(model: LanguageModel, layer: int, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rotated queries (H, L, d), rotated keys (Hkv, L, d) and values of a layer for its (L, D) input."""
-    block = model.layers[layer]
-    attention = block.self_attn
-    normed = block.input_layernorm(states)
-    width = int(attention.head_dim)
-
-    def heads(projection: Any, norm: Any) -> Tensor:
-        split: Tensor = projection(normed).view(len(states), -1, width)
-        normalised: Tensor = split if norm is None else norm(split)
-        return normalised.transpose(0, 1)
-
-    query = heads(attention.q_proj, getattr(attention, "q_norm", None))
-    key = heads(attention.k_proj, getattr(attention, "k_norm", None))
-    cos, sin = model.rotary(states[None], positions)
-    return rotate(query, cos[0], sin[0]), rotate(key, cos[0], sin[0]), heads(attention.v_proj, None)
-
-
-def causal_attention(query: Tensor, key: Tensor, *, last_only: bool) -> Tensor:
+def causal_attention(query: Tensor, key: Tensor, scale: float, *, last_only: bool) -> Tensor:
     """(H, L, L) causal attention, or its last row (H, L)."""
     key = key.repeat_interleave(query.shape[0] // key.shape[0], dim=0)
-    scale = float(query.shape[-1]) ** -0.5
     if last_only:
         return attention_weights(query[:, -1:], key, scale)[:, 0]
     scores = query.float() @ key.float().transpose(-1, -2) * scale

@@ -31,8 +31,9 @@ from sightline.backbones.pretrained import whole_model
 from sightline.backbones.processor_prompting import ProcessorPrompting
 from sightline.backbones.processors import processor_of
 from sightline.backbones.recorded import Record, blocks_of
-from sightline.backbones.signals import split_name
+from sightline.backbones.signals import BLOCK_KINDS, HIDDEN_KINDS, split_name
 from sightline.backbones.span_plan import Layout, SpanPlan, owners
+from sightline.backbones.token_signals import CLASS_KINDS, ROWS, token_signal
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.selection import Budget
 from sightline.core.slot_positions import SlotPositions
@@ -42,6 +43,7 @@ from sightline.geometry.cells import Cells
 from sightline.geometry.legibility import Sampling
 
 PIXELS = "pixel_values"
+SERVED_KINDS = (*HIDDEN_KINDS, *BLOCK_KINDS)
 TEXTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets"})
 """What a processor returns about the text."""
 
@@ -53,6 +55,8 @@ class General(ProcessorPrompting, Backbone):
     without a source, and text that the processor writes between the features.
     """
 
+    class_token: ClassVar[bool] = False
+    """Whether the vision tower puts a class token before the patches of every tile."""
     first_position: ClassVar[int] = 0
     """What the model numbers the first token of a sequence by."""
     fixed_tokens = "its class does not say how fewer tokens are asked for (Backbone.fitting)"
@@ -226,24 +230,39 @@ class General(ProcessorPrompting, Backbone):
         return frozenset(inspect.signature(self.body.get_image_features).parameters)
 
     def vision(self, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
-        return [self._seen(item, needs) for item in batch]
-
-    def _seen(self, item: Pixels, needs: frozenset[str]) -> Encoded:
-        shown = self.under(item.options)
-        plan = shown.plan(item.size)
+        """Images whose inputs are alike in shape go through the tower side by side, others one by one."""
+        shapes = {tuple((name, value.shape) for name, value in self._inputs(item).items()) for item in batch}
+        if len(shapes) > 1:
+            return [encoded for item in batch for encoded in self.vision([item], needs)]
+        given = [self._inputs(item) for item in batch]
         record = Record(self.vision_blocks, needs)
         with record.listening():
-            features, levels = shown.features({**item.inputs, PIXELS: item.data})
-        if len(features) != len(plan.features):
-            raise SightlineError(f"{len(features)} features where {len(plan.features)} placeholders stand")
-        tokens, deepstack, separators = plan.split(features, levels, self.language.embed(plan.ids))
+            features, levels = self.features({name: torch.cat([each[name] for each in given]) for name in given[0]})
+        plans = [self.under(item.options).plan(item.size) for item in batch]
+        counts = [len(plan.features) for plan in plans]
+        if len(features) != sum(counts):
+            raise SightlineError(f"{len(features)} features where {sum(counts)} placeholders stand")
+        parts = zip(*(torch.split(each, counts) for each in (features, *levels)), strict=True)
+        kept = record.captured(len(batch))
+        return [self._seen(*each) for each in zip(batch, plans, parts, kept, strict=True)]
+
+    @staticmethod
+    def _inputs(item: Pixels) -> dict[str, Tensor]:
+        return {**item.inputs, PIXELS: item.data}
+
+    def _seen(self, item: Pixels, plan: SpanPlan, outputs: Sequence[Tensor], captured: dict[str, Tensor]) -> Encoded:
+        """What the tower returned for one image: features, then DeepStack levels, and what was taken down."""
+        shown = self.under(item.options)
+        if captured:
+            captured[ROWS] = shown.token_rows(item.size).to(outputs[0].device)
+        tokens, deepstack, separators = plan.split(outputs[0], tuple(outputs[1:]), self.language.embed(plan.ids))
         return Encoded(
             tokens=tokens,
             deepstack=deepstack,
             cells=plan.cells,
             layout=plan.layout,
             sampling=shown.sampling(item),
-            captured=record.captured(),
+            captured=captured,
             separators=separators,
             positions=plan.positions,
             usual_n=None if item.fit is None else item.fit.usual_n,
@@ -288,12 +307,33 @@ class General(ProcessorPrompting, Backbone):
     def vision_tower(self) -> Any:
         return self.model.get_encoder("image")
 
+    @property
+    def title(self) -> str:
+        """What messages call it: its class, or the checkpoint's type where that has none."""
+        return type(self).__name__ if type(self) is not General else f"a '{self.model.config.model_type}' model"
+
     def serves(self, name: str) -> str | None:
         kind, _ = split_name(name)
         if kind.startswith("lm."):
             language = self.language
             return language.reason if isinstance(language, OwnDecoder) else None
-        return f"nobody has said which rows of its vision tower a token is made from, so there is no {kind}"
+        if type(self).token_rows is General.token_rows:
+            return f"nobody has said which rows of its vision tower a token is made from, so there is no {kind}"
+        if kind.startswith("clip."):
+            return f"its vision tower is not the one of a CLIP checkpoint, so there is no {kind}"
+        if kind in CLASS_KINDS and not self.class_token:
+            return f"its vision tower has no class token, so there is no {kind}"
+        return None if kind in SERVED_KINDS else f"{type(self).__name__} has no signal {kind}"
+
+    def token_rows(self, size: tuple[int, int]) -> Tensor:
+        """(N, m) rows of the vision tower, all tiles one behind the other, that each token is made from.
+
+        A class that says so serves signals of the tower.
+        """
+        raise SightlineError(f"{type(self).__name__} does not say which rows of its tower a token is made from")
+
+    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
+        return token_signal(name, encoded.captured, len(self.vision_blocks), self.class_token)
 
 
 def image_inputs(processed: Any) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ from sightline.backbones.attention import (
     DENSE,
     SLOTS,
     SLOTS_OWN_KERNEL,
+    TAKING,
     LayerSlots,
     attending_as,
     branching,
@@ -362,6 +363,20 @@ class LanguageModel:
     def score(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> list[tuple[Likelihood, ...]]:
         """The likelihood of every continuation of every prefix, in one forward."""
         return self.launch(prefixes, cutter).read()
+
+    def attention_inputs(self, layer: int, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
+        """Rotated queries (H, L, d), rotated keys (Hkv, L, d), values and the scale of scores, as a layer hands them to
+        attention for its (L, D) input at the (A, 1, L) positions."""
+        block, taken = self.layers[layer], list[Any]()
+        with attending_as(self._config, TAKING):
+            block.self_attn(
+                hidden_states=block.input_layernorm(states)[None],
+                position_embeddings=self.rotary(states[None], positions),
+                attention_mask=None,
+                taken=taken,
+            )
+        query, key, value, scale = taken
+        return query[0], key[0], value[0], scale
 
     def _of_layer(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of one layer as the execution runs it."""

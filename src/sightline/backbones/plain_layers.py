@@ -36,6 +36,8 @@ def unlike_the_loop(body: Any, text_model: Any, axes: int) -> str | None:
         return f"it has layers of type {', '.join(sorted(kinds))}"
     if "token_type_ids" in inspect.signature(body.forward).parameters:
         return "its mask depends on token types: tokens of an image see each other"
+    if not all(hasattr(layer, "self_attn") and hasattr(layer, "input_layernorm") for layer in text_model.layers):
+        return "not every layer is attention behind a norm"
     if any("position_embeddings" not in inspect.signature(layer.forward).parameters for layer in text_model.layers):
         return "its layers make their own positions"
     try:

@@ -15,18 +15,15 @@ from torch import Tensor, nn
 
 from sightline.backbones.attention import attending_as, dense_attention
 from sightline.backbones.signals import HIDDEN_KINDS, attention_weights, block_index, hidden_indices, split_name
-from sightline.errors import SightlineError
 
 RECORDED = "sightline_recorded"
 
 
 def blocks_of(tower: nn.Module) -> nn.ModuleList:
-    """The transformer blocks of a tower: its longest list of modules that attend."""
+    """The transformer blocks of a tower: its longest list of modules that attend; none of a tower that does not."""
     lists = [part for part in tower.modules() if isinstance(part, nn.ModuleList) and len(part)]
     attending = [part for part in lists if _attention(part[0]) is not None]
-    if not attending:
-        raise SightlineError("its vision tower has no list of blocks that attend")
-    return max(attending, key=len)
+    return max(attending, key=len, default=nn.ModuleList())
 
 
 def _attention(block: nn.Module) -> nn.Module | None:
@@ -48,7 +45,7 @@ class Record:
             if name.startswith("vision.") and split_name(name)[0] not in HIDDEN_KINDS
         }
         self._states: dict[int, Tensor] = {}
-        self._pairs: dict[int, list[tuple[Tensor, Tensor, float]]] = {}
+        self._pairs: dict[int, list[tuple[Any, ...]]] = {}
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -83,17 +80,27 @@ class Record:
     def _output(self, module: nn.Module, arguments: Any, output: Any) -> None:
         self._states[len(self._blocks)] = output[0] if isinstance(output, tuple) else output
 
-    def captured(self) -> dict[str, Tensor]:
-        """By name: ``hidden:i`` (R, C); ``query:b``, ``key:b`` (H, R, d) and ``bounds:b`` of block b.
+    def captured(self, images: int) -> list[dict[str, Tensor]]:
+        """Per image, by name: ``hidden:i`` (R, C); ``query:b``, ``key:b`` (H, R, d), ``bounds:b`` and ``scale:b``.
 
-        Bounds are the lengths of the sequences that attend among themselves: tiles, windows.
+        R rows of the tower belong to each of the images, which are alike. Bounds are the lengths of the sequences
+        that attend among themselves in block b: tiles, windows. Scale is that of scores.
         """
-        found = {f"hidden:{index}": rows.flatten(0, -2) for index, rows in self._states.items()}
+        found: list[dict[str, Tensor]] = [{} for _ in range(images)]
+        for index, states in self._states.items():
+            for each, rows in zip(found, states.flatten(0, -2).chunk(images), strict=True):
+                each[f"hidden:{index}"] = rows
         for index, pairs in self._pairs.items():
             lengths = [query.shape[2] for query, _, _ in pairs for _ in range(query.shape[0])]
-            found[f"query:{index}"] = torch.cat([_side_by_side(query) * scale for query, _, scale in pairs], dim=1)
-            found[f"key:{index}"] = torch.cat([_side_by_side(key) for _, key, _ in pairs], dim=1)
-            found[f"bounds:{index}"] = torch.tensor(lengths)
+            queries, keys = (
+                torch.cat([_side_by_side(pair[side]) for pair in pairs], dim=1).chunk(images, dim=1) for side in (0, 1)
+            )
+            for number, each in enumerate(found):
+                each[f"query:{index}"], each[f"key:{index}"] = queries[number], keys[number]
+                each[f"bounds:{index}"] = torch.tensor(
+                    lengths[number * len(lengths) // images :][: len(lengths) // images]
+                )
+                each[f"scale:{index}"] = torch.tensor(pairs[0][2])
         return found
 
 
@@ -129,8 +136,8 @@ def _attending_aloud(config: Any, pairs: dict[int, Any], wanted: set[int], place
         yield
 
 
-def received_attention(query: Tensor, key: Tensor, bounds: Tensor) -> Tensor:
+def received_attention(query: Tensor, key: Tensor, bounds: Tensor, scale: float) -> Tensor:
     """(R,) attention that each row receives, mean over heads and over the rows that see it; within each sequence."""
     lengths = bounds.tolist()
     parts = zip(torch.split(query, lengths, dim=1), torch.split(key, lengths, dim=1), strict=True)
-    return torch.cat([attention_weights(q, k, 1.0).mean(dim=(0, 1)) for q, k in parts])
+    return torch.cat([attention_weights(q, k, scale).mean(dim=(0, 1)) for q, k in parts])

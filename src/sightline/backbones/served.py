@@ -35,7 +35,7 @@ class Served:
     @staticmethod
     def by(backbone: Backbone) -> Served:
         kind = type(backbone)
-        return Served(kind.__name__, backbone.serves, len(backbone.vision_blocks), kind.fixed_tokens)
+        return Served(backbone.title, backbone.serves, len(backbone.vision_blocks), kind.fixed_tokens)
 
     @staticmethod
     def by_description(source: str | Path) -> Served:
