@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from sightline import __version__
 from sightline.arms.plan import MATCHED
 from sightline.leaderboard.board_record import Record, record_text
@@ -12,6 +14,7 @@ from sightline.leaderboard.standings import COVERAGE
 from sightline.leaderboard.tables import budget_table, overview_table, refused_table
 from sightline.report.arm_words import listed
 from sightline.report.charts import NARROW, FrontierPoint, frontier
+from sightline.report.metric_columns import heading
 from sightline.report.page import Page, render
 from sightline.report.panels import BOX_FREE, panel_of
 from sightline.report.sections import Section
@@ -148,7 +151,7 @@ def _charts(record: Record, model: Record, budget: str) -> list[ChartGroup]:
     points = [_point(line, by) for line in lines if line[by] is not None and line.get(COVERAGE) is not None]
     if not points:
         return []
-    x, y, colour = (METRICS[name].label for name in (COVERAGE, by, RISK))
+    x, y, colour = (heading(METRICS[name], pd.DataFrame(lines)) for name in (COVERAGE, by, RISK))
     wide = frontier(points, x, y, colour, class_="chart only-wide")
     narrow = frontier(points, x, y, colour, size=NARROW, class_="chart only-narrow")
     return [ChartGroup("", [wide, narrow])]

@@ -7,9 +7,10 @@ from typing import Any
 import pandas as pd
 
 from sightline.leaderboard.board_record import Record
+from sightline.report.metric_columns import heading, in_these_words
 from sightline.report.panels import BOX_FREE
 from sightline.report.table import Kind, Table, TableColumn
-from sightline.statistics.metrics import METRICS
+from sightline.statistics.metrics import METRICS, Metric
 
 
 def overview_table(record: Record) -> Table:
@@ -46,7 +47,8 @@ def budget_table(record: Record, model: Record, budget: str) -> Table:
     full = {**model["full"], "called": "Full", "panel": BOX_FREE, "tie": "", "frontier": ""}
     lines = [full, *(_in_words(line) for line in model["standings"][budget])]
     by = METRICS[record["ranked_by"]]
-    told = [name for name in record["metrics"] if any(line.get(name) is not None for line in lines)]
+    told = [METRICS[name] for name in record["metrics"] if any(line.get(name) != line[by.name] for line in lines)]
+    values = pd.DataFrame(lines)
     columns = [
         TableColumn("called", "Method"),
         TableColumn("rank", "Rank", "count"),
@@ -54,7 +56,7 @@ def budget_table(record: Record, model: Record, budget: str) -> Table:
         TableColumn("gain", "− Random", "signed", interval=True, help="Paired difference to Random at this budget."),
         TableColumn("lead", "Lead", "signed", interval=True, help="Paired difference to the line below."),
         TableColumn("tie", "Tied with", help="Not separable: the interval of the paired difference holds zero."),
-        *(_metric_column(name) for name in told if name != by.name),
+        *(_metric_column(metric, values) for metric in told if values[metric.name].notna().any()),
         TableColumn("keep_over_layers", "Kept", "score", help="Share of visual tokens, averaged over language layers."),
         TableColumn(
             "selection_ms",
@@ -88,10 +90,11 @@ def refused_table(model: Record) -> Table | None:
     return Table(f"{_slug(model['name'])}_refused", title, caption, columns, _frame(lines, columns))
 
 
-def _metric_column(name: str) -> TableColumn:
-    metric = METRICS[name]
-    kind: Kind = "number" if name == "legibility" else "score"
-    return TableColumn(name, metric.label, kind, interval=metric.with_interval, help=metric.help)
+def _metric_column(metric: Metric, values: pd.DataFrame) -> TableColumn:
+    """In the words that fit the answers that these values are about."""
+    kind: Kind = "number" if metric.name == "legibility" else "score"
+    told = in_these_words(metric.help, values)
+    return TableColumn(metric.name, heading(metric, values), kind, interval=metric.with_interval, help=told)
 
 
 def _in_words(line: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from sightline.leaderboard.contest import Contest, MeasuredModel
 from sightline.leaderboard.demo import demo_contest, readers
 from sightline.leaderboard.tables import budget_table, overview_table, refused_table
 from sightline.probes import read_probes
+from tests.conftest import REPOSITORY
 
 
 def test_the_same_runs_give_the_same_digest_and_times_have_no_part_in_it(
@@ -107,6 +108,15 @@ def test_full_stands_first_without_a_rank(record: Record) -> None:
     first = next(table.cells())
     assert [cell.text for cell in first[:2]] == ["Full", "–"]
     assert "Selection was timed on cpu" in table.caption
+
+
+def test_open_questions_are_told_in_their_own_words_and_nothing_twice() -> None:
+    record = read_record(REPOSITORY / "docs/leaderboard-open.json")
+    table = budget_table(record, record["models"][0], "0.3")
+    titles = [column.title for column in table.columns]
+    assert titles[2] == "Score"
+    assert "ECR" in titles
+    assert "Accuracy" not in titles, "a score of 0 or 1 is right or not: the same numbers"
 
 
 def test_the_headline_says_how_many_beat_chance(record: Record) -> None:
