@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from sightline.backbones import Backbone
 from sightline.backbones.found_cells import find_cells
 from sightline.backbones.pixels import Pixels
+from sightline.backbones.towered import Towered
 from sightline.cost.shapes import SHAPES, random_backbone
 
 IMAGES = {"llava-1.5-7b": (1024, 768), "qwen3-vl-8b": (1024, 1024), "internvl3.5-8b": (1600, 1200)}
@@ -32,14 +32,16 @@ UNUSED = {"num_hidden_layers": 1, "intermediate_size": 64, "vocab_size": 64}
 """What remains of the language model."""
 
 
-def tower_of(name: str, device: torch.device, dtype: torch.dtype) -> Backbone:
+def tower_of(name: str, device: torch.device, dtype: torch.dtype) -> Towered:
     shape = SHAPES[name]
     config = {**shape.config, "text_config": {**shape.config["text_config"], **UNUSED}}
     SHAPES[f"tower of {name}"] = replace(shape, config=config)
-    return random_backbone(f"tower of {name}", device=device, dtype=dtype)
+    backbone = random_backbone(f"tower of {name}", device=device, dtype=dtype)
+    assert isinstance(backbone, Towered)
+    return backbone
 
 
-def measured(backbone: Backbone, size: tuple[int, int]) -> tuple[int, float, float, float]:
+def measured(backbone: Towered, size: tuple[int, int]) -> tuple[int, float, float, float]:
     """Tokens, seconds in all, of these in the image processor, largest difference in source pixels."""
     spent = 0.0
 

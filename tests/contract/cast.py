@@ -24,9 +24,12 @@ KEEPS = ("1t", "0.1", "0.3", "0.7", "1.0")
 METHODS = tuple(name for name, kind in SELECTORS.items() if not kind.resizes)
 """All that look at an image in its usual size; those that are shown a smaller one: tests/integration/test_resize.py."""
 
-CLASS_TOKEN = {"fastervlm", "holov", "mmtok", "nuwa", "prumerge", "prumerge_plus", "scope", "visionzip", "vispruner"}
+CLASS_TOKEN = {
+    "fastervlm", "flowcut", "holov", "mmtok", "nuwa", "prumerge", "prumerge_plus", "prunesid", "scope", "visionzip",
+    "vispruner", "vscan",
+}  # fmt: skip
 CLIP_SPACE = {"anchorprune", "cdpruner"}
-PER_PATCH = {"anchorprune_qwen", "hiprune", "tome", "visionzip_qwen"}
+PER_PATCH = {"anchorprune_qwen", "duet", "hiprune", "tome", "visionzip_qwen"}
 REFUSED: dict[str, set[str]] = {
     "llava": set(),
     "qwen3vl": CLASS_TOKEN | CLIP_SPACE,
@@ -34,7 +37,12 @@ REFUSED: dict[str, set[str]] = {
 }
 """Methods whose signals an architecture does not have. docs/methods.md says why."""
 
-SHALLOW = {"hiprune": "object_layer=1", "nuwa": "first_layer=2,last_layer=4"}
+SHALLOW = {
+    "flowcut": "last_layer=1",
+    "hiprune": "object_layer=1",
+    "nuwa": "first_layer=2,last_layer=4",
+    "vscan": "local_layer=1",
+}
 """The tiny towers have four blocks; published layer numbers of a tower with 24 must be replaced."""
 
 IMAGES = ("train/02ac65de9eec83e1.jpg", "train/05093bd5d1fb7bd3.jpg")

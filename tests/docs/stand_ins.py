@@ -248,6 +248,7 @@ NOT_EXECUTED = {
     ("docs/reader.md", "sightline reader train --minutes 9.3"): TRAINING,
     ("docs/reader.md", "sightline reader train --language-only"): TRAINING,
     ("docs/reader.md", "sightline reader train --open"): TRAINING,
+    ("docs/reader.md", "sightline reader train --form llava"): TRAINING,
     ("docs/reader.md", "sightline reader export"): "exports what training leaves behind",
 }
 """(page, how the command begins) -> why no test executes it."""

@@ -138,7 +138,7 @@ class Backbone(Prompting, ABC):
         return None if kind.startswith("lm.") else f"{type(self).__name__} has no signal {kind}"
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
-        """A ``vision.*`` signal of one encoded image."""
+        """A ``vision.*`` or ``image.*`` signal of one encoded image."""
         raise SightlineError(f"{type(self).__name__} has no signal {name}")
 
     def clip_states(self, encoded: Encoded) -> Tensor:

@@ -159,7 +159,16 @@ class LayerCuts:
         states = layer_input[b, :length]
         computed: dict[str, Any] = {}
         for name in self.selector.needs:
-            if name in ("lm.attention", "lm.attention_last", "lm.key", "lm.value"):
+            if name == "lm.input":
+                computed[name] = states
+            elif name == "lm.rotary":
+                cos, sin = model.rotary(states[None], batch.positions[:, b : b + 1, :length])
+                computed[name] = torch.stack([cos[0], sin[0]])
+            elif name in ("lm.bare_query", "lm.bare_key"):
+                positions = batch.positions[:, b : b + 1, :length]
+                query, key, _, _ = model.attention_inputs(layer, states, positions, bare=True)
+                computed[name] = query if name == "lm.bare_query" else key
+            elif name in ("lm.attention", "lm.attention_last", "lm.key", "lm.value"):
                 positions = batch.positions[:, b : b + 1, :length]
                 query, key, value, scale = model.attention_inputs(layer, states, positions)
                 if name == "lm.key":

@@ -13,7 +13,8 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -81,7 +82,7 @@ def find_cells(
             for name, value in prepare(Image.fromarray(noise)).items()
         }
         values = prepared[pixels].to(weight.dtype).requires_grad_()
-        with silenced(tower), torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+        with silenced(tower), _kernels(weight.dtype):
             tokens = features({**prepared, pixels: values})
             token, value = supports(tokens, values, places.values)
     count = len(tokens)
@@ -93,6 +94,21 @@ def find_cells(
     tiles[token[::-1]] = places.values[value[::-1]] // picture  # backwards: what a token reads first is written last
     placed = _padding_placed(np.clip(cells, 0.0, 1.0), sourced)
     return FoundCells(placed, sourced, tiles, time.perf_counter() - started)
+
+
+@contextmanager
+def _kernels(dtype: torch.dtype) -> Iterator[None]:
+    """Gradients that are the same each time, on a GPU, and that do not take ten times what they need, on a CPU.
+
+    There oneDNN's gradient of a patch embedding is that slow; in half precision nothing but oneDNN multiplies quickly.
+    """
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = before and dtype != torch.float32  # type: ignore[assignment]
+    try:
+        with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+            yield
+    finally:
+        torch.backends.mkldnn.enabled = before
 
 
 def _refuse_unplaced(token: Indices, value: Indices, count: int) -> None:
@@ -133,19 +149,23 @@ def edges(centres: NDArray[np.floating[Any]], length: int) -> tuple[float, float
     Sorted centres rise from one edge to the other along a straight line over their rank, from 0 to 1: the line of least
     squares through the distinct ones. Close to the border of the image a resampling filter is cut off, which pushes
     samples inwards: they do not count if two others are left. A single centre fills one source pixel.
+
+    Centres that leave a gap lie on no such line. They reach from the first to the last, half a step beyond each.
     """
     levels, counts = np.unique(centres.astype(np.float64), return_counts=True)
     if len(levels) == 1:
         return float(levels[0]) - 0.5, float(levels[0]) + 0.5
     ends = np.cumsum(counts)
     ranks = (ends - counts / 2) / ends[-1]
-    reach = FILTER * max(1.0, (levels[-1] - levels[0]) / (len(levels) - 1))
+    step = float(np.median(np.diff(levels)))
+    reach = FILTER * max(1.0, step)
     whole = (levels > reach) & (levels < length - reach)
-    if whole.sum() >= 2:
-        ranks, levels = ranks[whole], levels[whole]
-    aside = ranks - ranks.mean()
-    slope = aside @ levels / (aside @ aside)
-    start = levels.mean() - slope * ranks.mean()
+    whole = whole if whole.sum() >= 2 else np.ones_like(whole)
+    aside = ranks[whole] - ranks[whole].mean()
+    slope = aside @ levels[whole] / (aside @ aside)
+    start = levels[whole].mean() - slope * ranks[whole].mean()
+    if np.abs(start + slope * ranks - levels).max() > max(1.0, step):
+        return float(levels[0]) - step / 2, float(levels[-1]) + step / 2
     return float(start), float(start + slope)
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from sightline.backbones.normalising import Normaliser
 from sightline.backbones.options import ImageOptions
 from sightline.backbones.pixels import Fit, Pixels, stored_pixels
-from sightline.backbones.signals import hidden_indices
+from sightline.backbones.signals import PIXELS, hidden_indices
 from sightline.backbones.tower import Tower
 from sightline.core.prefix import Encoded
 from sightline.core.selection import Budget
@@ -137,7 +137,16 @@ def vision(backbone: Towered, batch: Sequence[Pixels], needs: frozenset[str]) ->
     """One call of the vision tower and projector for all images of the batch, cells attached."""
     keep = hidden_indices(needs, len(backbone.vision_blocks))
     tower = backbone.tower([item.grid for item in batch])
-    return backbone.seen(batch, tower, *tower(backbone.tower_inputs(batch), keep, backbone.call_block))
+    encoded = backbone.seen(batch, tower, *tower(backbone.tower_inputs(batch), keep, backbone.call_block))
+    if PIXELS not in needs:
+        return encoded
+    shown = [item.data.to(backbone.language.device, non_blocking=True) for item in batch]
+    return [with_pixels(*pair) for pair in zip(encoded, shown, strict=True)]
+
+
+def with_pixels(encoded: Encoded, shown: Tensor) -> Encoded:
+    """The encoded image with ``Pixels.data``, on the model's device, from which its pixel values can be made again."""
+    return replace(encoded, captured={**encoded.captured, PIXELS: shown})
 
 
 def seen(

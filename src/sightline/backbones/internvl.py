@@ -16,7 +16,7 @@ from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.resampling import Arithmetic, resizer
 from sightline.backbones.sequential_positions import sequential_positions
-from sightline.backbones.signals import split_name
+from sightline.backbones.signals import PIXELS, split_name
 from sightline.backbones.tower import Tower, patch_product
 from sightline.backbones.towered import Towered
 from sightline.core.prefix import Encoded, PositionPolicy
@@ -133,7 +133,7 @@ class InternVL(Towered):
 
     def serves(self, name: str) -> str | None:
         kind, _ = split_name(name)
-        if kind.startswith("lm."):
+        if kind.startswith("lm.") or kind == PIXELS:
             return None
         return (
             f"each tile has its own class token and pixel shuffle mixes four patches, so there is no {kind} per token"

@@ -364,14 +364,19 @@ class LanguageModel:
         """The likelihood of every continuation of every prefix, in one forward."""
         return self.launch(prefixes, cutter).read()
 
-    def attention_inputs(self, layer: int, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
+    def attention_inputs(
+        self, layer: int, states: Tensor, positions: Tensor, *, bare: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor, float]:
         """Rotated queries (H, L, d), rotated keys (Hkv, L, d), values and the scale of scores, as a layer hands them to
-        attention for its (L, D) input at the (A, 1, L) positions."""
+        attention for its (L, D) input at the (A, 1, L) positions; if ``bare``, rotated by nothing."""
         block, taken = self.layers[layer], list[Any]()
+        cos, sin = self.rotary(states[None], positions)
+        if bare:
+            cos, sin = torch.ones_like(cos), torch.zeros_like(sin)
         with attending_as(self._config, TAKING):
             block.self_attn(
                 hidden_states=block.input_layernorm(states)[None],
-                position_embeddings=self.rotary(states[None], positions),
+                position_embeddings=(cos, sin),
                 attention_mask=None,
                 taken=taken,
             )

@@ -16,7 +16,7 @@ from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.resampling import resizer
 from sightline.backbones.sequential_positions import sequential_positions
-from sightline.backbones.signals import class_token_signal
+from sightline.backbones.signals import PIXELS, class_token_signal
 from sightline.backbones.tower import Tower, patch_product
 from sightline.backbones.towered import Towered
 from sightline.core.prefix import Encoded, PositionPolicy
@@ -114,11 +114,13 @@ class Llava(Towered):
         return self._cells(pixels.size), ((self.side, self.side),)
 
     def serves(self, name: str) -> str | None:
-        if name.startswith(("vision.", "lm.", "clip.")):
+        if name.startswith(("vision.", "lm.", "clip.", "image.")):
             return None
         return super().serves(name)
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
+        if name == PIXELS:
+            return super().vision_signal(name, encoded)
         heads = int(self.model.config.vision_config.num_attention_heads)
         return class_token_signal(name, dict(encoded.captured), self.vision_blocks, heads, "layer_norm1")
 

@@ -18,7 +18,7 @@ from sightline.backbones.base import BACKBONES
 from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Grid, Pixels
 from sightline.backbones.resampling import resizer
-from sightline.backbones.signals import merged_patch_signal, split_name
+from sightline.backbones.signals import PIXELS, merged_patch_signal, split_name
 from sightline.backbones.tower import Bounds, Tower
 from sightline.backbones.towered import Towered
 from sightline.core.prefix import Encoded, PositionPolicy
@@ -199,13 +199,15 @@ class Qwen3VL(Towered):
 
     def serves(self, name: str) -> str | None:
         kind, _ = split_name(name)
-        if kind in ("vision.received", "vision.key") or kind.startswith("lm."):
+        if kind in ("vision.received", "vision.key", PIXELS) or kind.startswith("lm."):
             return None
         return (
             f"its vision tower has no class token and merges {self.merge}x{self.merge} patches, so there is no {kind}"
         )
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
+        if name == PIXELS:
+            return super().vision_signal(name, encoded)
         hidden = dict(encoded.captured)
         heads = int(self.model.config.vision_config.num_heads)
         return merged_patch_signal(

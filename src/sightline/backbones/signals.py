@@ -19,10 +19,15 @@ from sightline.errors import SightlineError
 
 HIDDEN_KINDS = ("vision.hidden", "vision.cls", "vision.hidden_mean")
 """Signals read from hidden states; every other vision signal is read from a block's attention inputs."""
-BLOCK_KINDS = ("vision.cls_attention", "vision.received", "vision.key", "vision.cls_key", "vision.cls_query")
-LAYERLESS_KINDS = ("clip.image", "clip.text")
+BLOCK_KINDS = (
+    "vision.cls_attention", "vision.received", "vision.key", "vision.value", "vision.cls_key", "vision.cls_query",
+    "vision.cls_value",
+)  # fmt: skip
+PIXELS = "image.pixels"
+LAYERLESS_KINDS = ("clip.image", "clip.text", PIXELS)
 LANGUAGE_KINDS = (
-    "lm.attention", "lm.attention_last", "lm.next_attention_last", "lm.key", "lm.value", "lm.normed", "lm.embeds"
+    "lm.attention", "lm.attention_last", "lm.next_attention_last", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key",
+    "lm.rotary", "lm.input", "lm.normed", "lm.embeds",
 )  # fmt: skip
 """Signals of the language layer that just ran, for methods that cut between layers."""
 TOKEN_AXIS = {
@@ -31,7 +36,9 @@ TOKEN_AXIS = {
     "vision.cls_attention": 1,
     "vision.received": 0,
     "vision.key": 1,
+    "vision.value": 1,
     "clip.image": 0,
+    PIXELS: 0,
 }
 """Of kinds that have a value per visual token, the axis along which the N of them lie; all others are of the image, its
 class token or the question."""
@@ -41,6 +48,10 @@ PROMPT_AXES = {
     "lm.next_attention_last": (1,),
     "lm.key": (1,),
     "lm.value": (1,),
+    "lm.bare_query": (1,),
+    "lm.bare_key": (1,),
+    "lm.rotary": (1,),
+    "lm.input": (0,),
     "lm.normed": (0,),
     "lm.embeds": (0,),
 }
@@ -146,6 +157,9 @@ def class_token_signal(name: str, hidden: dict[str, Tensor], blocks: Any, heads:
     block = blocks[index]
     states = getattr(block, norm)(hidden[f"hidden:{index}"])
     attention = block.self_attn
+    if kind in ("vision.value", "vision.cls_value"):
+        value = _heads(attention.v_proj(states), heads)
+        return value[:, 0] if kind == "vision.cls_value" else value[:, 1:]
     query, key = (_heads(projection(states), heads) for projection in (attention.q_proj, attention.k_proj))
     scale = float(query.shape[-1]) ** -0.5
     if kind == "vision.key":
@@ -159,6 +173,21 @@ def class_token_signal(name: str, hidden: dict[str, Tensor], blocks: Any, heads:
     if kind == "vision.received":
         return attention_weights(query, key, scale).mean(dim=(0, 1))[1:]
     raise SightlineError(f"unknown signal {name}")
+
+
+def pixels_of_tokens(values: Tensor, layout: tuple[tuple[int, int], ...]) -> Tensor:
+    """(N, P) pixel values that each token is made from, in the order of the tokens.
+
+    values: (tiles, 3, H, W), each tile cut into its rows x columns of ``layout``; or (patches, p), where the patches of
+    a token lie together.
+    """
+    if values.dim() == 2:
+        return values.reshape(sum(rows * columns for rows, columns in layout), -1)
+    cut = [
+        tile.unflatten(2, (columns, -1)).unflatten(1, (rows, -1)).permute(1, 3, 0, 2, 4).reshape(rows * columns, -1)
+        for tile, (rows, columns) in zip(values, layout, strict=True)
+    ]
+    return torch.cat(cut)
 
 
 def _heads(states: Tensor, heads: int) -> Tensor:

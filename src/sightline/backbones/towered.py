@@ -16,7 +16,9 @@ from sightline.backbones.base import Backbone
 from sightline.backbones.normalising import Normaliser, processor_table
 from sightline.backbones.options import ImageOptions
 from sightline.backbones.pixels import Grid, Pixels
+from sightline.backbones.signals import PIXELS, pixels_of_tokens
 from sightline.backbones.tower import Block, Tower, call_block
+from sightline.core.prefix import Encoded
 from sightline.geometry.legibility import Sampling
 
 
@@ -90,6 +92,11 @@ class Towered(Backbone):
     def sampling(self, pixels: Pixels) -> Sampling | None:
         """How finely the tower reads an image of this size."""
         return None if self.token_pixels is None else Sampling(pixels.size, self.token_pixels)
+
+    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
+        if name == PIXELS:
+            return pixels_of_tokens(self.pixel_values(encoded.captured[PIXELS]), encoded.layout)
+        return super().vision_signal(name, encoded)
 
     preprocess = image_steps.preprocess
     token_count = image_steps.token_count

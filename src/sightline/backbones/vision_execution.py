@@ -11,8 +11,9 @@ from torch import Tensor
 from sightline.backbones.attention import pack
 from sightline.backbones.base import Backbone
 from sightline.backbones.execution import Execution, unrelated_sizes
+from sightline.backbones.image_steps import with_pixels
 from sightline.backbones.pixels import Pixels
-from sightline.backbones.signals import hidden_indices
+from sightline.backbones.signals import PIXELS, hidden_indices
 from sightline.backbones.tower import Block, call_block
 from sightline.backbones.towered import Towered
 from sightline.core.prefix import Encoded
@@ -68,6 +69,7 @@ class CapturedVision:
         self.backbone, self.sample = backbone, sample
         self._tower = backbone.tower([sample.grid])
         self._keep = hidden_indices(needs, len(backbone.vision_blocks))
+        self._shows = PIXELS in needs
         device = backbone.language.device
         self._data = sample.data.to(device, copy=True)
         self.staging = torch.empty_like(sample.data, pin_memory=True) if device.type == "cuda" else None
@@ -90,4 +92,4 @@ class CapturedVision:
         self._data.copy_(pixels.data, non_blocking=True)
         outputs: Any = self._replay()
         (encoded,) = self.backbone.seen([self.sample], self._tower, *outputs)
-        return encoded
+        return with_pixels(encoded, self._data) if self._shows else encoded

@@ -34,6 +34,7 @@ def selectors(
     from rich.text import Text
 
     from sightline.arms.arguments import parameters
+    from sightline.core.selection import PARITY_WORDS
     from sightline.selectors import SELECTORS
 
     console = Console()
@@ -57,6 +58,8 @@ def selectors(
         idea = (inspect.getdoc(kind) or "").partition("\n")[0]
         table.add_row(known, idea, kind.parity, parameters(kind))
     console.print(table)
+    if model is None:
+        console.print(f"\npaper-algorithm: {PARITY_WORDS['paper-algorithm']}", highlight=False, soft_wrap=True)
     for reason in SELECTORS.broken().values():
         console.print(f"broken: {reason}", markup=False, highlight=False, soft_wrap=True)
 
@@ -120,7 +123,7 @@ def traits(kind: type[Method]) -> dict[str, str]:
     """What a method says about itself, in words; what depends on arguments, for their defaults."""
     import inspect
 
-    from sightline.core.selection import Method
+    from sightline.core.selection import PARITY_WORDS, Method
 
     word = {True: "yes", False: "no", None: "its class does not say"}
     bare = with_defaults(kind)
@@ -132,6 +135,7 @@ def traits(kind: type[Method]) -> dict[str, str]:
         "merges tokens": word[kind.merges],
         "reads boxes": word[bare.reads_boxes] + (", unless its arguments say so" if varies else ""),
         "parity": kind.parity,
+        "parity means": PARITY_WORDS[kind.parity],
         "signals": ", ".join(sorted(bare.needs)) or "none",
     }
     for model_type, arguments in kind.artifact.items():

@@ -54,6 +54,9 @@ def train(
         str, typer.Option(metavar="FROM:TO", help="Part of the schedule that this leg covers, in 0..1.")
     ] = "0:1",
     reserve: Annotated[float, typer.Option(min=0.0, help="Seconds kept for saving and the last check.")] = 40.0,
+    form: Annotated[
+        Literal["qwen3_vl", "llava"], typer.Option(help="Architecture of the model.", rich_help_panel=MODEL)
+    ] = "qwen3_vl",
     preset: Annotated[Literal["full", "toy"], typer.Option(help="Size of the model.", rich_help_panel=MODEL)] = "full",
     language_only: Annotated[
         bool,
@@ -63,6 +66,10 @@ def train(
             rich_help_panel=MODEL,
         ),
     ] = False,
+    both: Annotated[
+        bool,
+        typer.Option("--both", help="Ask half of the images open questions from the start.", rich_help_panel=MODEL),
+    ] = False,
     open: Annotated[
         bool,
         typer.Option("--open", help="Teach a trained reader to answer open questions too.", rich_help_panel=MODEL),
@@ -71,14 +78,16 @@ def train(
         bool,
         typer.Option(
             "--silence",
-            help="With --open: where no cell of an answer is left, train to say nothing.",
+            help="With --open or --both: where no cell of an answer is left, train to say nothing.",
             rich_help_panel=MODEL,
         ),
     ] = False,
     start: Annotated[
         Path | None,
         typer.Option(
-            help="Checkpoint that --open starts from.", show_default="the shipped reader", rich_help_panel=MODEL
+            help="Checkpoint that --open starts from.",
+            show_default="the shipped reader of that form",
+            rich_help_panel=MODEL,
         ),
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Pages per step.", rich_help_panel=STEPS)] = 96,
@@ -128,7 +137,7 @@ def _spelled(given: Mapping[str, object]) -> Iterator[str]:
     for name, value in given.items():
         flag = f"--{name.replace('_', '-')}"
         if isinstance(value, bool):
-            if value or name not in ("language_only", "open", "silence"):
+            if value or name not in ("language_only", "both", "open", "silence"):
                 yield flag if value else f"--no-{flag.removeprefix('--')}"
         elif value is not None:
             yield f"{flag}={value}"

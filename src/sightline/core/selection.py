@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
 QuerySpan = Literal["target", "prompt", "question", "focus", "none"]
 Parity = Literal["exact-index", "official-algorithm", "paper-algorithm", "own"]
+PARITY_WORDS: Mapping[Parity, str] = {
+    "exact-index": "chooses the tokens that the published implementation chooses",
+    "official-algorithm": "follows the published implementation, except where its description says",
+    "paper-algorithm": "follows what is published about the method; no parity data, no recorded case to compare with",
+    "own": "nothing published to compare with",
+}
+"""What each promise means, as users read it."""
 Role = Literal["reference", "method", "control", "oracle", "replay"]
 """What an arm is there for. ``reference``: the unpruned model. ``method``: meant to keep what matters, so it needs
 controls beside it. ``control``: ignores the evidence on purpose. ``oracle``: keeps or avoids the boxes themselves,

@@ -1,6 +1,7 @@
 """Inputs for timing selectors: one image-question pair of a given size, with every signal a method may ask for.
 
-Sizes are LLaVA-1.5-7B's: 4096 channels in the language model, 1024 in the vision tower, 768 in CLIP's joint space.
+Sizes are LLaVA-1.5-7B's: 4096 channels in the language model, 1024 in the vision tower, 768 in CLIP's joint space, 588
+values in a patch of pixels.
 Features are a few dozen clusters with noise around a common mean, as real ones are: how long a lazy loop takes depends
 on how alike tokens are.
 """
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from sightline.core.selection import LayerState, TokenView
 
-WIDTH, VISION, JOINT = 4096, 1024, 768
+WIDTH, VISION, JOINT, PATCH = 4096, 1024, 768, 588
 VISION_HEADS, HEADS = 16, 32
 WORDS, BEFORE, BEHIND = 6, 35, 30
 CLUSTERS = 40
@@ -45,7 +46,7 @@ class Inputs:
         return (1.5 * self.normal(*shape[:-1], shape[-1] + 1)).softmax(dim=-1)[..., 1:]
 
     def vision(self, name: str) -> Tensor:
-        """A ``vision.*`` or ``clip.*`` signal; docs/signals.md has the shapes."""
+        """A ``vision.*``, ``clip.*`` or ``image.*`` signal; docs/signals.md has the shapes."""
         n, head = self.n, VISION // VISION_HEADS
         kind = name.partition("@")[0]
         if kind in ("vision.hidden", "vision.hidden_mean"):
@@ -56,10 +57,12 @@ class Inputs:
             return self.weights(VISION_HEADS, n)
         if kind == "vision.received":
             return self.weights(n)
-        if kind == "vision.key":
+        if kind in ("vision.key", "vision.value"):
             return self.features(n, VISION).view(n, VISION_HEADS, head).transpose(0, 1).contiguous()
-        if kind in ("vision.cls_key", "vision.cls_query"):
+        if kind in ("vision.cls_key", "vision.cls_query", "vision.cls_value"):
             return self.normal(VISION_HEADS, head)
+        if kind == "image.pixels":
+            return self.features(n, PATCH)
         return self.features(n, JOINT) if kind == "clip.image" else self.normal(1, JOINT)
 
     def language(self, name: str) -> Tensor:
@@ -70,8 +73,11 @@ class Inputs:
             return self.normal(HEADS, length, length).masked_fill_(future, -torch.inf).softmax(dim=-1)
         if name in ("lm.attention_last", "lm.next_attention_last"):
             return self.normal(HEADS, length).softmax(dim=-1)
-        if name in ("lm.key", "lm.value"):
+        if name in ("lm.key", "lm.value", "lm.bare_query", "lm.bare_key"):
             return self.normal(HEADS, length, head)
+        if name == "lm.rotary":
+            angle = torch.arange(length)[:, None] * 1e4 ** -(torch.arange(0, head, 2) / head).repeat(2)
+            return torch.stack([angle.cos(), angle.sin()])
         return self.features(length, WIDTH)
 
     def view(self, needs: frozenset[str]) -> TokenView:

@@ -8,6 +8,7 @@ WIDTH, HEIGHT, LEFT, RIGHT, GAP = 860, 250, 46, 96, 34
 COLOURS = {
     "slots": "#0072b2",
     "align": "#009e73",
+    "page": "#e69f00",
     "answer": "#d55e00",
     "spelling": "#cc79a7",
     "letters": "#56b4e9",
@@ -27,7 +28,7 @@ def smooth(values: Sequence[float], window: int = 9) -> list[float]:
 def curves_svg(curves: Curves) -> str:
     """Losses (capped at 2), training accuracy, share of exact open answers; each smoothed over a few points."""
     last = max(entry["step"] for entry in curves)
-    losses = _panel(curves, ("slots", "align", "answer", "spelling", "letters"), last, 0.0, 2.0, 12)
+    losses = _panel(curves, ("slots", "align", "page", "answer", "spelling", "letters"), last, 0.0, 2.0, 12)
     accuracy = _panel(curves, ("accuracy", "exact"), last, 0.5, 1.0, 12 + HEIGHT + GAP)
     height = 2 * HEIGHT + 2 * GAP + 30
     foot = f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{height - 8}" text-anchor="middle">step (of {last:,})</text>'

@@ -21,7 +21,7 @@ from sightline.probes.scenes.draw import draw
 from sightline.probes.scenes.lexicon import Split
 from sightline.probes.scenes.page_designs import compose
 from sightline.reader import vocabulary
-from sightline.reader.forward import QUESTION_START, SIDE, TOKENS, BatchedForward, attention_mask
+from sightline.reader.forward import BatchedForward, Seen
 from sightline.reader.objectives import overlap_shares, target_scores
 
 MIN_AREA, MAX_AREA = 1e-3, 8e-3
@@ -88,13 +88,14 @@ def _pixels(key: tuple[int, Split]) -> NDArray[np.uint8]:
 
 
 def masks(tokens: Tensor, embedding: Tensor, targets: Tensor, evidence: Tensor, seed: int) -> dict[str, Tensor]:
-    """Kept visual tokens, (n, 196) bool, of each arm; ``evidence`` (n, 196) bool: the cells of the probes' regions."""
-    count, k = evidence.shape[0], math.ceil(KEEP * TOKENS)
+    """Kept visual tokens, (n, N) bool, of each arm; ``evidence`` (n, N) bool: the cells of the probes' regions."""
+    count, every = evidence.shape
+    k, side = math.ceil(KEEP * every), math.isqrt(every)
     noise = _noise(evidence, seed)
-    side = math.ceil(math.sqrt(k))
-    line = ((torch.arange(side) + 0.5) * SIDE / side).long()
-    grid = torch.zeros(TOKENS, dtype=torch.bool, device=tokens.device)
-    grid[(line[:, None] * SIDE + line).flatten()[:k].to(tokens.device)] = True
+    lines = math.ceil(math.sqrt(k))
+    line = ((torch.arange(lines) + 0.5) * side / lines).long()
+    grid = torch.zeros(every, dtype=torch.bool, device=tokens.device)
+    grid[(line[:, None] * side + line).flatten()[:k].to(tokens.device)] = True
     return {
         "full": torch.ones_like(evidence),
         "target": _top(target_scores(tokens, embedding, targets[:, None])[:, 0], k),
@@ -107,8 +108,8 @@ def masks(tokens: Tensor, embedding: Tensor, targets: Tensor, evidence: Tensor, 
 
 
 def avoiding(cells: Tensor, seed: int) -> Tensor:
-    """Tokens kept at random with none of ``cells`` (n, 196) among them, where enough others are there."""
-    return _top(_noise(cells, seed) - 2.0 * cells, math.ceil(KEEP * TOKENS))
+    """Tokens kept at random with none of ``cells`` (n, N) among them, where enough others are there."""
+    return _top(_noise(cells, seed) - 2.0 * cells, math.ceil(KEEP * cells.shape[1]))
 
 
 def _noise(like: Tensor, seed: int) -> Tensor:
@@ -121,13 +122,13 @@ def _top(scores: Tensor, k: int) -> Tensor:
     return keep.scatter_(1, scores.topk(k, dim=1).indices, True)
 
 
-def margins(forward: BatchedForward, tokens: Tensor, deep: list[Tensor], probes: list[Probe], keep: Tensor) -> Tensor:
+def margins(forward: BatchedForward, seen: Seen, probes: list[Probe], keep: Tensor) -> Tensor:
     """(n,) mean loss of the three tokens after " no" minus that after " yes", both continuations in one sequence."""
-    count, device = len(probes), tokens.device
+    count, device = len(probes), forward.device
     ids = torch.zeros(count, ROW_LENGTH, dtype=torch.long)
     labels = torch.full((count, ROW_LENGTH), -100)
     segments = torch.full((count, ROW_LENGTH), 9)
-    positions = torch.full((count, ROW_LENGTH), QUESTION_START)
+    positions = torch.zeros(count, ROW_LENGTH, dtype=torch.long)
     for row, probe in enumerate(probes):
         prompt = vocabulary.question_ids(probe.target_text)
         place = 0
@@ -136,10 +137,10 @@ def margins(forward: BatchedForward, tokens: Tensor, deep: list[Tensor], probes:
             span = slice(place, place + len(text) - 1)
             ids[row, span], segments[row, span] = text[:-1], number
             labels[row, place + len(text) - 4 : place + len(text) - 1] = text[-3:]
-            positions[row, span] = torch.arange(len(text) - 1) + QUESTION_START
+            positions[row, span] = torch.arange(len(text) - 1)
             place += len(text) - 1
     segments = segments.to(device)
-    states = forward.read(tokens, deep, ids.to(device), positions.to(device), attention_mask(segments, keep))
+    states = forward.read(seen, ids.to(device), positions.to(device), segments, keep)
     logits = forward.logits(states).float()
     losses = F.cross_entropy(logits.flatten(0, 1), labels.to(device).flatten(), reduction="none").view(count, -1)
     return (losses * (segments == 1)).sum(1) / 3 - (losses * (segments == 0)).sum(1) / 3
@@ -148,8 +149,7 @@ def margins(forward: BatchedForward, tokens: Tensor, deep: list[Tensor], probes:
 @torch.no_grad()
 def evaluate(forward: BatchedForward, held_out: HeldOut, batch: int = 32) -> dict[str, dict[str, float]]:
     """Arm -> accuracy, tpr, fpr, pos_ecr (mean coverage of positives), neg_src (of negatives)."""
-    device = forward.prefix.device
-    embedding = forward.language.embed_tokens.weight
+    device = forward.device
     margin: dict[str, list[Tensor]] = {}
     coverage: dict[str, list[Tensor]] = {}
     count = len(held_out.probes)
@@ -159,18 +159,18 @@ def evaluate(forward: BatchedForward, held_out: HeldOut, batch: int = 32) -> dic
         images = held_out.images[rows].to(device).float()
         targets, boxes = held_out.targets[rows].to(device), held_out.boxes[rows].to(device)
         other = held_out.images[[(row + count // 4 * 2) % count for row in range(rows.start, rows.stop)]]
-        _, tokens, deep = forward.see(images)
-        shares = overlap_shares(boxes)
-        arms = masks(tokens, embedding, targets, shares > 0, seed=start)
+        seen = forward.see(images)
+        shares = overlap_shares(boxes, math.isqrt(seen.tokens.shape[1]))
+        arms = masks(seen.tokens, forward.embedding, targets, shares > 0, seed=start)
         for arm, keep in arms.items():
-            margin.setdefault(arm, []).append(margins(forward, tokens, deep, probes, keep).cpu())
+            margin.setdefault(arm, []).append(margins(forward, seen, probes, keep).cpu())
             coverage.setdefault(arm, []).append((shares * keep).sum(1).cpu())
         for arm, replaced in (
             ("blank image", torch.full_like(images, 127.0)),
             ("wrong image", other.to(device).float()),
         ):
-            _, tokens, deep = forward.see(replaced)
-            margin.setdefault(arm, []).append(margins(forward, tokens, deep, probes, arms["full"]).cpu())
+            blind = forward.see(replaced)
+            margin.setdefault(arm, []).append(margins(forward, blind, probes, arms["full"]).cpu())
             coverage.setdefault(arm, []).append(torch.zeros(len(probes)))
     return {arm: _row(torch.cat(margin[arm]), torch.cat(coverage[arm]), held_out.positive) for arm in margin}
 

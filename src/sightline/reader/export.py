@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sightline.reader.architecture import build_model
+from sightline.reader.forms import FORMS, QWEN3_VL
 from sightline.reader.processor import save_processor
 from sightline.reader.state import load_weights, read_state
 
@@ -15,9 +15,10 @@ from sightline.reader.state import load_weights, read_state
 def export(state: Path, out: Path) -> Path:
     """Writes the checkpoint of the training state in folder ``state`` into ``out``; the training heads stay behind."""
     tensors, progress = read_state(state)
-    model = build_model(progress["preset"], progress["seed"])
+    form = FORMS[progress.get("form", QWEN3_VL.name)]
+    model = form.model(progress["preset"], progress["seed"])
     load_weights(tensors, nn.ModuleDict({"model": model}))
     out.mkdir(parents=True, exist_ok=True)
     model.to(torch.bfloat16).save_pretrained(out)
-    save_processor(out)
+    save_processor(out, form)
     return out

@@ -9,7 +9,9 @@ from sightline.checks import shipped_demo
 from sightline.errors import SightlineError
 from sightline.reader.card_aims import CardTarget, Lines, aims, interval
 from sightline.reader.curves import curves_svg
+from sightline.reader.forms import FORMS, QWEN3_VL
 from sightline.reader.open_card import (
+    BOTH_TRAINING_NOTES,
     OPEN_DATA,
     OPEN_TRAINING_NOTES,
     examples,
@@ -49,6 +51,7 @@ def write_card(
     from sightline.statistics.summaries import arm_summary
 
     training = read_record(model)
+    form = FORMS[training.get("form", QWEN3_VL.name)]
     answers_open = open_legs(training)
     if answers_open and (open_run is None or open_controls is None):
         raise SightlineError(f"{model} was trained on open questions; its card needs --open-run and --open-controls")
@@ -63,7 +66,9 @@ def write_card(
     image_free = {str(view): float(rows["correct"].mean()) for view, rows in wrong.groupby("intervention")}
     targets = judge(table, image_free)
     parts = [
-        HEAD.format(parameters=training["parameters"] / 1e6, questions=OPEN_HEAD if answers_open else YES_NO_HEAD),
+        HEAD.format(
+            parameters=training["parameters"] / 1e6, questions=OPEN_HEAD if answers_open else YES_NO_HEAD, form=form
+        ),
         figures(table, manifest, len(frame["image_id"].unique())),
     ]
     if answers_open and open_run is not None and open_controls is not None:
@@ -71,9 +76,12 @@ def write_card(
         targets += judge_open(measured.table)
         parts.append(open_section(measured))
     parts += [aims(targets), DATA, *([OPEN_DATA] if answers_open else []), legs(training), TRAINING_NOTES]
+    kinds = {kind for leg in training["history"]["legs"] for kind in ("open", "both") if leg.get(kind)}
     parts += [
-        *([OPEN_TRAINING_NOTES] if answers_open else []),
-        LIMITS.format(OPEN_LIMIT if answers_open else YES_NO_LIMIT),
+        form.story,
+        *([OPEN_TRAINING_NOTES] if "open" in kinds else []),
+        *([BOTH_TRAINING_NOTES] if "both" in kinds else []),
+        LIMITS.format(sizes=form.other_sizes, questions=OPEN_LIMIT if answers_open else YES_NO_LIMIT),
     ]
     write_whole(model / CARD, "\n".join(parts).encode())
     write_whole(model / CURVES, curves_svg(training["curves"]).encode())
@@ -147,11 +155,13 @@ def legs(training: dict[str, Any]) -> str:
     ]
     for number, leg in enumerate(training["history"]["legs"], start=1):
         what = "language layers" if leg.get("language_only") else "all"
-        what += ", open questions too" * bool(leg.get("open")) + ", silence" * bool(leg.get("silence"))
+        what += ", open questions too" * bool(leg.get("open") or leg.get("both"))
+        what += ", silence" * bool(leg.get("silence"))
         device = leg.get("device", "not recorded")
         minutes, batch, rate = leg["minutes"], leg["batch"], leg["lr"]
         lines.append(f"| {number} | {leg['progress']} | {what} | {device} | {minutes:g} | {batch} | {rate:g} |")
-    names = ("slots", "bigrams", "align", "rank", "answer", "spelling", "letters", "accuracy", "exact")
+    named = ("slots", "bigrams", "align", "rank", "page", "answer", "spelling", "letters", "accuracy", "exact")
+    names = [name for name in named if any(name in entry for entry in training["curves"])]
     lines += ["", f"![training curves]({CURVES})", "", "| step | " + " | ".join(names) + " |"]
     lines.append("|---|" + "---|" * len(names))
     curves = training["curves"]
@@ -186,16 +196,15 @@ pipeline_tag: image-text-to-text
 
 # Sightline's embedded reader
 
-A small vision-language model ({parameters:.2f} M parameters, bfloat16) in the stock Qwen3-VL architecture: vision
-tower, DeepStack, multimodal rotary positions, tied embeddings.
+A small vision-language model ({parameters:.2f} M parameters, bfloat16) in {form.words}.
 
 {questions}
-The images are synthetic scenes of 448 x 448 pixels (14 x 14 visual tokens). It exists so that an audit of visual-token
-pruning can be run, tested and understood without downloading anything; it is no general model.
+The images are synthetic scenes of 448 x 448 pixels ({form.side} x {form.side} visual tokens). It exists so that an
+audit of visual-token pruning can be run, tested and understood without downloading anything; it is no general model.
 
 ```python
 from transformers import AutoModelForImageTextToText
-model = AutoModelForImageTextToText.from_pretrained("sightline/assets/reader")
+model = AutoModelForImageTextToText.from_pretrained("sightline/assets/{form.folder}")
 ```
 """
 
@@ -229,19 +238,6 @@ TRAINING_NOTES = """\
 pairs; agreement of visual tokens with the input embeddings of their characters; the place of the word asked for under
 `target`'s own score). `answer` and `spelling` run through the whole model. `target` is therefore trained to find the
 evidence: its lead over Random and Grid is a property of this reader, not a finding about the method.
-
-**A shortcut found, and what was done.** After the first two legs the reader had learned that strings which nearly are
-everyday words are not in the picture: on development scenes it read numbers, codes and invented words almost perfectly
-but denied one in five everyday words that training had not shown, because such strings had only ever been asked for as
-near misses. The training scenes were changed (45 % of words carry a slip; near misses of held-out strings are no longer
-asked for; everyday words are asked for beside their misspelt forms), and a third leg trained the language layers on
-them, on a CPU, with the vision tower and the embeddings left as they were. Development scenes showed the fault. Other
-scenes with the confirmation fonts and words, not those of the confirmation set, were looked at once, before the change,
-to see that the fault is there too; nothing was chosen on them. Full accuracy on 256 development scenes was 0.926 before
-(TPR 0.863, hFPR 0.012) and 0.979 after the third leg (TPR 0.969, hFPR 0.010; 96 scenes).
-
-A trial of 2.5 minutes before the first leg was thrown away. The CPU leg ran on two shared cores and saw about 5 200
-scenes.
 """
 
 YES_NO_LIMIT = "Yes or no to one fixed question. Other prompts give nonsense."
@@ -249,8 +245,8 @@ OPEN_LIMIT = "The fixed questions above and no others. Other prompts give nonsen
 LIMITS = """\
 ## Limits
 
-- Upright Latin text of 14 px and more on 448 x 448 px scenes; other sizes are resized to that area.
-- {}
+- Upright Latin text of 14 px and more on 448 x 448 px scenes; {sizes}.
+- {questions}
 - Synthetic scenes are easier than photographs. Figures of this reader are no forecast for any other model.
 - Neighbouring cells carry some of a word's evidence through the vision tower's attention: removing the evidence cells
   alone leaves more right answers than graying the evidence in the image. The audit exists to show such things. That is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -11,8 +12,9 @@ from torch import Tensor, nn
 
 from sightline.probes.scenes.compose import CANVAS
 from sightline.reader import vocabulary
-from sightline.reader.forward import PATCHES, SIDE, TOKENS
-from sightline.reader.samples import ANSWER, BIGRAM_BUCKETS, CHARACTER_COUNT, ENDING, LETTER, SLOTS, SPELLING
+from sightline.reader.forward import Seen
+from sightline.reader.grid import SLOTS, UNITS, token_order
+from sightline.reader.samples import ANSWER, BIGRAM_BUCKETS, CHARACTER_COUNT, ENDING, LETTER, SPELLING
 
 RELEVANCE_WEIGHT = 0.85
 """Weight of the cosine part in Target's score; the rest is the norm of the visual token."""
@@ -24,25 +26,35 @@ class LocalTargets(NamedTuple):
     """What stands where, per image."""
 
     slots: Tensor
-    """(B, 784 * SLOTS) int64, 0..93, or 94 for no character."""
+    """(B, 784 * SLOTS) int64, 0..93, or 94 for no character; units ordered by visual token."""
     bag: Tensor
-    """(B, 196, 94) bool, the characters of each visual token."""
+    """(B, N, 94) bool, the characters of each visual token."""
     bigrams: Tensor
-    """(B, 196, 1024) bool, hashed pairs of neighbours."""
+    """(B, N, 1024) bool, hashed pairs of neighbours."""
 
 
-def local_targets(sample: dict[str, Tensor]) -> LocalTargets:
+def local_targets(sample: dict[str, Tensor], side: int) -> LocalTargets:
+    """For a form with ``side`` visual tokens per side."""
     slot, bigram = sample["slot"], sample["bigram"]
     batch, device = slot.shape[0], slot.device
-    size = PATCHES * SLOTS
+    tokens, size, order = side * side, UNITS * SLOTS, _order(side, device)
+    within = UNITS // tokens
     # One spare place at the end takes the unused entries of the record.
-    place = torch.where(slot < 0, size, slot // CHARACTER_COUNT)
+    unit = order[slot.clamp(min=0) // (CHARACTER_COUNT * SLOTS)]
     character = slot % CHARACTER_COUNT
+    place = torch.where(slot < 0, size, unit * SLOTS + slot // CHARACTER_COUNT % SLOTS)
     slots = torch.full((batch, size + 1), CHARACTER_COUNT, device=device).scatter_(1, place, character)[:, :-1]
-    flat = torch.where(slot < 0, TOKENS * CHARACTER_COUNT, place // (4 * SLOTS) * CHARACTER_COUNT + character)
-    bag = _multi_hot(flat, TOKENS * CHARACTER_COUNT).view(batch, TOKENS, CHARACTER_COUNT)
-    pairs = torch.where(bigram < 0, TOKENS * BIGRAM_BUCKETS, bigram)
-    return LocalTargets(slots, bag, _multi_hot(pairs, TOKENS * BIGRAM_BUCKETS).view(batch, TOKENS, BIGRAM_BUCKETS))
+    flat = torch.where(slot < 0, tokens * CHARACTER_COUNT, unit // within * CHARACTER_COUNT + character)
+    bag = _multi_hot(flat, tokens * CHARACTER_COUNT).view(batch, tokens, CHARACTER_COUNT)
+    token = order[bigram.clamp(min=0) // BIGRAM_BUCKETS] // within
+    pairs = torch.where(bigram < 0, tokens * BIGRAM_BUCKETS, token * BIGRAM_BUCKETS + bigram % BIGRAM_BUCKETS)
+    return LocalTargets(slots, bag, _multi_hot(pairs, tokens * BIGRAM_BUCKETS).view(batch, tokens, BIGRAM_BUCKETS))
+
+
+@cache
+def _order(side: int, device: torch.device) -> Tensor:
+    """(784,) ``token_order``, copied to the device once: a copy per batch would wait for it."""
+    return torch.tensor(token_order(side), device=device)
 
 
 def _multi_hot(index: Tensor, size: int) -> Tensor:
@@ -53,16 +65,17 @@ def _multi_hot(index: Tensor, size: int) -> Tensor:
 class Heads(nn.Module):
     """Linear read-outs that exist during training only."""
 
-    def __init__(self, vision_width: int, text_width: int) -> None:
+    def __init__(self, vision_width: int, text_width: int, units_per_state: int = 1, *, page: bool = False) -> None:
         super().__init__()
-        self.slots = nn.Linear(vision_width, SLOTS * (CHARACTER_COUNT + 1))
+        self.slots = nn.Linear(vision_width, units_per_state * SLOTS * (CHARACTER_COUNT + 1))
         self.bigrams = nn.Linear(text_width, BIGRAM_BUCKETS)
+        self.page = nn.Linear(vision_width, BIGRAM_BUCKETS) if page else None
         self.align_scale = nn.Parameter(torch.tensor(3.0))
         self.align_bias = nn.Parameter(torch.tensor(-6.0))
         self.rank_scale = nn.Parameter(torch.tensor(math.log(12.0)))
         with torch.no_grad():
             self.bigrams.bias.fill_(-6.0)
-            self.slots.bias.view(SLOTS, -1)[:, -1].fill_(5.0)
+            self.slots.bias.view(units_per_state * SLOTS, -1)[:, -1].fill_(5.0)
 
     @torch.no_grad()
     def settle(self) -> None:
@@ -72,10 +85,10 @@ class Heads(nn.Module):
         self.rank_scale.fill_(4.05)
 
 
-def overlap_shares(boxes: Tensor) -> Tensor:
-    """(..., 4) pixel boxes -> (..., 196) share of each box that falls into each visual token's cell; 0 for no box."""
-    start = torch.arange(SIDE, device=boxes.device) * (CANVAS / SIDE)
-    end = start + CANVAS / SIDE
+def overlap_shares(boxes: Tensor, side: int) -> Tensor:
+    """(..., 4) pixel boxes -> (..., N) share of each box that falls into each visual token's cell; 0 for no box."""
+    start = torch.arange(side, device=boxes.device) * (CANVAS / side)
+    end = start + CANVAS / side
     across = (torch.minimum(end, boxes[..., 2:3]) - torch.maximum(start, boxes[..., 0:1])).clamp(min=0)
     down = (torch.minimum(end, boxes[..., 3:4]) - torch.maximum(start, boxes[..., 1:2])).clamp(min=0)
     area = (down[..., :, None] * across[..., None, :]).flatten(-2)
@@ -85,12 +98,13 @@ def overlap_shares(boxes: Tensor) -> Tensor:
 def target_scores(tokens: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
     """Target's score of each visual token for each question: 0.85 minmax(mean of top-2 cosines) + 0.15 minmax(norm).
 
-    tokens: (B, 196, D); embedding: (V, D); targets: (B, Q, T) ids, -1 where there is none. Returns (B, Q, 196).
+    tokens: (B, N, D); embedding: (V, D); targets: (B, Q, T) ids, -1 where there is none. Returns (B, Q, N).
     """
     cosines = F.normalize(tokens.float(), dim=-1) @ F.normalize(embedding.float(), dim=-1).T
     batch, questions, length = targets.shape
-    index = targets.clamp(min=0).view(batch, 1, -1).expand(-1, TOKENS, -1)
-    found = cosines.gather(2, index).view(batch, TOKENS, questions, length)
+    count = tokens.shape[1]
+    index = targets.clamp(min=0).view(batch, 1, -1).expand(-1, count, -1)
+    found = cosines.gather(2, index).view(batch, count, questions, length)
     found = found.masked_fill((targets < 0)[:, None], -1.0)
     # Largest and second largest by two maxima: a top-k over a few columns of many rows is slow on a GPU.
     best, place = found.max(dim=-1, keepdim=True)
@@ -106,7 +120,7 @@ def _minmax(values: Tensor) -> Tensor:
 
 
 def local_losses(
-    heads: Heads, hidden: Tensor, tokens: Tensor, embedding: Tensor, scores: Tensor, boxes: Tensor, what: LocalTargets
+    heads: Heads, seen: Seen, embedding: Tensor, scores: Tensor, boxes: Tensor, what: LocalTargets
 ) -> dict[str, Tensor]:
     """Losses that look at the vision tower alone.
 
@@ -114,36 +128,50 @@ def local_losses(
     bigrams: hashed neighbour pairs of each visual token (binary, per pair);
     and those of ``finding_losses``.
     """
-    batch = hidden.shape[0]
-    logits = heads.slots(hidden).float().view(batch, -1, CHARACTER_COUNT + 1)
+    batch, tokens = len(seen.states), seen.tokens
+    logits = heads.slots(seen.states).float().view(batch, -1, CHARACTER_COUNT + 1)
     present = what.bag.sum().clamp(min=1)
     slots = F.cross_entropy(logits.flatten(0, 1), what.slots.flatten(), reduction="sum") / present
     pairs = heads.bigrams(tokens).float()
     bigrams = F.binary_cross_entropy_with_logits(pairs, what.bigrams.float(), reduction="sum")
-    found = finding_losses(heads, tokens, embedding, scores, boxes, what)
+    found = finding_losses(heads, seen, embedding, scores, boxes, what)
     return {"slots": slots, "bigrams": bigrams / what.bigrams.sum().clamp(min=1), **found}
 
 
+def page_loss(heads: Heads, pooled: Tensor, what: LocalTargets) -> Tensor:
+    """Which hashed pairs stand anywhere on the page, from the class token (B, Dv); binary, per pair.
+
+    It gives the class token what it has in other towers, a reason to look at what matters.
+    """
+    assert heads.page is not None
+    present = what.bigrams.any(1)
+    loss = F.binary_cross_entropy_with_logits(heads.page(pooled).float(), present.float(), reduction="sum")
+    return loss / present.sum().clamp(min=1)
+
+
 def finding_losses(
-    heads: Heads, tokens: Tensor, embedding: Tensor, scores: Tensor, boxes: Tensor, what: LocalTargets
+    heads: Heads, seen: Seen, embedding: Tensor, scores: Tensor, boxes: Tensor, what: LocalTargets
 ) -> dict[str, Tensor]:
-    """Losses on visual tokens by which a word is found.
+    """Losses by which a word is found among visual tokens.
 
     align: characters of each visual token, predicted as exp(s) cos(token, input embedding of the character) + b;
-    rank: Target's score (B, Q, 196) as a distribution over cells, against the share of the named words' boxes
-    (B, Q, 2, 4) in each cell.
+    rank: Target's score (B, Q, N) as a distribution over cells, against the share of the named words' boxes
+    (B, Q, 2, 4) in each cell;
+    page: ``page_loss``, where the tower has a class token.
     """
+    tokens = seen.tokens
     present = what.bag.sum().clamp(min=1)
     letters = embedding[vocabulary.FIRST_BYTE + 33 : vocabulary.FIRST_BYTE + 33 + CHARACTER_COUNT].float()
     cosines = F.normalize(tokens.float(), dim=-1) @ F.normalize(letters, dim=-1).T
     aligned = heads.align_scale.exp() * cosines + heads.align_bias
     align = F.binary_cross_entropy_with_logits(aligned, what.bag.float(), reduction="sum") / present
-    shares = overlap_shares(boxes).sum(2)
+    shares = overlap_shares(boxes, math.isqrt(tokens.shape[1])).sum(2)
     shares = shares / shares.sum(-1, keepdim=True).clamp(min=1)
     likely = F.log_softmax(heads.rank_scale.exp() * scores, dim=-1)
     asked = shares.sum(-1) > 0
     rank = -(shares * likely).sum() / asked.sum().clamp(min=1)
-    return {"align": align, "rank": rank}
+    losses = {"align": align, "rank": rank}
+    return losses if seen.page is None else losses | {"page": page_loss(heads, seen.page, what)}
 
 
 def answer_losses(logits: Tensor, sample: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -173,7 +201,7 @@ def open_losses(logits: Tensor, sample: dict[str, Tensor], keep: Tensor) -> dict
     ``silence`` is the cross-entropy of saying nothing, the end in place of the first letter, where no cell of the
     answer is left: without it the vision tower learns to write answers into the cells of other things.
 
-    ``logits``: (B, L, V) at the packed question tokens; keep: (B, 196) bool.
+    ``logits``: (B, L, V) at the packed question tokens; keep: (B, N) bool.
     """
     labels, letter = sample["labels"], sample["kinds"] == LETTER
     readable = can_be_read(sample["values"], keep)
@@ -191,15 +219,15 @@ def open_losses(logits: Tensor, sample: dict[str, Tensor], keep: Tensor) -> dict
 
 
 def can_be_read(values: Tensor, keep: Tensor) -> Tensor:
-    """(B, Q) bool: at least ``READABLE`` of every value (B, Q, 2, 4) lies in kept cells (B, 196)."""
-    shares = overlap_shares(values)
+    """(B, Q) bool: at least ``READABLE`` of every value (B, Q, 2, 4) lies in kept cells (B, N)."""
+    shares = overlap_shares(values, math.isqrt(keep.shape[1]))
     absent = shares.sum(-1) == 0
     return (absent | ((shares * keep[:, None, None]).sum(-1) >= READABLE)).all(-1)
 
 
 def cannot_be_seen(values: Tensor, keep: Tensor) -> Tensor:
     """(B, Q) bool: the question has values (B, Q, 2, 4), and none of the cells of the first, the answer, is kept."""
-    shares = overlap_shares(values[:, :, 0])
+    shares = overlap_shares(values[:, :, 0], math.isqrt(keep.shape[1]))
     return (shares.sum(-1) > 0) & ((shares * keep[:, None]).sum(-1) == 0)
 
 
@@ -207,21 +235,21 @@ def _mean(values: Tensor, where: Tensor) -> Tensor:
     return (values * where).sum() / where.sum().clamp(min=1)
 
 
-def draw_keep(batch: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
-    """Visual-token dropout: (B, 196) bool, and (B,) int64 counts for images whose tokens Target chooses (0: not those).
+def draw_keep(batch: int, tokens: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
+    """Visual-token dropout: (B, N) bool, and (B,) int64 counts for images whose tokens Target chooses (0: not those).
 
     45 % of images keep all tokens; 40 % keep each token with a probability drawn from 0.2..1; 15 % keep what Target
     would choose for the image's first question, at a budget drawn from 0.2..0.6.
     """
     draw = torch.rand(batch, 1, device=device)
     share = torch.where(draw < 0.45, 1.0, 0.2 + 0.8 * torch.rand(batch, 1, device=device))
-    keep = torch.rand(batch, TOKENS, device=device) < share
-    budget = (TOKENS * (0.2 + 0.4 * torch.rand(batch, device=device))).long()
+    keep = torch.rand(batch, tokens, device=device) < share
+    budget = (tokens * (0.2 + 0.4 * torch.rand(batch, device=device))).long()
     return keep | (draw < 0.45), torch.where(draw[:, 0] > 0.85, budget, 0)
 
 
 def apply_target_choice(keep: Tensor, counts: Tensor, scores: Tensor) -> Tensor:
-    """Replaces the rows of ``keep`` (B, 196) that have a count by the tokens of highest score (B, 196)."""
+    """Replaces the rows of ``keep`` (B, N) that have a count by the tokens of highest score (B, N)."""
     order = scores.sort(dim=1, descending=True).values
     threshold = order.gather(1, (counts[:, None] - 1).clamp(min=0))
     return torch.where(counts[:, None] > 0, scores >= threshold, keep)

@@ -124,7 +124,7 @@ def examples() -> str:
 
 def open_legs(training: Mapping[str, Any]) -> bool:
     """Whether the reader was trained on open questions."""
-    return any(leg.get("open") for leg in training["history"]["legs"])
+    return any(leg.get("open") or leg.get("both") for leg in training["history"]["legs"])
 
 
 OPEN_DATA = """\
@@ -147,4 +147,11 @@ After the first of these legs 19 % of the open answers on development scenes wer
 evidence had been dropped, of the totals of bills 44 %: on pages with few words the vision tower seems to carry values
 into empty cells. Hence the silence of the second leg, after which none was (384 questions, Full 0.961). Nothing was
 measured on the confirmation set before training was over.
+"""
+
+BOTH_TRAINING_NOTES = """\
+**Open questions** were asked of half of the images from the first step on; in the joint stage their answers are spelled
+letter by letter (`letters`; `exact` is the share without a mistake). Where visual tokens were dropped, questions whose
+value lies mostly among them are left out of the loss; in a leg with silence, those of which no cell is left are trained
+to be answered with nothing. Nothing was measured on the confirmation set before training was over.
 """

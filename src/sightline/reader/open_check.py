@@ -6,6 +6,7 @@ greedy decoding gives exactly that answer.
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -21,7 +22,7 @@ from sightline.probes.scenes.open_questions import TEMPLATES, OpenQuestion
 from sightline.probes.scenes.open_set import AskedScene, asked_scenes
 from sightline.reader import record, vocabulary
 from sightline.reader.evaluate import HELD_OUT_SEED, avoiding, masks
-from sightline.reader.forward import QUESTION_START, BatchedForward, attention_mask
+from sightline.reader.forward import BatchedForward, Seen
 from sightline.reader.objectives import overlap_shares
 
 OPEN_ROW_LENGTH = 72
@@ -58,11 +59,9 @@ def _pixels(asked: AskedScene) -> NDArray[np.uint8]:
     return np.asarray(draw(asked.scene, asked.seed))
 
 
-def spelled_exactly(
-    forward: BatchedForward, tokens: Tensor, deep: list[Tensor], questions: tuple[OpenQuestion, ...], keep: Tensor
-) -> Tensor:
-    """(n,) bool for the questions' images: tokens (n, 196, D), DeepStack levels of that shape, keep (n, 196) bool."""
-    count, device = len(questions), tokens.device
+def spelled_exactly(forward: BatchedForward, seen: Seen, questions: tuple[OpenQuestion, ...], keep: Tensor) -> Tensor:
+    """(n,) bool for the questions' images as ``seen``, under ``keep`` (n, N) bool."""
+    count, device = len(questions), forward.device
     ids = torch.zeros(count, OPEN_ROW_LENGTH, dtype=torch.long)
     labels = torch.full((count, OPEN_ROW_LENGTH), IGNORED)
     for row, question in enumerate(questions):
@@ -71,9 +70,9 @@ def spelled_exactly(
         ids[row, : len(text) - 1] = text[:-1]
         labels[row, len(prompt) - 1 : len(text) - 1] = text[len(prompt) :]
     segments = torch.zeros(count, OPEN_ROW_LENGTH, dtype=torch.long, device=device)
-    positions = (torch.arange(OPEN_ROW_LENGTH, device=device) + QUESTION_START).expand(count, -1)
-    prefix = torch.tensor(vocabulary.OPEN_PREFIX, device=device).expand(count, -1)
-    states = forward.read(tokens, deep, ids.to(device), positions, attention_mask(segments, keep), prefix)
+    positions = torch.arange(OPEN_ROW_LENGTH, device=device).expand(count, -1)
+    in_words = torch.ones(count, dtype=torch.bool, device=device)
+    states = forward.read(seen, ids.to(device), positions, segments, keep, in_words)
     found = forward.logits(states).argmax(-1).cpu()
     return ((found == labels) | (labels == IGNORED)).all(1)
 
@@ -81,31 +80,31 @@ def spelled_exactly(
 @torch.no_grad()
 def evaluate_open(forward: BatchedForward, held_out: OpenHeldOut, batch: int = 32) -> dict[str, dict[str, float]]:
     """Arm -> exact match over all questions (``all``) and per kind."""
-    device, count = forward.prefix.device, len(held_out.questions)
-    embedding = forward.language.embed_tokens.weight
+    device, count = forward.device, len(held_out.questions)
     right: dict[str, list[Tensor]] = {}
     for start in range(0, count, batch):
         rows = range(start, min(count, start + batch))
         questions = held_out.questions[rows.start : rows.stop]
         images = held_out.images[rows.start : rows.stop].to(device).float()
         other = held_out.images[[(row + count // 4 * 2) % count for row in rows]].to(device).float()
-        _, tokens, deep = forward.see(images)
-        answer = torch.stack([_cells(question, "answer_value") for question in questions]).to(device)
-        evidence = torch.stack([_cells(question, *question.roles) for question in questions]).to(device)
-        arms = masks(tokens, embedding, _targets(questions).to(device), evidence, seed=start)
+        seen = forward.see(images)
+        side = math.isqrt(seen.tokens.shape[1])
+        answer = torch.stack([_cells(question, side, "answer_value") for question in questions]).to(device)
+        evidence = torch.stack([_cells(question, side, *question.roles) for question in questions]).to(device)
+        arms = masks(seen.tokens, forward.embedding, _targets(questions).to(device), evidence, seed=start)
         arms["answer avoided"] = avoiding(answer, seed=start)
         for arm, keep in arms.items():
-            right.setdefault(arm, []).append(spelled_exactly(forward, tokens, deep, questions, keep))
+            right.setdefault(arm, []).append(spelled_exactly(forward, seen, questions, keep))
         for arm, replaced in (("blank image", torch.full_like(images, 127.0)), ("wrong image", other)):
-            _, tokens, deep = forward.see(replaced)
-            right.setdefault(arm, []).append(spelled_exactly(forward, tokens, deep, questions, arms["full"]))
+            blind = forward.see(replaced)
+            right.setdefault(arm, []).append(spelled_exactly(forward, blind, questions, arms["full"]))
     kinds = np.array([question.kind for question in held_out.questions])
     return {arm: _shares(torch.cat(parts).numpy(), kinds) for arm, parts in right.items()}
 
 
-def _cells(question: OpenQuestion, *roles: str) -> Tensor:
-    """(196,) bool: the cells that hold a part of the regions with one of ``roles``."""
-    return (overlap_shares(torch.tensor(question.boxes(*roles))) > 0).any(0)
+def _cells(question: OpenQuestion, side: int, *roles: str) -> Tensor:
+    """(N,) bool: the cells that hold a part of the regions with one of ``roles``."""
+    return (overlap_shares(torch.tensor(question.boxes(*roles)), side) > 0).any(0)
 
 
 def _targets(questions: tuple[OpenQuestion, ...]) -> Tensor:

@@ -8,8 +8,8 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from sightline.probes.scenes.compose import CANVAS
 from sightline.reader import vocabulary
+from sightline.reader.forms import Form
 
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
@@ -23,27 +23,6 @@ CHAT_TEMPLATE = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
 )
-
-PIXELS = CANVAS * CANVAS
-IMAGE_PROCESSOR = {
-    "do_convert_rgb": True,
-    "do_normalize": True,
-    "do_rescale": True,
-    "do_resize": True,
-    "image_mean": [0.5, 0.5, 0.5],
-    "image_std": [0.5, 0.5, 0.5],
-    "image_processor_type": "Qwen2VLImageProcessor",
-    "max_pixels": PIXELS,
-    "min_pixels": PIXELS,
-    "merge_size": 2,
-    "patch_size": 16,
-    "processor_class": "Qwen3VLProcessor",
-    "resample": 3,
-    "rescale_factor": 1 / 255,
-    "size": {"longest_edge": PIXELS, "shortest_edge": PIXELS},
-    "temporal_patch_size": 2,
-}
-VIDEO_PROCESSOR = IMAGE_PROCESSOR | {"video_processor_type": "Qwen3VLVideoProcessor"}
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -71,10 +50,10 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def save_processor(folder: Path) -> None:
-    """Writes tokenizer, chat template and image processor files into a checkpoint folder."""
+def save_processor(folder: Path, form: Form) -> None:
+    """Writes tokenizer, chat template and the form's processor files into a checkpoint folder."""
     build_tokenizer().save_pretrained(folder)
-    for name, content in (("preprocessor_config", IMAGE_PROCESSOR), ("video_preprocessor_config", VIDEO_PROCESSOR)):
+    for name, content in form.processor_files.items():
         (folder / f"{name}.json").write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 

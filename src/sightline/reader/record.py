@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sightline.probes.scenes.compose import MAX_GLYPHS, MAX_SHAPES
-from sightline.reader.vocabulary import PREFIX
 
 QUESTIONS = 12
 """Questions asked about one image."""
 TEXT_LENGTH = 251
-"""Packed tokens of all questions; with what they share this makes sequences of 456, a multiple of 8."""
+"""Packed tokens of all questions; with what they share in Qwen3-VL form this makes 456, a multiple of 8."""
 TARGET_LENGTH = 24
 """Ids of the words that a question names."""
 MOST_BOXES = 2
@@ -33,7 +32,7 @@ FIELDS: dict[str, tuple[tuple[int, ...], type]] = {
     "effects": ((5,), float),
     "slot": ((MAX_GLYPHS,), int),
     "bigram": ((MAX_GLYPHS,), int),
-    "prefix": ((len(PREFIX),), int),
+    "in_words": ((1,), int),
     "ids": ((TEXT_LENGTH,), int),
     "segments": ((TEXT_LENGTH,), int),
     "positions": ((TEXT_LENGTH,), int),

@@ -18,12 +18,9 @@ from sightline.probes.scenes.page_designs import compose
 from sightline.probes.scenes.paired_designs import compose_open
 from sightline.reader import record, vocabulary
 from sightline.reader.atlas import MARGIN, glyph_table
-from sightline.reader.forward import PATCH, QUESTION_START, SIDE
+from sightline.reader.grid import SLOT_HEIGHT, SLOT_WIDTH, SLOTS, UNIT, UNITS_PER_SIDE
 from sightline.reader.questions import Question, ask
 
-SLOT_WIDTH, SLOT_HEIGHT = 4, 8
-SLOTS = (PATCH // SLOT_WIDTH) * (PATCH // SLOT_HEIGHT)
-"""Cells of 4 x 8 pixels within a patch; each is asked which character has its centre there."""
 CHARACTER_COUNT = 94
 BIGRAM_BUCKETS = 1024
 ANSWER, ENDING, SPELLING, LETTER = 1, 2, 3, 4
@@ -49,7 +46,7 @@ def build_sample(seed: int) -> NDArray[np.int32]:
             scene.shapes.clear()
     _write_surfaces(scene, out)
     _write_glyphs(scene, out)
-    _begin_questions(out, vocabulary.PREFIX)
+    _begin_questions(out)
     _write_questions(ask(scene, rng, record.QUESTIONS), out)
     return row
 
@@ -65,7 +62,8 @@ def build_open_sample(seed: int) -> NDArray[np.int32]:
         found = [question for question in found if question.kind not in NEIGHBOURS]
     _write_surfaces(scene, out)
     _write_glyphs(scene, out)
-    _begin_questions(out, vocabulary.OPEN_PREFIX)
+    _begin_questions(out)
+    out["in_words"][:] = 1
     _write_open_questions(choose(found, rng, record.QUESTIONS), out)
     return row
 
@@ -79,7 +77,7 @@ def _write_surfaces(scene: Scene, out: Views) -> None:
 
 
 def _write_glyphs(scene: Scene, out: Views) -> None:
-    """Glyph tiles and, after rotation, the slot of each character and the visual token of each pair of neighbours."""
+    """Glyph tiles and, after rotation, the slot of each character and the unit of each pair of neighbours."""
     for name in ("glyph", "slot", "bigram"):
         out[name][:] = -1
     if not scene.words:
@@ -103,25 +101,26 @@ def _write_glyphs(scene: Scene, out: Views) -> None:
 
     middle = y + table.middle[font, size]
     centre_x, centre_y = _turn(x + begin + advance / 2, middle, scene.angle)
-    row, column = (centre_y // PATCH).astype(int), (centre_x // PATCH).astype(int)
-    patch = (row // 2 * SIDE + column // 2) * 4 + row % 2 * 2 + column % 2
-    slot = (centre_y % PATCH // SLOT_HEIGHT * (PATCH // SLOT_WIDTH) + centre_x % PATCH // SLOT_WIDTH).astype(int)
+    unit = _unit(centre_x, centre_y)
+    slot = (centre_y % UNIT // SLOT_HEIGHT * (UNIT // SLOT_WIDTH) + centre_x % UNIT // SLOT_WIDTH).astype(int)
     on_canvas = (centre_x >= 0) & (centre_x < CANVAS) & (centre_y >= 0) & (centre_y < CANVAS)
-    out["slot"][:count] = np.where(on_canvas, (patch * SLOTS + slot) * CHARACTER_COUNT + character, -1)
+    out["slot"][:count] = np.where(on_canvas, (unit * SLOTS + slot) * CHARACTER_COUNT + character, -1)
 
     edge_x, edge_y = _turn(x + begin, middle, scene.angle)
     on_canvas = (edge_x >= 0) & (edge_x < CANVAS) & (edge_y >= 0) & (edge_y < CANVAS)
     on_canvas[first] = False
     pair = np.roll(character, 1) * CHARACTER_COUNT + character
-    token = (edge_y // (2 * PATCH)).astype(int) * SIDE + (edge_x // (2 * PATCH)).astype(int)
     bucket = (pair * 2654435761 >> 7) % BIGRAM_BUCKETS
-    out["bigram"][:count] = np.where(on_canvas, token * BIGRAM_BUCKETS + bucket, -1)
+    out["bigram"][:count] = np.where(on_canvas, _unit(edge_x, edge_y) * BIGRAM_BUCKETS + bucket, -1)
 
 
-def _begin_questions(out: Views, prefix: tuple[int, ...]) -> None:
-    out["prefix"][:] = prefix
+def _unit(x: NDArray[np.floating], y: NDArray[np.floating]) -> NDArray[np.int64]:
+    """Which unit of the grid, in reading order, holds a point."""
+    return (y // UNIT).astype(np.int64) * UNITS_PER_SIDE + (x // UNIT).astype(np.int64)
+
+
+def _begin_questions(out: Views) -> None:
     out["segments"][:] = NO_QUESTION
-    out["positions"][:] = QUESTION_START
     out["targets"][:] = -1
 
 
@@ -170,7 +169,7 @@ def _write_text(out: Views, number: int, place: int, ids: list[int], kinds: list
     span = slice(place, place + len(kinds))
     out["ids"][span], out["labels"][span], out["kinds"][span] = ids[:-1], ids[1:], kinds
     out["segments"][span] = number
-    out["positions"][span] = np.arange(len(kinds)) + QUESTION_START
+    out["positions"][span] = np.arange(len(kinds))
 
 
 def _write_boxes(out: NDArray[np.float32], boxes: list[PixelBox]) -> None:

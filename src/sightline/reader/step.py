@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sightline.reader.forward import BatchedForward, attention_mask
+from sightline.reader.forms import Form
+from sightline.reader.forward import Seen
 from sightline.reader.objectives import (
     Heads,
     LocalTargets,
@@ -19,9 +20,9 @@ from sightline.reader.objectives import (
     target_scores,
 )
 
-LOCAL_WEIGHTS = {"slots": 1.0, "bigrams": 0.5, "align": 1.0, "rank": 1.0}
-ANSWER_WEIGHTS = {"answer": 1.0, "spelling": 1.0, "ending": 0.1}
-OPEN_WEIGHTS = {"answer": 1.0, "spelling": 0.5, "ending": 0.1, "letters": 2.0, "align": 0.2, "rank": 0.5}
+LOCAL_WEIGHTS = {"slots": 1.0, "bigrams": 0.5, "align": 1.0, "rank": 1.0, "page": 0.2}
+ANSWER_WEIGHTS = {"answer": 1.0, "spelling": 1.0, "ending": 0.1, "letters": 2.0}
+OPEN_WEIGHTS = ANSWER_WEIGHTS | {"spelling": 0.5, "align": 0.2, "rank": 0.5, "page": 0.05}
 SILENCE_WEIGHT = 0.3
 LOCAL_SHARE_IN_JOINT = 0.2
 RANK_SHARE_IN_JOINT = 0.5
@@ -32,39 +33,39 @@ Losses = dict[str, Tensor]
 class Steps:
     """The stages' losses over one model and its training heads."""
 
-    def __init__(self, model: Any, heads: Heads, device: torch.device, mixed: bool, *, silence: bool = False) -> None:
-        self.forward = BatchedForward(model, device)
+    def __init__(
+        self, form: Form, model: Any, heads: Heads, device: torch.device, mixed: bool, *, silence: bool = False
+    ) -> None:
+        self.forward = form.forward(model, device)
         self.heads = heads
         self.device = device
         self.bfloat16 = mixed
-        self.silence = silence
-
-    @property
-    def embedding(self) -> Tensor:
-        return self.forward.language.embed_tokens.weight  # type: ignore[no-any-return]
+        self.silence = {"silence": SILENCE_WEIGHT} if silence else {}
 
     def vision(self, images: Tensor, sample: dict[str, Tensor], what: LocalTargets) -> Losses:
         """Stage A: the vision tower alone, under local supervision."""
         with self.mixed():
-            hidden, tokens, _ = self.forward.see(images)
-            scores = target_scores(tokens, self.embedding, sample["targets"])
-            losses = local_losses(self.heads, hidden, tokens, self.embedding, scores, sample["boxes"], what)
+            seen = self.forward.see(images)
+            scores = target_scores(seen.tokens, self.forward.embedding, sample["targets"])
+            losses = local_losses(self.heads, seen, self.forward.embedding, scores, sample["boxes"], what)
         return losses | {"loss": sum_weighted(losses, LOCAL_WEIGHTS)}
 
     def joint(
         self, images: Tensor, sample: dict[str, Tensor], what: LocalTargets, keep: Tensor, counts: Tensor
     ) -> Losses:
-        """Stage B: answers through the whole model, with visual tokens dropped; local supervision goes on, weakly."""
+        """Stage B: answers through the whole model, with visual tokens dropped; local supervision goes on, weakly.
+
+        Where all images are asked yes/no questions the losses of open answers are zero.
+        """
         with self.mixed():
-            hidden, tokens, deep = self.forward.see(images)
-            scores = target_scores(tokens, self.embedding, sample["targets"])
-            losses = local_losses(self.heads, hidden, tokens, self.embedding, scores, sample["boxes"], what)
+            seen = self.forward.see(images)
+            scores = target_scores(seen.tokens, self.forward.embedding, sample["targets"])
+            losses = local_losses(self.heads, seen, self.forward.embedding, scores, sample["boxes"], what)
             keep = apply_target_choice(keep, counts, scores[:, 0].detach())
-            mask = attention_mask(sample["segments"], keep)
-            states = self.forward.read(tokens, deep, sample["ids"], sample["positions"], mask)
-            answers = answer_losses(self.forward.logits(states), sample)
+            logits = self._logits(seen, sample, keep)
+            answers = answer_losses(logits, sample) | open_losses(logits, sample, keep)
         local = sum_weighted(losses, LOCAL_WEIGHTS | {"rank": RANK_SHARE_IN_JOINT / LOCAL_SHARE_IN_JOINT})
-        total = sum_weighted(answers, ANSWER_WEIGHTS) + LOCAL_SHARE_IN_JOINT * local
+        total = sum_weighted(answers, ANSWER_WEIGHTS | self.silence) + LOCAL_SHARE_IN_JOINT * local
         return losses | answers | {"loss": total}
 
     def mixture(
@@ -75,27 +76,28 @@ class Steps:
         The vision tower is told no longer which character stands where, only to keep words findable.
         """
         with self.mixed():
-            _, tokens, deep = self.forward.see(images)
-            scores = target_scores(tokens, self.embedding, sample["targets"])
-            found = finding_losses(self.heads, tokens, self.embedding, scores, sample["boxes"], what)
+            seen = self.forward.see(images)
+            scores = target_scores(seen.tokens, self.forward.embedding, sample["targets"])
+            found = finding_losses(self.heads, seen, self.forward.embedding, scores, sample["boxes"], what)
             keep = apply_target_choice(keep, counts, scores[:, 0].detach())
-            mask = attention_mask(sample["segments"], keep)
-            states = self.forward.read(tokens, deep, sample["ids"], sample["positions"], mask, sample["prefix"])
-            logits = self.forward.logits(states)
+            logits = self._logits(seen, sample, keep)
             losses = found | answer_losses(logits, sample) | open_losses(logits, sample, keep)
-        weights = OPEN_WEIGHTS | {"silence": SILENCE_WEIGHT} if self.silence else OPEN_WEIGHTS
-        return losses | {"loss": sum_weighted(losses, weights)}
+        return losses | {"loss": sum_weighted(losses, OPEN_WEIGHTS | self.silence)}
 
     def language(self, images: Tensor, sample: dict[str, Tensor], keep: Tensor, counts: Tensor) -> Losses:
         """Answers only, with the vision tower and the embeddings as they are: Target's scores cannot move."""
         with self.mixed():
             with torch.no_grad():
-                _, tokens, deep = self.forward.see(images)
-                scores = target_scores(tokens, self.embedding, sample["targets"][:, :1])
-                mask = attention_mask(sample["segments"], apply_target_choice(keep, counts, scores[:, 0]))
-            states = self.forward.read(tokens, deep, sample["ids"], sample["positions"], mask)
-            answers = answer_losses(self.forward.logits(states), sample)
+                seen = self.forward.see(images)
+                scores = target_scores(seen.tokens, self.forward.embedding, sample["targets"][:, :1])
+                keep = apply_target_choice(keep, counts, scores[:, 0])
+            answers = answer_losses(self._logits(seen, sample, keep), sample)
         return answers | {"loss": sum_weighted(answers, ANSWER_WEIGHTS)}
+
+    def _logits(self, seen: Seen, sample: dict[str, Tensor], keep: Tensor) -> Tensor:
+        """(B, L, V) at the packed question tokens."""
+        text = sample["ids"], sample["positions"], sample["segments"]
+        return self.forward.logits(self.forward.read(seen, *text, keep, sample["in_words"][:, 0]))
 
     def mixed(self) -> torch.autocast:
         """Matrix products in bfloat16, where chosen."""
@@ -103,4 +105,5 @@ class Steps:
 
 
 def sum_weighted(losses: Losses, weights: dict[str, float]) -> Tensor:
-    return torch.stack([losses[name] * weight for name, weight in weights.items()]).sum()
+    """Of the losses that are there."""
+    return torch.stack([losses[name] * weight for name, weight in weights.items() if name in losses]).sum()

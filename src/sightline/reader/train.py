@@ -22,57 +22,22 @@ from torch.utils.data import DataLoader
 
 from sightline.errors import SightlineError
 from sightline.reader import record
-from sightline.reader.architecture import PRESETS, build_model
 from sightline.reader.atlas import build_atlas, glyph_table
 from sightline.reader.evaluate import HeldOut, draw_held_out, evaluate, render
+from sightline.reader.forms import FORMS, QWEN3_VL
 from sightline.reader.objectives import Heads, draw_keep, local_targets
 from sightline.reader.open_check import draw_open_held_out, evaluate_open, render_open
 from sightline.reader.raster import draw_batch, plan
 from sightline.reader.samples import SampleBatches
+from sightline.reader.schedule import HOLD_SHARE, OPEN_HOLD_SHARE, REWARM, VISION_SHARE, WARM_UP, Clock, learning_rate
 from sightline.reader.state import load_checkpoint, load_moments, load_weights, read_state, save_state
 from sightline.reader.step import Losses, Steps
 
-VISION_SHARE = 0.3
-"""Part of the schedule spent on the vision tower alone."""
-HOLD_SHARE = 0.25
-"""Part of the joint stage at the full learning rate, before the cosine."""
-OPEN_HOLD_SHARE = 0.35
-"""The same for a leg on open questions, which has no vision stage before it."""
 OPEN_SHARE = 0.7
-"""Images of such a leg that are asked open questions; the others keep up the yes/no answers."""
-SHIPPED = Path(__file__).resolve().parents[1] / "assets" / "reader"
-WARM_UP = 200
-REWARM = 50
+"""Images of a leg on open questions that are asked them; the others keep up the yes/no answers."""
+BOTH_SHARE = 0.5
+"""Images that are asked open questions where both kinds are learned from scratch."""
 SAVE_SECONDS = 150.0
-
-
-def learning_rate(
-    progress: float, stage_step: int, peak: float, vision: float = VISION_SHARE, hold: float = HOLD_SHARE
-) -> float:
-    """Warm-up over ``WARM_UP`` steps of each stage; constant; then cosine to one hundredth over the joint stage."""
-    joint = max(0.0, (progress - vision) / (1 - vision))
-    falling = max(0.0, (joint - hold) / (1 - hold))
-    shape = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, falling)))
-    return peak * shape * min(1.0, (stage_step + 1) / WARM_UP)
-
-
-class Clock:
-    """Spreads the schedule over the time that is left. Time that ``pause`` marks (compilation) does not count."""
-
-    def __init__(self, start: float, end: float, deadline: float) -> None:
-        self.progress, self.end, self.deadline = start, end, deadline
-        self.last = time.monotonic()
-
-    def tick(self, *, pause: bool = False) -> None:
-        now = time.monotonic()
-        spent, left = now - self.last, max(1e-3, self.deadline - self.last)
-        if not pause:
-            self.progress += (self.end - self.progress) * min(1.0, spent / left)
-        self.last = now
-
-    @property
-    def over(self) -> bool:
-        return time.monotonic() >= self.deadline
 
 
 class Trainer:
@@ -91,15 +56,18 @@ class Trainer:
             self.curves, self.checks = self.history.pop("curves"), self.history.pop("checks")
         # Processes are forked before the device is touched; workers inherit the glyph metrics.
         self.held_out = draw_held_out(args.eval_images, "development", args.workers)
-        self.open_held_out = draw_open_held_out(args.eval_images, "development", args.workers) if args.open else None
+        asks_open = args.open or args.both
+        self.open_held_out = draw_open_held_out(args.eval_images, "development", args.workers) if asks_open else None
         glyph_table("train")
         self.batches = self._start_workers()
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         torch.set_float32_matmul_precision("high")
-        model = build_model(args.preset, args.seed)
+        self.form = form = FORMS[args.form]
+        model = form.model(args.preset, args.seed)
         config = model.config
         torch.manual_seed(args.seed + 1)
-        heads = Heads(config.vision_config.hidden_size, config.text_config.hidden_size)
+        widths = config.vision_config.hidden_size, config.text_config.hidden_size
+        heads = Heads(*widths, form.units_per_state, page=form.has_page)
         self.module = nn.ModuleDict({"model": model, "heads": heads}).to(self.device)
         if args.language_only:
             self.module.requires_grad_(False)
@@ -107,12 +75,14 @@ class Trainer:
             model.model.language_model.norm.requires_grad_(True)
         self.optimizer = self._build_optimizer()
         if args.open and not tensors:
-            load_checkpoint(Path(args.start or SHIPPED), model)
+            load_checkpoint(Path(args.start or form.shipped), model)
             heads.settle()
         if tensors:
             load_weights(tensors, self.module)
             load_moments(tensors, self.module, self.optimizer, self.history["steps"])
-        self.steps = Steps(self.module["model"], heads.to(self.device), self.device, args.mixed, silence=args.silence)
+        self.steps = Steps(
+            form, self.module["model"], heads.to(self.device), self.device, args.mixed, silence=args.silence
+        )
         self.atlas = torch.from_numpy(build_atlas("train")).to(self.device)
         self.losses: dict[str, Callable[..., Losses]] = {
             "vision": self.steps.vision,
@@ -127,8 +97,9 @@ class Trainer:
 
     def _start_workers(self) -> Iterator[Tensor]:
         args = self.args
+        open_share = OPEN_SHARE if args.open else BOTH_SHARE if args.both else 0.0
         loader = DataLoader(
-            SampleBatches(args.batch, self.history["next_seed"], OPEN_SHARE if args.open else 0.0),
+            SampleBatches(args.batch, self.history["next_seed"], open_share),
             batch_size=None,
             num_workers=args.workers,
             prefetch_factor=2 if args.workers else None,
@@ -185,6 +156,7 @@ class Trainer:
                 "lr": args.lr,
                 "language_only": args.language_only,
                 "open": args.open,
+                "both": args.both,
                 "silence": args.silence,
                 "device": self.device_name,
             }
@@ -205,9 +177,9 @@ class Trainer:
             images = draw_batch(self.atlas, sample, plan(rows, self.device))
         inputs: tuple[Any, ...] = (images, sample)
         if stage != "language":
-            inputs += (local_targets(sample),)
+            inputs += (local_targets(sample, self.form.side),)
         if stage != "vision":
-            inputs += draw_keep(len(images), self.device)
+            inputs += draw_keep(len(images), self.form.tokens, self.device)
         losses = self.compute(stage, inputs)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -273,6 +245,7 @@ class Trainer:
 
     def save(self, progress: float, stage_step: int) -> None:
         extra = {"progress": progress, "stage_step": stage_step, "preset": self.args.preset, "seed": self.args.seed}
+        extra["form"] = self.form.name
         save_state(
             self.out, self.module, self.optimizer, self.history | extra | {"curves": self.curves, "checks": self.checks}
         )
@@ -284,6 +257,7 @@ class Trainer:
                 parameter.copy_(parameter.to(torch.bfloat16))
         final = self.check(progress)
         metrics = {
+            "form": self.form.name,
             "parameters": sum(parameter.numel() for parameter in self.steps.forward.model.parameters()),
             "history": self.history,
             "curves": self.curves,
@@ -311,13 +285,17 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=9.0, help="wall-clock minutes of this leg, all included")
     parser.add_argument("--progress", default="0:1", help="part of the schedule that this leg covers, FROM:TO in 0..1")
     parser.add_argument("--reserve", type=float, default=40.0, help="seconds kept for saving and the last check")
-    parser.add_argument("--preset", choices=sorted(PRESETS), default="full")
+    parser.add_argument("--form", choices=sorted(FORMS), default=QWEN3_VL.name, help="architecture that is trained")
+    parser.add_argument("--preset", choices=sorted(QWEN3_VL.presets), default="full")
     parser.add_argument(
         "--language-only", action="store_true", help="train the language layers; vision tower and embeddings stay"
     )
+    parser.add_argument("--both", action="store_true", help="ask half of the images open questions from the start")
     parser.add_argument("--open", action="store_true", help="train a trained reader on open questions too")
     parser.add_argument(
-        "--silence", action="store_true", help="with --open: where no cell of an answer is left, train to say nothing"
+        "--silence",
+        action="store_true",
+        help="with --open or --both: where no cell of an answer is left, train to say nothing",
     )
     parser.add_argument("--start", help="checkpoint folder that --open starts from; the shipped reader unless given")
     parser.add_argument("--batch", type=int, default=96)

@@ -1,8 +1,8 @@
-"""Cells found by ramps and gradients, against towers made by hand and against what the three backbones declare."""
+"""Cells found by ramps and gradients through towers made by hand, and how they are remembered."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.found_cells import FoundCells, cached_cells, find_cells
-from sightline.backbones.pixels import Pixels
 from sightline.errors import SightlineError
 from sightline.geometry.blocks import token_blocks
 from sightline.geometry.cells import Cells, grid_cells
@@ -75,9 +73,6 @@ def difference(found: Cells, declared: Cells, size: tuple[int, int] = (320, 200)
     """In source pixels, the largest."""
     assert found.shape == declared.shape
     return float(np.abs((found - np.clip(declared, 0, 1)) * np.tile(size, 2)).max())
-
-
-# ---------------------------------------------------------------------- towers made by hand
 
 
 def test_a_grid_of_patches_is_found_through_layers_that_attend_to_everything(tower: Patches) -> None:
@@ -147,6 +142,12 @@ def test_a_shrunken_feature_map_gives_the_extent_of_all_that_a_token_reads(tower
     found = on(tower, shrunken)
     assert difference(found.cells, np.stack([x, y, x + 2 / ROWS, y + 2 / ROWS], axis=-1)) < 0.5
     assert token_blocks(found.cells) == ((5, 5),)
+
+
+def test_a_token_of_two_places_reaches_from_one_to_the_other(tower: Patches) -> None:
+    """Patch 0 and patch 5 of the first row, put together by mistake."""
+    cells = on(tower, lambda tokens: torch.stack([tokens[0] + tokens[5], tokens[9]])).cells
+    assert difference(cells, np.array([[0, 0, 6, 1], [1, 1, 2, 2]]) / ROWS) < 1
 
 
 def test_one_token_of_everything_does_not_spoil_the_others(tower: Patches) -> None:
@@ -220,34 +221,6 @@ def test_a_processor_that_looks_at_the_content_is_refused(tower: Patches) -> Non
 def test_any_size_is_found_to_the_pixel(tower: Patches, size: tuple[int, int]) -> None:
     found = find_cells(size, prepare, lambda inputs: tower(inputs["pixel_values"]), tower)
     assert difference(found.cells, grid_cells(ROWS, ROWS), size) < 1
-
-
-# ---------------------------------------------------------------------- what backbones declare
-
-OPTIONS: dict[str, dict[str, int]] = {"llava": {}, "qwen3vl": {"max_pixels": 100352}, "internvl": {"max_tiles": 4}}
-"""Crops, patches that merge, tiles with a thumbnail; as small as shows it."""
-
-
-@pytest.fixture(scope="module", params=OPTIONS)
-def backbone(request: pytest.FixtureRequest, data: Path) -> Backbone:
-    folder = str(data / "tiny" / request.param)
-    return load_backbone(folder, dtype="float32", device="cpu", options=OPTIONS[request.param])
-
-
-@pytest.mark.parametrize("size", [(640, 480), (333, 777), (1900, 1200), (57, 40), (300, 1500)])
-def test_found_cells_are_the_declared_ones(backbone: Backbone, size: tuple[int, int]) -> None:
-    def prepared(image: Image.Image) -> dict[str, Tensor]:
-        return backbone.image_processor(image, return_tensors="pt", **backbone.processor_arguments()).data
-
-    def features(inputs: Mapping[str, Tensor]) -> Tensor:
-        taken = {name: inputs[name] for name in ("pixel_values", "image_grid_thw") if name in inputs}
-        return torch.cat(list(backbone.model.get_image_features(**taken).pooler_output)).flatten(0, -2)
-
-    found = find_cells(size, prepared, features, backbone.model)
-    declared, layout = backbone.cells_of(Pixels(torch.empty(0), backbone.patch_grid(*size[::-1]), size, 0.0))
-    assert found.sourced.all()
-    assert difference(found.cells, declared, size) < 1
-    assert token_blocks(found.cells, found.tiles) == layout
 
 
 # ---------------------------------------------------------------------- remembered

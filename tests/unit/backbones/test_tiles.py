@@ -27,8 +27,11 @@ SIGNALS = {
     "vision.cls_attention@-2": torch.arange(3 * N).reshape(3, N),
     "vision.received@-1": torch.arange(N),
     "vision.key@-1": torch.arange(3 * N * 4).reshape(3, N, 4),
+    "vision.value@-1": torch.arange(3 * N * 4).reshape(3, N, 4),
     "vision.cls_key@-1": torch.arange(12).reshape(3, 4),
     "vision.cls_query@-1": torch.arange(12).reshape(3, 4),
+    "vision.cls_value@-1": torch.arange(12).reshape(3, 4),
+    "image.pixels": torch.arange(N * 5).reshape(N, 5),
     "clip.image": torch.arange(N * 2).reshape(N, 2),
     "clip.text": torch.arange(N * 2).reshape(N, 2),
 }
@@ -97,6 +100,10 @@ def test_between_layers_a_tile_is_seen_in_the_prompt_without_the_others() -> Non
         "lm.next_attention_last": values[left][None],
         "lm.key": values[left][None, :, None],
         "lm.value": values[left][None, :, None],
+        "lm.bare_query": values[left][None, :, None],
+        "lm.bare_key": values[left][None, :, None],
+        "lm.rotary": values[left][None, :, None],
+        "lm.input": values[left][:, None],
         "lm.normed": values[left][:, None],
         "lm.embeds": values[:, None],
     }
@@ -108,7 +115,7 @@ def test_between_layers_a_tile_is_seen_in_the_prompt_without_the_others() -> Non
     assert third.source.tolist() == [0, 1]
     assert third.layout == ((2, 2),)
     assert third.hidden.flatten().tolist() == expected
-    for name in ("lm.attention_last", "lm.next_attention_last", "lm.key", "lm.value", "lm.normed"):
+    for name in set(signals) - {"lm.attention", "lm.embeds"}:
         assert third.signals[name].flatten().tolist() == expected, name
     assert third.signals["lm.attention"][0].tolist() == [
         [100 * row + column for column in expected] for row in expected

@@ -21,9 +21,9 @@ from sightline.cost.subject import Subject
 from tests.towered import towered
 
 NEEDS = {
-    "tiny-qwen3-vl": frozenset({"vision.key@-1", "vision.received@1"}),
-    "tiny-llava": frozenset({"vision.hidden@-2", "vision.cls_attention@-2"}),
-    "tiny-internvl": frozenset[str](),
+    "tiny-qwen3-vl": frozenset({"vision.key@-1", "vision.received@1", "image.pixels"}),
+    "tiny-llava": frozenset({"vision.hidden@-2", "vision.cls_attention@-2", "image.pixels"}),
+    "tiny-internvl": frozenset({"image.pixels"}),
 }
 
 

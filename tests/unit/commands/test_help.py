@@ -59,6 +59,7 @@ def test_the_training_command_has_every_option_of_the_training_script(monkeypatc
     assert invoke(app, ["reader", "train", "--out", "leg"]).exit_code == 0
     words = ["--language-only", "--mixed", "--no-compile", "--batch", "16", "--lr", "3e-4", "--minutes", "30"]
     words += ["--progress", "0.5:1", "--resume", "leg2", "--workers", "3", "--preset", "toy", "--out", "leg3"]
+    words += ["--form", "llava", "--both"]
     assert invoke(app, ["reader", "train", *words]).exit_code == 0
     assert vars(parse(seen[0])) == vars(parse(["--out", "leg"]))
     assert vars(parse(seen[1])) == vars(parse(words))

@@ -48,10 +48,22 @@ def test_padding_to_the_right_and_below_fits_in() -> None:
     assert token_blocks(cells) == ((4, 4),)
 
 
-def test_a_block_that_begins_with_padding_is_no_arrangement() -> None:
-    cells = grid_cells(4, 4)
-    cells[:4] = 0
-    assert token_blocks(cells) == ((1, 16),)
+@pytest.mark.parametrize("seen", [np.s_[2:6, :], np.s_[:, 3:5], np.s_[2:6, 1:7]])
+def test_padding_all_around_fits_in(seen: tuple[slice, slice]) -> None:
+    cells = grid_cells(8, 8).reshape(8, 8, 4)
+    padded = np.zeros_like(cells)
+    padded[seen] = cells[seen]
+    assert token_blocks(padded.reshape(-1, 4)) == ((8, 8),)
+
+
+def test_padding_alone_is_no_arrangement() -> None:
+    assert token_blocks(np.zeros((16, 4))) == ((1, 16),)
+
+
+def test_cells_that_reach_far_over_their_neighbours_are_a_block() -> None:
+    """Wide filters: the first rows and columns all begin at the border of the image."""
+    cells = grid_cells(6, 6) + np.array([-0.2, -0.2, 0.2, 0.2])
+    assert token_blocks(np.clip(cells, 0, 1)) == ((6, 6),)
 
 
 def test_cells_in_disorder_are_no_arrangement() -> None:

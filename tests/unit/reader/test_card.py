@@ -12,9 +12,9 @@ from sightline.checks.shipped_demo import asset
 from sightline.controls.image_free import mismatched_probes
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, write_probes
-from sightline.reader.architecture import build_model
 from sightline.reader.card_aims import aims
 from sightline.reader.curves import curves_svg, smooth
+from sightline.reader.forms import FORMS
 from sightline.reader.model_card import ARMS, judge, write_card
 from sightline.reader.open_card import OPEN_ARMS, WRONG_ROW, judge_open, open_figures
 from sightline.reader.processor import save_processor
@@ -132,15 +132,16 @@ def test_the_record_of_a_reader_trained_on_counts_on_from_the_one_before():
     assert both["parameters"] == 3
 
 
-@pytest.fixture(scope="module")
-def toy_reader(tmp_path_factory):
+@pytest.fixture(scope="module", params=[("qwen3_vl", "open"), ("llava", "both")], ids=["qwen3_vl", "llava"])
+def toy_reader(request, tmp_path_factory):
     """A checkpoint that knows nothing, with a record that says it was trained on open questions."""
-    folder = tmp_path_factory.mktemp("card") / "toy"
-    build_model("toy").save_pretrained(folder)
-    save_processor(folder)
-    leg = {"progress": "0:1", "minutes": 1, "batch": 2, "lr": 1e-3, "open": True, "silence": True}
+    form, kind = request.param
+    folder = tmp_path_factory.mktemp("card") / form
+    FORMS[form].model("toy").save_pretrained(folder)
+    save_processor(folder, FORMS[form])
+    leg = {"progress": "0:1", "minutes": 1, "batch": 2, "lr": 1e-3, kind: True, "silence": True}
     curves = [{"step": 1, "answer": 0.7, "letters": 1.5, "exact": 0.25, "accuracy": 0.5}]
-    record = {"parameters": 1000, "history": {"steps": 1, "legs": [leg]}, "curves": curves}
+    record = {"form": form, "parameters": 1000, "history": {"steps": 1, "legs": [leg]}, "curves": curves}
     (folder / "training.json").write_text(json.dumps(record))
     return folder
 
@@ -181,5 +182,11 @@ def test_card_of_a_reader_that_answers_open_questions(toy_reader, tmp_path):
     assert "6 on 3 images" in card
     assert '- `What is the text right of "X"?`' in card
     assert "all, open questions too, silence" in card
+    form = FORMS[toy_reader.name]
+    assert form.words in card
+    assert form.story in card
+    assert f"assets/{form.folder}" in card
+    assert f"({form.side} x {form.side} visual tokens)" in card
+    assert ("from the first step on" in card) == (form.name == "llava")
     assert "\n| `anti_evidence:0.3` | 0.000 (0.000, " in card
     assert ">letters</text>" in curves

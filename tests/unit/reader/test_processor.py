@@ -3,11 +3,13 @@
 import pytest
 from transformers import AutoTokenizer
 
+from sightline.backbones.llava import Llava
 from sightline.backbones.prompting import OPEN_INSTRUCTION
 from sightline.backbones.qwen3_vl import Qwen3VL
 from sightline.checks.shipped_demo import asset
 from sightline.probes.scenes.open_questions import TEMPLATES
 from sightline.reader import vocabulary
+from sightline.reader.forms import FORMS, QWEN3_VL
 from sightline.reader.processor import save_processor
 
 TARGETS = [
@@ -30,7 +32,7 @@ TARGETS = [
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reader")
-    save_processor(folder)
+    save_processor(folder, QWEN3_VL)
     return AutoTokenizer.from_pretrained(folder)
 
 
@@ -97,3 +99,16 @@ def test_vocabulary_size_matches(tokenizer):
     assert len(tokenizer) == vocabulary.VOCABULARY_SIZE
     assert tokenizer.convert_tokens_to_ids("<|image_pad|>") == vocabulary.IMAGE
     assert tokenizer.eos_token_id == vocabulary.IM_END
+
+
+@pytest.mark.parametrize(("form", "backbone"), [("qwen3_vl", Qwen3VL), ("llava", Llava)])
+def test_what_stands_before_the_visual_tokens_is_what_the_backbone_asks_with(tokenizer, form, backbone):
+    content = [{"type": "image"}, {"type": "text", "text": "What is the total?"}]
+    for system, prefix in (
+        (backbone.system, FORMS[form].prefix),
+        (backbone.open_system or backbone.system, FORMS[form].open_prefix),
+    ):
+        turn = [{"role": "system", "content": system}] if system is not None else []
+        prompt = tokenizer.apply_chat_template([*turn, {"role": "user", "content": content}], tokenize=False)
+        ids = tokenizer.encode(prompt, add_special_tokens=False)
+        assert tuple(ids[: ids.index(vocabulary.IMAGE)]) == prefix

@@ -5,14 +5,15 @@ import pytest
 import torch
 
 from sightline.probes.hard_pairs import normalise_word
-from sightline.probes.scenes.compose import CANVAS, inside
+from sightline.probes.scenes.compose import inside
 from sightline.probes.scenes.draw import draw
 from sightline.probes.scenes.fonts import CHARACTERS
 from sightline.probes.scenes.page_designs import compose
 from sightline.probes.scenes.paired_designs import compose_open
 from sightline.reader import record, vocabulary
 from sightline.reader.atlas import build_atlas
-from sightline.reader.forward import SIDE
+from sightline.reader.forms import FORMS
+from sightline.reader.grid import SLOTS, UNITS_PER_SIDE, token_order
 from sightline.reader.objectives import local_targets, overlap_shares
 from sightline.reader.raster import draw_batch, plan
 from sightline.reader.samples import (
@@ -54,8 +55,9 @@ def test_raster_equals_pillow(rows, sample):
         assert (difference > 8).mean() < 2e-4
 
 
-def test_characters_are_where_the_words_are(sample):
-    bag = local_targets(sample).bag
+@pytest.mark.parametrize("side", [form.side for form in FORMS.values()])
+def test_characters_are_where_the_words_are(sample, side):
+    bag = local_targets(sample, side).bag
     for number, seed in enumerate(SEEDS):
         scene = compose(seed, "train")
         checked = 0
@@ -63,7 +65,7 @@ def test_characters_are_where_the_words_are(sample):
             box = scene.box(word)
             if not inside(box):
                 continue
-            cells = overlap_shares(torch.tensor([[box]]))[0, 0] > 0
+            cells = overlap_shares(torch.tensor([[box]]), side)[0, 0] > 0
             found = {CHARACTERS[index] for index in bag[number][cells].any(0).nonzero().flatten().tolist()}
             assert set(word.text) <= found, (word.text, found)
             checked += 1
@@ -99,12 +101,29 @@ def test_questions_are_labelled_truly(sample):
 
 
 def test_overlap_shares_are_areas():
-    shares = overlap_shares(torch.tensor([[[16.0, 8.0, 80.0, 24.0], [0.0, 0.0, 0.0, 0.0]]]))[0]
+    shares = overlap_shares(torch.tensor([[[16.0, 8.0, 80.0, 24.0], [0.0, 0.0, 0.0, 0.0]]]), 14)[0]
     assert shares[0].nonzero().flatten().tolist() == [0, 1, 2]
     assert shares[0, :3].tolist() == [0.25, 0.5, 0.25]
     assert shares[1].sum() == 0
-    assert shares.shape == (2, SIDE * SIDE)
-    assert CANVAS / SIDE == 32
+    assert shares.shape == (2, 14 * 14)
+
+
+def test_forms_ask_for_the_same_characters_in_the_order_of_their_tokens(sample):
+    """Every slot of every unit holds the same character, wherever a form's order puts the unit."""
+    plain = local_targets(sample, UNITS_PER_SIDE).slots.view(len(SEEDS), -1, SLOTS)
+    merged = local_targets(sample, UNITS_PER_SIDE // 2).slots.view(len(SEEDS), -1, SLOTS)
+    order = token_order(UNITS_PER_SIDE // 2)
+    assert order[:4] == [0, 1, 4, 5]
+    assert order[UNITS_PER_SIDE : UNITS_PER_SIDE + 2] == [2, 3]
+    assert torch.equal(merged[:, order], plain)
+    assert (plain < 94).sum() > 500
+
+
+def test_a_coarser_token_holds_what_its_units_hold(sample):
+    fine, coarse = local_targets(sample, 28), local_targets(sample, 14)
+    for name in ("bag", "bigrams"):
+        units = getattr(fine, name).view(len(SEEDS), 14, 2, 14, 2, -1)
+        assert torch.equal(units.any(4).any(2).flatten(1, 2), getattr(coarse, name)), name
 
 
 def test_open_questions_are_packed_with_the_answer_that_the_page_shows():
@@ -114,7 +133,7 @@ def test_open_questions_are_packed_with_the_answer_that_the_page_shows():
             name: value[0] for name, value in record.unpack(torch.from_numpy(build_open_sample(seed)[None])).items()
         }
         texts = {normalise_word(word.text) for word in compose_open(seed, "train").words}
-        assert sample["prefix"].tolist() == list(vocabulary.OPEN_PREFIX)
+        assert sample["in_words"].tolist() == [1]
         for question in range(record.QUESTIONS):
             here = sample["segments"] == question
             if not here.any():
@@ -131,8 +150,8 @@ def test_open_questions_are_packed_with_the_answer_that_the_page_shows():
 
 def test_open_scenes_are_spread_over_a_batch():
     (rows,) = (batch for batch, _ in zip(SampleBatches(10, 0, open_share=0.7), range(1), strict=False))
-    openly = record.unpack(rows)["prefix"].eq(vocabulary.OPEN_SYSTEM_TEXT).any(1)
+    openly = record.unpack(rows)["in_words"][:, 0]
     assert openly.sum() == 7
     assert 2 <= openly[:4].sum() <= 3
     (rows,) = (batch for batch, _ in zip(SampleBatches(3, 0), range(1), strict=False))
-    assert not record.unpack(rows)["prefix"].eq(vocabulary.OPEN_SYSTEM_TEXT).any()
+    assert not record.unpack(rows)["in_words"].any()

@@ -9,16 +9,27 @@ from transformers import AutoModelForImageTextToText
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.checks.shipped_demo import asset
+from sightline.reader.forms import FORMS
 from sightline.reader.model_card import CARD, CURVES
 from sightline.reader.training_record import TRAINING
 
 IMAGES, OPEN_IMAGES = 10, 5
+SHIPPED = {name: form for name, form in FORMS.items() if form.shipped.is_dir()}
 
 
-def audited(out, probes, images, arms, limit=IMAGES, **more):
+def test_the_first_form_is_shipped():
+    assert "qwen3_vl" in SHIPPED
+
+
+@pytest.fixture(scope="module", params=SHIPPED)
+def folder(request):
+    return asset(SHIPPED[request.param].folder)
+
+
+def audited(model, out, probes, images, arms, limit=IMAGES, **more):
     scenes = asset("scenes", "development")
     config = AuditConfig(
-        model=str(asset("reader")),
+        model=str(model),
         probes=scenes / probes,
         images=scenes / images,
         out=out,
@@ -33,9 +44,9 @@ def audited(out, probes, images, arms, limit=IMAGES, **more):
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory):
+def rows(folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("reader") / "run"
-    return audited(out, "probes.jsonl", "images", ["full", "target:0.3", "anti_evidence:0.3"])
+    return audited(folder, out, "probes.jsonl", "images", ["full", "target:0.3", "anti_evidence:0.3"])
 
 
 def test_answers_most_shipped_probes(rows):
@@ -51,9 +62,9 @@ def test_target_keeps_the_evidence(rows):
     assert coverage["anti_evidence:0.3"] == 0.0
 
 
-def test_answers_most_open_questions_in_words_and_none_without_their_evidence(tmp_path):
+def test_answers_most_open_questions_in_words_and_none_without_their_evidence(folder, tmp_path):
     arms = ["full", "anti_evidence:0.3"]
-    rows = audited(tmp_path / "run", "open_probes.jsonl", "open_images", arms, OPEN_IMAGES, box_source="gt")
+    rows = audited(folder, tmp_path / "run", "open_probes.jsonl", "open_images", arms, OPEN_IMAGES, box_source="gt")
     exact = rows.groupby("arm")["exact"].mean()
     assert len(rows) == 2 * 2 * OPEN_IMAGES
     assert exact["full"] >= 0.8
@@ -63,16 +74,16 @@ def test_answers_most_open_questions_in_words_and_none_without_their_evidence(tm
     assert (right["answer"].str.casefold() == right["accepted"].str.casefold()).all()
 
 
-def test_checkpoint_is_small_and_stock():
-    folder = asset("reader")
+def test_checkpoint_is_small_and_stock(folder):
     model = AutoModelForImageTextToText.from_pretrained(folder)
-    assert type(model).__module__.startswith("transformers.models.qwen3_vl")
+    form = FORMS[model.config.model_type]
+    assert form.folder == folder.name
+    assert type(model).__module__.startswith(f"transformers.models.{form.name}")
     assert model.dtype == torch.bfloat16
     assert sum(file.stat().st_size for file in folder.iterdir()) < 25e6
 
 
-def test_card_comes_with_its_sources():
-    folder = asset("reader")
+def test_card_comes_with_its_sources(folder):
     card = (folder / CARD).read_text(encoding="utf-8")
     headings = ("Held-out figures", "Held-out figures: open questions", "What it was trained to be", "Data", "Training")
     for heading in (*headings, "Limits"):

@@ -7,16 +7,25 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, Qwen3VLForConditionalGeneration
+from transformers import AutoModelForImageTextToText, AutoTokenizer
 
 from sightline.errors import SightlineError
 from sightline.reader import vocabulary
-from sightline.reader.architecture import build_model
 from sightline.reader.export import export
-from sightline.reader.objectives import apply_target_choice, can_be_read, open_losses, target_scores
-from sightline.reader.samples import LETTER
+from sightline.reader.forms import FORMS, QWEN3_VL
+from sightline.reader.objectives import (
+    Heads,
+    LocalTargets,
+    apply_target_choice,
+    can_be_read,
+    open_losses,
+    page_loss,
+    target_scores,
+)
+from sightline.reader.samples import BIGRAM_BUCKETS, LETTER
+from sightline.reader.schedule import VISION_SHARE, WARM_UP, Clock, learning_rate
 from sightline.reader.state import SHARD_BYTES, load_checkpoint, read_state
-from sightline.reader.train import VISION_SHARE, WARM_UP, Clock, Trainer, learning_rate, parse
+from sightline.reader.train import Trainer, parse
 
 
 def leg(out, progress, *more):
@@ -39,10 +48,11 @@ def leg(out, progress, *more):
     return trainer
 
 
-def test_two_legs_and_export(tmp_path):
-    first = leg(tmp_path / "one", "0:0.31")
+@pytest.mark.parametrize("form", FORMS)
+def test_two_legs_and_export(tmp_path, form):
+    first = leg(tmp_path / "one", "0:0.31", "--form", form)
     assert max(file.stat().st_size for file in (tmp_path / "one").iterdir()) <= SHARD_BYTES + 2**16
-    second = leg(tmp_path / "two", "0.31:1", "--resume", str(tmp_path / "one"))
+    second = leg(tmp_path / "two", "0.31:1", "--form", form, "--resume", str(tmp_path / "one"))
     assert second.history["steps"] > first.history["steps"]
     assert second.curves[: len(first.curves)] == first.curves
     assert second.curves[-1]["joint"] == 1.0
@@ -51,7 +61,8 @@ def test_two_legs_and_export(tmp_path):
     assert metrics["final"]["arms"]["full"]["pos_ecr"] == pytest.approx(1.0)
 
     folder = export(tmp_path / "two", tmp_path / "checkpoint")
-    model = Qwen3VLForConditionalGeneration.from_pretrained(folder)
+    model = AutoModelForImageTextToText.from_pretrained(folder)
+    assert model.config.model_type == form == metrics["form"]
     assert model.dtype == torch.bfloat16
     assert len(AutoTokenizer.from_pretrained(folder)) == model.config.text_config.vocab_size
     tensors, _ = read_state(tmp_path / "two")
@@ -74,8 +85,31 @@ def test_a_yes_no_reader_learns_open_questions_on_top(tmp_path):
     assert set(metrics["final"]["open"]) >= {"full", "target", "random", "grid", "answer avoided", "blank image"}
     assert set(metrics["final"]["open"]["full"]) >= {"all", "right_of", "left_of"}
     assert metrics["final"]["arms"]["full"]["pos_ecr"] == pytest.approx(1.0)
-    model = Qwen3VLForConditionalGeneration.from_pretrained(export(tmp_path / "three", tmp_path / "checkpoint"))
+    model = AutoModelForImageTextToText.from_pretrained(export(tmp_path / "three", tmp_path / "checkpoint"))
     assert model.config.text_config.vocab_size == vocabulary.VOCABULARY_SIZE
+
+
+def test_both_kinds_of_questions_are_learned_from_scratch(tmp_path):
+    only = leg(tmp_path / "one", "0.31:0.6", "--form", "llava", "--both", "--silence", "--minutes", "0.01")
+    assert only.curves[-1]["joint"] == 1.0
+    assert {"slots", "page", "answer", "letters", "silence", "exact"} <= set(only.curves[-1])
+    assert any(entry.get("letters", 0.0) > 0.0 for entry in only.curves)
+    assert only.history["legs"][-1]["both"]
+    assert set(only.checks[-1]["open"]) >= {"full", "target", "answer avoided"}
+
+
+def test_the_class_token_is_trained_to_say_what_stands_on_the_page():
+    what = LocalTargets(torch.zeros(1, 1), torch.zeros(1, 2, 94), torch.zeros(1, 2, BIGRAM_BUCKETS, dtype=torch.bool))
+    what.bigrams[0, 1, 7] = True
+    heads = Heads(4, 4, page=True)
+    with torch.no_grad():
+        heads.page.weight.zero_()
+        heads.page.bias.fill_(-9.0)
+        blind = page_loss(heads, torch.ones(1, 4), what)
+        heads.page.bias[7] = 9.0
+        seeing = page_loss(heads, torch.ones(1, 4), what)
+    assert blind.item() > 8.9
+    assert seeing.item() < 0.2
 
 
 def forget_open_phrases(folder):
@@ -87,10 +121,10 @@ def forget_open_phrases(folder):
 
 
 def test_the_embedding_of_an_older_checkpoint_grows_by_rows_like_those_of_yes_no_prompts(tmp_path):
-    old = build_model("toy", seed=5)
+    old = QWEN3_VL.model("toy", seed=5)
     old.save_pretrained(tmp_path)
     forget_open_phrases(tmp_path)
-    new = build_model("toy", seed=6)
+    new = QWEN3_VL.model("toy", seed=6)
     load_checkpoint(tmp_path, new)
     rows, expected = (model.model.language_model.embed_tokens.weight for model in (new, old))
     assert torch.equal(rows[: vocabulary.FIRST_OPEN], expected[: vocabulary.FIRST_OPEN])
@@ -102,11 +136,11 @@ def test_the_embedding_of_an_older_checkpoint_grows_by_rows_like_those_of_yes_no
 
 
 def test_a_checkpoint_of_another_size_is_refused(tmp_path):
-    build_model("toy").save_pretrained(tmp_path)
+    QWEN3_VL.model("toy").save_pretrained(tmp_path)
     with pytest.raises(SightlineError, match="does not fit"):
-        load_checkpoint(tmp_path, build_model("full"))
+        load_checkpoint(tmp_path, QWEN3_VL.model("full"))
     with pytest.raises(SightlineError, match=r"--start"):
-        load_checkpoint(tmp_path / "nowhere", build_model("toy"))
+        load_checkpoint(tmp_path / "nowhere", QWEN3_VL.model("toy"))
 
 
 def test_answers_whose_values_were_dropped_are_not_trained():

@@ -51,11 +51,21 @@ def layer_state(
             "lm.next_attention_last": draw(heads, length, 1).squeeze(-1).softmax(dim=-1),
             "lm.key": draw(heads, length, 8),
             "lm.value": draw(heads, length, 8),
+            "lm.bare_query": draw(2 * heads, length, 8),
+            "lm.bare_key": draw(heads, length, 8),
+            "lm.rotary": rotary(length, 8),
+            "lm.input": draw(length, width),
             "lm.normed": torch.nn.functional.normalize(hidden, dim=-1),
             "lm.embeds": draw(length, width),
         },
         key="probe:orig:0.4",
     )
+
+
+def rotary(length: int, width: int) -> Tensor:
+    """(2, length, width) cosines and sines of plain one-dimensional positions."""
+    angle = torch.arange(length)[:, None] * 1e4 ** -(torch.arange(0, width, 2) / width).repeat(2)
+    return torch.stack([angle.cos(), angle.sin()])
 
 
 def visual(state: LayerState) -> Tensor:

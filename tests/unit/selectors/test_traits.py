@@ -11,7 +11,7 @@ import torch
 from sightline.arms.arm import parse_arm
 from sightline.backbones.base import BACKBONES
 from sightline.boxes.sources import reads_boxes
-from sightline.core.selection import Role
+from sightline.core.selection import PARITY_WORDS, Parity, Role
 from sightline.cost.select_inputs import Inputs
 from sightline.selectors import SELECTORS
 from sightline.selectors.scored import Scored
@@ -57,6 +57,15 @@ def test_roles_are_few_and_known() -> None:
     assert of_role["control"] == {"random", "grid", "center", "shuffled", "bottom", "resize"}
     assert of_role["oracle"] == {"evidence_only", "anti_evidence"}
     assert {"target", "protected", "scope", "visionzip"} <= of_role["method"]
+
+
+def test_promises_are_known_and_those_without_parity_data_say_so() -> None:
+    assert set(PARITY_WORDS) == set(get_args(Parity))
+    without = {name for name, kind in SELECTORS.items() if kind.parity == "paper-algorithm"}
+    assert {"flowcut", "pact", "pixelprune", "v2drop"} <= without
+    for name, kind in SELECTORS.items():
+        assert kind.parity in PARITY_WORDS
+        assert ("no parity data" in (kind.__doc__ or "")) is (name in without), name
 
 
 def test_the_artifact_only_sets_arguments_that_exist_on_models_that_exist() -> None:

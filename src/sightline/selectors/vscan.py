@@ -1,0 +1,110 @@
+"""VScan, stage 1: what a deep layer looks at globally, what a shallow one looks at in every window, others merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
+from sightline.errors import SightlineError
+from sightline.selectors import SELECTORS
+from sightline.selectors.fastervlm import CLASS_ATTENTION
+from sightline.selectors.greedy import cosine
+from sightline.selectors.scores import order, rank
+
+FEATURES = "vision.hidden@-2"
+
+
+def windows(layout: tuple[tuple[int, int], ...], side: int) -> Tensor:
+    """(N,) int64: the side x side window of its own block that each token lies in, counted on over blocks."""
+    numbers: list[Tensor] = []
+    first = 0
+    for rows, columns in layout:
+        across = -(-columns // side)
+        row, column = torch.arange(rows) // side, torch.arange(columns) // side
+        numbers.append((first + row[:, None] * across + column).flatten())
+        first += -(-rows // side) * across
+    return torch.cat(numbers)
+
+
+def places_within(score: Tensor, group: Tensor) -> Tensor:
+    """(N,) int64: 0 for the highest score of its group, 1 for the next, ...; ties to the lower index.
+
+    ``group`` is on the CPU, where counting its members waits for nothing.
+    """
+    size = torch.bincount(group)
+    first = (size.cumsum(0) - size)[group].to(score.device)
+    sorted_by = order(group.to(score.device), -score)
+    rising = torch.arange(len(group), device=score.device)
+    return torch.empty_like(sorted_by).scatter_(0, sorted_by, rising) - first
+
+
+def scans(deep: Tensor, shallow: Tensor, window: Tensor, overall: int, local: int) -> Tensor:
+    """(K,) ascending, K = overall + local: the highest of ``deep``, then of the others, window by window, ``shallow``.
+
+    deep, shallow (N,), window (N,) on the CPU. Windows take turns: the best of every window, then the second best, ...;
+    within a turn the higher ``shallow`` comes first.
+    """
+    chosen = rank(deep)[:overall]
+    free = torch.ones_like(deep).index_fill_(0, chosen, 0.0)
+    left = torch.where(free > 0, shallow, -torch.inf)
+    turn = torch.where(free > 0, places_within(left, window), len(deep))
+    return torch.cat([chosen, order(turn, -left)[:local]]).sort().values
+
+
+@SELECTORS.register("vscan")
+@dataclass(frozen=True)
+class VScan(Selector):
+    """Keeps the patches a deep layer attends to and those a shallow one attends to in each window; merges the others.
+
+    Reference: Zhang et al., "VScan: Rethinking Visual Token Reduction for Efficient Large Vision-Language Models" (TMLR
+    2026), the scans in the vision tower.
+    Needs: class-token attention of a shallow and of the penultimate vision layer, summed over heads, and the
+    penultimate hidden states, which are also what is merged.
+    Parity: paper-algorithm, no parity data. Left to us, where what we read of it is silent: the shallow block, the even
+    split between the scans, the side of a window, and that windows take turns where the budget does not divide evenly.
+    The published second stage, a cut in the middle of the language model, is not part of it.
+    Acts: half of K (the larger) by the global scan, half by the local one (``scans``); every other patch is **merged**
+    into the kept one of highest cosine, as a plain mean, before the projector.
+    Degenerate inputs: a zero vector has cosine 0 and joins the first; equal values go to the lower index; NaN attention
+    counts as 0.
+
+    Parameters
+    ----------
+    local_layer: the shallow vision block, of those counted from 0.
+    side: rows and columns of a window in patches.
+    """
+
+    local_layer: int = 6
+    side: int = 6
+
+    name: ClassVar[str] = "vscan"
+    parity: ClassVar[Parity] = "paper-algorithm"
+    merges: ClassVar[bool] = True
+    ranges: ClassVar[Ranges] = {"side": (1, 100_000)}
+
+    def __post_init__(self) -> None:
+        if self.side < 1:
+            raise SightlineError(f"vscan: side must be at least 1, got {self.side}")
+
+    @property
+    def shallow(self) -> str:
+        return f"vision.cls_attention@{self.local_layer}"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.shallow, CLASS_ATTENTION, FEATURES})
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        deep, shallow = (
+            view.signals[name].double().nan_to_num().sum(dim=0) for name in (CLASS_ATTENTION, self.shallow)
+        )
+        kept = scans(deep, shallow, windows(view.layout, self.side), k - k // 2, k // 2)
+        features = view.signals[FEATURES].double()
+        slot = cosine(features, features[kept]).argmax(dim=1)
+        slot[kept] = torch.arange(k, device=slot.device)
+        mix = torch.zeros(k, len(deep), device=deep.device).scatter_(0, slot.unsqueeze(0), 1.0)
+        return Selection(kept, mix / mix.sum(dim=1, keepdim=True), merge_at="vision")
