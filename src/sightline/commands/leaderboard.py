@@ -23,7 +23,9 @@ def leaderboard(
     out: Annotated[Path, typer.Option(help="Folder for the runs and leaderboard.html, .json, .md: resumed, amended.")],
     model: Annotated[
         list[str] | None,
-        typer.Option(metavar="[NAME=]MODEL", help="Checkpoint folder or hub id. Repeatable."),
+        typer.Option(
+            metavar="[NAME=]MODEL", help="Checkpoint folder or hub id; of the demo a shipped reader. Repeatable."
+        ),
     ] = None,
     probes: Annotated[Path | None, typer.Option(help="Probe file that all models answer.")] = None,
     images: Annotated[Path | None, typer.Option(help="Folder that image names are relative to.")] = None,
@@ -44,7 +46,7 @@ def leaderboard(
     ] = None,
     pages: Annotated[
         int | None,
-        typer.Option(min=2, help="Only the first so many images.", show_default="all; in the demo 100, with --open 50"),
+        typer.Option(min=2, help="Only the first so many images.", show_default="all; in the demo 40, with --open 50"),
     ] = None,
     rank_by: Annotated[
         str, typer.Option(help="Metric that ranks.", show_default="accuracy; of open questions score")
@@ -78,9 +80,11 @@ def leaderboard(
     run = {name: value for name, value in given.items() if value is not None}
     contest: Contest
     if demo:
-        if model or probes or images or image_option:
-            raise SightlineError("--demo brings its own; leave out --model, --probes, --images and --image-option")
-        contest = demo_contest(out, methods, wanted, in_words=open_, pages=pages, clip=clip, run=run)
+        if probes or images or image_option:
+            raise SightlineError("--demo brings its own pages; leave out --probes, --images and --image-option")
+        contest = demo_contest(
+            out, methods, wanted, models=model or [], in_words=open_, pages=pages, clip=clip, run=run
+        )
     else:
         if open_:
             raise SightlineError("--open chooses among the questions of --demo; your own probes say what they ask")

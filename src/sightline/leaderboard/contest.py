@@ -106,7 +106,8 @@ def finished(config: AuditConfig) -> bool:
     source = checkpoint_folder(config.model)
     names = {"model": model_name(config), "model_type": model_type(source)}
     job.folder.refuse_other({**names, "weight_digest": weight_digest(source)})
-    return not tasks_left(job.folder, job.shards, job.plan.arms)
+    known = all(arm.text in job.recorded["arms"] for arm in job.plan.arms)
+    return known and not tasks_left(job.folder, job.shards, job.plan.arms)
 
 
 def _failed(config: AuditConfig) -> dict[str, str]:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from sightline.checks.shipped_demo import SHARD_IMAGES, asset
+from sightline.errors import SightlineError
 from sightline.leaderboard.contest import Contest
 
-PAGES, OPEN_PAGES = 100, 50
+PAGES, OPEN_PAGES = 40, 50
 """Of those shipped, with two questions each: enough for intervals, few enough for minutes on two cores."""
 SMALL = "These readers are small and read drawn pages alone: the order is not that on other models."
 FAVOURED = (
@@ -20,10 +21,14 @@ FAVOURED = (
 """Of yes/no questions. An open question names the label of a value, not the value."""
 
 
-def readers() -> dict[str, str]:
-    """Every shipped checkpoint by its name."""
+def readers(names: Sequence[str] = ()) -> dict[str, str]:
+    """The shipped checkpoints of these names; without any, all of them."""
     folders = sorted(folder for folder in asset().glob("reader*") if (folder / "config.json").is_file())
-    return {folder.name: str(folder) for folder in folders}
+    shipped = {folder.name: str(folder) for folder in folders}
+    for name in names:
+        if name not in shipped:
+            raise SightlineError(f"no reader '{name}' is shipped; choose from {', '.join(shipped)}")
+    return {name: folder for name, folder in shipped.items() if not names or name in names}
 
 
 def demo_contest(
@@ -31,6 +36,7 @@ def demo_contest(
     methods: Sequence[str],
     budgets: Sequence[str],
     *,
+    models: Sequence[str] = (),
     in_words: bool = False,
     pages: int | None = None,
     clip: str | None = None,
@@ -43,7 +49,7 @@ def demo_contest(
         settings["box_source"] = "gt"  # for oracles alone: nothing else looks at boxes
     return Contest(
         out,
-        readers(),
+        readers(models),
         scenes / ("open_probes.jsonl" if in_words else "probes.jsonl"),
         scenes / ("open_images" if in_words else "images"),
         methods,

@@ -147,8 +147,8 @@ def test_the_command_measures_prints_and_writes(contest: Contest, tmp_path: Path
     ("arguments", "reason"),
     [
         (["--model", "m"], "name --model, --probes and --images"),
-        (["--demo", "--model", "m"], "--demo brings its own"),
-        (["--demo", "--image-option", "max_pixels=4"], "--demo brings its own"),
+        (["--demo", "--model", "m"], "no reader 'm' is shipped"),
+        (["--demo", "--image-option", "max_pixels=4"], "--demo brings its own pages"),
         (["--open", "--model", "m"], "--open chooses among the questions of --demo"),
         (["--demo", "--method", "nobody"], "unknown selector 'nobody'"),
         (["--demo", "--rank-by", "keep"], "ranks nobody"),
@@ -173,12 +173,13 @@ def test_models_are_named_apart_and_options_reach_whom_they_name() -> None:
 
 def test_the_demonstration_takes_every_shipped_reader() -> None:
     found = readers()
-    assert "reader" in found
+    assert {"reader", "reader-llava"} <= set(found)
+    assert list(readers(["reader"])) == ["reader"]
     assert all((Path(folder) / "config.json").is_file() for folder in found.values())
 
 
 def test_the_demonstration_asks_the_locked_questions_of_either_kind(tmp_path: Path) -> None:
-    for in_words, pages in ((False, 100), (True, 50)):
+    for in_words, pages in ((False, 40), (True, 50)):
         contest = demo_contest(tmp_path, ["target"], ["0.3"], in_words=in_words)
         assert contest.pages == pages
         assert read_probes(contest.probes).probes[0].is_open == in_words
