@@ -29,6 +29,7 @@ _COMMANDS = {
     "run": ("run", "rows"),
     "methods": ("selectors", "backbones"),
     "report": ("report", "compare", "gate"),
+    "leaderboard": ("leaderboard",),
     "show": ("show",),
     "check": ("doctor", "ask"),
     "agreement": ("agreement",),
@@ -69,7 +70,7 @@ def _assemble() -> None:
 _assemble()
 
 
-RESUMED = ("run", "demo")
+RESUMED = ("run", "demo", "leaderboard")
 """Commands that go on where they stopped."""
 INTERRUPTED, TERMINATED = 130, 143
 """Exit codes after Ctrl-C and SIGTERM, as shells expect them."""
