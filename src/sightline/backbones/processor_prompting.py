@@ -8,11 +8,16 @@ from functools import cached_property
 from typing import Any
 
 from PIL import Image
+from torch import Tensor
 
 from sightline.backbones.prompting import Prompting
 from sightline.backbones.spans import occurrences
 from sightline.errors import SightlineError
 
+TEXTS = frozenset(
+    {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets", "labels"}
+)
+"""What a processor returns about the text."""
 SAMPLE = (96, 64)
 """(width, height) of an image that is only there to see what the processor writes for one."""
 
@@ -148,3 +153,8 @@ class ProcessorPrompting(Prompting):
         if not marks:
             raise SightlineError(f"{type(self.processor).__name__} writes ordinary text where the image stands")
         return tuple(ids[marks[0] : marks[-1] + 1])
+
+
+def image_inputs(processed: Any) -> dict[str, Tensor]:
+    """What a processor says about the image alone."""
+    return {name: value for name, value in processed.items() if name not in TEXTS and isinstance(value, Tensor)}
