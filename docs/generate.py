@@ -1,4 +1,6 @@
-"""Writes the generated parts of docs/methods.md, docs/signals.md, docs/statistics.md and docs/runs.md from the code.
+"""Writes the generated parts of docs/methods.md, docs/signals.md, docs/statistics.md and docs/runs.md from the code,
+and those of docs/leaderboard.md from docs/leaderboard.json and docs/leaderboard-open.json, which `sightline leaderboard
+--demo` wrote.
 
     python docs/generate.py [GOLDEN_FOLDER]
 
@@ -27,6 +29,8 @@ from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.served import UNPROJECTED
 from sightline.commands.from_config import default_of
 from sightline.cost.select_inputs import Inputs
+from sightline.leaderboard.board_page import markdown
+from sightline.leaderboard.board_record import read_record
 from sightline.selectors import SELECTORS
 from sightline.statistics.metrics import METRICS
 
@@ -250,7 +254,11 @@ def documents(golden: Path) -> dict[Path, str]:
     made_runs = replaced(made_runs, "config keys", config_keys())
     made_runs = replaced(made_runs, "image options", image_options())
     made_statistics = replaced((DOCS / "statistics.md").read_text(encoding="utf-8"), "metrics", metrics())
+    made_board = (DOCS / "leaderboard.md").read_text(encoding="utf-8")
+    for part in ("leaderboard", "leaderboard-open"):
+        made_board = replaced(made_board, part, markdown(read_record(DOCS / f"{part}.json")).rstrip())
     return {
+        DOCS / "leaderboard.md": made_board,
         DOCS / "methods.md": made_methods,
         DOCS / "signals.md": made_signals,
         DOCS / "statistics.md": made_statistics,

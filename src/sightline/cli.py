@@ -29,12 +29,14 @@ _COMMANDS = {
     "run": ("run", "rows"),
     "methods": ("selectors", "backbones"),
     "report": ("report", "compare", "gate"),
+    "leaderboard": ("leaderboard",),
     "show": ("show",),
     "check": ("doctor", "ask"),
     "agreement": ("agreement",),
     "convert": ("convert",),
     "list_kinds": ("list_",),
     "new_selector": ("new_selector",),
+    "new_backbone": ("new_backbone",),
 }
 """Single commands: module of ``sightline.commands`` -> its functions."""
 
@@ -68,7 +70,7 @@ def _assemble() -> None:
 _assemble()
 
 
-RESUMED = ("run", "demo")
+RESUMED = ("run", "demo", "leaderboard")
 """Commands that go on where they stopped."""
 INTERRUPTED, TERMINATED = 130, 143
 """Exit codes after Ctrl-C and SIGTERM, as shells expect them."""

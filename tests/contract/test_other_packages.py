@@ -31,9 +31,10 @@ def test_the_example_package_is_found_and_runs(tmp_path: Path) -> None:
 
 
 PROMISES = """
-from sightline.contract import check_format, check_metric, check_selector
+from sightline.contract import check_backbone, check_format, check_metric, check_selector
 from sightline_example_plugin.box_average import BoxAverage
 from sightline_example_plugin.boxes_csv import BoxesCsv
+from sightline_example_plugin.gray_llava import GrayLlava
 from sightline_example_plugin.reciprocal_rank import reciprocal_rank
 from sightline_example_selector import LocalContrast
 
@@ -41,18 +42,22 @@ check_selector(BoxAverage())
 check_selector(LocalContrast())
 check_metric(reciprocal_rank, rank=[1, 2, 3])
 check_format(BoxesCsv(), {table!r})
+check_backbone(GrayLlava, {checkpoint!r})
 print("kept")
 """
 
 
-def test_the_example_packages_keep_the_promises_that_their_own_tests_can_check(tmp_path: Path) -> None:
+def test_the_example_packages_keep_the_promises_that_their_own_tests_can_check(tmp_path: Path, data: Path) -> None:
     for name in ("sightline-example-selector", "sightline-example-plugin"):
         install(copy_of_example(name, tmp_path / name), tmp_path / "site")
     table = tmp_path / "words.csv"
     table.write_text(
         "image,width,height,text,x1,y1,x2,y2\na.jpg,100,50,EXIT,10,10,30,20\na.jpg,100,50,OPEN,50,10,90,20\n"
     )
-    assert run_with(tmp_path / "site", PROMISES.format(table=str(table))) == "kept"
+    assert (
+        run_with(tmp_path / "site", PROMISES.format(table=str(table), checkpoint=str(data / "tiny" / "llava")))
+        == "kept"
+    )
 
 
 def test_a_scaffolded_package_is_found_although_it_also_decorates(tmp_path: Path) -> None:

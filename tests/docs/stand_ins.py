@@ -68,6 +68,7 @@ LIMITS = (
     (r"sightline bench repeated ", "--processes 1 --probes-per-process 4 --drop 1"),
     (r"sightline bench select ", "--repeats 1 --batch 1"),
     (r"sightline paper run ", "--limit 4 --draws 200"),
+    (r"sightline leaderboard ", "--pages 2 --method target --draws 100"),
     (r"sightline run .*--arm policy:", "--image-option max_pixels=50176"),
     (r"sightline policy ", "--draws 200"),
 )
@@ -158,6 +159,7 @@ masks[:, kept] = True
 shares = masks[0].astype(float)
 """
     ),
+    "docs/leaderboard.md": Prepared((BUILD,)),
     "docs/paper.md": Prepared(
         between={
             "sightline paper run S7 --valid valid.txt --out replication": VALID_IMAGES,
@@ -215,6 +217,7 @@ Path("valid.txt").write_text("".join(f"{probe}\\n" for probe in load_run("runs/q
 latency_table = lambda source: None
 """,
     ),
+    "docs/add-a-backbone.md": Prepared((BUILD,)),
     "docs/budgets.md": Prepared((BUILD.replace("--limit-images 4", "--limit-images 20"),)),
     "docs/runs.md": Prepared(
         (BUILD, BUILD.replace("probes.jsonl", "probes/textocr.jsonl"), f"{RUN} {QWEN} --out runs/first"),

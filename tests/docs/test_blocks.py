@@ -84,6 +84,7 @@ def test_no_command_in_a_page_escapes() -> None:
 def test_every_page_with_a_tutorial_of_ours_is_executed() -> None:
     executed = {page for page in documented_pages() if executed_blocks(page)}
     assert {"README.md", "docs/paper.md", "docs/cost.md", "docs/write-a-selector.md", "docs/reader.md"} <= executed
+    assert "docs/add-a-backbone.md" in executed
     assert sum(len(executed_commands(block)) for page in executed for block in executed_blocks(page)) >= 60
 
 

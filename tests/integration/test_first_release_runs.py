@@ -114,6 +114,7 @@ def test_a_finished_one_is_left_as_it_is(data: Path, old: Path) -> None:
     run = again(data, old)
     assert {file: file.read_bytes() for file in old.rglob("rows/*/*.parquet")} == rows
     assert schema_of(old) == SCHEMA_VERSION == 2
+    assert run.manifest["served_by"] == {"images": "Qwen3VL", "language": "loop"}
     pd.testing.assert_frame_equal(run.frame(), load_run(data / "run_v1").frame())
 
 

@@ -26,5 +26,7 @@ class Species:
     image_processor: dict[str, Any]
     processor: dict[str, Any] = field(default_factory=dict)
     template: str | None = None
+    model_type: str | None = None
+    """The type of the configuration, where it is not that of the model's class."""
     text_config: bool = True
     """Whether the language model has a configuration of its own inside ``config``."""

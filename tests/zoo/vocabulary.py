@@ -14,7 +14,7 @@ WORDS = """
     yes no Yes No the word is visible in image this What does say Answer question with text Is there a an of and
     user assistant User Assistant system You are helpful model read any where on sign receipt total date number
 """
-"""Words that are one token, each with and without a space in front of it."""
+"""Words that are one token after a space, and nearly all of them without it."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,13 @@ class Vocabulary:
         for symbol in sorted(pre_tokenizers.ByteLevel.alphabet()):
             ids.setdefault(symbol, len(ids))
         merges: list[tuple[str, str]] = []
-        for word in WORDS.split():
-            for spelled in (word, f"Ġ{word}"):
-                for end in range(2, len(spelled) + 1):
-                    if spelled[:end] not in ids:
-                        ids[spelled[:end]] = len(ids)
-                        merges.append((spelled[: end - 1], spelled[end - 1]))
+        words = sorted(WORDS.split(), key=len, reverse=True)
+        # What is merged first wins: were "is" before "this", that one would never become whole.
+        for spelled in (*(f"Ġ{word}" for word in words), *words):
+            for end in range(2, len(spelled) + 1):
+                if spelled[:end] not in ids:
+                    ids[spelled[:end]] = len(ids)
+                    merges.append((spelled[: end - 1], spelled[end - 1]))
         made = Tokenizer(models.BPE(vocab=ids, merges=merges))
         made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         made.decoder = decoders.ByteLevel()

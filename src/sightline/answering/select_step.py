@@ -19,7 +19,7 @@ from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.served import Served
-from sightline.backbones.tiles import Part, parts_of, together
+from sightline.backbones.tiles import CountedPart, parts_of, together
 from sightline.core.prefix import Elapsed, Encoded, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import Selection, Selector, TokenView
@@ -63,7 +63,7 @@ class Piece(NamedTuple):
     """What one call of a selector chooses from: a part of the image of the probe at this place."""
 
     probe: int
-    part: Part
+    part: CountedPart
 
 
 class SelectStep:

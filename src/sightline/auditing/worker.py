@@ -20,6 +20,7 @@ from sightline.backbones import load_backbone, options_for, weight_digest
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import use_execution
 from sightline.backbones.loading import checkpoint_digests, checkpoint_folder, description_digests
+from sightline.backbones.route import served_by
 from sightline.backbones.vision_execution import use_vision_execution
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import reads_boxes
@@ -62,8 +63,9 @@ class Worker:
 
     def settings(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """What the run folder, whose manifest may be ``recorded`` already, has to agree with."""
-        settings = manifest_settings(self.config, self.contract, self.answerer.backbone.options, recorded)
-        return {**settings, **self._files}
+        backbone = self.answerer.backbone
+        settings = manifest_settings(self.config, self.contract, backbone.options, recorded)
+        return {**settings, **self._files, "served_by": served_by(backbone)}
 
     def refuse_unserved(self, arms: Sequence[Arm], sizes: Mapping[str, tuple[int, int]]) -> None:
         """A method that this architecture cannot serve is refused by name, before any work.

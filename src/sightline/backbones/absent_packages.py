@@ -19,6 +19,11 @@ class _Nothing:
             raise AttributeError(name)
         return self
 
+    def __or__(self, other: Any) -> Any:  # in annotations
+        return self
+
+    __ror__ = __or__
+
 
 class _Hollow(ModuleType):
     """A module that has every name, and nothing behind it."""

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
+from sightline.backbones.patch_products import by_products
 from sightline.backbones.ramps import Prepare, Sources, sources
 from sightline.backbones.silenced import silenced
 from sightline.backbones.supports import Indices, supports
@@ -82,7 +83,7 @@ def find_cells(
             for name, value in prepare(Image.fromarray(noise)).items()
         }
         values = prepared[pixels].to(weight.dtype).requires_grad_()
-        with silenced(tower), _kernels(weight.dtype):
+        with silenced(tower), by_products(tower), _kernels(weight.dtype):
             tokens = features({**prepared, pixels: values})
             token, value = supports(tokens, values, places.values)
     count = len(tokens)

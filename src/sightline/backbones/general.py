@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,45 +21,36 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.backbones import general_types
-from sightline.backbones.base import Backbone
-from sightline.backbones.found_cells import FoundCells, cached_cells, find_cells
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.options import ImageOptions
 from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one
+from sightline.backbones.patch_products import by_products
 from sightline.backbones.pixels import Pixels
 from sightline.backbones.plain_layers import unlike_the_loop
 from sightline.backbones.pretrained import whole_model
-from sightline.backbones.processor_prompting import ProcessorPrompting
 from sightline.backbones.processors import processor_of
-from sightline.backbones.recorded import Record, blocks_of
-from sightline.backbones.signals import BLOCK_KINDS, HIDDEN_KINDS, split_name
-from sightline.backbones.span_plan import Layout, SpanPlan, owners
-from sightline.backbones.token_signals import CLASS_KINDS, ROWS, WEIGHTS, token_signal
+from sightline.backbones.recorded import Record
+from sightline.backbones.span_plan import SpanPlan
+from sightline.backbones.span_planning import SpanPlanning
+from sightline.backbones.token_signals import ROWS, WEIGHTS
+from sightline.backbones.tower_signals import TowerSignals
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.selection import Budget
-from sightline.core.slot_positions import SlotPositions
 from sightline.errors import SightlineError
-from sightline.geometry.blocks import token_blocks
-from sightline.geometry.cells import Cells
 from sightline.geometry.legibility import Sampling
 
 PIXELS = "pixel_values"
-SERVED_KINDS = (*HIDDEN_KINDS, *BLOCK_KINDS)
-TEXTS = frozenset(
-    {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets", "labels"}
-)
-"""What a processor returns about the text."""
 
 
-class General(ProcessorPrompting, Backbone):
+class General(SpanPlanning, TowerSignals):
     """A checkpoint of any image-text type.
 
     A span holds the image's tokens, whose cells are known, and separators, which come from nowhere in it: features
     without a source, and text that the processor writes between the features.
     """
 
-    class_token: ClassVar[bool] = False
-    """Whether the vision tower puts a class token before the patches of every tile."""
+    model_class: ClassVar[str] = ""
+    """Class of transformers that holds the checkpoint; empty: the one that transformers has for its type."""
     first_position: ClassVar[int] = 0
     """What the model numbers the first token of a sequence by."""
 
@@ -72,9 +64,9 @@ class General(ProcessorPrompting, Backbone):
     ) -> None:
         self.processor = processor
         self.identity = identity or {}
-        """What cells depend on beside the size and the options of an image; empty: they are found anew every time."""
         self.body = getattr(model, "model", model)
-        self.plans: dict[tuple[ImageOptions, tuple[int, int]], SpanPlan] = {}
+        self.seeing = general_types.seeing_part(model)
+        self.plans = {}
         super().__init__(model, tokenizer, processor.image_processor, options)
 
     @classmethod
@@ -85,15 +77,21 @@ class General(ProcessorPrompting, Backbone):
 
         transformers.utils.logging.disable_progress_bar()
         folder = Path(source)
-        config = transformers.AutoConfig.from_pretrained(folder)
-        kind = general_types.model_class(config.model_type)
-        reason = general_types.refusal(kind)
+        kind, config, called = general_types.described(folder, cls.model_class)
+        reason = general_types.refusal(kind) or general_types.refusal_of_settings(config)
         if reason is not None:
-            raise SightlineError(f"{folder.name} is a '{config.model_type}' model: {reason}")
+            raise SightlineError(f"{folder.name} is a '{called}' model: {reason}")
         processor = processor_of(folder, config)
+        attention = attention if kind._supports_sdpa else "eager"  # the few that know no other
         model = whole_model(kind, folder, config=config, dtype=dtype, attn_implementation=attention)
+        model.config.model_type = called  # rows say what the checkpoint calls itself
         identity = {"model": config.to_dict(), "processor": processor.image_processor.to_dict()}
         return cls(model.to(device), processor.tokenizer, processor, options, identity)
+
+    @property
+    def title(self) -> str:
+        """What messages call it: its class, or the checkpoint's type where that has none."""
+        return type(self).__name__ if type(self) is not General else f"a '{self.model.config.model_type}' model"
 
     # ------------------------------------------------------------------ language
 
@@ -108,7 +106,7 @@ class General(ProcessorPrompting, Backbone):
 
     @property
     def axes(self) -> int:  # type: ignore[override]
-        return 3 if hasattr(self.body, "get_rope_index") else 1
+        return 3 if hasattr(self.seeing, "get_rope_index") else 1
 
     @property
     def text_model(self) -> Any:
@@ -142,93 +140,35 @@ class General(ProcessorPrompting, Backbone):
         fit = None if budget is None else self.fit(image.size, budget)
         shown = self.under(None if fit is None else fit.options)
         image = image if image.mode == "RGB" else image.convert("RGB")
-        processed = shown.processed(image)
-        inputs = image_inputs(processed)
+        inputs = shown.image_inputs(image)
         data = inputs.pop(PIXELS)
-        shown.remember(image.size, processed)
         grid = (1, data.numel() // data.shape[-1], data.shape[-1])
         return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit, inputs)
 
-    def image_inputs(self, image: Image.Image) -> dict[str, Tensor]:
-        return image_inputs(self.processed(image))
-
-    def span_ids(self, size: tuple[int, int]) -> tuple[int, ...]:
-        return self.plan(size).ids
+    def span_embeds(self, ids: tuple[int, ...]) -> Tensor:
+        """(M, D) what the language model reads in a span where no feature stands."""
+        return self.language.embed(ids)
 
     def sequence_types(self, sequence: Tensor) -> Tensor:
         return self.token_types(torch.where(sequence == self.image_token_id, IMAGE, TEXT))
-
-    def token_count(self, size: tuple[int, int]) -> int:
-        return self.plan(size).n
-
-    def plan(self, size: tuple[int, int]) -> SpanPlan:
-        """How the span of an image of this (width, height) is made up."""
-        key = (self.options, size)
-        if key not in self.plans:
-            self.remember(size, self.processed(Image.new("RGB", size, (255, 255, 255))))
-        return self.plans[key]
-
-    def remember(self, size: tuple[int, int], processed: Any) -> None:
-        """Works out the plan of a size when its first image comes."""
-        key = (self.options, size)
-        if key in self.plans:
-            return
-        ids = self.written(processed).ids
-        features = (torch.tensor(ids) == self.image_token_id).nonzero()[:, 0]
-        cells, sourced, layout = self.cells(size, image_inputs(processed))
-        if len(sourced) != len(features):
-            raise SightlineError(
-                f"{type(self.model).__name__}: the processor writes {len(features)} placeholders and the tower makes "
-                f"{len(sourced)} features for an image of {size[0]} x {size[1]}"
-            )
-        if not sourced.any():
-            raise SightlineError(
-                f"{type(self.model).__name__}: no visual token comes from a place in the image (a Q-Former, a "
-                "resampler, a codebook): there are no cells to audit"
-            )
-        self.plans[key] = SpanPlan(
-            ids=ids,
-            features=features,
-            sourced=sourced,
-            cells=cells,
-            layout=layout,
-            owners=owners(len(ids), features, sourced, layout),
-            positions=self.span_positions(ids, image_inputs(processed)),
-        )
-
-    def cells(self, size: tuple[int, int], inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:
-        """(N, 4) cells, (P,) which features have one, and the layout of the N; found, where no class declares them."""
-        found = self.found_cells(size)
-        cells, sourced = found.cells[found.sourced], torch.from_numpy(found.sourced)
-        return cells, sourced, token_blocks(cells, found.tiles[found.sourced])
-
-    def found_cells(self, size: tuple[int, int]) -> FoundCells:
-        """Cells of all features of an image of this (width, height), by ramps; remembered if possible."""
-
-        def find() -> FoundCells:
-            return find_cells(size, self.image_inputs, lambda given: self.features(given)[0], self.tower_module)
-
-        if not self.identity:
-            return find()
-        return cached_cells({**self.identity, "options": self.options.as_dict()}, size, find)
-
-    @property
-    def tower_module(self) -> Any:
-        """What makes features of pixels; its attention is silenced while cells are found."""
-        return self.body
 
     def features(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """(P, D) features in the order of the placeholders, and DeepStack levels, by the model's own code."""
         language = self.language
         given = {name: value.to(language.device) for name, value in inputs.items() if name in self._feature_arguments}
         given[PIXELS] = given[PIXELS].to(language.dtype)
-        output = self.body.get_image_features(**given, return_dict=True)
+        # On a GPU the convolution that embeds patches may take longer than all else; the host's results stay exact.
+        with by_products(self.tower_module) if language.device.type == "cuda" else nullcontext():
+            output = self.seeing.get_image_features(**given, return_dict=True)
         levels = getattr(output, "deepstack_features", None) or ()
-        return rows(getattr(output, "pooler_output", output)), tuple(rows(level) for level in levels)
+        features = output if isinstance(output, Tensor | list | tuple) else getattr(output, "pooler_output", None)
+        if features is None:
+            raise SightlineError(f"{self.title} gives its image features in a form of its own: {type(output).__name__}")
+        return rows(features), tuple(rows(level) for level in levels)
 
     @cached_property
     def _feature_arguments(self) -> frozenset[str]:
-        return frozenset(inspect.signature(self.body.get_image_features).parameters)
+        return frozenset(inspect.signature(self.seeing.get_image_features).parameters)
 
     def vision(self, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
         """Images that are alike in layout and shape go through the tower side by side, others one by one."""
@@ -262,7 +202,7 @@ class General(ProcessorPrompting, Backbone):
             captured[ROWS] = shown.token_rows(item.size).to(outputs[0].device)
             weights = shown.token_weights(item.size)
             captured |= {} if weights is None else {WEIGHTS: weights.to(outputs[0].device)}
-        tokens, deepstack, separators = plan.split(outputs[0], tuple(outputs[1:]), self.language.embed(plan.ids))
+        tokens, deepstack, separators = plan.split(outputs[0], tuple(outputs[1:]), self.span_embeds(plan.ids))
         return Encoded(
             tokens=tokens,
             deepstack=deepstack,
@@ -279,80 +219,11 @@ class General(ProcessorPrompting, Backbone):
     def sampling(self, pixels: Pixels) -> Sampling | None:
         return None if self.token_pixels is None else Sampling(pixels.size, self.token_pixels)
 
-    # ------------------------------------------------------------------ positions
-
-    def span_positions(self, ids: tuple[int, ...], inputs: Mapping[str, Tensor]) -> SlotPositions:
-        """The model's own, asked with one text token before and behind the span."""
-        if self.axes == 1:
-            return SlotPositions.sequential(len(ids))
-        head, tail = self._around_image(self.render("word", None))
-        sequence = torch.tensor([[*head, *ids, *tail]])
-        asked = {
-            **inputs,
-            "input_ids": sequence,
-            "attention_mask": torch.ones_like(sequence),
-            "mm_token_type_ids": (sequence == self.image_token_id).int(),
-        }
-        takes = inspect.signature(self.body.get_rope_index).parameters
-        found, _ = self.body.get_rope_index(**{name: value for name, value in asked.items() if name in takes})
-        start = len(head)
-        span = found[:, 0, start : start + len(ids)].cpu() - start
-        return SlotPositions(span, int(found[:, 0, start + len(ids)].max()) - start)
-
     def visual_positions(
         self, encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy
     ) -> tuple[Tensor, int | Tensor]:
         assert encoded.positions is not None
         return encoded.positions.kept(slots, start, policy)
-
-    # ------------------------------------------------------------------ signals
-
-    @cached_property
-    def vision_blocks(self) -> Any:
-        return blocks_of(self.vision_tower)
-
-    @property
-    def vision_tower(self) -> Any:
-        return self.model.get_encoder("image")
-
-    @property
-    def title(self) -> str:
-        """What messages call it: its class, or the checkpoint's type where that has none."""
-        return type(self).__name__ if type(self) is not General else f"a '{self.model.config.model_type}' model"
-
-    def serves(self, name: str) -> str | None:
-        kind, _ = split_name(name)
-        if kind.startswith("lm."):
-            language = self.language
-            return language.reason if isinstance(language, OwnDecoder) else None
-        if type(self).token_rows is General.token_rows:
-            return f"nobody has said which rows of its vision tower a token is made from, so there is no {kind}"
-        if kind.startswith("clip."):
-            return f"its vision tower is not the one of a CLIP checkpoint, so there is no {kind}"
-        if kind.startswith("image."):
-            return f"nobody has said which values of the prepared image a token is made from, so there is no {kind}"
-        if kind in CLASS_KINDS and not self.class_token:
-            return f"its vision tower has no class token, so there is no {kind}"
-        return None if kind in SERVED_KINDS else f"{type(self).__name__} has no signal {kind}"
-
-    def token_rows(self, size: tuple[int, int]) -> Tensor:
-        """(N, m) rows of the vision tower, all tiles one behind the other, that each token is made from.
-
-        A class that says so serves signals of the tower.
-        """
-        raise SightlineError(f"{type(self).__name__} does not say which rows of its tower a token is made from")
-
-    def token_weights(self, size: tuple[int, int]) -> Tensor | None:
-        """(N, m) how much of a token comes from each of its ``token_rows``; None: all have the same part in it."""
-        return None
-
-    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
-        return token_signal(name, encoded.captured, len(self.vision_blocks), self.class_token)
-
-
-def image_inputs(processed: Any) -> dict[str, Tensor]:
-    """What a processor says about the image alone."""
-    return {name: value for name, value in processed.items() if name not in TEXTS and isinstance(value, Tensor)}
 
 
 def rows(features: Tensor | Sequence[Tensor]) -> Tensor:

@@ -181,8 +181,9 @@ class LanguageModel:
     """The decoder of a checkpoint: ``layers``, final ``norm``, rotary table and output head."""
 
     def __init__(self, text_model: Any, lm_head: Any, axes: int) -> None:
-        self.layers = text_model.layers
-        self.norm = text_model.norm
+        # A decoder that runs itself may be made of other parts.
+        self.layers: Any = getattr(text_model, "layers", ())
+        self.norm: Any = getattr(text_model, "norm", None)
         self.head = lm_head
         self.axes = axes
         self.plain = True
@@ -192,8 +193,8 @@ class LanguageModel:
         self.compiled: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
         """Compiles functions of one layer, where the execution does."""
         self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
-        self._rotary = text_model.rotary_emb
-        self._embedding = text_model.embed_tokens
+        self._rotary: Any = getattr(text_model, "rotary_emb", None)
+        self._embedding = text_model.get_input_embeddings()
         self._config = text_model.config
         self._embedded: OrderedDict[tuple[int, ...], Tensor] = OrderedDict()
 

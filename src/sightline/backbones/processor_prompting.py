@@ -8,11 +8,16 @@ from functools import cached_property
 from typing import Any
 
 from PIL import Image
+from torch import Tensor
 
 from sightline.backbones.prompting import Prompting
 from sightline.backbones.spans import occurrences
 from sightline.errors import SightlineError
 
+TEXTS = frozenset(
+    {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets", "labels"}
+)
+"""What a processor returns about the text."""
 SAMPLE = (96, 64)
 """(width, height) of an image that is only there to see what the processor writes for one."""
 
@@ -34,7 +39,7 @@ class ProcessorPrompting(Prompting):
     @property
     def placeholder(self) -> str:
         """What stands for an image in a text before the processor sees it."""
-        found = getattr(self.processor, "image_token", None)
+        found = getattr(self.processor, "image_placeholder_token", None) or getattr(self.processor, "image_token", None)
         if found is None:
             raise SightlineError(f"{type(self.processor).__name__} does not say what stands for an image in a text")
         return str(found)
@@ -49,7 +54,7 @@ class ProcessorPrompting(Prompting):
         return f"{self.placeholder}{question}\n"
 
     def processor_text(self, question: str) -> str:
-        """What the processor is handed to write the prompt of a question: all of it, if it adds nothing of its own."""
+        """What the processor is handed to write the prompt of a question: all of it, where it adds nothing."""
         return self.render(question, None)
 
     def user_content(self, question: str) -> Any:
@@ -111,13 +116,19 @@ class ProcessorPrompting(Prompting):
 
     def processed(self, image: Image.Image) -> Any:
         """What the processor makes of an image and its bare placeholder."""
-        return self.processor(
-            text=[self.placeholder],
-            images=[image],
-            return_tensors="pt",
-            text_kwargs={"return_text_replacement_offsets": True},
-            images_kwargs=self.processor_arguments(),
-        )
+        try:
+            return self.processor(
+                text=[self.placeholder],
+                images=[image],
+                return_tensors="pt",
+                text_kwargs={"return_text_replacement_offsets": True},
+                images_kwargs=self.processor_arguments(),
+            )
+        except (ValueError, StopIteration) as error:
+            said = str(error).strip().splitlines() or ["it says no more"]
+            raise SightlineError(
+                f"{type(self.processor).__name__} cannot expand a bare placeholder: {said[0]}"
+            ) from error
 
     def processor_arguments(self) -> dict[str, Any]:
         """What the checkpoint's image processor must be called with to honour the image options."""
@@ -142,3 +153,8 @@ class ProcessorPrompting(Prompting):
         if not marks:
             raise SightlineError(f"{type(self.processor).__name__} writes ordinary text where the image stands")
         return tuple(ids[marks[0] : marks[-1] + 1])
+
+
+def image_inputs(processed: Any) -> dict[str, Tensor]:
+    """What a processor says about the image alone."""
+    return {name: value for name, value in processed.items() if name not in TEXTS and isinstance(value, Tensor)}

@@ -13,6 +13,7 @@ import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,10 +25,21 @@ SAID_IN = ("processor_config.json", "preprocessor_config.json", "tokenizer_confi
 
 
 class Absent:
-    """Stands where a processor keeps its video or audio part: it has no inputs of its own and takes no arguments."""
+    """Stands where a processor keeps its video or audio part: no inputs of its own, settings like those of the images.
+
+    Some classes look at the settings of their video part whatever they are given.
+    """
 
     model_input_names: ClassVar[list[str]] = []
     valid_kwargs = None
+
+    def __init__(self, image_processor: Any = None) -> None:
+        self._image_processor = image_processor
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._image_processor, name, None)
 
 
 def processor_of(folder: Path, config: Any) -> Any:
@@ -37,7 +49,8 @@ def processor_of(folder: Path, config: Any) -> Any:
     takes; ``chat_template`` is that of the processor or, where it has none, of the tokenizer.
     """
     kind = _taking_stand_ins(processor_class(folder, config))
-    parts = {name: _part(name, folder, config) for name in kind.get_attributes()}
+    images = _image_processor(folder, config)
+    parts = {name: _part(name, folder, config, images) for name in kind.get_attributes()}
     said, _ = kind.get_processor_dict(folder)
     settings = {name: said[name] for name in inspect.signature(kind).parameters if name in said and name not in parts}
     with _missing_functions_stood_in(kind):
@@ -58,35 +71,49 @@ def processor_class(folder: Path, config: Any) -> Any:
     name = next(filter(None, names), None)
     if name is None:
         raise SightlineError(f"{folder.name}: transformers has no processor for a '{config.model_type}' model")
-    return _class(name, ["processing"], (kind for kind, known in KNOWN.items() if known == name), folder)
+    with stood_in("torchvision"):  # asked for by files of which only the arithmetic is needed
+        return _class(
+            name, ["processing"], [config.model_type, *(kind for kind in KNOWN if KNOWN[kind] == name)], folder
+        )
 
 
-def image_processor_of(folder: Path, config: Any) -> Any:
-    """The image processor of a checkpoint, with PIL where transformers has such a class."""
+def image_processor_class(folder: Path, config: Any) -> Any:
+    """The image processor's class, with PIL where transformers has such a one."""
+    from transformers.image_processing_backends import TorchvisionBackend
     from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES as KNOWN
 
-    said = _content(folder / "processor_config.json").get("image_processor") or _content(
-        folder / "preprocessor_config.json"
-    )
-    said_name = str(said.get("image_processor_type") or KNOWN.get(config.model_type, {}).get("torchvision"))
-    named = said_name.removesuffix("Fast").removesuffix("Pil")
-    holders = [kind for kind, known in KNOWN.items() if {named, f"{named}Pil"} & set(known.values())]
-    names = {str(KNOWN[kind].get("pil") or named) for kind in holders} or {said_name}
-    kind = _class(names.pop(), ["image_processing_pil", "image_processing"], holders, folder)
-    try:
-        return kind.from_pretrained(folder)
-    except (ImportError, OSError, ValueError) as error:
-        raise SightlineError(f"{folder.name}: its {kind.__name__} cannot be loaded: {_first(error)}") from error
+    said = _content(folder / "processor_config.json").get("image_processor")
+    said = said or _content(folder / "preprocessor_config.json")
+    usual = KNOWN.get(config.model_type, {})
+    name = said.get("image_processor_type") or usual.get("torchvision") or usual.get("pil")
+    if name is None:
+        raise SightlineError(f"{folder.name}: transformers has no image processor for a '{config.model_type}' model")
+    name = name.removesuffix("Fast").removesuffix("Pil")
+    holders = [kind for kind, known in KNOWN.items() if {name, f"{name}Pil"} & set(known.values())]
+    name = next((str(KNOWN[kind]["pil"]) for kind in holders if KNOWN[kind].get("pil")), name)
+    with stood_in("torchvision"):
+        found = _class(name, ["image_processing_pil", "image_processing"], [config.model_type, *holders], folder)
+    if issubclass(found, TorchvisionBackend) and not find_spec("torchvision"):
+        raise SightlineError(f"{folder.name}: {name} has no form without torchvision; install torchvision")
+    return found
 
 
-def _part(name: str, folder: Path, config: Any) -> Any:
-    """One argument of a processor class."""
+def _part(name: str, folder: Path, config: Any, images: Any) -> Any:
+    """One argument of a processor class; ``images`` is the image processor."""
     from transformers import AutoTokenizer
 
     if "tokenizer" in name:
         place = folder / name if (folder / name).is_dir() else folder
         return AutoTokenizer.from_pretrained(place, config=config)
-    return image_processor_of(folder, config) if name == "image_processor" else Absent()
+    return images if name == "image_processor" else Absent(images)
+
+
+def _image_processor(folder: Path, config: Any) -> Any:
+    kind = image_processor_class(folder, config)
+    try:
+        return kind.from_pretrained(folder)
+    except (ImportError, OSError, ValueError) as error:
+        raise SightlineError(f"{folder.name}: its {kind.__name__} cannot be loaded: {_first(error)}") from error
 
 
 def _class(name: str, prefixes: Iterable[str], kinds: Iterable[str], folder: Path) -> Any:
@@ -102,8 +129,7 @@ def _class(name: str, prefixes: Iterable[str], kinds: Iterable[str], folder: Pat
         f"transformers.models.{module}.{prefix}_{module}" for module in sorted(modules) for prefix in prefixes
     ):
         try:
-            with stood_in("torchvision"):
-                return getattr(importlib.import_module(place), name)
+            return getattr(importlib.import_module(place), name)
         except ModuleNotFoundError as error:
             reason = reason if error.name == place else _first(error)
         except AttributeError:

@@ -17,6 +17,8 @@ from sightline.backbones.attention import attending_as, dense_attention
 from sightline.backbones.signals import HIDDEN_KINDS, attention_weights, block_index, hidden_indices, split_name
 
 RECORDED = "sightline_recorded"
+PARTS = ("query", "key", "value")
+"""What attention is handed."""
 
 
 def blocks_of(tower: nn.Module) -> nn.ModuleList:
@@ -96,7 +98,7 @@ class Record:
                 lengths = [sum(lengths) // images] * images
             parts = {
                 name: torch.cat([_side_by_side(pair[place]) for pair in pairs], dim=1).chunk(images, dim=1)
-                for place, name in enumerate(("query", "key", "value"))
+                for place, name in enumerate(PARTS)
             }
             for number, each in enumerate(found):
                 each.update({f"{name}:{index}": states[number] for name, states in parts.items()})

@@ -56,7 +56,7 @@ class Served:
         """Refuses nothing that only a loaded model of a foreign architecture could tell."""
         import transformers
 
-        name = getattr(kind, "model_class", image_text_types().get(model_type, ""))
+        name = getattr(kind, "model_class", "") or image_text_types().get(model_type, "")
         config_class = getattr(getattr(transformers, name, None), "config_class", None)
         if config_class is None:
             return Served(kind.__name__, lambda name: None, None, kind.fixed_tokens, kind.projects())

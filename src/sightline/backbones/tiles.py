@@ -15,7 +15,7 @@ from sightline.core.selection_rules import in_native_order
 
 
 @dataclass(frozen=True)
-class Part:
+class CountedPart:
     """Consecutive visual tokens of an image with a budget of their own."""
 
     first: int
@@ -69,19 +69,19 @@ def _without(length: int, positions: Tensor) -> Tensor:
     return stays.nonzero().squeeze(1)
 
 
-def parts_of(layout: Layout, budget: Budget) -> list[Part]:
+def parts_of(layout: Layout, budget: Budget) -> list[CountedPart]:
     """In native order; an image that is one grid is the same under either kind of budget, draws included."""
-    return [Part(0, layout)] if budget.per == "image" else tiles_of(layout)
+    return [CountedPart(0, layout)] if budget.per == "image" else tiles_of(layout)
 
 
-def tiles_of(layout: Layout) -> list[Part]:
+def tiles_of(layout: Layout) -> list[CountedPart]:
     """One part per block of the layout; a single grid is the whole image."""
     if len(layout) == 1:
-        return [Part(0, layout)]
-    parts: list[Part] = []
+        return [CountedPart(0, layout)]
+    parts: list[CountedPart] = []
     for tile, block in enumerate(layout):
         first = parts[-1].first + parts[-1].n if parts else 0
-        parts.append(Part(first, (block,), tile))
+        parts.append(CountedPart(first, (block,), tile))
     return parts
 
 

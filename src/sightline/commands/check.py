@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,26 +30,35 @@ def doctor(
         typer.Option(help="Attention kernel: PyTorch's fused one, or plain matrix products.", rich_help_panel=SPEED),
     ] = "sdpa",
     image_option: ImageOption = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="File for everything found, as JSON.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="File for one HTML page with the cells drawn over the image.")
+    ] = None,
     max_pixels: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Check on your own checkpoint that the audited path is the model's own: logits, cells, positions, batches."""
+    """Prove on your own checkpoint that the audited path is the model's own: logits, cells, positions, batches.
+
+    Exit code 1 says that a check failed, 2 that the model cannot be served, with the reason in one line.
+    """
     from rich.console import Console
 
     with waiting_for("starting", logged=False):
         from sightline.checks.doctor import examine
+        from sightline.checks.doctor.console import print_examination
+        from sightline.checks.doctor.doctor_page import render
+        from sightline.store.folder import make_folder, write_whole
 
-    console = Console()
+    for file in filter(None, (json_file, page)):
+        make_folder(file.parent)
     options = {**former_flags({"max_pixels": max_pixels}), **pairs(image_option, "--image-option")}
-    findings = examine(model, image, dtype=dtype, device=device, attention=attention, image_options=options)
-    failed = 0
-    for finding in findings:
-        failed += not finding.passed
-        mark = "[green]ok    [/]" if finding.passed else "[red]FAILED[/]"
-        console.print(f"{mark} {finding.words}", highlight=False)
-    if failed:
-        console.print(f"{failed} of {len(findings)} checks failed: rows from this checkpoint would not be trustworthy")
+    found = examine(model, image, dtype=dtype, device=device, attention=attention, image_options=options)
+    print_examination(found, Console(highlight=False))
+    if json_file is not None:
+        write_whole(json_file, (json.dumps(found.as_dict(), indent=2, ensure_ascii=False) + "\n").encode())
+    if page is not None:
+        write_whole(page, render(found).encode())
+    if found.failed:
         raise typer.Exit(1)
-    console.print(f"all {len(findings)} checks passed")
 
 
 def ask(

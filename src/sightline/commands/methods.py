@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sightline.errors import SightlineError
-
 if TYPE_CHECKING:
     from sightline.core.selection import Method
 
@@ -91,26 +89,10 @@ def where_methods_run(model: str) -> dict[str, str]:
     """Every method with ``yes``, or why it does not run on a checkpoint folder or on models of a type."""
     from sightline.backbones.base import BACKBONES
     from sightline.backbones.loading import checkpoint_folder
+    from sightline.backbones.methods_that_run import methods_that_run
     from sightline.backbones.served import Served
-    from sightline.selectors import SELECTORS
 
-    served = Served.by_description(model if model in BACKBONES else checkpoint_folder(model))
-    answers = {}
-    for name, kind in SELECTORS.items():
-        method = with_defaults(kind)
-        try:
-            served.refuse(method, clip=True)
-        except SightlineError as error:
-            answers[name] = f"no: {str(error).partition(': ')[2]}"
-        else:
-            answers[name] = "yes, with --clip" if any(need.startswith("clip.") for need in method.needs) else "yes"
-    return answers
-
-
-def with_defaults(kind: type[Method]) -> Method:
-    """A method made without its arguments: a field's default is a class attribute, and one without default has no say
-    in what the method says about itself."""
-    return object.__new__(kind)
+    return methods_that_run(Served.by_description(model if model in BACKBONES else checkpoint_folder(model)))
 
 
 def _where(kind: type[Method]) -> str:
@@ -123,6 +105,7 @@ def traits(kind: type[Method]) -> dict[str, str]:
     """What a method says about itself, in words; what depends on arguments, for their defaults."""
     import inspect
 
+    from sightline.backbones.methods_that_run import with_defaults
     from sightline.core.selection import PARITY_WORDS, Method
 
     word = {True: "yes", False: "no", None: "its class does not say"}

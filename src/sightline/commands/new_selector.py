@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from sightline.commands.new_package import class_name, write_package
 from sightline.errors import SightlineError
 
 SELECTOR = Template('''\
@@ -107,22 +108,8 @@ def new_selector(
 def write_selector(name: str, folder: Path) -> list[Path]:
     """The three files; nothing is overwritten."""
     _check_name(name)
-    words = {
-        "name": name,
-        "dashed": name.replace("_", "-"),
-        "kind": "".join(part.capitalize() for part in name.split("_")),
-    }
-    files = {f"{name}.py": SELECTOR, f"test_{name}.py": TEST, "pyproject.toml": PROJECT}
-    for file in files:
-        if (folder / file).exists():
-            raise SightlineError(f"{folder / file} exists already; name another folder with --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, template in files.items():
-            (folder / file).write_text(template.substitute(words), encoding="utf-8")
-    except OSError as error:
-        raise SightlineError(f"cannot write to {folder}: {error.strerror}") from None
-    return [folder / file for file in files]
+    words = {"name": name, "dashed": name.replace("_", "-"), "kind": class_name(name)}
+    return write_package(folder, {f"{name}.py": SELECTOR, f"test_{name}.py": TEST, "pyproject.toml": PROJECT}, words)
 
 
 def _check_name(name: str) -> None:

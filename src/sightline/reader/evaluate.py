@@ -21,7 +21,7 @@ from sightline.probes.scenes.draw import draw
 from sightline.probes.scenes.lexicon import Split
 from sightline.probes.scenes.page_designs import compose
 from sightline.reader import vocabulary
-from sightline.reader.forward import BatchedForward, Seen
+from sightline.reader.forward import BatchedForward, SeenTokens
 from sightline.reader.objectives import overlap_shares, target_scores
 
 MIN_AREA, MAX_AREA = 1e-3, 8e-3
@@ -122,7 +122,7 @@ def _top(scores: Tensor, k: int) -> Tensor:
     return keep.scatter_(1, scores.topk(k, dim=1).indices, True)
 
 
-def margins(forward: BatchedForward, seen: Seen, probes: list[Probe], keep: Tensor) -> Tensor:
+def margins(forward: BatchedForward, seen: SeenTokens, probes: list[Probe], keep: Tensor) -> Tensor:
     """(n,) mean loss of the three tokens after " no" minus that after " yes", both continuations in one sequence."""
     count, device = len(probes), forward.device
     ids = torch.zeros(count, ROW_LENGTH, dtype=torch.long)

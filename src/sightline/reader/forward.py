@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.reader import vocabulary
-from sightline.reader.attention import as_bias, question_mask, rotate
+from sightline.reader.side_by_side_attention import as_bias, question_mask, rotate
 
 
-class Seen(NamedTuple):
+class SeenTokens(NamedTuple):
     """What the vision tower makes of a batch of images."""
 
     states: Tensor
@@ -56,12 +56,12 @@ class BatchedForward(ABC):
         return self.language.embed_tokens.weight  # type: ignore[no-any-return]
 
     @abstractmethod
-    def see(self, images: Tensor) -> Seen:
+    def see(self, images: Tensor) -> SeenTokens:
         """``images``: (B, 3, 448, 448) in 0..255."""
 
     def read(
         self,
-        seen: Seen,
+        seen: SeenTokens,
         ids: Tensor,
         positions: Tensor,
         segments: Tensor,

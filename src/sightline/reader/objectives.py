@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from sightline.probes.scenes.compose import CANVAS
 from sightline.reader import vocabulary
-from sightline.reader.forward import Seen
-from sightline.reader.grid import SLOTS, UNITS, token_order
+from sightline.reader.forward import SeenTokens
 from sightline.reader.samples import ANSWER, BIGRAM_BUCKETS, CHARACTER_COUNT, ENDING, LETTER, SPELLING
+from sightline.reader.token_grid import SLOTS, UNITS, token_order
 
 RELEVANCE_WEIGHT = 0.85
 """Weight of the cosine part in Target's score; the rest is the norm of the visual token."""
@@ -120,7 +120,7 @@ def _minmax(values: Tensor) -> Tensor:
 
 
 def local_losses(
-    heads: Heads, seen: Seen, embedding: Tensor, scores: Tensor, boxes: Tensor, what: LocalTargets
+    heads: Heads, seen: SeenTokens, embedding: Tensor, scores: Tensor, boxes: Tensor, what: LocalTargets
 ) -> dict[str, Tensor]:
     """Losses that look at the vision tower alone.
 
@@ -150,7 +150,7 @@ def page_loss(heads: Heads, pooled: Tensor, what: LocalTargets) -> Tensor:
 
 
 def finding_losses(
-    heads: Heads, seen: Seen, embedding: Tensor, scores: Tensor, boxes: Tensor, what: LocalTargets
+    heads: Heads, seen: SeenTokens, embedding: Tensor, scores: Tensor, boxes: Tensor, what: LocalTargets
 ) -> dict[str, Tensor]:
     """Losses by which a word is found among visual tokens.
 

@@ -22,7 +22,7 @@ from sightline.probes.scenes.open_questions import TEMPLATES, OpenQuestion
 from sightline.probes.scenes.open_set import AskedScene, asked_scenes
 from sightline.reader import record, vocabulary
 from sightline.reader.evaluate import HELD_OUT_SEED, avoiding, masks
-from sightline.reader.forward import BatchedForward, Seen
+from sightline.reader.forward import BatchedForward, SeenTokens
 from sightline.reader.objectives import overlap_shares
 
 OPEN_ROW_LENGTH = 72
@@ -59,7 +59,9 @@ def _pixels(asked: AskedScene) -> NDArray[np.uint8]:
     return np.asarray(draw(asked.scene, asked.seed))
 
 
-def spelled_exactly(forward: BatchedForward, seen: Seen, questions: tuple[OpenQuestion, ...], keep: Tensor) -> Tensor:
+def spelled_exactly(
+    forward: BatchedForward, seen: SeenTokens, questions: tuple[OpenQuestion, ...], keep: Tensor
+) -> Tensor:
     """(n,) bool for the questions' images as ``seen``, under ``keep`` (n, N) bool."""
     count, device = len(questions), forward.device
     ids = torch.zeros(count, OPEN_ROW_LENGTH, dtype=torch.long)

@@ -18,8 +18,8 @@ from sightline.probes.scenes.page_designs import compose
 from sightline.probes.scenes.paired_designs import compose_open
 from sightline.reader import record, vocabulary
 from sightline.reader.atlas import MARGIN, glyph_table
-from sightline.reader.grid import SLOT_HEIGHT, SLOT_WIDTH, SLOTS, UNIT, UNITS_PER_SIDE
 from sightline.reader.questions import Question, ask
+from sightline.reader.token_grid import SLOT_HEIGHT, SLOT_WIDTH, SLOTS, UNIT, UNITS_PER_SIDE
 
 CHARACTER_COUNT = 94
 BIGRAM_BUCKETS = 1024

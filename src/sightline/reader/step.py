@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sightline.reader.forms import Form
-from sightline.reader.forward import Seen
+from sightline.reader.forward import SeenTokens
 from sightline.reader.objectives import (
     Heads,
     LocalTargets,
@@ -94,7 +94,7 @@ class Steps:
             answers = answer_losses(self._logits(seen, sample, keep), sample)
         return answers | {"loss": sum_weighted(answers, ANSWER_WEIGHTS)}
 
-    def _logits(self, seen: Seen, sample: dict[str, Tensor], keep: Tensor) -> Tensor:
+    def _logits(self, seen: SeenTokens, sample: dict[str, Tensor], keep: Tensor) -> Tensor:
         """(B, L, V) at the packed question tokens."""
         text = sample["ids"], sample["positions"], sample["segments"]
         return self.forward.logits(self.forward.read(seen, *text, keep, sample["in_words"][:, 0]))

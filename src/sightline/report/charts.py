@@ -43,6 +43,8 @@ class FrontierPoint:
     glyph: Glyph = "circle"
     regime: str = ""
     """What the shape stands for, in the key below the chart."""
+    named: bool = True
+    """Whether its label is written beside it; where there are dozens, the others are named by their tooltips."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,13 @@ def frontier(
         if p.y_range:
             bars.append((x(p.x), y(p.y_range[1]), x(p.x), y(p.y_range[0])))
     parts += [tag("line", x1=a, y1=b, x2=c, y2=d, class_="bar") for a, b, c, d in bars]
-    piles = _piles([(x(p.x), y(p.y)) for p in shown])
+    named = [p for p in shown if p.named]
+    piles = _piles([(x(p.x), y(p.y)) for p in named])
     anchors = [
         (
-            sum(x(shown[i].x) for i in pile) / len(pile),
-            sum(y(shown[i].y) for i in pile) / len(pile),
-            [shown[i].label for i in pile],
+            sum(x(named[i].x) for i in pile) / len(pile),
+            sum(y(named[i].y) for i in pile) / len(pile),
+            [named[i].label for i in pile],
         )
         for pile in piles
     ]
@@ -179,7 +182,7 @@ def _glyph_key(keys: Iterable[tuple[Glyph, str]], left: float, top: float, width
 
 def _colour_key(left: float, top: float, height: float, low: float, high: float, title: str) -> Markup:
     steps = 40
-    parts = [tag("text", title, x=left - 2, y=top - 12, class_="label")]
+    parts = [tag("text", title, x=left + 58, y=top - 12, text_anchor="end", class_="label")]
     for i in range(steps):
         at = top + height * i / steps
         colour = sequential(1 - (i + 0.5) / steps)

@@ -13,7 +13,7 @@ from sightline.backbones.signals import (
     PROMPT_AXES,
     TOKEN_AXIS,
 )
-from sightline.backbones.tiles import Part, parts_of, tiles_of, together
+from sightline.backbones.tiles import CountedPart, parts_of, tiles_of, together
 from sightline.core.selection import Budget, LayerState, Layout, Selection, TokenView
 from sightline.core.selection_rules import check_anchors
 from sightline.errors import SightlineError
@@ -62,7 +62,7 @@ def test_a_budget_is_counted_over_the_image_or_over_every_tile(budget: Budget, k
 
 def test_one_grid_is_one_part_under_either_kind_of_budget() -> None:
     grid: Layout = ((4, 6),)
-    assert parts_of(grid, Budget.ratio(0.3)) == parts_of(grid, Budget.ratio(0.3, "tile")) == [Part(0, grid)]
+    assert parts_of(grid, Budget.ratio(0.3)) == parts_of(grid, Budget.ratio(0.3, "tile")) == [CountedPart(0, grid)]
     assert Budget.ratio(0.3, "tile").total(grid) == Budget.ratio(0.3).resolve(24)
 
 

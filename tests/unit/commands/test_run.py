@@ -15,6 +15,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from sightline.auditing.config import FORMER_IMAGE_FIELDS, AuditConfig, flag_of
+from sightline.checks.doctor import Examination
 from sightline.cli import app
 from sightline.commands import from_config
 from sightline.errors import SightlineError
@@ -171,7 +172,8 @@ def test_backbones_lists_every_architecture_with_its_options_and_positions() -> 
 def test_doctor_takes_image_options_and_the_first_releases_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        "sightline.checks.doctor.examine", lambda *_, image_options, **__: seen.append(image_options) or []
+        "sightline.checks.doctor.examine",
+        lambda *_, image_options, **__: seen.append(image_options) or Examination((), {}),
     )
     assert invoke("doctor", "--model", "m", "--image-option", "max_tiles=2").exit_code == 0
     former = invoke("doctor", "--model", "m", "--max-pixels", "9")
@@ -180,7 +182,9 @@ def test_doctor_takes_image_options_and_the_first_releases_flag(monkeypatch: pyt
 
 
 def test_doctor_looks_for_the_image_before_it_loads_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("sightline.checks.doctor.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(
+        "sightline.checks.doctor.all_checks.load_backbone", lambda *_, **__: pytest.fail("a model was loaded")
+    )
     done = invoke("doctor", "--model", "m", "--image", str(tmp_path / "nowhere.png"))
     assert isinstance(done.exception, SightlineError)
     assert "nowhere.png does not exist" in str(done.exception)

@@ -13,7 +13,6 @@ from sightline.probes.scenes.paired_designs import compose_open
 from sightline.reader import record, vocabulary
 from sightline.reader.atlas import build_atlas
 from sightline.reader.forms import FORMS
-from sightline.reader.grid import SLOTS, UNITS_PER_SIDE, token_order
 from sightline.reader.objectives import local_targets, overlap_shares
 from sightline.reader.raster import draw_batch, plan
 from sightline.reader.samples import (
@@ -25,6 +24,7 @@ from sightline.reader.samples import (
     build_open_sample,
     build_sample,
 )
+from sightline.reader.token_grid import SLOTS, UNITS_PER_SIDE, token_order
 
 SEEDS = (0, 2, 5, 8)
 

@@ -102,6 +102,7 @@ def test_the_class_token_is_trained_to_say_what_stands_on_the_page():
     what = LocalTargets(torch.zeros(1, 1), torch.zeros(1, 2, 94), torch.zeros(1, 2, BIGRAM_BUCKETS, dtype=torch.bool))
     what.bigrams[0, 1, 7] = True
     heads = Heads(4, 4, page=True)
+    assert heads.page is not None
     with torch.no_grad():
         heads.page.weight.zero_()
         heads.page.bias.fill_(-9.0)

@@ -13,6 +13,8 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.report.sections import SECTIONS, Context, Section, SectionMaker
+from sightline.report.sections.contract import runs_table
+from sightline.report.source import read_source
 from sightline.report.table import Table, TableColumn, format_range
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import EDITED, make_run
@@ -50,6 +52,14 @@ def test_the_page_has_its_sections_in_order(tmp_path: Path) -> None:
         "legibility", "cost", "validity", "deletion", "occlusion", "image-dependence", "positions", "interventions",
     ]  # fmt: skip
     assert "this section cannot be made" not in page.read_text(encoding="utf-8")
+
+
+def test_the_contract_says_which_route_served_a_run_where_it_is_recorded(tmp_path: Path) -> None:
+    own = "the model's own decoder: it has layers of type sliding_attention"
+    told = make_run(tmp_path / "told", images=2, manifest={"served_by": {"images": "General", "language": own}})
+    silent = make_run(tmp_path / "silent", images=2)
+    runs = runs_table(read_source([told, silent])).frame
+    assert runs["served_by"].tolist() == [f"General, {own}", "not recorded"]
 
 
 def test_a_new_section_stands_in_its_place_with_its_table_on_disk(register: Any, run: Path, tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ SPECIES = {
         config={
             "text_config": {
                 **LANGUAGE,
-                # Published: five sliding layers for a full one, a window of 512 or 1,024. As there, the window is
-                # longer than the picture; it is shorter than picture and question together.
+                # Published: five sliding layers for a full one, a window of 512 or 1,024. There and here the window is
+                # longer than the picture; here it is shorter than picture and question together.
                 "sliding_window": 24,
                 "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
             },

@@ -1,10 +1,10 @@
 """The forms that the reader is trained in, by name."""
 
 from sightline.reader.forms.base import Form
-from sightline.reader.forms.llava import Llava
-from sightline.reader.forms.qwen3_vl import Qwen3VL
+from sightline.reader.forms.llava_form import LlavaForm
+from sightline.reader.forms.qwen3_vl_form import Qwen3VLForm
 
-QWEN3_VL = Qwen3VL()
-FORMS: dict[str, Form] = {form.name: form for form in (QWEN3_VL, Llava())}
+QWEN3_VL = Qwen3VLForm()
+FORMS: dict[str, Form] = {form.name: form for form in (QWEN3_VL, LlavaForm())}
 
 __all__ = ["FORMS", "QWEN3_VL", "Form"]

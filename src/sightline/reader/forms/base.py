@@ -27,7 +27,7 @@ class Form(ABC):
     side: ClassVar[int]
     """Visual tokens per side of a scene."""
     units_per_state: ClassVar[int] = 1
-    """Units of ``sightline.reader.grid`` that one state of the vision tower stands for."""
+    """Units of ``sightline.reader.token_grid`` that one state of the vision tower stands for."""
     has_page: ClassVar[bool] = False
     """Whether the tower has a class token, which is then trained to say what stands on the page."""
     prefix: ClassVar[tuple[int, ...]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -89,6 +90,7 @@ def runs_table(source: Source) -> Table:
             {
                 "run": audited.name or audited.run.path.resolve().name,
                 "model": f"{manifest.get('model')} ({manifest.get('model_type')})",
+                "served_by": _served_by(manifest.get("served_by")),
                 "weights": str(manifest.get("weight_digest"))[:16],
                 "probe_set": str(manifest.get("probe_digest"))[:16],
                 "device": f"{manifest.get('device')}, {manifest.get('dtype')}, {manifest.get('attention')} attention",
@@ -100,6 +102,11 @@ def runs_table(source: Source) -> Table:
     columns = [
         TableColumn("run", "Run"),
         TableColumn("model", "Model"),
+        TableColumn(
+            "served_by",
+            "Served by",
+            help="The class that encodes images; the loop over language layers, or the model's own decoder and why.",
+        ),
         TableColumn("weights", "Weights", help="First digits of the SHA-256 over the weight files."),
         TableColumn("probe_set", "Probe set", help="First digits of the digest of the probes' content."),
         TableColumn("device", "Device"),
@@ -109,6 +116,10 @@ def runs_table(source: Source) -> Table:
     ]
     caption = "Digests are of content, never of paths."
     return Table("runs", "Runs", caption, columns, pd.DataFrame(records))
+
+
+def _served_by(route: Mapping[str, str] | None) -> str:
+    return f"{route['images']}, {route['language']}" if route else "not recorded"
 
 
 def _arguments(text: Any) -> str:

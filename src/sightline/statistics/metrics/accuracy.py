@@ -15,7 +15,7 @@ from sightline.statistics.metrics.populations import answered_right
     better="higher",
     needs=("prediction",),
     binary=True,
-    shown_in=("main", "terminal", "demo", "differences", "seeds", "interventions"),
+    shown_in=("main", "terminal", "demo", "differences", "seeds", "interventions", "leaderboard"),
     place=100,
 )
 def accuracy(rows: ArmRows) -> FloatArray:

@@ -26,8 +26,11 @@ Form = Literal["mean", "macro", "ece", "auroc"]
 """mean: over the probes concerned; macro: average of the mean over positives and the mean over negatives."""
 AnswerKind = Literal["any", "yes or no", "words"]
 """What answers a metric is about; ``words`` are compared with accepted answers."""
-DisplayGroup = Literal["main", "terminal", "demo", "differences", "seeds", "interventions", "calibration", "geometry"]
-"""Tables made of metrics: the report's main one, what a run and the demo print, and those of report sections."""
+DisplayGroup = Literal[
+    "main", "terminal", "demo", "differences", "seeds", "interventions", "calibration", "geometry", "leaderboard"
+]
+"""Tables made of metrics: the report's main one, what a run and the demo print, those of report sections, and those of
+the leaderboard."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sightline.statistics.metrics.base import metric
     better="higher",
     over="positives with regions",
     needs=("ecr",),
-    shown_in=("main", "terminal", "demo", "differences", "seeds", "interventions", "geometry"),
+    shown_in=("main", "terminal", "demo", "differences", "seeds", "interventions", "geometry", "leaderboard"),
     place=400,
     aliases=("ecr",),
     label_of_words="ECR",

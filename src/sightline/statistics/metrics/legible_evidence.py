@@ -19,7 +19,7 @@ LEGIBLE_FROM = 8.0
     better="higher",
     over="positives with regions",
     needs=("legibility",),
-    shown_in=(),
+    shown_in=("leaderboard",),
     place=720,
 )
 def legibility(rows: ArmRows) -> FloatArray:

@@ -16,7 +16,7 @@ from sightline.statistics.metrics.base import metric
     "mean score of answers in words, each by the rule of its benchmark",
     better="higher",
     needs=("score",),
-    shown_in=("main", "terminal", "differences", "seeds", "interventions"),
+    shown_in=("main", "terminal", "differences", "seeds", "interventions", "leaderboard"),
     place=90,
     answers="words",
 )

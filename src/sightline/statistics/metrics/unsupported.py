@@ -38,7 +38,7 @@ def weakly_supported(rows: ArmRows) -> FloatArray:
     over="correctly answered positives with regions",
     needs=("prediction", "ecr"),
     share=True,
-    shown_in=("main", "terminal", "demo", "differences"),
+    shown_in=("main", "terminal", "demo", "differences", "leaderboard"),
     place=810,
     former_names=("zero_coverage",),
 )

@@ -11,10 +11,10 @@ from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from sightline.probes.scenes.compose import CANVAS
 from sightline.reader import vocabulary
-from sightline.reader.attention import rotate
 from sightline.reader.forms.base import Form
-from sightline.reader.forward import BatchedForward, Seen
-from sightline.reader.grid import UNIT, UNITS, UNITS_PER_SIDE
+from sightline.reader.forward import BatchedForward, SeenTokens
+from sightline.reader.side_by_side_attention import rotate
+from sightline.reader.token_grid import UNIT, UNITS, UNITS_PER_SIDE
 
 SIDE = UNITS_PER_SIDE // 2
 TOKENS = SIDE * SIDE
@@ -80,7 +80,7 @@ scenes.
 """
 
 
-class Qwen3VL(Form):
+class Qwen3VLForm(Form):
     name = "qwen3_vl"
     folder = "reader"
     words = "the stock Qwen3-VL architecture: vision\ntower, DeepStack, multimodal rotary positions, tied embeddings"
@@ -171,7 +171,7 @@ class Qwen3VLForward(BatchedForward):
         cos, sin = self.visual.rotary_pos_emb(torch.zeros(1, device=self.device), order)
         self.cos, self.sin = cos[None, None], sin[None, None]
 
-    def see(self, images: Tensor) -> Seen:
+    def see(self, images: Tensor) -> SeenTokens:
         """Vision states (B, 784, Dv), visual tokens and DeepStack levels (B, 196, D)."""
         visual = self.visual
         weight = visual.patch_embed.proj.weight
@@ -186,7 +186,7 @@ class Qwen3VLForward(BatchedForward):
             if index in visual.deepstack_visual_indexes:
                 merger = visual.deepstack_merger_list[visual.deepstack_visual_indexes.index(index)]
                 deep.append(_merge(merger, hidden))
-        return Seen(hidden, _merge(visual.merger, hidden), tuple(deep))
+        return SeenTokens(hidden, _merge(visual.merger, hidden), tuple(deep))
 
     def _attend(self, attention: Any, hidden: Tensor) -> Tensor:
         batch, length, _ = hidden.shape

@@ -12,8 +12,8 @@ from transformers import LlavaConfig, LlavaForConditionalGeneration
 from sightline.probes.scenes.compose import CANVAS
 from sightline.reader import vocabulary
 from sightline.reader.forms.base import Form
-from sightline.reader.forward import BatchedForward, Seen
-from sightline.reader.grid import UNIT
+from sightline.reader.forward import BatchedForward, SeenTokens
+from sightline.reader.token_grid import UNIT
 
 PATCH = UNIT
 PREFIX = (vocabulary.IM_START, vocabulary.USER_ROLE, vocabulary.VISION_START)
@@ -64,7 +64,7 @@ cosines of row and column.
 """
 
 
-class Llava(Form):
+class LlavaForm(Form):
     name = "llava"
     folder = "reader-llava"
     words = (
@@ -139,7 +139,7 @@ def wave_positions(side: int, width: int) -> Tensor:
 class LlavaForward(BatchedForward):
     """The tower and the projector of ``LlavaForConditionalGeneration`` over a whole batch."""
 
-    def see(self, images: Tensor) -> Seen:
+    def see(self, images: Tensor) -> SeenTokens:
         """Vision states (B, N, Dv) without the class token, visual tokens (B, N, D), pooled class token (B, Dv)."""
         tower = self.model.model.vision_tower
         embeddings, layers = tower.embeddings, tower.encoder.layers
@@ -157,7 +157,7 @@ class LlavaForward(BatchedForward):
         pooled = hidden[:, :1] + _attend(layers[-1].self_attn, layers[-1].layer_norm1(hidden), rows=1)
         pooled = pooled + layers[-1].mlp(layers[-1].layer_norm2(pooled))
         tokens = self.model.model.multi_modal_projector(states)
-        return Seen(states, tokens, page=tower.post_layernorm(pooled[:, 0]))
+        return SeenTokens(states, tokens, page=tower.post_layernorm(pooled[:, 0]))
 
 
 def _attend(attention: Any, hidden: Tensor, rows: int | None = None) -> Tensor:

@@ -1,0 +1,141 @@
+"""All checks on one checkpoint, in their order, and the facts beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from sightline.backbones import Backbone, load_backbone
+from sightline.backbones.methods_that_run import methods_that_run
+from sightline.backbones.route import served_by
+from sightline.backbones.served import Served
+from sightline.checks.doctor.answer_lengths import one_token_answers
+from sightline.checks.doctor.asked_page import PRUNED, AskedPage, drawn_image
+from sightline.checks.doctor.batches import image_batches, language_batches
+from sightline.checks.doctor.bright_word import lit_tokens
+from sightline.checks.doctor.examination import Check, Examination, LitTokens, SeenPage
+from sightline.checks.doctor.own_path import own_logits, own_prompt
+from sightline.checks.doctor.pruned_prefix import policies_agree_unpruned, policies_order_pruned, prefix_is_shorter
+from sightline.checks.doctor.stages import stage_facts
+from sightline.checks.doctor.token_cells import cell_count, cells_by_ramps
+from sightline.device.memory import is_out_of_memory
+from sightline.errors import SightlineError
+from sightline.probes.images import open_image
+
+SEPARATORS = "kept with the row or tile that they belong to, dropped when nothing of it is kept; no budget counts them"
+
+
+def examine(
+    model: str,
+    image: Path | None = None,
+    *,
+    dtype: str = "float32",
+    device: str = "auto",
+    attention: str = "sdpa",
+    image_options: Mapping[str, Any] | None = None,
+) -> Examination:
+    """Every check, in words. A failed one says what differs and by how much; a model without cells is refused."""
+    opened = open_image(image.parent, image.name) if image else drawn_image()
+    backbone = load_backbone(model, dtype=dtype, device=device, attention=attention, options=image_options)
+    return examined(backbone, opened, Path(model).name)
+
+
+def examined(backbone: Backbone, image: Image.Image, name: str) -> Examination:
+    """A loaded model and any image; ``name`` is what the checkpoint is called."""
+    page = encoded_page(backbone, image, name)
+    lit: list[LitTokens | None] = []
+
+    def bright_word(page: AskedPage) -> Check:
+        check, seen = lit_tokens(page)
+        lit.append(seen)
+        return check
+
+    checks: dict[str, Callable[[AskedPage], Check | None]] = {
+        "cell_count": cell_count,
+        "cells_by_ramps": cells_by_ramps,
+        "bright_word": bright_word,
+        "own_prompt": own_prompt,
+        "own_logits": own_logits,
+        "positions_unpruned": policies_agree_unpruned,
+        "positions_pruned": policies_order_pruned,
+        "shorter_prefix": prefix_is_shorter,
+        "language_batches": language_batches,
+        "image_batches": image_batches,
+        "answer_lengths": one_token_answers,
+    }
+    made = {called: tried(called, check, page) for called, check in checks.items()}
+    ramps = made["cells_by_ramps"]
+    known = facts(page, name, None if ramps is None else ramps.measured.get("seconds"))
+    seen = SeenPage(image, page.encoded.cells, page.encoded.layout, lit[0] if lit else None)
+    return Examination(tuple(check for check in made.values() if check is not None), known, seen)
+
+
+def encoded_page(backbone: Backbone, image: Image.Image, name: str) -> AskedPage:
+    """Refuses, by type and reason, a model whose image does not become tokens with cells."""
+    try:
+        page = AskedPage.of(backbone, image)
+        page.prompt  # noqa: B018
+    except Exception as error:  # the code of a type that nobody has tried yet
+        if is_out_of_memory(error):
+            raise
+        reason = str(error) if isinstance(error, SightlineError) else f"its own code fails on a page ({first(error)})"
+        raise SightlineError(f"{name} is a '{backbone.model.config.model_type}' model: {reason}") from error
+    return page
+
+
+def tried(name: str, check: Callable[[AskedPage], Check | None], page: AskedPage) -> Check | None:
+    """A check that cannot be carried out has failed; None: it does not concern this model."""
+    try:
+        made = check(page)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return Check(False, f"{name.replace('_', ' ')}: could not be tried ({first(error)})", name=name)
+    return None if made is None else replace(made, name=name)
+
+
+def first(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def known_or(otherwise: Any, fact: Callable[[], Any]) -> Any:
+    """A fact, unless the model fails on the way to it: some check has said so."""
+    try:
+        return fact()
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return otherwise
+
+
+def facts(page: AskedPage, name: str, finding_cells: float | None) -> dict[str, Any]:
+    """What is neither right nor wrong; docs/doctor.md names the keys."""
+    backbone, encoded = page.backbone, page.encoded
+    separators = encoded.slots - encoded.n
+    return {
+        "model": name,
+        "model_type": str(backbone.model.config.model_type),
+        "served_by": served_by(backbone),
+        "dtype": str(backbone.language.dtype).removeprefix("torch."),
+        "device": str(backbone.language.device),
+        "image": {
+            "size": list(page.image.size),
+            "tokens": encoded.n,
+            "slots": encoded.slots,
+            "layout": [list(block) for block in encoded.layout],
+            "deepstack_levels": len(encoded.deepstack),
+        },
+        "positions": {"axes": backbone.axes, "usual": backbone.paper_positions},
+        "separators": {
+            "count": separators,
+            "policy": SEPARATORS,
+            "staying": known_or({}, lambda: {arm: page.prefix(arm).separators for arm in PRUNED if separators}),
+        },
+        "stages": known_or([], lambda: stage_facts(page, finding_cells)),
+        "selectors": methods_that_run(Served.by(backbone)),
+    }

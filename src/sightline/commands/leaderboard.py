@@ -1,0 +1,167 @@
+"""``sightline leaderboard``: every method on some models at some budgets, ranked with what the intervals allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sightline.auditing.config import flag_of
+from sightline.commands.from_config import pairs
+from sightline.errors import SightlineError
+
+if TYPE_CHECKING:
+    from sightline.leaderboard.board_record import Record
+    from sightline.leaderboard.contest import Contest
+
+BUDGETS = "0.1,0.3,0.5"
+
+
+def leaderboard(
+    out: Annotated[Path, typer.Option(help="Folder for the runs and leaderboard.html, .json, .md: resumed, amended.")],
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]MODEL", help="Checkpoint folder or hub id; of the demo a shipped reader. Repeatable."
+        ),
+    ] = None,
+    probes: Annotated[Path | None, typer.Option(help="Probe file that all models answer.")] = None,
+    images: Annotated[Path | None, typer.Option(help="Folder that image names are relative to.")] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="The shipped readers on the shipped locked pages.")] = False,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Of the demo: the questions that are answered in words.")
+    ] = False,
+    budgets: Annotated[str, typer.Option(help="Budgets, as arms have them: kept fractions or counts such as 64t.")] = (
+        BUDGETS
+    ),
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:ARGUMENTS]",
+            help="Only these methods, beside Full, Random and Grid. Repeatable.",
+            show_default="every registered method and control",
+        ),
+    ] = None,
+    pages: Annotated[
+        int | None,
+        typer.Option(min=2, help="Only the first so many images.", show_default="all; in the demo 40, with --open 50"),
+    ] = None,
+    rank_by: Annotated[
+        str, typer.Option(help="Metric that ranks.", show_default="accuracy; of open questions score")
+    ] = "",
+    clip: Annotated[str | None, typer.Option(help="CLIP checkpoint; without it methods that need one sit out.")] = None,
+    box_source: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
+    image_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[MODEL:]NAME=VALUE", help="As in sightline run, for all models or for one. Repeatable."),
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
+    device: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
+    draws: Annotated[int, typer.Option(min=100, help="Bootstrap draws.")] = 10_000,
+) -> None:
+    """Rank every method on some models: answers, surviving evidence, unsupported answers, cost, with intervals.
+
+    Methods that a model cannot serve are listed with the reason. Run it again and nothing is computed twice.
+    """
+    from sightline.leaderboard.board_page import write_leaderboard
+    from sightline.leaderboard.board_record import ranking_metric, record_of
+    from sightline.leaderboard.contest import Contest, measure
+    from sightline.leaderboard.demo import demo_contest
+    from sightline.leaderboard.lineup import chosen_methods, read_budgets
+    from sightline.statistics.bootstrap import SEED
+
+    methods, wanted = chosen_methods(method or []), read_budgets([budgets])
+    if rank_by:
+        ranking_metric(rank_by, in_words=False)
+    given: dict[str, Any] = {"box_source": box_source, "scorer": scorer, "dtype": dtype, "device": device}
+    run = {name: value for name, value in given.items() if value is not None}
+    contest: Contest
+    if demo:
+        if probes or images or image_option:
+            raise SightlineError("--demo brings its own pages; leave out --probes, --images and --image-option")
+        contest = demo_contest(
+            out, methods, wanted, models=model or [], in_words=open_, pages=pages, clip=clip, run=run
+        )
+    else:
+        if open_:
+            raise SightlineError("--open chooses among the questions of --demo; your own probes say what they ask")
+        if not model or probes is None or images is None:
+            raise SightlineError("name --model, --probes and --images, or take the shipped ones with --demo")
+        models = named_models(model)
+        options = image_options(image_option or [], models)
+        contest = Contest(out, models, probes, images, methods, wanted, pages, clip, run, options)
+    record = record_of(contest, measure(contest), rank_by=rank_by, draws=draws, seed=SEED)
+    page = write_leaderboard(record, out)
+    _print(record)
+    typer.echo(f"digest without times: {record['digest']}")
+    typer.echo(f"page: {page}")
+
+
+def named_models(given: list[str]) -> dict[str, str]:
+    """Checkpoints by the name before an equals sign, else by their last part; two of one name are refused."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, source = text.partition("=")
+        if not equals:
+            name, source = Path(text).name, text
+        if not name or "/" in name or name in found:
+            raise SightlineError(f"--model {text}: name it apart from the others, for example --model second={source}")
+        found[name] = source
+    return found
+
+
+def image_options(given: list[str], models: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Image options by model: those of all, and over them those that name it."""
+    read = pairs(given, flag_of("image_options"))
+    found = {name: {key: value for key, value in read.items() if ":" not in key} for name in models}
+    for key, value in read.items():
+        name, colon, option = key.rpartition(":")
+        if colon and name not in found:
+            raise SightlineError(f"--image-option {key}: no model is called '{name}'; choose from {', '.join(found)}")
+        if colon:
+            found[name][option] = value
+    return found
+
+
+def _print(record: Record) -> None:
+    """Mean ranks with those of each model behind them, what each model comes to, and who does not take part."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from sightline.leaderboard.board_page import headlines, notes
+    from sightline.report.table import format_value
+
+    console, lines, models = Console(), record["overview"], record["models"]
+    longest = max(len(line["method"]) for line in lines)
+    for panel in dict.fromkeys(line["panel"] for line in lines):
+        shown = Table(box=None, pad_edge=False)
+        shown.add_column("method", min_width=longest)
+        for head in (
+            "mean rank",
+            "− Random",
+            *(f"{model['name']}\n{'/'.join(model['standings'])}" for model in models),
+        ):
+            shown.add_column(head, justify="right")
+        for line in (line for line in lines if line["panel"] == panel):
+            ranks = {(rank["model"], rank["budget"]): str(rank["rank"]) for rank in line["ranks"]}
+            shown.add_row(
+                Text(line["method"]),
+                format_value(line["mean_rank"], "number"),
+                format_value(line["gain"], "signed"),
+                *(
+                    "/".join(ranks.get((model["name"], budget), "-") for budget in model["standings"])
+                    for model in models
+                ),
+            )
+        console.print(Text(panel, style="italic"))
+        console.print(shown)
+    for sentence in [*notes(record), *headlines(record)]:
+        console.print(Text(sentence), soft_wrap=True)
+    for model in models:
+        for refusal in model["refused"]:
+            who = f"{refusal['method']} at {refusal['budget']}" if refusal["budget"] else refusal["method"]
+            console.print(Text(f"not on {model['name']}: {who}: {refusal['reason']}"), soft_wrap=True)

@@ -1,0 +1,60 @@
+"""Which types the general route is tried on, told from classes and settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sightline.backbones import load_backbone
+from sightline.backbones.general_types import model_class, refusal, refusal_of_settings, seeing_part
+from sightline.errors import SightlineError
+from tests.zoo import build
+
+
+@pytest.mark.parametrize("model_type", ["qwen2_vl", "deepseek_vl", "janus", "qwen2_5_omni_thinker"])
+def test_features_may_be_made_by_the_model_or_by_the_one_inside(model_type: str) -> None:
+    assert refusal(model_class(model_type)) is None
+
+
+@pytest.mark.parametrize(
+    ("model_type", "words"),
+    [
+        ("mllama", "no get_image_features"),
+        ("florence2", "an encoder for the whole prompt"),
+        ("video_llava", "not made of pixel_values"),
+        ("ernie4_5_vl_moe", "experts are told which tokens stand for an image"),
+    ],
+)
+def test_a_type_that_cannot_be_tried_is_refused_with_the_reason(model_type: str, words: str) -> None:
+    assert words in (refusal(model_class(model_type)) or "")
+
+
+def test_embeddings_per_layer_are_refused_and_their_absence_is_not() -> None:
+    def config(size: int) -> SimpleNamespace:
+        return SimpleNamespace(get_text_config=lambda: SimpleNamespace(hidden_size_per_layer_input=size))
+
+    assert "per-layer embeddings" in (refusal_of_settings(config(8)) or "")
+    assert refusal_of_settings(config(0)) is None
+
+
+def test_the_part_that_sees_is_inside_where_it_can_be() -> None:
+    inside = SimpleNamespace(get_image_features=print)
+    assert seeing_part(SimpleNamespace(model=inside, get_image_features=print)) is inside
+    outside = SimpleNamespace(model=SimpleNamespace(), get_image_features=print)
+    assert seeing_part(outside) is outside
+
+
+@pytest.mark.parametrize("model_type", ["blip-2", "idefics2"])
+def test_tokens_of_a_resampler_are_refused_since_they_have_no_cells(model_type: str, tmp_path: Path) -> None:
+    from PIL import Image
+
+    backbone = load_backbone(str(build(model_type, tmp_path / model_type)), device="cpu")
+    with pytest.raises(SightlineError, match="no cells"):
+        backbone.preprocess(Image.new("RGB", (64, 48)))
+
+
+def test_a_type_without_fused_attention_is_loaded_with_the_plain_one(tmp_path: Path) -> None:
+    backbone = load_backbone(str(build("got_ocr2", tmp_path / "got_ocr2")), device="cpu", attention="sdpa")
+    assert backbone.model.config._attn_implementation == "eager"

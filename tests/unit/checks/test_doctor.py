@@ -1,0 +1,367 @@
+"""Doctor on small checkpoints of several architectures, and on models that are broken in one place each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sightline.answering.scorers.yes_no import YesNo
+from sightline.backbones import Backbone, load_backbone
+from sightline.backbones.general import General
+from sightline.backbones.route import served_by
+from sightline.checks.doctor import drawn_image
+from sightline.checks.doctor.all_checks import encoded_page, examined, tried
+from sightline.checks.doctor.answer_lengths import one_token_answers
+from sightline.checks.doctor.asked_page import AskedPage
+from sightline.checks.doctor.batches import image_batches, language_batches
+from sightline.checks.doctor.bright_word import bright_word
+from sightline.checks.doctor.doctor_page import render
+from sightline.checks.doctor.own_path import own_logits, own_prompt
+from sightline.checks.doctor.pruned_prefix import policies_agree_unpruned, policies_order_pruned, prefix_is_shorter
+from sightline.checks.doctor.token_cells import cell_count, cells_by_ramps
+from sightline.core.prefix import Encoded, PositionPolicy
+from sightline.errors import SightlineError
+from tests.zoo import build
+
+TINY = {"llava": {}, "qwen3vl": {"max_pixels": 100352}, "internvl": {"max_tiles": 2}}
+GENERAL = ("qwen2_5_vl", "llava_next", "gemma3", "smolvlm", "mistral3")
+SECOND_FORM = "internvl"
+"""Qwen2's text model behind the tower that has a file of its own."""
+
+
+@pytest.fixture(scope="module")
+def page_image() -> Image.Image:
+    return drawn_image().resize((320, 160))
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path))
+
+
+Load = Callable[[str], Backbone]
+
+
+@pytest.fixture(scope="module")
+def load(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Load:
+    """A fresh backbone every time: tests break theirs."""
+    folders: dict[str, Path] = {}
+
+    def loaded(name: str) -> Backbone:
+        if name in TINY:
+            return load_backbone(str(data / "tiny" / name), dtype="float32", device="cpu", options=TINY[name])
+        kind = name.removeprefix("zoo-")
+        if kind not in folders:
+            folders[kind] = build(kind, tmp_path_factory.mktemp(kind))
+        return load_backbone(str(folders[kind]), dtype="float32", device="cpu")
+
+    return loaded
+
+
+@pytest.mark.parametrize("name", [*TINY, *GENERAL, f"zoo-{SECOND_FORM}"])
+def test_every_check_passes_and_the_facts_are_said(name: str, load: Load, page_image: Image.Image) -> None:
+    backbone = load(name)
+    found = examined(backbone, page_image, name)
+    assert [check.words for check in found if not check.passed] == []
+    assert ("own_prompt" in [check.name for check in found]) == isinstance(backbone, General)
+    said = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert said["passed"] is True
+    assert said["served_by"]["images"] == type(backbone).__name__
+    assert said["checks"]["cells_by_ramps"]["measured"]["difference"] < 1
+    assert said["checks"]["bright_word"]["measured"]["places"] >= 4
+    assert said["image"]["slots"] == said["image"]["tokens"] + said["separators"]["count"]
+    assert [stage["stage"] for stage in said["stages"]][:3] == ["preprocess", "cells by ramps", "vision"]
+    assert said["selectors"]["grid"] == "yes"
+
+
+def test_the_route_says_whose_decoder_runs(load: Load) -> None:
+    assert served_by(load("gemma3")) == {
+        "images": "General",
+        "language": "the model's own decoder: it has layers of type sliding_attention",
+    }
+    assert served_by(load("zoo-internvl")) == {"images": "InternVL", "language": "loop"}
+
+
+def test_an_option_that_alters_images_first_is_no_other_path(data: Path, page_image: Image.Image) -> None:
+    options = {"jpeg_quality": 40, "first_resize_factor": 28, "max_pixels": 100352}
+    folder = str(data / "tiny" / "qwen3vl")
+    backbone = load_backbone(folder, dtype="float32", device="cpu", options=options)
+    assert own_logits(AskedPage.of(backbone, page_image)).passed
+
+
+# ---------------------------------------------------------------------- broken on purpose
+
+
+def with_cells(page: AskedPage, change: Callable[[np.ndarray, tuple[tuple[int, int], ...]], np.ndarray]) -> AskedPage:
+    return replace(page, encoded=replace(page.encoded, cells=change(page.encoded.cells, page.encoded.layout)))
+
+
+def transposed(cells: np.ndarray, layout: tuple[tuple[int, int], ...]) -> np.ndarray:
+    """Every block read column by column."""
+    blocks, first = [], 0
+    for rows, columns in layout:
+        block = cells[first : first + rows * columns].reshape(rows, columns, 4)
+        blocks.append(block.transpose(1, 0, 2).reshape(-1, 4))
+        first += rows * columns
+    return np.concatenate(blocks)
+
+
+def shuffled_tiles(cells: np.ndarray, layout: tuple[tuple[int, int], ...]) -> np.ndarray:
+    """The first two tiles taken for each other."""
+    size = layout[0][0] * layout[0][1]
+    return np.concatenate([cells[size : 2 * size], cells[:size], cells[2 * size :]])
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("llava", transposed),
+        ("qwen3vl", transposed),
+        ("qwen2_5_vl", transposed),
+        ("gemma3", transposed),
+        ("mistral3", transposed),
+        ("smolvlm", transposed),
+        ("internvl", shuffled_tiles),
+        ("smolvlm", shuffled_tiles),
+        ("llava_next", lambda cells, layout: cells[::-1]),
+    ],
+)
+def test_a_wrong_map_is_told_by_ramps_and_by_the_bright_word(
+    name: str, change: Callable[..., np.ndarray], load: Load, page_image: Image.Image
+) -> None:
+    page = with_cells(AskedPage.of(load(name), page_image), change)
+    word, ramps = bright_word(page), cells_by_ramps(page)
+    assert not word.passed
+    assert min(word.measured["silenced"]) < 0.8
+    assert "lights up OTHER tokens" in word.words
+    assert ramps is not None
+    assert not ramps.passed
+    assert ramps.measured["difference"] > 10
+    assert "are NOT those found" in ramps.words
+
+
+def test_cells_that_are_half_a_cell_off_are_told_by_ramps(load: Load, page_image: Image.Image) -> None:
+    page = AskedPage.of(load("llava"), page_image)
+    half = float(page.encoded.cells[0, 2] - page.encoded.cells[0, 0]) / 2
+    moved = with_cells(page, lambda cells, layout: np.clip(cells + np.array([half, 0, half, 0]), 0, 1))
+    ramps = cells_by_ramps(moved)
+    assert ramps is not None
+    assert not ramps.passed
+
+
+def test_cells_that_do_not_count_up_to_the_tokens_are_told(load: Load, page_image: Image.Image) -> None:
+    page = AskedPage.of(load("llava"), page_image)
+    assert cell_count(page).passed
+    assert not cell_count(with_cells(page, lambda cells, layout: cells[:-1])).passed
+    assert not cell_count(with_cells(page, lambda cells, layout: cells + 0.5)).passed
+    short = cells_by_ramps(with_cells(page, lambda cells, layout: cells[:-1]))
+    assert short is not None
+    assert "575 are audited, 576 found" in short.words
+
+
+@pytest.mark.parametrize("name", ["qwen2_5_vl", "gemma3", "qwen3vl"])
+def test_features_in_another_order_are_told_by_the_logits(
+    name: str, load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = load(name)
+    encoded = backbone.vision
+
+    def reversed_tokens(batch: Sequence[Any], needs: frozenset[str]) -> list[Encoded]:
+        return [replace(image, tokens=image.tokens.flip(0)) for image in encoded(batch, needs)]
+
+    monkeypatch.setattr(backbone, "vision", reversed_tokens)
+    page = AskedPage.of(backbone, page_image)
+    assert "differs from the model's own forward" in own_logits(page).words
+    assert not bright_word(page).passed
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen2_5_vl", "gemma3"])
+def test_wrong_positions_are_told(
+    name: str, load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = load(name)
+    own = backbone.visual_positions
+    page = AskedPage.of(backbone, page_image)
+    assert policies_order_pruned(page).passed
+
+    def crowded(encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy) -> tuple[Tensor, int | Tensor]:
+        ids, following = own(encoded, slots, start, policy)
+        return (ids, following) if policy == "preserve" else (torch.full_like(ids, start), start + 1)
+
+    monkeypatch.setattr(backbone, "visual_positions", crowded)
+    assert own_logits(page).passed, "preserve is as it was"
+    assert not policies_agree_unpruned(page).passed
+    pruned = policies_order_pruned(page)
+    assert pruned.measured["preserve"] == "in order"
+    assert pruned.measured["compact"] != "in order"
+
+    def moved(encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy) -> tuple[Tensor, int | Tensor]:
+        ids, following = own(encoded, slots, start, policy)
+        return ids + 7 * (ids != start), following + 7
+
+    monkeypatch.setattr(backbone, "visual_positions", moved)
+    assert not own_logits(page).passed
+
+
+@pytest.mark.parametrize("wrong", ["behind", "negative", "twice"])
+def test_ids_out_of_order_are_told(
+    wrong: str, load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = load("qwen2_5_vl")
+    own = backbone.visual_positions
+    changes: dict[str, Callable[[Tensor, Any], tuple[Tensor, Any]]] = {
+        "behind": lambda ids, following: (ids, following - 3),
+        "negative": lambda ids, following: (ids - 100, following),
+        "twice": lambda ids, following: (ids[:, :1].expand_as(ids), following),
+    }
+    monkeypatch.setattr(backbone, "visual_positions", lambda *given: changes[wrong](*own(*given)))
+    assert not policies_order_pruned(AskedPage.of(backbone, page_image)).passed
+
+
+def test_a_loop_that_differs_is_told(load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = load("mistral3")
+    page = AskedPage.of(backbone, page_image)
+    assert own_logits(page).passed
+    embed = backbone.language.embed
+    monkeypatch.setattr(backbone.language, "embed", lambda ids: embed(ids) * 1.01)
+    assert not own_logits(page).passed
+
+
+def test_batches_that_change_results_are_told(
+    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = load("llava")
+    page = AskedPage.of(backbone, page_image)
+    vision, score = backbone.vision, backbone.language.score
+
+    def disturbed(batch: Sequence[Any], needs: frozenset[str]) -> list[Encoded]:
+        return [replace(image, tokens=image.tokens * len(batch)) for image in vision(batch, needs)]
+
+    def worse(prefixes: Sequence[Any]) -> Any:
+        return [[one._replace(loss=one.loss + len(prefixes)) for one in each] for each in score(prefixes)]
+
+    assert image_batches(page).passed
+    monkeypatch.setattr(backbone, "vision", disturbed)
+    assert not image_batches(page).passed
+    assert language_batches(page).passed
+    monkeypatch.setattr(backbone.language, "score", worse)
+    assert not language_batches(page).passed
+
+
+def test_a_prompt_that_the_processor_would_not_make_is_told(
+    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = load("llava_next")
+    around = backbone._around_image
+    page = AskedPage.of(backbone, page_image)
+    monkeypatch.setattr(backbone, "_around_image", lambda text: (around(text)[0], around(text)[1][1:]))
+    told = own_prompt(page)
+    assert told is not None
+    assert not told.passed
+    assert "not those that its processor makes" in told.words
+
+
+def test_a_prefix_that_is_not_shorter_is_told(
+    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = AskedPage.of(load("qwen3vl"), page_image)
+    assert prefix_is_shorter(page).passed
+    monkeypatch.setattr("sightline.checks.doctor.pruned_prefix.PRUNED", ("full",))
+    assert not prefix_is_shorter(page).passed
+
+
+def test_answers_of_different_lengths_are_told(
+    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = YesNo.prompt
+
+    def longer(scorer: YesNo, backbone: Backbone, probe: Any) -> Any:
+        asked = prompt(scorer, backbone, probe)
+        yes, no = asked.continuations
+        return replace(asked, continuations=(yes, (*no, 5)))
+
+    page = AskedPage.of(load("llava"), page_image)
+    assert one_token_answers(page).passed
+    monkeypatch.setattr(YesNo, "prompt", longer)
+    assert "not comparable" in one_token_answers(page).words
+
+
+def test_a_check_that_cannot_be_carried_out_has_failed(load: Load, page_image: Image.Image) -> None:
+    def broken(page: AskedPage) -> None:
+        raise KeyError("pixel_attention_mask")
+
+    check = tried("own_logits", broken, AskedPage.of(load("llava"), page_image))
+    assert check is not None
+    assert not check.passed
+    assert check.words == "own logits: could not be tried (KeyError: 'pixel_attention_mask')"
+
+
+def test_a_model_that_fails_on_the_way_is_told_by_all_that_concerns(
+    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = load("llava_next")
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("no such head")
+
+    for method in ("score", "prefix_logits"):
+        monkeypatch.setattr(backbone.language, method, fails)
+    found = examined(backbone, page_image, "mine")
+    failed = {check.name for check in found if "could not be tried (ValueError: no such head)" in check.words}
+    assert failed == {"own_logits", "positions_pruned", "language_batches"} == {c.name for c in found if not c.passed}
+    assert found.facts["stages"] == []
+    assert "3 of 11 checks failed" in render(found)
+
+
+# ---------------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize("error", [SightlineError("its tokens have no cells"), TypeError("no such argument")])
+def test_a_model_that_cannot_be_served_is_refused_by_type_and_reason(
+    error: Exception, load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = load("qwen2_5_vl")
+
+    def refuse(image: Image.Image) -> None:
+        raise error
+
+    monkeypatch.setattr(backbone, "preprocess", refuse)
+    with pytest.raises(SightlineError, match=rf"^mine is a 'qwen2_5_vl' model: .*{error}"):
+        encoded_page(backbone, page_image, "mine")
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def test_the_page_stands_alone_and_shows_every_cell(load: Load, page_image: Image.Image) -> None:
+    found = examined(load("llava_next"), page_image, "<mine>")
+    page = render(found)
+    assert found.seen is not None
+    assert found.seen.lit is not None
+    assert page.count("<title>token ") == 2 * len(found.seen.cells)
+    assert page.count("data:image/jpeg;base64,") == 2
+    assert "Doctor: &lt;mine&gt;" in page
+    assert "<mine>" not in page
+    assert "prefers-color-scheme: dark" in page
+    assert all(check.name in found.as_dict()["checks"] for check in found)
+    assert page.replace("http://www.w3.org/2000/svg", "").count("http") == page.count("http-equiv")
+
+
+def test_figures_that_json_has_no_word_for_become_null(load: Load, page_image: Image.Image) -> None:
+    backbone = load("llava")
+    with torch.no_grad():
+        backbone.model.lm_head.weight.fill_(float("nan"))
+    found = examined(backbone, page_image, "nan")
+    assert found.failed >= 2
+    said = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert said["checks"]["own_logits"]["measured"]["difference"] is None
+    assert said["checks"]["own_logits"]["passed"] is False

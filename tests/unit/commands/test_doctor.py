@@ -1,0 +1,59 @@
+"""``sightline doctor`` on the command line: what it prints and writes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from sightline.backbones.language import LanguageModel
+from sightline.cli import app
+from sightline.errors import SightlineError
+from tests.zoo import build
+
+
+def doctor(*words: str) -> Result:
+    return CliRunner().invoke(app, ["doctor", "--device", "cpu", *words], env={"COLUMNS": "300"})
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("llava_next", tmp_path_factory.mktemp("checkpoint") / "llava_next")
+
+
+def test_it_prints_a_line_a_check_and_writes_json_and_page(checkpoint: Path, tmp_path: Path) -> None:
+    done = doctor(
+        "--model", str(checkpoint), "--json", str(tmp_path / "a" / "found.json"), "--page", str(tmp_path / "p.html")
+    )
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert sum(line.startswith("ok ") for line in lines) == 11
+    assert lines[-1] == "all 11 checks passed"
+    assert "served by   General; language: loop" in done.stdout
+    assert "no: its class does not say how fewer tokens are asked for" in done.stdout
+    found = json.loads((tmp_path / "a" / "found.json").read_text(encoding="utf-8"))
+    assert found["model"] == "llava_next"
+    assert [check["passed"] for check in found["checks"].values()] == [True] * 11
+    assert "All 11 checks passed." in (tmp_path / "p.html").read_text(encoding="utf-8")
+
+
+def test_a_failed_check_ends_with_exit_code_1(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = LanguageModel.prefix_logits
+    monkeypatch.setattr(LanguageModel, "prefix_logits", lambda language, prefix: logits(language, prefix) + 1)
+    done = doctor("--model", str(checkpoint), "--json", str(tmp_path / "found.json"))
+    assert done.exit_code == 1
+    assert "1 of 11 checks failed" in done.stdout
+    found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    assert found["passed"] is False
+    assert [name for name, check in found["checks"].items() if not check["passed"]] == ["own_logits"]
+
+
+def test_a_type_that_cannot_be_served_is_refused_by_name_and_reason(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "mllama"}', encoding="utf-8")
+    done = doctor("--model", str(tmp_path))
+    assert isinstance(done.exception, SightlineError)
+    assert "is a 'mllama' model: its class has no get_image_features" in str(done.exception)

@@ -1,0 +1,170 @@
+"""Everybody takes part or is refused by name; what is measured once is not measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from sightline.core.selection import Selection, Selector, TokenView
+from sightline.errors import SightlineError
+from sightline.leaderboard.contest import Contest, MeasuredModel, measure
+from sightline.leaderboard.lineup import Refusal, chosen_methods, lineup, read_budgets, said_once
+from sightline.selectors import SELECTORS
+
+
+@pytest.mark.parametrize("model", ["qwen3vl", "llava", "internvl"])
+def test_every_registered_method_takes_part_or_is_refused_with_a_reason(data: Path, model: str) -> None:
+    methods = chosen_methods([])
+    assert set(methods) == {name for name, kind in SELECTORS.items() if kind.role in ("method", "control")}
+    found = lineup(data / "tiny" / model, methods, ["0.1", "0.3"], clip=False)
+    taking_part = {entry.method for entry in found.entries} - {"full"}
+    refused = {refusal.method for refusal in found.refusals}
+    assert taking_part | refused == set(methods)
+    assert not taking_part & refused
+    assert all(refusal.reason for refusal in found.refusals)
+    for method in taking_part:
+        assert [entry.budget for entry in found.entries if entry.method == method] == ["0.1", "0.3"]
+
+
+def test_a_method_that_compares_with_clip_needs_a_checkpoint(data: Path) -> None:
+    without = lineup(data / "tiny/llava", ["cdpruner"], ["0.3"], clip=False)
+    assert "--clip" in without.refusals[0].reason
+    assert not lineup(data / "tiny/llava", ["cdpruner"], ["0.3"], clip=True).refusals
+
+
+def test_controls_stand_beside_whatever_is_named(data: Path) -> None:
+    found = lineup(data / "tiny/llava", ["scope:alpha=0"], ["0.3"], clip=False)
+    assert [entry.arm for entry in found.entries] == ["full", "random:0.3", "grid:0.3", "scope:0.3:alpha=0.0"]
+    assert found.entries[-1].method == "scope:alpha=0"
+
+
+def test_an_oracle_is_not_ranked_and_a_name_that_nobody_has_is_an_error(data: Path) -> None:
+    found = lineup(data / "tiny/llava", ["evidence_only"], ["0.3"], clip=False)
+    assert "is an oracle, which is not ranked" in found.refusals[0].reason
+    with pytest.raises(SightlineError, match="did you mean"):
+        chosen_methods(["targt"])
+
+
+def test_budgets_are_read_once_each_in_order() -> None:
+    assert read_budgets(["0.5,0.1", "0.10"]) == ["0.1", "0.5"]
+    assert read_budgets(["64t, 8t"]) == ["8t", "64t"]
+    assert read_budgets(["0.3/tile"]) == ["0.3/tile"]
+    for wrong, reason in (("1.0", "Full does already"), (",", "names none"), ("0", "must be in")):
+        with pytest.raises(SightlineError, match=reason):
+            read_budgets([wrong])
+
+
+def test_a_reason_that_holds_at_every_budget_is_said_once() -> None:
+    assert said_once("m", {"0.1": "why", "0.3": "why"}, 2) == [Refusal("m", "", "why")]
+    assert said_once("m", {"0.3": "why"}, 2) == [Refusal("m", "0.3", "why")]
+    assert [one.budget for one in said_once("m", {"0.1": "why", "0.3": "else"}, 2)] == ["0.1", "0.3"]
+    assert said_once("m", {}, 2) == []
+
+
+def test_models_differ_in_what_they_can_serve(measured: list[MeasuredModel]) -> None:
+    refused = {one.name: {refusal.method for refusal in one.lineup.refusals} for one in measured}
+    assert refused == {"qwen": {"scope"}, "llava": {"resize"}}
+    for one in measured:
+        assert set(one.run.arms) == {entry.arm for entry in one.lineup.entries}
+        assert not one.run.missing
+
+
+def test_computing_again_computes_nothing_and_loads_no_model(
+    contest: Contest, measured: list[MeasuredModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {file: file.stat().st_mtime_ns for file in contest.out.rglob("*") if file.is_file()}
+
+    def load(*_: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("sightline.auditing.launchers.inline.Worker", load)
+    again = measure(contest)
+    assert [one.lineup for one in again] == [one.lineup for one in measured]
+    assert {file: file.stat().st_mtime_ns for file in contest.out.rglob("*") if file.is_file()} == before
+
+
+def test_another_method_amends_the_run_and_other_probes_are_refused(fresh: Contest) -> None:
+    measure(fresh)
+    rows = {file: file.stat().st_mtime_ns for file in (fresh.out / "runs").rglob("rows/*/*.parquet")}
+    (amended,) = measure(replace(fresh, methods=("target", "bottom")))
+    assert "bottom:0.3" in amended.run.arms
+    assert {file: file.stat().st_mtime_ns for file in rows} == rows
+    with pytest.raises(SightlineError, match="limit 3, this command has 2"):
+        measure(replace(fresh, pages=2))
+
+
+def test_other_weights_in_the_same_place_are_refused_before_a_model_is_loaded(fresh: Contest, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "model"
+    shutil.copytree(fresh.models["llava"], copy)
+    own = replace(fresh, models={"llava": str(copy)})
+    measure(own)
+    weights = next(copy.glob("*.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(bytes(content))
+    with pytest.raises(SightlineError, match="with other weights"):
+        measure(own)
+
+
+@dataclass(frozen=True)
+class Stumbles(Selector):
+    """Fails at the larger of two budgets."""
+
+    name: ClassVar[str] = "stumbles"
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        import torch
+
+        if k > view.tokens.shape[0] // 3:
+            raise RuntimeError("lost its footing")
+        return Selection(torch.arange(k))
+
+
+@pytest.fixture
+def _stumbles() -> Iterator[None]:
+    SELECTORS.add("stumbles", Stumbles)
+    yield
+    del SELECTORS._entries["stumbles"]
+
+
+@pytest.mark.usefixtures("_stumbles")
+def test_a_method_that_fails_while_it_runs_is_listed_and_costs_nobody_else(fresh: Contest) -> None:
+    (found,) = measure(replace(fresh, methods=("stumbles", "target"), budgets=("0.3", "0.5")))
+    (refusal,) = found.lineup.refusals
+    assert (refusal.method, refusal.budget) == ("stumbles", "0.5")
+    assert "lost its footing" in refusal.reason
+    arms = {entry.arm for entry in found.lineup.entries}
+    assert {"stumbles:0.3", "target:0.3", "target:0.5"} <= arms
+    assert "stumbles:0.5" not in arms
+
+
+def test_what_only_the_loaded_model_can_tell_is_listed_too(data: Path, contest: Contest, tmp_path: Path) -> None:
+    """An image of InternVL cannot have fewer tokens than one tile; the description of the model does not say so."""
+    small = replace(
+        contest,
+        out=tmp_path,
+        models={"internvl": str(data / "tiny/internvl")},
+        methods=("resize",),
+        budgets=("2t",),
+        image_options={"internvl": {"max_tiles": 2}},
+    )
+    (found,) = measure(small)
+    (refusal,) = found.lineup.refusals
+    assert refusal.method == "resize"
+    assert "arm 'resize:2t'" in refusal.reason
+    assert [entry.arm for entry in found.lineup.entries] == ["full", "random:2t", "grid:2t"]
+
+
+@pytest.mark.usefixtures("_stumbles")
+def test_without_the_control_that_gains_are_counted_from_there_is_no_leaderboard(
+    fresh: Contest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SELECTORS.get("random"), "select", Stumbles.select)
+    with pytest.raises(SightlineError, match="selector random failed"):
+        measure(replace(fresh, budgets=("0.5",)))

@@ -1,0 +1,188 @@
+"""What people read says what the record says, and the record is the same whenever it is made."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sightline.cli import app
+from sightline.commands.leaderboard import image_options, named_models
+from sightline.errors import SightlineError
+from sightline.leaderboard.board_page import headlines, markdown, write_leaderboard
+from sightline.leaderboard.board_record import Record, digest_of, read_record, record_of, record_text
+from sightline.leaderboard.contest import Contest, MeasuredModel
+from sightline.leaderboard.demo import demo_contest, readers
+from sightline.leaderboard.tables import budget_table, overview_table, refused_table
+from sightline.probes import read_probes
+from tests.conftest import REPOSITORY
+
+
+def test_the_same_runs_give_the_same_digest_and_times_have_no_part_in_it(
+    contest: Contest, measured: list[MeasuredModel], record: Record
+) -> None:
+    again = record_of(contest, measured, rank_by="", draws=200, seed=17)
+    assert again == record
+    slower = copy.deepcopy(record)
+    slower["models"][0]["standings"]["0.3"][0]["selection_ms"] = 1e6
+    slower["models"][0]["device"] = "another"
+    assert digest_of(slower) == record["digest"]
+    slower["models"][0]["standings"]["0.3"][0]["accuracy"] = 0.123
+    assert digest_of(slower) != record["digest"]
+
+
+def test_a_record_is_read_as_it_was_written_and_not_after_a_change(record: Record, tmp_path: Path) -> None:
+    path = tmp_path / "leaderboard.json"
+    path.write_text(record_text(record), encoding="utf-8")
+    assert read_record(path) == record
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert sum('"method": "target"' in line and '"rank"' in line for line in lines) == 2 * 2 + 1, "one entry a line"
+    path.write_text(record_text({**record, "pages": 4}), encoding="utf-8")
+    with pytest.raises(SightlineError, match="changed by hand"):
+        read_record(path)
+
+
+def test_the_record_has_every_entry_with_its_numbers(record: Record) -> None:
+    assert (record["pages"], record["probes"], record["budgets"]) == (3, 6, ["0.3", "0.5"])
+    for model, entries in zip(record["models"], (5, 5), strict=True):
+        for lines in model["standings"].values():
+            assert len({line["method"] for line in lines}) == len(lines) == entries + 1
+            for line in lines:
+                assert line["rank"] >= 1
+                assert 0.0 <= line["accuracy_low"] <= line["accuracy"] <= line["accuracy_high"] <= 1.0
+                assert 0.0 <= line["pos_ecr"] <= 1.0
+                assert (line["keep_over_layers"] > line["keep"]) == (line["method"] == "dart"), (
+                    "it prunes between layers"
+                )
+                assert line["selection_ms"] >= 0.0
+        assert model["full"]["pos_ecr"] > 0.0
+
+
+def test_page_markdown_and_files_are_written_and_need_nothing_else(record: Record, tmp_path: Path) -> None:
+    page = write_leaderboard(record, tmp_path)
+    text = page.read_text(encoding="utf-8")
+    for name in ("target", "scope", "dart", "soft_evidence", "random", "grid (control)", "resize (control)"):
+        assert f">{name}</th>" in text
+    assert not re.search(r'(?:src|href)="https?:', text)
+    assert text.count("<svg") == 2 * 2 * 2, "a wide and a narrow frontier for every model and budget"
+    assert record["digest"] in text
+    assert record["digest"] in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "leaderboard.json").read_text(encoding="utf-8")) == record
+    assert {path.name for path in (tmp_path / "tables").glob("*.csv")} == {
+        "overview.csv", "qwen_0-3.csv", "qwen_0-5.csv", "qwen_refused.csv", "llava_0-3.csv", "llava_0-5.csv",
+        "llava_refused.csv",
+    }  # fmt: skip
+
+
+def test_refusals_stand_in_the_page_with_their_reason(record: Record) -> None:
+    qwen, llava = record["models"]
+    table = refused_table(qwen)
+    assert table is not None
+    assert table.frame["method"].tolist() == ["scope"]
+    assert "no class token" in table.frame["reason"].iloc[0]
+    assert refused_table({**llava, "refused": []}) is None
+    assert "no class token" in markdown(record)
+
+
+def test_the_overview_has_a_column_for_every_model_and_budget(record: Record) -> None:
+    table = overview_table(record)
+    assert [column.title for column in table.columns][-4:] == [
+        "qwen at 0.3",
+        "qwen at 0.5",
+        "llava at 0.3",
+        "llava at 0.5",
+    ]
+    panels = [panel.heading for panel in table.panels()]
+    assert panels[0] == "A. Box-free methods and controls"
+    assert "A. Box-free methods and controls · ranked in 2 of 4 columns" in panels
+    scope = next(line for line in record["overview"] if line["method"] == "scope")
+    assert {rank["model"] for rank in scope["ranks"]} == {"llava"}
+
+
+def test_full_stands_first_without_a_rank(record: Record) -> None:
+    table = budget_table(record, record["models"][0], "0.3")
+    first = next(table.cells())
+    assert [cell.text for cell in first[:2]] == ["Full", "–"]
+    assert "Selection was timed on cpu" in table.caption
+
+
+def test_open_questions_are_told_in_their_own_words_and_nothing_twice() -> None:
+    record = read_record(REPOSITORY / "docs/leaderboard-open.json")
+    table = budget_table(record, record["models"][0], "0.3")
+    titles = [column.title for column in table.columns]
+    assert titles[2] == "Score"
+    assert "ECR" in titles
+    assert "Accuracy" not in titles, "a score of 0 or 1 is right or not: the same numbers"
+
+
+def test_the_headline_says_how_many_beat_chance(record: Record) -> None:
+    said = headlines(record)
+    assert len(said) == 2
+    assert re.search(
+        r"^qwen at 0\.5: first of 5 box-free entries with Accuracy [01]\.\d{3} \(.*\) (is|are) \w+", said[0]
+    )
+    assert re.search(r"\d of 2 box-free methods are better than Random beyond their interval\.$", said[0])
+
+
+def test_the_command_measures_prints_and_writes(contest: Contest, tmp_path: Path) -> None:
+    arguments = [
+        "leaderboard", "--model", f"small={contest.models['llava']}", "--probes", str(contest.probes), "--images",
+        str(contest.images), "--out", str(tmp_path / "board"), "--budgets", "0.3", "--method", "target", "--method",
+        "resize", "--pages", "2", "--dtype", "float32", "--draws", "100", "--rank-by", "pos_ecr",
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "not on small: resize: resize cannot run on Llava" in done.output
+    written = read_record(tmp_path / "board/leaderboard.json")
+    assert written["ranked_by"] == "pos_ecr"
+    assert written["digest"] in done.output
+    assert (tmp_path / "board/leaderboard.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--model", "m"], "name --model, --probes and --images"),
+        (["--demo", "--model", "m"], "no reader 'm' is shipped"),
+        (["--demo", "--image-option", "max_pixels=4"], "--demo brings its own pages"),
+        (["--open", "--model", "m"], "--open chooses among the questions of --demo"),
+        (["--demo", "--method", "nobody"], "unknown selector 'nobody'"),
+        (["--demo", "--rank-by", "keep"], "ranks nobody"),
+    ],
+)
+def test_what_cannot_be_ranked_is_refused_at_once(arguments: list[str], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(SightlineError, match=reason):
+        CliRunner().invoke(app, ["leaderboard", "--out", str(tmp_path), *arguments], catch_exceptions=False)
+
+
+def test_models_are_named_apart_and_options_reach_whom_they_name() -> None:
+    assert named_models(["a/b", "second=c/b"]) == {"b": "a/b", "second": "c/b"}
+    with pytest.raises(SightlineError, match="name it apart"):
+        named_models(["a/b", "c/b"])
+    models = ["one", "two"]
+    assert image_options(["max_pixels=4", "two:max_pixels=9"], models) == {
+        "one": {"max_pixels": 4}, "two": {"max_pixels": 9},
+    }  # fmt: skip
+    with pytest.raises(SightlineError, match="no model is called 'three'"):
+        image_options(["three:max_pixels=4"], models)
+
+
+def test_the_demonstration_takes_every_shipped_reader() -> None:
+    found = readers()
+    assert {"reader", "reader-llava"} <= set(found)
+    assert list(readers(["reader"])) == ["reader"]
+    assert all((Path(folder) / "config.json").is_file() for folder in found.values())
+
+
+def test_the_demonstration_asks_the_locked_questions_of_either_kind(tmp_path: Path) -> None:
+    for in_words, pages in ((False, 40), (True, 50)):
+        contest = demo_contest(tmp_path, ["target"], ["0.3"], in_words=in_words)
+        assert contest.pages == pages
+        assert read_probes(contest.probes).probes[0].is_open == in_words
+        assert (contest.images / read_probes(contest.probes).probes[0].image).is_file()
+        assert Path(f"{contest.probes}.lock.json").is_file()
+        assert any("are favoured" in note for note in contest.notes) != in_words

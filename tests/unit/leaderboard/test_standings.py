@@ -1,0 +1,118 @@
+"""Ranks, gains and ties of arms whose answers are known."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.leaderboard.board_record import ranking_metric
+from sightline.leaderboard.lineup import Entry
+from sightline.leaderboard.over_models import overview
+from sightline.leaderboard.standings import Standings, standings
+from sightline.statistics.metrics import METRICS
+
+IMAGES = 40
+
+
+def rows(arm: str, right: float, ecr: float, regime: str = "box-free method", role: str = "method") -> pd.DataFrame:
+    """An arm that answers the first share of its probes right, all of them positives with one region."""
+    correct = [place < right * IMAGES for place in range(IMAGES)]
+    return pd.DataFrame(
+        {
+            "arm": arm,
+            "probe_id": [f"p{place:02d}" for place in range(IMAGES)],
+            "image_id": [f"i{place:02d}" for place in range(IMAGES)],
+            "label": "yes",
+            "predicted": ["yes" if one else "no" for one in correct],
+            "correct": correct,
+            "margin": [1.0 if one else -1.0 for one in correct],
+            "has_regions": True,
+            "ecr": ecr,
+            "keep": 0.3,
+            "keep_layer_mean": 0.3,
+            "role": role,
+            "regime": regime,
+            "signal_ms": [1.0] * (IMAGES - 1) + [500.0],
+            "select_ms": None,
+        }
+    )
+
+
+ARMS = {
+    "full": rows("full", 1.0, 1.0, "full", "reference"),
+    "random": rows("random:0.3", 0.5, 0.3, "box-free control", "control"),
+    "grid": rows("grid:0.3", 0.5, 0.2, "box-free control", "control"),
+    "good": rows("good:0.3", 0.9, 0.8),
+    "rival": rows("rival:0.3", 0.875, 0.9),
+    "bad": rows("bad:0.3", 0.1, 0.0),
+    "told": rows("told:0.3", 1.0, 1.0, "oracle"),
+}
+
+
+def made(by: str = "accuracy", leave_out: tuple[str, ...] = ()) -> Standings:
+    arms = {name: part for name, part in ARMS.items() if name not in leave_out}
+    entries = [Entry(name, "" if name == "full" else "0.3", str(part["arm"].iloc[0])) for name, part in arms.items()]
+    metrics = [METRICS[name] for name in ("accuracy", "pos_ecr", "unsupported")]
+    return standings(pd.concat(arms.values()), entries, METRICS[by], metrics, draws=500, seed=17)
+
+
+def test_ranks_count_within_a_panel_and_equals_share_one() -> None:
+    lines = made().by_budget["0.3"]
+    assert [(line["method"], line["rank"]) for line in lines] == [
+        ("good", 1), ("rival", 2), ("grid", 3), ("random", 3), ("bad", 5), ("told", 1),
+    ]  # fmt: skip
+    assert [line["panel"][0] for line in lines] == list("AAAAAC")
+
+
+def test_neighbours_that_the_images_cannot_tell_apart_are_said_to_be_tied() -> None:
+    lines = {line["method"]: line for line in made().by_budget["0.3"]}
+    assert lines["good"]["lead"] == pytest.approx(0.025)
+    assert lines["good"]["tied_with_next"]
+    assert lines["rival"]["tied_with_first"]
+    assert not lines["rival"]["tied_with_next"]
+    assert lines["grid"]["tied_with_next"]  # the same answers: a difference of exactly nothing
+    assert (lines["random"]["gap"], lines["random"]["tied_with_first"]) == (pytest.approx(-0.4), False)
+    assert lines["bad"]["lead"] is None
+    assert not lines["bad"]["tied_with_next"]
+
+
+def test_gains_are_paired_differences_to_random_with_an_interval_around_them() -> None:
+    lines = {line["method"]: line for line in made().by_budget["0.3"]}
+    assert lines["random"]["gain"] == lines["random"]["gain_low"] == lines["random"]["gain_high"] == 0.0
+    assert lines["good"]["gain"] == pytest.approx(0.4)
+    assert 0.2 < lines["good"]["gain_low"] < 0.4 < lines["good"]["gain_high"] < 0.6
+    assert lines["bad"]["gain_high"] < 0.0
+
+
+def test_the_frontier_holds_whoever_nobody_of_the_panel_beats_in_both() -> None:
+    lines = made().by_budget["0.3"]
+    assert {line["method"] for line in lines if line["on_frontier"]} == {"good", "rival", "told"}
+
+
+def test_a_metric_that_is_better_when_lower_turns_the_order_round() -> None:
+    lines = [line for line in made("unsupported").by_budget["0.3"] if line["panel"].startswith("A")]
+    assert (lines[-1]["method"], lines[-1]["unsupported"]) == ("bad", 1.0)
+    assert {line["rank"] for line in lines[:-1]} == {1}
+
+
+def test_selection_time_is_the_median_of_signals_and_selection() -> None:
+    assert made().full["selection_ms"] == 1.0
+
+
+def test_means_over_different_cells_stand_apart() -> None:
+    found = overview({"one": made(), "two": made(leave_out=("good",))})
+    methods = [(line["method"], line["cells"], line["place"]) for line in found]
+    assert methods[:4] == [("rival", 2, 1), ("grid", 2, 2), ("random", 2, 2), ("bad", 2, 4)]
+    assert methods[4] == ("good", 1, 1)
+    rival = found[0]
+    assert rival["mean_rank"] == 1.5
+    assert [rank["rank"] for rank in rival["ranks"]] == [2, 1]
+    assert rival["gain_low"] < rival["gain"] < rival["gain_high"]
+
+
+def test_a_metric_without_a_better_side_ranks_nobody() -> None:
+    assert ranking_metric("", in_words=True).name == "score"
+    assert ranking_metric("", in_words=False).name == "accuracy"
+    with pytest.raises(SightlineError, match="ranks nobody"):
+        ranking_metric("keep", in_words=False)

@@ -1,0 +1,186 @@
+"""A species for an architecture that nobody wrote down: read off its config, processor and image processor classes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+
+from sightline.backbones.processors import image_processor_class, processor_class
+from tests.zoo.exceptions import EXCEPTIONS
+from tests.zoo.shrinking import GRID, shrunk
+from tests.zoo.specimen import Id, Species
+from tests.zoo.vocabulary import STANDARD, Vocabulary
+
+ROLES = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+LITERAL = r"""["'](<[^\s"'>]+>|\[[A-Z_/]+\])["']"""
+"""A special token in a processor's source."""
+
+
+def species_of(model_type: str) -> Species:
+    """The species of any image-text type. What cannot be read off its classes stands in ``EXCEPTIONS``."""
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as MODELS
+
+    odd = EXCEPTIONS.get(model_type, {})
+    config = _merged(shrunk(_own(CONFIG_MAPPING[model_type]().to_dict())), odd.get("config", {}))
+    with TemporaryDirectory() as place:
+        kind, image_kind = _classes(model_type, odd, Path(place) / model_type)
+    source = Path(inspect.getfile(kind)).read_text(encoding="utf-8")
+    roles = {role: f"<|{role}|>" for role in _roles(source) if role not in odd.get("no_roles", ())}
+    literals = (*re.findall(LITERAL, source), *odd.get("tokens", ()))
+    image = odd.get("image_token") or roles.get("image_token") or _default_of(kind, "image_token")
+    image = image or next((token for token in literals if re.search("(?i)im(a?g|_patch)|patch", token)), "<image>")
+    config = _with_ids(config, {"image_token": image, **roles, **ROLES})
+    tokens = dict.fromkeys((image, *literals, *roles.values(), *_tokens_of(config)))
+    return Species(
+        model_class=MODELS[model_type],
+        model_type=model_type,
+        processor_class=kind.__name__,
+        config=config,
+        vocabulary=Vocabulary(
+            first=tuple(ROLES.values()),
+            last=tuple(token for token in tokens if token not in ROLES.values()),
+            roles={**ROLES, **roles},
+        ),
+        image_processor=_image_settings(image_kind, config) | odd.get("image_processor", {}),
+        processor=_settings(kind, config) | odd.get("processor", {}),
+        template=TEMPLATE.replace("IMAGE", odd.get("placeholder", image)),
+        text_config="text_config" in config,
+    )
+
+
+TEMPLATE = """\
+{%- for turn in messages -%}
+{{- turn['role'] + ': ' -}}
+{%- for part in turn['content'] -%}
+{{- 'IMAGE' if part['type'] == 'image' else part['text'] -}}
+{%- endfor -%}
+{{- '\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- 'assistant:' -}}{%- endif -%}
+"""
+"""No type's own: survey checkpoints show that the parts fit together, not how a published one was asked."""
+
+
+def _classes(model_type: str, odd: Mapping[str, Any], folder: Path) -> tuple[Any, Any]:
+    """Processor and image processor class, looked up as for a checkpoint that names what the exceptions name."""
+    folder.mkdir()
+    for file, key in (
+        ("processor_config.json", "processor_class"),
+        ("preprocessor_config.json", "image_processor_type"),
+    ):
+        if key in odd:
+            (folder / file).write_text(json.dumps({key: odd[key]}), encoding="utf-8")
+    config = SimpleNamespace(model_type=model_type)
+    return processor_class(folder, config), image_processor_class(folder, config)
+
+
+def _own(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without those that every configuration has, whatever its model."""
+    from transformers import PreTrainedConfig
+
+    common = set(PreTrainedConfig().to_dict()) - {"tie_word_embeddings", "is_encoder_decoder", "model_type"}
+    common.add("per_layer_config")  # made from the kinds of layers where it is not given
+    return {
+        name: _own(value) if isinstance(value, Mapping) and name.endswith("config") else value
+        for name, value in settings.items()
+        if name not in common
+    }
+
+
+def _merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``changes`` laid over ``settings``; a nested configuration is changed, not replaced."""
+    merged = dict(settings)
+    for name, value in changes.items():
+        nested = isinstance(value, Mapping) and isinstance(settings.get(name), Mapping)
+        merged[name] = _merged(settings[name], value) if nested else value
+    return merged
+
+
+def _roles(source: str) -> list[str]:
+    """Tokens that a processor asks its tokenizer for by name."""
+    asked = re.findall(r"tokenizer\.(\w*token)\b", source) + re.findall(r'tokenizer, "(\w*token)"', source)
+    return [role for role in dict.fromkeys(asked) if role not in (*STANDARD, "add_bos_token", "add_eos_token")]
+
+
+def _with_ids(settings: Mapping[str, Any], tokens: Mapping[str, str]) -> dict[str, Any]:
+    """Every ``..._token_id`` or ``..._token_index`` becomes the id of the token of that role, or of one made for it."""
+    filled: dict[str, Any] = {}
+    for name, value in settings.items():
+        role = re.fullmatch(r"(\w*token)_(?:id|index|idx)", name)
+        if isinstance(value, Mapping) and name.endswith("config"):
+            filled[name] = _with_ids(value, tokens)
+        elif role and not isinstance(value, Id) and (value is not None or role[1] == "image_token"):
+            filled[name] = Id(tokens.get(role[1], f"<|{role[1]}|>"))
+        else:
+            filled[name] = value
+    return filled
+
+
+def _tokens_of(settings: Any) -> list[str]:
+    if isinstance(settings, Id):
+        return [str(settings)]
+    parts = settings.values() if isinstance(settings, Mapping) else settings if isinstance(settings, list) else ()
+    return [token for part in parts for token in _tokens_of(part)]
+
+
+def _default_of(kind: Any, name: str) -> Any:
+    parameter = inspect.signature(kind).parameters.get(name)
+    return None if parameter is None or parameter.default is parameter.empty else parameter.default
+
+
+def _tower(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of the vision tower, wherever they are kept."""
+    found: Mapping[str, Any] = config.get("vision_config") or config
+    return found
+
+
+def _patch(config: Mapping[str, Any]) -> int:
+    patch = _tower(config).get("patch_size") or 14
+    return int(patch if isinstance(patch, int) else patch[0])
+
+
+def _side(config: Mapping[str, Any]) -> int:
+    """The side of an image or tile in pixels."""
+    return GRID * _patch(config)
+
+
+def _image_settings(kind: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Small sizes in the form in which the image processor keeps its own."""
+    side = _side(config)
+    small = {
+        "height": side,
+        "width": side,
+        "longest_edge": 4 * side,
+        "shortest_edge": side,
+    }
+    areas = {"shortest_edge": 4 * 28 * 28, "longest_edge": 64 * 28 * 28}
+    settings: dict[str, Any] = {"image_processor_type": kind.__name__.removesuffix("Pil")}
+    for name in ("size", "crop_size", "max_image_size", "high_res_size"):
+        value = getattr(kind, name, None)
+        if isinstance(value, Mapping):
+            area = value.get("shortest_edge", 0) > 2000 or value.get("longest_edge", 0) > 20_000
+            settings[name] = {edge: (areas if area else small).get(edge, old) for edge, old in value.items()}
+    if isinstance(getattr(kind, "patch_size", None), int):
+        settings["patch_size"] = _patch(config)
+    return settings
+
+
+def _settings(kind: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a processor class that have to agree with the model."""
+    known = {
+        "patch_size": _patch(config),
+        "img_size": _side(config),
+        "vision_feature_select_strategy": config.get("vision_feature_select_strategy"),
+        "num_image_tokens": GRID * GRID,
+        "image_seq_length": GRID * GRID // 4,
+        "spatial_merge_size": config.get("spatial_merge_size"),
+        "num_additional_image_tokens": int(_tower(config).get("model_type") == "clip_vision_model"),
+    }
+    return {name: known[name] for name in inspect.signature(kind).parameters if known.get(name) is not None}
