@@ -17,7 +17,7 @@ def own_prompt(page: AskedPage) -> Check | None:
     backbone = page.backbone
     if not isinstance(backbone, General):
         return None
-    text, first = backbone.render(PROBE.question, None), backbone.tokenizer.bos_token
+    text, first = backbone.processor_text(PROBE.question), backbone.tokenizer.bos_token
     called = backbone.processor(
         text=[text],
         images=[page.image],
