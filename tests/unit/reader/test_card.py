@@ -76,6 +76,11 @@ def test_curves():
     assert "step (of 29)" in drawn
 
 
+def test_shares_below_one_half_are_not_cut_off():
+    few, fewer = (curves_svg([{"step": step, "exact": share} for step in (1, 2)]) for share in (0.3, 0.1))
+    assert few != fewer
+
+
 def open_table(**changes):
     lines = {arm: {"exact": 0.5} for arm in OPEN_ARMS} | {WRONG_ROW: {"exact": 0.01}}
     lines |= {"full": {"exact": 0.93}, "anti_evidence:0.3": {"exact": 0.1}, "full+blank": {"exact": 0.0}}
