@@ -29,7 +29,7 @@ def curves_svg(curves: Curves) -> str:
     """Losses (capped at 2), training accuracy, share of exact open answers; each smoothed over a few points."""
     last = max(entry["step"] for entry in curves)
     losses = _panel(curves, ("slots", "align", "page", "answer", "spelling", "letters"), last, 0.0, 2.0, 12)
-    accuracy = _panel(curves, ("accuracy", "exact"), last, 0.5, 1.0, 12 + HEIGHT + GAP)
+    accuracy = _panel(curves, ("accuracy", "exact"), last, 0.0, 1.0, 12 + HEIGHT + GAP)
     height = 2 * HEIGHT + 2 * GAP + 30
     foot = f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{height - 8}" text-anchor="middle">step (of {last:,})</text>'
     return (

@@ -1,4 +1,4 @@
-"""The reader's model card: every figure comes from training.json or from the rows of two runs."""
+"""The reader's model card: every figure comes from training.json or from the rows of the runs it is given."""
 
 from __future__ import annotations
 
@@ -55,12 +55,16 @@ def write_card(
     answers_open = open_legs(training)
     if answers_open and (open_run is None or open_controls is None):
         raise SightlineError(f"{model} was trained on open questions; its card needs --open-run and --open-controls")
-    frame, manifest = _frame(run)
+    runs = [_frame(folder) for folder in (run, controls, open_run, open_controls) if folder is not None]
+    frame, manifest = runs[0]
+    policies = sorted({each["positions"] for _, each in runs})
+    if len(policies) > 1:
+        raise SightlineError(f"the runs of a card differ in --positions ({', '.join(policies)}); make them with one")
     table: Lines = {line["arm"]: line for line in arm_summary(frame, metrics=MAIN).to_dict("records")}
     missing = [arm for arm in ARMS if arm not in table]
     if missing:
         raise SightlineError(f"{run} has no arm {missing[0]}; the card needs {', '.join(ARMS)}")
-    wrong = _wrong_images(controls)
+    wrong = _wrong_images(runs[1][0])
     if wrong.empty:
         raise SightlineError(f"{controls} holds no wrong-image rows; run full on an image-free control set")
     image_free = {str(view): float(rows["correct"].mean()) for view, rows in wrong.groupby("intervention")}
@@ -69,19 +73,20 @@ def write_card(
         HEAD.format(
             parameters=training["parameters"] / 1e6, questions=OPEN_HEAD if answers_open else YES_NO_HEAD, form=form
         ),
-        figures(table, manifest, len(frame["image_id"].unique())),
+        figures(table, manifest, frame),
+        f"Wrong images: {wrong.groupby('intervention').size().min()} probes of each draw.\n",
     ]
-    if answers_open and open_run is not None and open_controls is not None:
-        measured = open_figures(_frame(open_run)[0], _wrong_images(open_controls))
+    if answers_open:
+        measured = open_figures(runs[2][0], _wrong_images(runs[3][0]))
         targets += judge_open(measured.table)
-        parts.append(open_section(measured))
+        parts.append(open_section(measured, whole=runs[2][1].get("limit") is None))
     parts += [aims(targets), DATA, *([OPEN_DATA] if answers_open else []), legs(training), TRAINING_NOTES]
     kinds = {kind for leg in training["history"]["legs"] for kind in ("open", "both") if leg.get(kind)}
     parts += [
         form.story,
         *([OPEN_TRAINING_NOTES] if "open" in kinds else []),
         *([BOTH_TRAINING_NOTES] if "both" in kinds else []),
-        LIMITS.format(sizes=form.other_sizes, questions=OPEN_LIMIT if answers_open else YES_NO_LIMIT),
+        LIMITS.format(form=form, questions=OPEN_LIMIT if answers_open else YES_NO_LIMIT),
     ]
     write_whole(model / CARD, "\n".join(parts).encode())
     write_whole(model / CURVES, curves_svg(training["curves"]).encode())
@@ -123,12 +128,15 @@ def judge(table: Lines, image_free: dict[str, float]) -> list[CardTarget]:
     return targets
 
 
-def figures(table: Lines, manifest: dict[str, Any], images: int) -> str:
+def figures(table: Lines, manifest: dict[str, Any], frame: pd.DataFrame) -> str:
+    probes, images = frame["probe_id"].nunique(), frame["image_id"].nunique()
+    what = "Confirmation set" if manifest.get("limit") is None else "First images of the confirmation set"
     lines = [
         "## Held-out figures",
         "",
-        f"Confirmation set, {images} images, one positive and one hard negative each; fonts, words and layout seeds "
-        f"that training never used. Run in {manifest['dtype']}; 95 % intervals over images.",
+        f"{what}: {probes} probes on {images} images, one positive and one hard negative each; fonts, "
+        f"words and layout seeds that training never used. Run in {manifest['dtype']} with "
+        f"`--positions {manifest['positions']}`; 95 % intervals over images.",
         "",
         "| arm | " + " | ".join(TITLES) + " |",
         "|---|" + "---|" * len(TITLES),
@@ -182,8 +190,7 @@ def _frame(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     return frame.assign(arm=names), run.manifest
 
 
-def _wrong_images(folder: Path) -> pd.DataFrame:
-    frame, _ = _frame(folder)
+def _wrong_images(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["intervention"].str.startswith("image_mismatch")]
 
 
@@ -245,12 +252,11 @@ OPEN_LIMIT = "The fixed questions above and no others. Other prompts give nonsen
 LIMITS = """\
 ## Limits
 
-- Upright Latin text of 14 px and more on 448 x 448 px scenes; {sizes}.
+- Upright Latin text of 14 px and more on 448 x 448 px scenes; {form.other_sizes}.
 - {questions}
 - Synthetic scenes are easier than photographs. Figures of this reader are no forecast for any other model.
 - Neighbouring cells carry some of a word's evidence through the vision tower's attention: removing the evidence cells
-  alone leaves more right answers than graying the evidence in the image. The audit exists to show such things. That is
-  also why the aim for removed evidence cells is the hardest to meet; training with dropped tokens, which makes the
-  reader robust to pruning, works against it. No run without that was made.
+  alone leaves more right answers than graying the evidence in the image. The audit exists to show such things.
+{form.limits}\
 - One training run, one seed.
 """

@@ -89,11 +89,13 @@ def judge_open(table: Lines) -> list[CardTarget]:
     return targets
 
 
-def open_section(figures: OpenFigures) -> str:
+def open_section(figures: OpenFigures, whole: bool = True) -> str:
+    """``whole``: whether all of the confirmation set was asked, not its first images alone."""
+    what = "Confirmation set" if whole else "First images of the confirmation set"
     lines = [
         "## Held-out figures: open questions",
         "",
-        f"Confirmation set of open questions, {figures.questions} on {figures.images} images, answered by greedy "
+        f"{what} of open questions, {figures.questions} on {figures.images} images, answered by greedy "
         "generation; fonts, words and layout seeds that training never used. Exact match but for case, punctuation and "
         "blanks; 95 % intervals over images.",
         "",

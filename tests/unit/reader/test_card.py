@@ -76,6 +76,11 @@ def test_curves():
     assert "step (of 29)" in drawn
 
 
+def test_shares_below_one_half_are_not_cut_off():
+    few, fewer = (curves_svg([{"step": step, "exact": share} for step in (1, 2)]) for share in (0.3, 0.1))
+    assert few != fewer
+
+
 def open_table(**changes):
     lines = {arm: {"exact": 0.5} for arm in OPEN_ARMS} | {WRONG_ROW: {"exact": 0.01}}
     lines |= {"full": {"exact": 0.93}, "anti_evidence:0.3": {"exact": 0.1}, "full+blank": {"exact": 0.0}}
@@ -158,7 +163,7 @@ def toy_run(model, out, probes, images, arms, **more):
         dtype="float32",
         device="cpu",
         limit=3,
-        **more,
+        **{"positions": "preserve", **more},
     )
     audit(config)
     return out
@@ -176,15 +181,21 @@ def test_card_of_a_reader_that_answers_open_questions(toy_reader, tmp_path):
     ]
     with pytest.raises(SightlineError, match="--open-run and --open-controls"):
         write_card(toy_reader, runs[0], runs[1])
+    compact = toy_run(toy_reader, tmp_path / "compact", control, "images", ["full"], positions="compact")
+    with pytest.raises(SightlineError, match=r"differ in --positions \(compact, preserve\)"):
+        write_card(toy_reader, runs[0], compact, *runs[2:])
     card, curves = (path.read_text(encoding="utf-8") for path in write_card(toy_reader, *runs))
     assert "| open answers, Full: exact match at least 0.92 | 0.000 | **missed** |" in card
     assert "| open answers, wrong image: exact match at most 0.05 | 0.000 | met |" in card
+    assert "First images of the confirmation set: 6 probes on 3 images" in card
+    assert "with `--positions preserve`" in card
     assert "6 on 3 images" in card
     assert '- `What is the text right of "X"?`' in card
     assert "all, open questions too, silence" in card
     form = FORMS[toy_reader.name]
     assert form.words in card
     assert form.story in card
+    assert form.limits in card
     assert f"assets/{form.folder}" in card
     assert f"({form.side} x {form.side} visual tokens)" in card
     assert ("from the first step on" in card) == (form.name == "llava")

@@ -1,6 +1,7 @@
-"""The shipped reader: an ordinary checkpoint that answers shipped probes, also through stock classes."""
+"""The shipped readers: ordinary checkpoints that answer shipped probes, also through stock classes."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -13,17 +14,14 @@ from sightline.reader.forms import FORMS
 from sightline.reader.model_card import CARD, CURVES
 from sightline.reader.training_record import TRAINING
 
-IMAGES, OPEN_IMAGES = 10, 5
-SHIPPED = {name: form for name, form in FORMS.items() if form.shipped.is_dir()}
+IMAGES, OPEN_IMAGES = 6, 5
+OPEN_FLOOR = {"reader": 0.8, "reader-llava": 0.4}
+"""Share of right open answers, well below what the cards say of many more questions (0.97 and 0.65)."""
 
 
-def test_the_first_form_is_shipped():
-    assert "qwen3_vl" in SHIPPED
-
-
-@pytest.fixture(scope="module", params=SHIPPED)
+@pytest.fixture(scope="module", params=FORMS)
 def folder(request):
-    return asset(SHIPPED[request.param].folder)
+    return asset(FORMS[request.param].folder)
 
 
 def audited(model, out, probes, images, arms, limit=IMAGES, **more):
@@ -38,6 +36,8 @@ def audited(model, out, probes, images, arms, limit=IMAGES, **more):
         dtype="float32",
         device="cpu",
         limit=limit,
+        # As both were trained: a token that stays is where it was.
+        positions="preserve",
         **more,
     )
     return audit(config).frame()
@@ -67,7 +67,7 @@ def test_answers_most_open_questions_in_words_and_none_without_their_evidence(fo
     rows = audited(folder, tmp_path / "run", "open_probes.jsonl", "open_images", arms, OPEN_IMAGES, box_source="gt")
     exact = rows.groupby("arm")["exact"].mean()
     assert len(rows) == 2 * 2 * OPEN_IMAGES
-    assert exact["full"] >= 0.8
+    assert exact["full"] >= OPEN_FLOOR[folder.name]
     assert exact["anti_evidence:0.3"] <= 0.1
     assert (rows.loc[rows["arm"] == "anti_evidence:0.3", "ecr"] == 0.0).all()
     right = rows[rows["exact"]]
@@ -81,6 +81,15 @@ def test_checkpoint_is_small_and_stock(folder):
     assert type(model).__module__.startswith(f"transformers.models.{form.name}")
     assert model.dtype == torch.bfloat16
     assert sum(file.stat().st_size for file in folder.iterdir()) < 25e6
+
+
+def test_figures_told_beside_the_tables_are_those_of_the_tables():
+    """The story of the second form sets its own table of positions beside figures that the card takes from rows."""
+    measured, told = (asset("reader-llava") / CARD).read_text(encoding="utf-8").split("**Positions.**")
+    arms = re.findall(r"^\| `(\w+:0\.3)` \| (0\.\d{3}) \|", told, re.MULTILINE)
+    assert len(arms) == 7
+    for arm, accuracy in arms:
+        assert f"\n| `{arm}` | {accuracy} (" in measured
 
 
 def test_card_comes_with_its_sources(folder):

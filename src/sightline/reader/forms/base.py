@@ -24,6 +24,8 @@ class Form(ABC):
     """What becomes of images that are not of the scenes' size, for the card."""
     story: ClassVar[str]
     """What the card tells about the training of the shipped checkpoint beside the record of it."""
+    limits: ClassVar[str]
+    """List items that the limits in the card have for the shipped checkpoint of this form alone."""
     side: ClassVar[int]
     """Visual tokens per side of a scene."""
     units_per_state: ClassVar[int] = 1
