@@ -195,7 +195,7 @@ def test_unknown_selector_and_bad_budgets(config: Any) -> None:
 
 
 def test_model_folder_of_another_architecture(config: Any, data: Path, tmp_path: Path) -> None:
-    refused(lambda: audit(config("llava", model=str(data / "tiny" / "clip"))), "clip", "llava")
+    refused(lambda: audit(config("llava", model=str(data / "tiny" / "clip"))), "clip", "has no image-text type 'clip'")
     refused(lambda: audit(config("llava", model=str(tmp_path / "nowhere"))), "nowhere", "does not exist")
     empty = tmp_path / "empty"
     empty.mkdir()

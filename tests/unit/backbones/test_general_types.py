@@ -52,7 +52,7 @@ def test_tokens_of_a_resampler_are_refused_since_they_have_no_cells(model_type: 
 
     backbone = load_backbone(str(build(model_type, tmp_path / model_type)), device="cpu")
     with pytest.raises(SightlineError, match="no cells"):
-        backbone.preprocess(Image.new("RGB", (64, 48)))
+        backbone.encode([backbone.preprocess(Image.new("RGB", (64, 48)))])
 
 
 def test_a_type_without_fused_attention_is_loaded_with_the_plain_one(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_processor_that_does_not_resize_is_noticed(
     monkeypatch.setattr(backbone.image_processor, "do_resize", False)
     monkeypatch.setattr(backbone, "plans", {})
     with pytest.raises(SightlineError, match="makes 40 x 60 patches of an image of 840 x 560, its settings promise"):
-        backbone.preprocess(drawn((840, 560)))
+        backbone.plan((840, 560))
 
 
 def test_methods_are_refused_alike_before_the_model_is_loaded(

@@ -85,7 +85,7 @@ def test_every_check_passes_and_the_facts_are_said(name: str, load: Load, page_i
 
 def test_the_route_says_whose_decoder_runs(load: Load) -> None:
     assert served_by(load("gemma3")) == {
-        "images": "General",
+        "images": "Gemma3",
         "language": "the model's own decoder: it has layers of type sliding_attention",
     }
     assert served_by(load("zoo-internvl")) == {"images": "InternVL", "language": "loop"}

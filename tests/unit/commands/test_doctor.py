@@ -31,8 +31,8 @@ def test_it_prints_a_line_a_check_and_writes_json_and_page(checkpoint: Path, tmp
     lines = done.stdout.splitlines()
     assert sum(line.startswith("ok ") for line in lines) == 11
     assert lines[-1] == "all 11 checks passed"
-    assert "served by   General; language: loop" in done.stdout
-    assert "no: its class does not say how fewer tokens are asked for" in done.stdout
+    assert "served by   LlavaNext; language: loop" in done.stdout
+    assert "no: its processor enlarges every image to a canvas from a list" in done.stdout
     found = json.loads((tmp_path / "a" / "found.json").read_text(encoding="utf-8"))
     assert found["model"] == "llava_next"
     assert [check["passed"] for check in found["checks"].values()] == [True] * 11
