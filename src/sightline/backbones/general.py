@@ -23,6 +23,7 @@ from torch import Tensor
 from sightline.backbones import general_types
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.options import ImageOptions
+from sightline.backbones.output_head import output_head
 from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one
 from sightline.backbones.patch_products import by_products
 from sightline.backbones.pixels import Pixels
@@ -118,7 +119,7 @@ class General(SpanPlanning, TowerSignals):
 
     def language_model(self) -> LanguageModel:
         """Our loop where it gives what the decoder gives, else the model's own forward."""
-        text_model, head = self.text_model, self.model.get_output_embeddings()
+        text_model, head = self.text_model, output_head(self.model, self.body)
         reason = unlike_the_loop(self.body, text_model, self.axes)
         if reason is None:
             return LanguageModel(text_model, head, self.axes)
