@@ -1,11 +1,12 @@
 """The general route beside the architecture's own file: the same weights, images, probes and arms, in one process.
 
-    python benchmarks/general_route.py [--config qwen3-vl-8b] [--images 32] [--execution eager]
+    python benchmarks/general_route.py [--config qwen3-vl-8b] [--images 32] [--layers 2] [--side 448]
 
 A model with random weights of a published shape and the embedded reader's vocabulary is served twice:
 by the file that Qwen3-VL has (``sightline.backbones.qwen3_vl``) and by ``sightline.backbones.general``, which knows
 nothing about it. Printed are milliseconds per image and stage, their ratio, and how far the losses are apart. What
-happens once per size, finding cells, has a line of its own. ``--config tiny-qwen3-vl`` runs on a CPU.
+happens once per size, finding cells, has a line of its own. ``--config tiny-qwen3-vl`` runs on a CPU; so do published
+widths with ``--layers`` of language layers and images of ``--side`` pixels, in bfloat16 for want of memory.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ STAGES = ("preprocess", "vision", "language")
 class SameMessages(Qwen3VL):
     """Asked without the paper's system message, which the general route does not know."""
 
-    system = None
+    system = None  # type: ignore[assignment]
 
 
-def one_model(name: str, device: str) -> Any:
+def one_model(name: str, device: str, layers: int | None) -> Any:
     """The shape's sizes with the reader's vocabulary ids, initialised on the device."""
     shape = shape_named(name).config
     config: dict[str, Any] = json.loads((ASSETS / "reader" / "config.json").read_text())
@@ -59,25 +60,26 @@ def one_model(name: str, device: str) -> Any:
     config["text_config"]["vocab_size"] = max(vocabulary, shape["text_config"]["vocab_size"])
     for derived in ("rope_parameters", "layer_types"):
         config["text_config"].pop(derived, None)
+    config["text_config"] |= {"num_hidden_layers": layers} if layers else {}
     kind = config.pop("model_type")
     config.pop("architectures")
     torch.manual_seed(0)
     with torch.device(device):
         return transformers.Qwen3VLForConditionalGeneration._from_config(
             transformers.AutoConfig.for_model(kind, **config),
-            dtype=torch.bfloat16 if device == "cuda" else torch.float32,
+            dtype=torch.float32 if device == "cpu" and name.startswith("tiny") else torch.bfloat16,
             attn_implementation="sdpa",
         )
 
 
-def both(name: str, device: str) -> dict[str, Backbone]:
+def both(name: str, device: str, layers: int | None, side: int | None) -> dict[str, Backbone]:
     """The model by its own file and by the general route, images enlarged to the shape's usual area.
 
     Each has a copy of the weights: a faster execution of one joins projections and renames attention.
     """
-    models = [one_model(name, device) for _ in range(2)]
+    models = [one_model(name, device, layers) for _ in range(2)]
     processor = processor_of(ASSETS / "reader", models[0].config)
-    width, height = shape_named(name).image
+    width, height = (side, side) if side else shape_named(name).image
     processor.image_processor.size = {"shortest_edge": width * height, "longest_edge": width * height}
     own = SameMessages(models[0], processor.tokenizer, processor.image_processor, Qwen3VLOptions())
     return {"own file": own, "general": General(models[1], processor.tokenizer, processor, ImageOptions())}
@@ -114,9 +116,11 @@ def main() -> None:
     parser.add_argument("--batch-images", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--execution", default="eager")
+    parser.add_argument("--layers", type=int, help="Language layers, where not all are wanted.")
+    parser.add_argument("--side", type=int, help="Pixels along the side of an image, where not the shape's own.")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    backbones = both(options.config, device)
+    backbones = both(options.config, device, options.layers, options.side)
     seen: dict[str, Probe] = {}
     for probe in read_probes(SCENES / "probes.jsonl").probes:
         seen.setdefault(probe.image, probe)
