@@ -83,8 +83,11 @@ class General(SpanPlanning, TowerSignals):
         if reason is not None:
             raise SightlineError(f"{folder.name} is a '{called}' model: {reason}")
         processor = processor_of(folder, config)
-        attention = attention if kind._supports_sdpa else "eager"  # the few that know no other
-        model = whole_model(kind, folder, config=config, dtype=dtype, attn_implementation=attention)
+        settings = {"config": config, "dtype": dtype}
+        try:
+            model = whole_model(kind, folder, attn_implementation=attention, **settings)
+        except ValueError:  # the few that know no other, or whose decoder does not
+            model = whole_model(kind, folder, attn_implementation="eager", **settings)
         model.config.model_type = called  # rows say what the checkpoint calls itself
         identity = {"model": config.to_dict(), "processor": processor.image_processor.to_dict()}
         return cls(model.to(device), processor.tokenizer, processor, options, identity)

@@ -23,12 +23,20 @@ def test_features_may_be_made_by_the_model_or_by_the_one_inside(model_type: str)
     [
         ("mllama", "no get_image_features"),
         ("florence2", "an encoder for the whole prompt"),
-        ("video_llava", "not made of pixel_values"),
         ("ernie4_5_vl_moe", "experts are told which tokens stand for an image"),
     ],
 )
 def test_a_type_that_cannot_be_tried_is_refused_with_the_reason(model_type: str, words: str) -> None:
     assert words in (refusal(model_class(model_type)) or "")
+
+
+def test_pixels_under_another_name_are_refused_with_the_reason() -> None:
+    class OtherPixels:
+        config_class = SimpleNamespace(model_type="other_pixels")
+
+        def get_image_features(self, pixel_values_images: object) -> None: ...
+
+    assert "not made of pixel_values" in (refusal(OtherPixels) or "")
 
 
 def test_embeddings_per_layer_are_refused_and_their_absence_is_not() -> None:
