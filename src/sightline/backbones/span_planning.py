@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,9 +36,9 @@ class SpanPlanning(ProcessorPrompting):
     """What cells depend on beside the size and the options of an image; empty: they are found anew every time."""
     plans: dict[tuple[ImageOptions, tuple[int, int]], SpanPlan]
 
+    @abstractmethod
     def features(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """(P, D) features in the order of the placeholders, and DeepStack levels, by the model's own code."""
-        raise NotImplementedError
 
     def image_inputs(self, image: Image.Image) -> dict[str, Tensor]:
         return image_inputs(self.processed(image))
