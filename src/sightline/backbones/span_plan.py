@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -119,8 +118,3 @@ def _ends(layout: Layout, n: int) -> tuple[list[int], list[int]]:
 def _rows_end(inner: set[int], blocks: list[int], rows: list[int], start: int = 0) -> bool:
     """Whether something stands behind a row that does not end a block."""
     return any(end in inner for end in rows if start < end <= blocks[-1] and end not in blocks)
-
-
-def full_cells(cells: Cells) -> Cells:
-    """Cells without what lies outside the image, where a processor pads."""
-    return np.clip(cells, 0.0, 1.0)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from sightline.commands.new_package import class_name, write_package
+from sightline.commands.new_package import PROJECT, class_name, write_package
 from sightline.errors import SightlineError
 
 BACKBONE = Template('''\
@@ -125,23 +125,6 @@ def test_so_it_does_with_its_options(checkpoint: Path) -> None:
     check_backbone($kind, checkpoint, whole=True)
 ''')
 
-PROJECT = Template("""\
-[build-system]
-requires = ["setuptools>=69"]
-build-backend = "setuptools.build_meta"
-
-[project]
-name = "sightline-$dashed"
-version = "0.1.0"
-dependencies = ["sightline"]
-
-[project.entry-points."sightline.backbones"]
-"$name" = "$module:$kind"
-
-[tool.setuptools]
-py-modules = ["$module"]
-""")
-
 README = Template("""\
 # $kind for Sightline
 
@@ -179,6 +162,7 @@ def write_backbone(name: str, folder: Path) -> list[Path]:
     _check_name(name)
     plain = re.sub("[.-]", "_", name)
     words = {"name": name, "dashed": dashed(name), "module": f"sightline_{plain}", "kind": class_name(plain)}
+    words["group"] = "backbones"
     module = words["module"]
     files = {f"{module}.py": BACKBONE, f"test_{module}.py": TEST, "pyproject.toml": PROJECT, "README.md": README}
     return write_package(folder, files, words)

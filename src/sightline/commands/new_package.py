@@ -8,6 +8,24 @@ from string import Template
 
 from sightline.errors import SightlineError
 
+PROJECT = Template("""\
+[build-system]
+requires = ["setuptools>=69"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "sightline-$dashed"
+version = "0.1.0"
+dependencies = ["sightline"]
+
+[project.entry-points."sightline.$group"]
+"$name" = "$module:$kind"
+
+[tool.setuptools]
+py-modules = ["$module"]
+""")
+"""Of a package with one module and one entry point."""
+
 
 def class_name(name: str) -> str:
     """``very_long`` -> ``VeryLong``"""

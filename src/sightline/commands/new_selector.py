@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from sightline.commands.new_package import class_name, write_package
+from sightline.commands.new_package import PROJECT, class_name, write_package
 from sightline.errors import SightlineError
 
 SELECTOR = Template('''\
@@ -76,23 +76,6 @@ def test_it_keeps_what_its_first_line_says() -> None:
     assert set(kept.tolist()) == set(length.topk(20).indices.tolist())
 """)
 
-PROJECT = Template("""\
-[build-system]
-requires = ["setuptools>=69"]
-build-backend = "setuptools.build_meta"
-
-[project]
-name = "sightline-$dashed"
-version = "0.1.0"
-dependencies = ["sightline"]
-
-[project.entry-points."sightline.selectors"]
-$name = "$name:$kind"
-
-[tool.setuptools]
-py-modules = ["$name"]
-""")
-
 
 def new_selector(
     name: Annotated[str, typer.Argument(help="Name of the method in arms: lower case, digits, underscores.")],
@@ -108,7 +91,8 @@ def new_selector(
 def write_selector(name: str, folder: Path) -> list[Path]:
     """The three files; nothing is overwritten."""
     _check_name(name)
-    words = {"name": name, "dashed": name.replace("_", "-"), "kind": class_name(name)}
+    words = {"name": name, "dashed": name.replace("_", "-"), "module": name, "kind": class_name(name)}
+    words["group"] = "selectors"
     return write_package(folder, {f"{name}.py": SELECTOR, f"test_{name}.py": TEST, "pyproject.toml": PROJECT}, words)
 
 
