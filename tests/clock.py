@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 
-class Clock:
-    """Takes the place of ``time.perf_counter``: what passes on it is what the test says has passed."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+class Clock(threading.local):
+    """Takes the place of ``time.perf_counter``: what passes on it is what the test says has passed.
+
+    Every thread has its own: what a test lets pass on one does not end up in what another happens to be timing.
+    """
+
+    seconds = 0.0
 
     def __call__(self) -> float:
         return self.seconds

@@ -20,7 +20,7 @@ def agreement(
     from rich.table import Table
 
     from sightline.analysis.annotators import agreement_table
-    from sightline.store.folder import write_whole
+    from sightline.store.whole_files import write_whole
 
     found = agreement_table(first, second, fields=field or (), draws=draws)
     table = Table(box=None, pad_edge=False)

@@ -75,7 +75,7 @@ def select(
     methods at both sizes take a quarter of an hour on a CPU; name fewer with --method.
     """
     from sightline.cost.timing.time_selection import devices, time_method, timed_methods
-    from sightline.store.folder import refuse_unusable_place
+    from sightline.store.whole_files import refuse_unusable_place
 
     for file in filter(None, (csv, json)):
         refuse_unusable_place(file.parent)
@@ -133,7 +133,7 @@ def _write(timings: list[Timing], csv: Path | None, json: Path | None) -> None:
     import io
     import json as json_format
 
-    from sightline.store.folder import write_whole
+    from sightline.store.whole_files import write_whole
 
     records = [timing.record() for timing in timings]
     if json is not None:

@@ -116,7 +116,7 @@ def _measure(requests: list[Request], share_process: bool, out: Path | None) -> 
     from sightline.cost.cost_card import CostCard
     from sightline.cost.measure import measure, separate
     from sightline.cost.subject import runnable_arm
-    from sightline.store.folder import refuse_unusable_place
+    from sightline.store.whole_files import refuse_unusable_place
 
     if out is not None:
         refuse_unusable_place(out.parent)

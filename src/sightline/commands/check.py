@@ -46,7 +46,7 @@ def doctor(
         from sightline.checks.doctor import examine
         from sightline.checks.doctor.console import print_examination
         from sightline.checks.doctor.doctor_page import render
-        from sightline.store.folder import make_folder, write_whole
+        from sightline.store.whole_files import make_folder, write_whole
 
     for file in filter(None, (json_file, page)):
         make_folder(file.parent)

@@ -186,7 +186,7 @@ def text_replacement(
 def _read(path: Path, image_prefix: str, out: Path) -> ProbeSet:
     """The probes, once it is known that a control set of them can be written."""
     from sightline.probes import read_probes
-    from sightline.store.folder import refuse_unusable_place
+    from sightline.store.whole_files import refuse_unusable_place
 
     refuse_unusable_place(out)
     return read_probes(path, image_prefix=image_prefix or None)
@@ -197,7 +197,7 @@ def _write(
 ) -> None:
     """In our layout, or in the artifact's when ``prefix`` (its image root) is given."""
     from sightline.probes import write_probes
-    from sightline.store.folder import make_folder
+    from sightline.store.whole_files import make_folder
 
     make_folder(path.parent)
     rows = list(probes)
@@ -212,7 +212,7 @@ def _write(
 def _table(path: Path, rows: list[dict[str, Any]]) -> None:
     import pandas as pd
 
-    from sightline.store.folder import make_folder, write_whole
+    from sightline.store.whole_files import make_folder, write_whole
 
     make_folder(path.parent)
     write_whole(path, pd.DataFrame(rows).to_csv(index=False).encode())

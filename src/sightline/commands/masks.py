@@ -47,7 +47,7 @@ def export(
     import json
 
     from sightline.store import load_run
-    from sightline.store.folder import refuse_unusable_place, write_whole
+    from sightline.store.whole_files import refuse_unusable_place, write_whole
 
     refuse_unusable_place(out.parent)
     run = load_run(folder)

@@ -151,7 +151,7 @@ def _write(out: Path, run: Path, tuned: TunedPolicy, selector: str, levels: str)
     from dataclasses import asdict
 
     from sightline.arms.arguments import changed
-    from sightline.store.folder import write_whole
+    from sightline.store.whole_files import write_whole
 
     policy, contents, verdict = tuned.policy, tuned.policy.contents(), tuned.verdict
     name, _, own = selector.partition(":")

@@ -30,7 +30,7 @@ def scenes(
     from sightline.probes.scenes.open_set import OPEN_IMAGES, OPEN_PROBES, write_open_set
     from sightline.probes.scenes.textocr_set import ANNOTATIONS, IMAGES, write_scenes
     from sightline.progress import Progress
-    from sightline.store.folder import refuse_unusable_place
+    from sightline.store.whole_files import refuse_unusable_place
 
     refuse_unusable_place(out)
     if open:
@@ -126,7 +126,7 @@ def train(
         if isinstance(value, float) and not math.isfinite(value):
             raise SightlineError(f"--{name.replace('_', '-')} {value} is not a finite number")
     from sightline.reader.train import main
-    from sightline.store.folder import refuse_unusable_place
+    from sightline.store.whole_files import refuse_unusable_place
 
     refuse_unusable_place(out)
     main(list(_spelled(given)))
@@ -156,7 +156,7 @@ def export(
 
     from sightline.reader.export import export as write_checkpoint
     from sightline.reader.training_record import TRAINING, continued, read_record
-    from sightline.store.folder import refuse_unusable_place
+    from sightline.store.whole_files import refuse_unusable_place
 
     refuse_unusable_place(out)
     before = None if after is None else read_record(after)

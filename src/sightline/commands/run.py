@@ -46,7 +46,7 @@ def rows(
     import pyarrow.parquet as pq
 
     from sightline.store import load_run
-    from sightline.store.folder import refuse_unusable_place, write_whole
+    from sightline.store.whole_files import refuse_unusable_place, write_whole
 
     if out is not None:
         refuse_unusable_place(out.parent)

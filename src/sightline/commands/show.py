@@ -56,7 +56,7 @@ def show(
 def _refuse_unknown_kind(out: Path) -> None:
     from PIL import Image
 
-    from sightline.store.folder import refuse_unusable_place
+    from sightline.store.whole_files import refuse_unusable_place
 
     refuse_unusable_place(out.parent)
     if Image.registered_extensions().get(out.suffix.lower()) not in Image.SAVE:
@@ -165,7 +165,7 @@ def _write_picture(run: Run, probe: str, arms: list[str], images: Path | None, v
 
     from PIL import Image
 
-    from sightline.store.folder import write_whole
+    from sightline.store.whole_files import write_whole
 
     picture = run.picture(probe, *arms, images=images, view=view)
     sources = picture.info["sources"]

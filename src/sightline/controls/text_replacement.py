@@ -29,7 +29,7 @@ from sightline.core.probe import Box, Label, Probe
 from sightline.errors import SightlineError
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import open_image
-from sightline.store.folder import make_folder
+from sightline.store.whole_files import make_folder
 
 LEAST_WIDTH, LEAST_HEIGHT = 20, 12
 REPLACEMENT, SHAM, ERASE, ORIGINAL = "replacement", "sham", "erase", "original"

@@ -22,7 +22,7 @@ from sightline.report.sections.base import ChartGroup, Part
 from sightline.report.sections.frontier import GLYPHS
 from sightline.report.table import format_range, format_value
 from sightline.statistics.metrics import METRICS
-from sightline.store.folder import make_folder, write_whole
+from sightline.store.whole_files import make_folder, write_whole
 
 NAME = "leaderboard"
 RISK = "unsupported"

@@ -25,7 +25,7 @@ from sightline.statistics.bootstrap import DRAWS
 from sightline.statistics.paired_scores import EXAMPLE_DRAWS
 from sightline.statistics.summaries import arm_summary
 from sightline.store import Run, load_run
-from sightline.store.folder import write_whole
+from sightline.store.whole_files import write_whole
 
 RECORD = "study.json"
 DEMO_IMAGES = 12

@@ -21,7 +21,7 @@ from sightline.reader.open_card import (
     open_section,
 )
 from sightline.reader.training_record import read_record
-from sightline.store.folder import write_whole
+from sightline.store.whole_files import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd

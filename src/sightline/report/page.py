@@ -21,7 +21,7 @@ from sightline.report.sections import Section
 from sightline.report.source import Audited, Source
 from sightline.report.table import NUMERIC, NamedRun, Table
 from sightline.statistics.bootstrap import SEED
-from sightline.store.folder import write_whole
+from sightline.store.whole_files import write_whole
 
 HERE = Path(__file__).parent
 HTML = "report.html"
