@@ -214,15 +214,21 @@ class RunFolder:
 
     def write_rows(self, arm: str, shard: int, rows: list[dict[str, Any]], own: tuple[Column, ...]) -> None:
         """``own`` are the columns that the scorer adds to every row."""
-        self._write(self.rows_file(arm, shard), rows, row_schema(own))
+        self.write_row_table(arm, shard, pa.Table.from_pylist(rows, schema=row_schema(own)))
+
+    def write_row_table(self, arm: str, shard: int, rows: pa.Table) -> None:
+        self._write(self.rows_file(arm, shard), rows)
 
     def write_images(self, shard: int, view: str, images: list[dict[str, Any]]) -> None:
-        self._write(self.images_file(shard, view), images, image_schema())
+        self.write_image_table(shard, view, pa.Table.from_pylist(images, schema=image_schema()))
 
-    def _write(self, path: Path, records: list[dict[str, Any]], schema: pa.Schema) -> None:
+    def write_image_table(self, shard: int, view: str, images: pa.Table) -> None:
+        self._write(self.images_file(shard, view), images)
+
+    def _write(self, path: Path, table: pa.Table) -> None:
         make_folder(path.parent)
         sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(records, schema=schema), sink, compression="zstd")
+        pq.write_table(table, sink, compression="zstd")
         write_whole(path, sink.getvalue().to_pybytes())
 
 
