@@ -296,9 +296,9 @@ def write_large_run(path: Path, plan: Plan) -> Path:
     folder, digest = RunFolder(path), probes_digest_of(plan)
     facts = {
         **MODEL, **SETTINGS, "versions": VERSIONS, "probe_digest": digest, "box_source": "annotation",
-        "scorer": "yes_no", "image_options": {}, "limit": None, "execution": "eager", "batch_images": 1, "seed": plan.seed,
-        "images": "images", "skip_bad_images": False, "shard_images": plan.images_per_shard, "shards": plan.shards,
-        "created": "2026-01-01T00:00:00Z",
+        "scorer": "yes_no", "image_options": {}, "limit": None, "execution": "eager", "batch_images": 1,
+        "seed": plan.seed, "images": "images", "skip_bad_images": False,
+        "shard_images": plan.images_per_shard, "shards": plan.shards, "created": "2026-01-01T00:00:00Z",
     }  # fmt: skip
     folder.open(facts, list(plan.arms), b"")
     with open(path / "probes.jsonl", "w", encoding="utf-8") as probes:

@@ -142,6 +142,11 @@ class AuditConfig(BaseModel):
         ge=1,
         description="Images per shard: the unit of writing and resuming.",
     )
+    shard_probes: Annotated[int | None, Flag(OUTPUT)] = Field(
+        default_factory=ByDevice(512, 4096),
+        ge=1,
+        description="Most probes of a shard: an image with more is encoded again for each of its shards.",
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -29,7 +29,7 @@ from sightline.store.load import pack_mask, unpack_mask
 
 RECORDED = (
     "profile", "dtype", "positions", "box_source", "scorer", "image_options", "attention", "batch_images",
-    "shard_images", "execution", "limit",
+    "shard_images", "shard_probes", "execution", "limit",
 )  # fmt: skip
 """Options that a manifest has under their own names."""
 
@@ -60,7 +60,7 @@ def exported_merges(run: Run, arm: str, config: AuditConfig) -> Iterator[dict[st
     worker = Worker(config)
     RunFolder(run.path).refuse_other(worker.settings(run.manifest))
     probes = [probe for probe in read_probes(run.path / PROBES).probes if probe.id in rows]
-    for shard in make_shards(probes, config.shard_images):
+    for shard in make_shards(probes, config.shard_images, probes_per_shard=config.shard_probes):
         for probe, selection in zip(shard.probes, _selections(worker, shard, chosen), strict=True):
             row = rows[probe.id]
             _refuse_other(selection, row, arm)
@@ -137,6 +137,7 @@ def _group(anchor: int, row: Tensor) -> list[Any]:
 def config_of(run: Run, model: str, images: Path, **changes: Any) -> AuditConfig:
     """The configuration under which a run's arms are computed again."""
     said = {name: run.manifest[name] for name in RECORDED if name in run.manifest}
+    said.setdefault("shard_probes", None)  # as before there was a bound
     return AuditConfig(
         model=model, probes=run.path / PROBES, images=images, out=run.path, arms=run.arms, **said, **changes
     )

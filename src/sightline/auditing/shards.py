@@ -15,6 +15,7 @@ from sightline.boxes.sources import Shown
 from sightline.core.prefix import Encoded
 from sightline.core.probe import ORIGINAL, Box, Probe
 from sightline.core.selection import Budget
+from sightline.core.shard_cuts import cut_shards
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import Intervention
@@ -89,25 +90,28 @@ def image_key(probe: Probe, image_budget: Budget | None = None) -> str:
     return f"{probe.image}{painted}" if image_budget is None else f"{probe.image}{painted}#fit={image_budget}"
 
 
-def make_shards(probes: Sequence[Probe], images_per_shard: int, limit: int | None = None) -> list[Shard]:
-    """Shards in order of first appearance of each image; an image's probes are never separated."""
+def make_shards(
+    probes: Sequence[Probe], images_per_shard: int, limit: int | None = None, probes_per_shard: int | None = None
+) -> list[Shard]:
+    """Shards in order of first appearance of each image, of at most so many images and probes.
+
+    An image with more probes than a shard holds is encoded again for each of its shards.
+    """
     groups: dict[str, list[Probe]] = {}
     for probe in probes:
         groups.setdefault(image_key(probe), []).append(probe)
     keys = list(groups)[:limit]
     if not keys:
         raise SightlineError("the probe file holds no probes")
-    shards: list[Shard] = []
-    for start in range(0, len(keys), images_per_shard):
-        members = keys[start : start + images_per_shard]
-        shards.append(
-            Shard(
-                index=len(shards),
-                probes=tuple(probe for key in members for probe in groups[key]),
-                images=tuple(groups[key][0] for key in members),
-            )
+    cuts = cut_shards((len(groups[key]) for key in keys), images_per_shard, probes_per_shard)
+    return [
+        Shard(
+            index=index,
+            probes=tuple(probe for part in cut for probe in groups[keys[part.image]][part.start : part.stop]),
+            images=tuple(groups[keys[part.image]][part.start] for part in cut),
         )
-    return shards
+        for index, cut in enumerate(cuts)
+    ]
 
 
 def region_geometries(probes: Sequence[Probe], encoded: Sequence[Encoded]) -> list[RegionGeometry | None]:
