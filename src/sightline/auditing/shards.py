@@ -127,11 +127,20 @@ def region_geometries(probes: Sequence[Probe], encoded: Sequence[Encoded]) -> li
 
 
 def tasks_left(folder: RunFolder, shards: Sequence[Shard], arms: Sequence[Arm]) -> list[Task]:
-    """What is not on disk yet."""
+    """What is not on disk yet.
+
+    Where rows are there and only the records of their images are gone, the first arm that looked at them does it again.
+    """
     tasks = []
+    finished = {arm.text: folder.finished_shards(arm.text) for arm in arms}
+    recorded = folder.recorded_images()
     for shard in shards:
-        missing = [arm for arm in arms if not folder.has_rows(arm.text, shard.index)]
-        tasks += [Task(shard.seen_by(alike[0]), alike) for alike in by_image(missing)]
+        for alike in by_image(arms):
+            seen = shard.seen_by(alike[0])
+            missing = tuple(arm for arm in alike if shard.index not in finished[arm.text])
+            if not missing and (shard.index, seen.version) not in recorded:
+                missing = alike[:1]
+            tasks += [Task(seen, missing)] if missing else []
     return tasks
 
 

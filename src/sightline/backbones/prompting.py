@@ -96,7 +96,6 @@ class Prompting(ABC):
         ``in_words``: see ``render``. Query spans are those of the question itself, without its instruction.
         """
 
-
         def tokenised() -> Prompt:
             head, tail = self._around_image(self.render(question, None, in_words=in_words))
             complete = [self._around_image(self.render(question, answer, in_words=in_words))[1] for answer in answers]

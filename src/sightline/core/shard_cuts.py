@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 
-
 class Stretch(NamedTuple):
     """Consecutive probes of one image within a shard."""
 
