@@ -26,6 +26,7 @@ from sightline.probes.probe_file import probes_text
 from sightline.progress import waiting_for
 from sightline.statistics.metrics import METRICS
 from sightline.store import Run, RunFolder, load_run
+from sightline.store.verification import damaged_files
 
 
 def audit(config: AuditConfig) -> Run:
@@ -67,6 +68,12 @@ class Job:
     imports: Mapping[str, str]
     """Digests of imported files, by name."""
 
+    @property
+    def own_shards(self) -> list[Shard]:
+        """Those that this command computes: all, or every N-th of a part."""
+        first, step = self.config.share or (1, 1)
+        return self.shards[first - 1 :: step]
+
 
 def planned_job(config: AuditConfig) -> Job:
     """Everything that can be refused without a model is refused here."""
@@ -94,6 +101,8 @@ def planned_job(config: AuditConfig) -> Job:
     config = config.model_copy(update={"scorer": chosen_scorer(config.scorer, probes)})
     probes = put_by(SCORERS.get(config.scorer)(), probes)
     shards = make_shards(probes.probes, config.shard_images, config.limit, config.shard_probes)
+    if config.share is not None and config.share[0] > len(shards):
+        raise SightlineError(f"--part {config.part}: the run has {len(shards)} shards, so that this part is empty")
     refuse_unusable(plan.arms, (probe for shard in shards for probe in shard.probes))
     for arm in plan.arms:
         arm.refuse_execution(config.execution, "leave it out or use --execution eager")
@@ -169,6 +178,7 @@ def run_job(job: Job, launcher: Launcher, boxes: BoxesBeside, box_facts: Mapping
                 **launcher.settings(recorded),
                 "probe_digest": job.probes.digest,
                 "shards": len(job.shards),
+                "part": recorded_part(job),
                 "boxes": dict(box_facts),
                 "matched_controls": list(dict.fromkeys([*recorded.get("matched_controls", []), *plan.controls])),
                 "imports": {**recorded.get("imports", {}), **job.imports},
@@ -177,11 +187,26 @@ def run_job(job: Job, launcher: Launcher, boxes: BoxesBeside, box_facts: Mapping
             [arm.text for arm in plan.arms],
             probe_bytes(job.probes, job.shards),
         )
+        set_damaged_aside(folder, names)
         folder.forget_shards_of(mended_images(job))
         resumed = list(resumable(job, names))
-        tasks = tasks_left(folder, job.shards, [*resumed, *plan.arms])
+        tasks = tasks_left(folder, job.own_shards, [*resumed, *plan.arms])
         folder.settle_inputs({**digests, **input_digests(resumed)})
         launcher.run(folder, tasks, boxes)
+
+
+def set_damaged_aside(folder: RunFolder, arms: Sequence[str]) -> None:
+    """A file that is not what was written, or that belongs to another run, is computed again instead of kept."""
+    for problem in damaged_files(folder, arms):
+        aside = problem.set_aside()
+        if aside is not None:
+            print(f"note: {problem.words}; set aside as {aside.name}", file=sys.stderr, flush=True)
+
+
+def recorded_part(job: Job) -> list[int] | None:
+    """Which part of the run the folder holds; None for all of it, and for more than one."""
+    share = None if job.config.share is None else list(job.config.share)
+    return share if not job.recorded or job.recorded.get("part") == share else None
 
 
 def mended_images(job: Job) -> list[str]:
@@ -200,11 +225,14 @@ def resumable(job: Job, names: Sequence[str]) -> Iterator[Arm]:
         if arm not in planned:
             _note_left_out(arm, reason)
     for name in names:
-        if name in planned or job.folder.has_all_rows(name, len(job.shards)):
+        if name in planned:
             continue
+        complete = job.folder.finished_shards(name).issuperset(shard.index for shard in job.own_shards)
         try:
-            yield recorded_arm(name)
+            yield recorded_arm(name)  # a complete one too: records of its images may be gone
         except SightlineError as error:
+            if complete:
+                continue
             if job.folder.any_rows(name):
                 needed = ", ".join(f"--import {file}" for file in job.recorded.get("imports", {}))
                 raise SightlineError(f"{error} (the run was made with {needed})" if needed else str(error)) from error

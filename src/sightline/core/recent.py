@@ -25,5 +25,8 @@ class Recent(Generic[Key, Value]):
         self._held.move_to_end(key)
         return self._held[key]
 
+    def clear(self) -> None:
+        self._held.clear()
+
     def __len__(self) -> int:
         return len(self._held)

@@ -24,9 +24,9 @@ from sightline.store.packing import pack_mask, unpack_cells, unpack_mask
 from sightline.store.probe_picture import ArmPicture, draw_arms
 from sightline.store.probe_texts import with_texts
 from sightline.store.run_parts import RunPlace, joined_manifest, part_folders, refuse_conflicts
-from sightline.store.scan import scan_rows
+from sightline.store.scan import ROWS, row_columns, scan_rows
 from sightline.store.shard_files import ShardFile, ShardPiece, pieces
-from sightline.store.shard_reading import BATCH, Owner
+from sightline.store.shard_reading import Owner
 from sightline.store.stored_geometry import with_anchor_precision
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Run:
         arms: Sequence[str] | None = None,
         where: pc.Expression | None = None,
         *,
-        rows: int = BATCH,
+        rows: int = ROWS,
     ) -> Iterator[pa.RecordBatch]:
         """The same rows in the same order, in batches of at most ``rows``, so that a run of any size can be read.
 
@@ -94,6 +94,11 @@ class Run:
         release, whose rows lack what only other rows can tell, is read into memory first.
         """
         return scan_rows(self, columns, arms, where, rows)
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The names of all columns that its rows have, in order."""
+        return row_columns(self)
 
     @cached_property
     def images(self) -> pa.Table:
@@ -190,7 +195,9 @@ class Run:
         """What is still to be computed, in a sentence; "" for a finished run."""
         reasons = []
         if missing := self.missing:
-            reasons.append(f"{missing} of its shards are still to be computed")
+            part = self.manifest.get("part")
+            hint = f" (the folder is part {part[0]}/{part[1]}; --as-one joins parts)" if part else ""
+            reasons.append(f"{missing} of its shards are still to be computed{hint}")
         if self.bad_images and not self.manifest.get("skip_bad_images"):
             reasons.append(self._unreadable)
         return f"the run is not finished: {', and '.join(reasons)}" if reasons else ""

@@ -12,12 +12,14 @@ import pyarrow.parquet as pq
 
 from sightline.core.row import ROW_COLUMNS, row_schema
 from sightline.errors import SightlineError
+from sightline.store.gathering import gathered
 from sightline.store.migrations import migrated_rows
-from sightline.store.shard_reading import BATCH
 
 if TYPE_CHECKING:
     from sightline.store.load import Run
 
+ROWS = 16_384
+"""Rows of a batch."""
 _COMMON = {column.name for column in ROW_COLUMNS}
 _TOLD_BY_OTHERS = ("visible", "anchor_lpp", "anchor_geo_f1")
 """Columns that rows of an earlier release get from other rows, or from the images of the run."""
@@ -28,21 +30,19 @@ def scan_rows(
     columns: Sequence[str] | None = None,
     arms: Sequence[str] | None = None,
     where: pc.Expression | None = None,
-    rows: int = BATCH,
+    rows: int = ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """See ``Run.scan``."""
     chosen = run.arms if arms is None else [_known(arm, run.arms, f"{run.path} has no arm") for arm in arms]
-    names = row_columns(run)
+    names = run.columns
     wanted = names if columns is None else [_known(name, names, "rows have no column") for name in columns]
     # An expression does not tell which columns it reads: those that it may name are read too.
     asked = "" if where is None else str(where)
     read = [name for name in names if name in wanted or name in asked]
     tables = _earlier(run, chosen, rows) if has_earlier_rows(run) else _today(run, chosen, read, rows)
-    for table in tables:
-        found = table if where is None else table.filter(where)
-        for batch in found.select(wanted).combine_chunks().to_batches(max_chunksize=rows):
-            if batch.num_rows:
-                yield batch
+    found = (table.select(wanted) if where is None else table.filter(where).select(wanted) for table in tables)
+    for table in gathered(found, rows):
+        yield from table.combine_chunks().to_batches()
 
 
 def row_columns(run: Run) -> list[str]:

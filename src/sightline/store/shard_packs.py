@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from sightline.core.row import TIME_COLUMNS
+from sightline.store.gathering import gathered
 from sightline.store.marks import Held, Mark, read_marked, write_marked
 from sightline.store.shard_files import ShardFile, ShardPiece, shard_file_name
 from sightline.store.shard_reading import Owner, bounds
@@ -66,25 +67,10 @@ def write_pack(group: Sequence[ShardPiece], owner: Owner, folder: Path, model: s
     make_folder(folder)
     mark = Mark(owner.run, model, owner.arm, version, tuple(held))
     with whole_file(path) as handle:
-        write_marked(handle, parquet.schema_arrow, _gathered(group, owner), mark, GROUP)
+        rows = (table for piece in group for table in owner.batches(piece, rows=GROUP))
+        write_marked(handle, parquet.schema_arrow, gathered(rows, GROUP), mark, GROUP)
     read_marked(path, must_be_marked=True)
     return path
-
-
-def _gathered(group: Sequence[ShardPiece], owner: Owner) -> Iterator[pa.Table]:
-    """The rows of pieces in tables of up to a row group."""
-    held: list[pa.Table] = []
-    rows = 0
-    for piece in group:
-        for table in owner.batches(piece, rows=GROUP):
-            while rows + table.num_rows >= GROUP:
-                taken = GROUP - rows
-                yield pa.concat_tables([*held, table.slice(0, taken)])
-                held, rows, table = [], 0, table.slice(taken)
-            held.append(table)
-            rows += table.num_rows
-    if rows:
-        yield pa.concat_tables(held)
 
 
 def unpack(file: ShardFile, owner: Owner, *, without: int | None = None) -> None:
