@@ -51,6 +51,8 @@ def planned_job(config: AuditConfig) -> Job:
         folder.refuse_foreign()
     source = source_under(config.profile, config.box_source)
     config = config.model_copy(update={"seed": chosen_seed(config, recorded), "box_source": source})
+    if recorded and "shard_probes" not in recorded and "shard_probes" not in config.model_fields_set:
+        config = config.model_copy(update={"shard_probes": None})  # shards of that release were bounded by images alone
     plan = plan_arms(
         config.arms,
         interventions=config.interventions,
@@ -65,7 +67,9 @@ def planned_job(config: AuditConfig) -> Job:
     probes = read_probes(config.probes, image_prefix=config.image_prefix or None)
     config = config.model_copy(update={"scorer": chosen_scorer(config.scorer, probes)})
     probes = put_by(SCORERS.get(config.scorer)(), probes)
-    shards = make_shards(probes.probes, config.shard_images, config.limit)
+    shards = make_shards(probes.probes, config.shard_images, config.limit, config.shard_probes)
+    if config.share is not None and config.share[0] > len(shards):
+        raise SightlineError(f"--part {config.part}: the run has {len(shards)} shards, so that this part is empty")
     refuse_unusable(plan.arms, (probe for shard in shards for probe in shard.probes))
     for arm in plan.arms:
         arm.refuse_execution(config.execution, "leave it out or use --execution eager")

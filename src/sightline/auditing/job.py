@@ -32,6 +32,12 @@ class Job:
     imports: Mapping[str, str]
     """Digests of imported files, by name."""
 
+    @property
+    def own_shards(self) -> list[Shard]:
+        """Those that this command computes: all, or every N-th of a part."""
+        first, step = self.config.share or (1, 1)
+        return self.shards[first - 1 :: step]
+
 
 def probe_bytes(probes: ProbeSet, shards: Sequence[Shard]) -> bytes:
     """The audited probes as a probe file of their own, for the run folder."""

@@ -12,6 +12,8 @@ from sightline.auditing.job import Job, probe_bytes
 from sightline.auditing.shards import Task, look, tasks_left
 from sightline.core.imported_file import imported_digest
 from sightline.errors import SightlineError
+from sightline.store import RunFolder
+from sightline.store.verification import damaged_files
 from sightline.store.whole_files import remove_leftovers
 
 
@@ -38,6 +40,7 @@ def open_for(job: Job, settings: Mapping[str, Any], box_facts: Mapping[str, Any]
             **settings,
             "probe_digest": job.probes.digest,
             "shards": len(job.shards),
+            "part": recorded_part(job),
             "boxes": dict(box_facts or recorded.get("boxes", {})),
             "matched_controls": list(dict.fromkeys([*recorded.get("matched_controls", []), *plan.controls])),
             "imports": {**recorded.get("imports", {}), **job.imports},
@@ -47,10 +50,25 @@ def open_for(job: Job, settings: Mapping[str, Any], box_facts: Mapping[str, Any]
         probe_bytes(job.probes, job.shards),
         alone=alone,
     )
+    set_damaged_aside(folder, names)
     resumed = list(resumable(job, recorded, names))
-    tasks = tasks_left(folder, job.shards, [*resumed, *plan.arms])
+    tasks = tasks_left(folder, job.own_shards, [*resumed, *plan.arms])
     folder.settle_inputs({**digests, **input_digests(resumed)})
     return tasks
+
+
+def set_damaged_aside(folder: RunFolder, arms: Sequence[str]) -> None:
+    """A file that is not what was written, or that belongs to another run, is computed again instead of kept."""
+    for problem in damaged_files(folder, arms):
+        aside = problem.set_aside()
+        if aside is not None:
+            print(f"note: {problem.words}; set aside as {aside.name}", file=sys.stderr, flush=True)
+
+
+def recorded_part(job: Job) -> list[int] | None:
+    """Which part of the run the folder holds; None for all of it, and for more than one."""
+    share = None if job.config.share is None else list(job.config.share)
+    return share if not job.recorded or job.recorded.get("part") == share else None
 
 
 def mended_images(job: Job) -> list[str]:
@@ -69,11 +87,14 @@ def resumable(job: Job, recorded: Mapping[str, Any], names: Sequence[str]) -> It
         if arm not in planned:
             _note_left_out(arm, reason)
     for name in names:
-        if name in planned or job.folder.has_all_rows(name, len(job.shards)):
+        if name in planned:
             continue
+        complete = job.folder.finished_shards(name).issuperset(shard.index for shard in job.own_shards)
         try:
-            yield recorded_arm(name)
+            yield recorded_arm(name)  # a complete one too: records of its images may be gone
         except SightlineError as error:
+            if complete:
+                continue
             if job.folder.any_rows(name):
                 needed = ", ".join(f"--import {file}" for file in recorded.get("imports", {}))
                 raise SightlineError(f"{error} (the run was made with {needed})" if needed else str(error)) from error

@@ -30,7 +30,7 @@ from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import paired_differences
 
-UNREMARKABLE = ("arms", "shards", "shard_images", "created", "schema")
+UNREMARKABLE = ("arms", "shards", "shard_images", "shard_probes", "created", "schema")
 """Manifest fields that say nothing about what the two runs measured."""
 SHOWN = ("frontier", "pictures", "answers", "provenance", "calibration", "cost")
 """Sections of a report that a comparison shows for both runs, those that they hold something for."""

@@ -6,8 +6,10 @@ import errno
 import itertools
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from sightline.errors import SightlineError
 from sightline.store.holders import here, of_a_dead_process
@@ -21,14 +23,27 @@ _COUNT = itertools.count()
 
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file so that a kill at any moment leaves either the old content or the new, never a part."""
+    with whole_file(path) as handle:
+        handle.write(data)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """The same for content that is too large to hold: a file to write to and to read back, which gets its name when
+    all went well."""
     temporary = _temporary(path)
     try:
-        _write_flushed(temporary, data, "wb")
+        with open(temporary, "w+b") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
         os.replace(temporary, path)
-    except (OSError, ValueError) as error:
+    except Exception as error:
         with suppress(OSError, ValueError):
             temporary.unlink(missing_ok=True)
-        raise SightlineError(f"cannot write {path}: {_reason(error)}") from error
+        if isinstance(error, OSError | ValueError):
+            raise SightlineError(f"cannot write {path}: {_reason(error)}") from error
+        raise
 
 
 def create_new(path: Path, data: bytes) -> bool:
