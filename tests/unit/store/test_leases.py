@@ -45,7 +45,7 @@ def held_by(folder: Path, holder: Holder, *, name: str = "00000", generation: in
     """A lease file as another process would have written it."""
     (folder / LEASES).mkdir(exist_ok=True)
     file = folder / LEASES / f"{name}.{generation}.json"
-    file.write_text(json.dumps({**holder.as_record(), "since": "some day", "beat": beat}))
+    file.write_text(json.dumps({**holder.as_record(), "since": "some day", "about": ["full"], "beat": beat}))
     return file
 
 
@@ -96,7 +96,7 @@ def test_a_lease_has_one_holder_until_it_is_released(tmp_path: Path, observer: L
     observer.release(lease)
     taken = other.claim("00000")
     assert taken is not None
-    assert taken.taken_from == "", "it was given back, nobody was lost"
+    assert taken.taken_from is None, "it was given back, nobody was lost"
 
 
 def test_of_many_that_claim_one_holds(tmp_path: Path) -> None:
@@ -112,7 +112,9 @@ def test_a_dead_holder_of_this_machine_is_followed_at_once(tmp_path: Path, obser
     lease = observer.claim("00000")
     assert lease is not None
     assert lease.generation == 2
-    assert lease.taken_from == f"process {holder.pid} on {holder.host}"
+    assert lease.taken_from is not None
+    assert lease.taken_from.holder == holder
+    assert lease.taken_from.about == ("full",)
     assert not file.exists(), "only the highest generation is kept"
 
 
