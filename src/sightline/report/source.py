@@ -30,6 +30,7 @@ from sightline.report.probe_list import ProbeList
 from sightline.report.usable_rows import finite_alone, finite_in_every_arm, note_data, paired, recast_controls
 from sightline.statistics.plain_rows import are_in_words, is_plain
 from sightline.store.load import Run, load_run
+from sightline.store.run_parts import RunPlace
 
 MASK_COLUMNS = ("kept_mask", "lineage_mask")
 
@@ -179,7 +180,7 @@ class Source:
 
 
 def read_source(
-    paths: Sequence[Path | str],
+    paths: Sequence[RunPlace],
     names: Sequence[str] | None = None,
     *,
     pairs: bool = False,

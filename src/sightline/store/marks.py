@@ -68,7 +68,8 @@ def write_marked(
 
     ``group`` is the most rows of a row group; None: one per table.
     """
-    with pq.ParquetWriter(handle, schema, compression="zstd") as writer:
+    # What was read from a file has that file's mark with it.
+    with pq.ParquetWriter(handle, schema.remove_metadata(), compression="zstd") as writer:
         for table in tables:
             writer.write_table(table, row_group_size=group)
         writer.add_key_value_metadata({KEY.decode(): _text(mark)})

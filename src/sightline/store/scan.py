@@ -18,7 +18,7 @@ from sightline.store.migrations import migrated_rows
 if TYPE_CHECKING:
     from sightline.store.load import Run
 
-ROWS = 16_384
+ROWS = 8192
 """Rows of a batch."""
 _COMMON = {column.name for column in ROW_COLUMNS}
 _TOLD_BY_OTHERS = ("visible", "anchor_lpp", "anchor_geo_f1")

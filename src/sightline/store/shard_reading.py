@@ -65,7 +65,7 @@ class Owner:
         """The rows of a piece, or only some of their columns."""
         parquet, mark = self.opened(piece.file)
         with self._naming(piece.file):
-            table = parquet.read(columns=columns)
+            table = parquet.read(columns=columns).replace_schema_metadata(None)
         start, stop = bounds(piece, mark, table.num_rows)
         return table.slice(start, stop - start)
 
@@ -78,7 +78,8 @@ class Owner:
             for batch in parquet.iter_batches(rows, columns=columns, use_threads=False):
                 first, last = max(start, place), min(stop, place + batch.num_rows)
                 if first < last:
-                    yield pa.Table.from_batches([batch.slice(first - place, last - first)])
+                    table = pa.Table.from_batches([batch.slice(first - place, last - first)])
+                    yield table.replace_schema_metadata(None)
                 place += batch.num_rows
 
     @contextmanager

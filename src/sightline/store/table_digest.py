@@ -22,10 +22,15 @@ def table_digest(table: pa.Table, without: Iterable[str] = ()) -> str:
     left_out, digest = set(without), sha256()
     for field, column in zip(table.schema, table.columns, strict=True):
         if field.name not in left_out:
-            digest.update(f"{field.name}\n{field.type}\n{len(column)}\n".encode())
+            digest.update(f"{field.name}\n{_kind(field.type)}\n{len(column)}\n".encode())
             for buffer in _plain(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)):
                 digest.update(buffer)
     return digest.hexdigest()[:LENGTH]
+
+
+def _kind(kind: pa.DataType) -> str:
+    """A type in words. What the items of a list are called is a matter of who wrote them."""
+    return f"list<{_kind(kind.value_type)}>" if pa.types.is_list(kind) else str(kind)
 
 
 def _characters(array: pa.Array) -> bytes:

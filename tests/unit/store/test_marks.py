@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -34,6 +35,10 @@ def test_a_file_says_what_it_is(content: bytes, tmp_path: Path) -> None:
     assert mark == MARK
     assert file.read().equals(TABLE)
     assert pq.read_table(path).equals(TABLE), "any reader of parquet reads it"
+    again = BytesIO()
+    write_marked(again, file.schema_arrow, [file.read()], replace(MARK, arm="other"))
+    path.write_bytes(again.getvalue())
+    assert read_marked(path)[1] == replace(MARK, arm="other"), "no mark is handed on"
 
 
 def is_damaged(path: Path) -> bool:

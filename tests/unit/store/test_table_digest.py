@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from io import BytesIO
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sightline.store.table_digest import table_digest, texts_digest
@@ -39,6 +42,12 @@ def test_every_value_counts(name: str, place: int) -> None:
     changed = table.set_column(table.column_names.index(name), name, pa.array(values, table.column(name).type))
     assert table_digest(changed) != table_digest(table)
     assert table_digest(changed, without=[name]) == table_digest(table, without=[name])
+
+
+def test_a_file_makes_no_difference() -> None:
+    file = BytesIO()
+    pq.write_table(pa.table(COLUMNS), file)
+    assert table_digest(pq.read_table(BytesIO(file.getvalue()))) == table_digest(pa.table(COLUMNS))
 
 
 def test_order_counts() -> None:
