@@ -1,0 +1,48 @@
+"""What a checkpoint has beside its weights: descriptions that no model must be loaded to refuse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from random import Random
+
+from sightline.backbones.loading import choose_dtype, options_for
+from sightline.backbones.served import Served
+from sightline.selectors import SELECTORS
+from tests.conftest import DATA
+from tests.fuzz import mutations
+from tests.fuzz.subjects.base import Subject
+from sightline.errors import SightlineError
+
+MODELS = ("llava", "qwen3vl", "internvl")
+
+
+class Checkpoints(Subject):
+    """``config.json`` alone, as ``selectors --model`` and the checks before a run read it."""
+
+    name = "checkpoint configs"
+    share = 8
+    file = "config.json"
+
+    def prepare(self) -> None:
+        self.good = {}
+        for model in MODELS:
+            shutil.copytree(DATA / "tiny" / model, self.folder / model)
+            self.good[model] = json.loads((self.folder / model / self.file).read_text(encoding="utf-8"))
+
+    def make(self, random: Random) -> tuple[str, bytes]:
+        model = random.choice(MODELS)
+        data = mutations.json_bytes(self.good[model], random)
+        (self.folder / model / self.file).write_bytes(data)
+        return model, data
+
+    def read(self, given: tuple[str, bytes]) -> None:
+        folder = self.folder / given[0]
+        served = Served.by_description(folder)
+        options_for(folder)
+        choose_dtype("auto", folder)
+        for name in ("full", "target", "visionzip", "fastv"):
+            try:
+                served.refuse(SELECTORS.get(name)(), clip=False)
+            except SightlineError:
+                continue
