@@ -1,30 +1,54 @@
-"""What is going on: a bar with rate and time left or a spinner on a terminal; a line now and then in a log."""
+"""What is said on a terminal: a bar with rate and time left, a spinner, tables, lines; a line now and then in a log."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.segment import Segment
+from rich.text import Text
+
+from sightline.errors import printable
 
 LOG_EVERY_SECONDS = 30.0
+
+
+class SafeConsole(Console):
+    """A console that shows control characters of what it prints; only its own move the cursor.
+
+    Text is not read as rich's markup unless a call asks for that: names may hold square brackets.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"markup": False, **settings})
+
+    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text, keep="\n"))
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Prints lines that quote something from outside: a name, a path, an answer."""
+    print(printable(text, keep="\n\t"), file=sys.stderr if err else sys.stdout, flush=True)
 
 
 @contextmanager
 def waiting_for(what: str, *, logged: bool = True) -> Iterator[None]:
     """Says what is being waited for: a spinner on a terminal, a line in a log unless it is not ``logged``."""
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     if console.is_terminal:
-        with console.status(what):
+        with console.status(Text(what)):
             yield
         return
     if logged:
-        print(what, file=sys.stderr, flush=True)
+        say(what, err=True)
     yield
 
 
@@ -35,11 +59,11 @@ class Progress:
         self._what, self._total, self._unit = what, total, unit
         self._done = 0
         self._started = self._logged = time.monotonic()
-        console = Console(stderr=True)
+        console = SafeConsole(stderr=True)
         self._bar: RichProgress | None = None
         if console.is_terminal:
             self._bar = RichProgress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[rate]}"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from tests.fuzz.subjects import SUBJECTS
-from tests.fuzz.trial import Tally, try_inputs, try_one
+from tests.fuzz.trial import Tally, try_inputs
 
 COLUMNS = ("inputs", "refused", "accepted", "tracebacks", "hangs", "longest s", "memory MiB")
 
@@ -54,7 +54,9 @@ def main() -> int:
             subject = kind(Path(folder) / kind.name.replace(" ", "-"))
             tally = try_inputs(subject, shares(asked.inputs)[kind.name], asked.seed)
             print(line(kind.name, tally), flush=True)
-            failures += [f"{kind.name}: {where} ({tally.seen[where]}): {story}" for where, story in tally.failures.items()]
+            failures += [
+                f"{kind.name}: {where} ({tally.seen[where]}): {story}" for where, story in tally.failures.items()
+            ]
             _add(total, tally)
         print(line("all", total))
     for failure in failures:

@@ -126,6 +126,7 @@ def _bend(holder: Any, key: Any, random: Random) -> None:
     if isinstance(value, bool) or value is None or isinstance(value, dict):
         holder[key] = not value
     elif isinstance(value, int | float):
+        value = value if abs(value) < 1e15 else 1.0  # neither infinite nor beyond what a float holds
         holder[key] = random.choice((-value, value * 2, value + 1, value / 3, value * 1e9, int(value), float(value)))
     elif isinstance(value, str):
         holder[key] = text_like(value, random)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from sightline.core.imported_file import import_files, imported_digest
 from sightline.errors import SightlineError
 from sightline.probes import ProbeSet, read_probes
 from sightline.probes.probe_file import probes_text
-from sightline.progress import waiting_for
+from sightline.progress import say, waiting_for
 from sightline.statistics.metrics import METRICS
 from sightline.store import Run, RunFolder, load_run
 
@@ -140,7 +139,7 @@ def announce_controls(job: Job) -> None:
     new = [arm for arm in job.plan.controls if arm not in job.recorded.get("arms", ())]
     if new:
         flag = flag_of("matched_controls").replace("--", "--no-")
-        print(f"added as matched controls: {', '.join(new)} ({flag} leaves them out)", file=sys.stderr, flush=True)
+        say(f"added as matched controls: {', '.join(new)} ({flag} leaves them out)", err=True)
 
 
 def _refused_images(bad: Mapping[str, str]) -> str:
@@ -211,7 +210,7 @@ def resumable(job: Job, names: Sequence[str]) -> Iterator[Arm]:
 
 
 def _note_left_out(arm: str, reason: str) -> None:
-    print(f"note: {arm} of an earlier command is left out: {reason}", file=sys.stderr, flush=True)
+    say(f"note: {arm} of an earlier command is left out: {reason}", err=True)
 
 
 def input_digests(arms: Iterable[Arm]) -> dict[str, str]:

@@ -63,10 +63,15 @@ def described(folder: Path) -> dict[str, Any]:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise SightlineError(f"{folder} has no config.json: it is not a checkpoint folder") from None
+    except OSError as error:
+        raise SightlineError(f"{folder / 'config.json'} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise SightlineError(f"{folder / 'config.json'} is not valid JSON: {error}") from None
     if not isinstance(config, dict):
         raise SightlineError(f"{folder / 'config.json'} does not describe a model: it is no JSON object")
+    for name, part in config.items():
+        if name.endswith("_config") and not isinstance(part, dict | None):
+            raise SightlineError(f"{folder / 'config.json'} does not describe a model: {name} is no JSON object")
     return config
 
 

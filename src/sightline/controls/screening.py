@@ -94,11 +94,13 @@ def reviewed_images(path: Path) -> set[str]:
             rows = list(csv.DictReader(lines))
     except OSError as problem:
         raise SightlineError(f"cannot read {path}: {problem.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise SightlineError(f"cannot read {path}: it is no CSV table in UTF-8 ({problem})") from None
     if not rows or not {"image_id", "decision"} <= set(rows[0]):
         raise SightlineError(
             f"{path} needs columns image_id and decision; review the screening.csv of an earlier build"
         )
-    valid = {row["image_id"] for row in rows if row["decision"].strip() == "valid_semantic_edit"}
+    valid = {row["image_id"] for row in rows if (row["decision"] or "").strip() == "valid_semantic_edit"}
     if not valid:
         raise SightlineError(
             f"{path} has no decision 'valid_semantic_edit'; fill in the column before building with it"

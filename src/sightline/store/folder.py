@@ -16,6 +16,7 @@ from sightline.core.probe import ORIGINAL
 from sightline.core.row import SCHEMA_VERSION, Column, image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.store.migrations import READABLE, migrate_folder
+from sightline.store.soundness import sound_manifest
 from sightline.store.whole_files import make_folder, refuse_unusable_place, write_whole
 
 MANIFEST = "run.json"
@@ -53,19 +54,19 @@ class RunFolder:
         return (self.path / MANIFEST).is_file()
 
     def manifest(self) -> dict[str, Any]:
+        if not (self.path / MANIFEST).exists():
+            raise SightlineError(f"{self.path} is not a run folder: it has no {MANIFEST}")
         try:
-            manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise SightlineError(f"{self.path} is not a run folder: it has no {MANIFEST}") from None
-        except json.JSONDecodeError as error:
+            manifest = json.loads(read_text(self.path / MANIFEST))
+        except (ValueError, RecursionError) as error:
             raise SightlineError(
                 f"{self.path / MANIFEST} is not valid JSON ({error}); restore it or start anew"
             ) from None
-        if manifest.get("schema") not in READABLE:
+        if isinstance(manifest, dict) and manifest.get("schema") not in READABLE:
             raise SightlineError(
                 f"{self.path} was written with row schema {manifest.get('schema')}, this version reads {SCHEMA_VERSION}"
             )
-        return dict(manifest)
+        return sound_manifest(manifest, self.path / MANIFEST)
 
     def open(self, manifest: Mapping[str, Any], arms: Iterable[str], probes: bytes) -> list[str]:
         """Creates the folder, or resumes or amends an existing one after checking that it is the same run.
@@ -230,8 +231,19 @@ def read_table(file: Path, columns: list[str] | None = None) -> pa.Table:
     """A file of rows or of image records, or only some of its columns."""
     try:
         return pq.read_table(file, columns=columns, partitioning=None)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise SightlineError(f"{file} cannot be read ({error}); delete it and run the same command again") from None
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise SightlineError(f"{file} cannot be read ({reason}); delete it and run the same command again") from None
+
+
+def read_text(file: Path) -> str:
+    """A text file of a run folder."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SightlineError(f"{file} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise SightlineError(f"{file} is damaged: it is not UTF-8 text (byte {error.start}); restore it") from None
 
 
 def _difference(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

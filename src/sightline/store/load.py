@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +14,13 @@ from numpy.typing import NDArray
 
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
-from sightline.store.folder import PROBES, RunFolder, read_table
+from sightline.store.folder import PROBES, RunFolder, read_table, read_text
 from sightline.store.lookup import Row, image_of, plain_arms, probe_of, row_of, rows_of
 from sightline.store.migrations import migrated_images, migrated_rows, with_visible
 from sightline.store.packing import pack_mask, unpack_cells, unpack_mask
 from sightline.store.probe_picture import ArmPicture, draw_arms
 from sightline.store.probe_texts import with_texts
+from sightline.store.soundness import sound_images, sound_probes, sound_rows, under_one_another
 from sightline.store.stored_geometry import with_anchor_precision
 
 if TYPE_CHECKING:
@@ -50,18 +49,19 @@ class Run:
         """One row per probe and arm; the columns are documented in ``sightline.core.row`` and by the scorer."""
         folder = RunFolder(self.path)
         files = (
-            migrated_rows(read_table(file), arm)
+            (file, sound_rows(migrated_rows(read_table(file), arm, file), arm, file))
             for arm in self.arms
             for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))
         )
-        rows = with_visible(_concatenate(files, row_schema()))
+        rows = with_visible(under_one_another(files, row_schema()))
         return with_anchor_precision(rows, lambda: self.images, lambda: self.probes)
 
     @cached_property
     def images(self) -> pa.Table:
         """One record per encoded image: cells, layout, preview."""
         files = sorted((self.path / "images").glob("*.parquet"))
-        return _concatenate((migrated_images(read_table(file)) for file in files), image_schema())
+        tables = ((file, sound_images(migrated_images(read_table(file)), file)) for file in files)
+        return under_one_another(tables, image_schema())
 
     def frame(self, *, texts: bool = True) -> pd.DataFrame:
         """The rows and, as last columns, what was asked: ``question``, ``target_text``, ``source_text``.
@@ -81,11 +81,10 @@ class Run:
 
         ``lineage`` marks instead every token that flowed into a kept one; where nothing is merged both are the same.
         """
-        counts = {key: len(unpack_cells(packed)) for key, packed in self._packed_cells.items()}
         found = {}
         for row in rows_of(self, arm, view=view).select(["probe_id", "image_key", *MASKS]).to_pylist():
             packed = (lineage and row["lineage_mask"]) or row["kept_mask"]
-            found[row["probe_id"]] = unpack_mask(packed, counts[row["image_key"]])
+            found[row["probe_id"]] = unpack_mask(packed, len(self._cells_of(row["image_key"])))
         return found
 
     def cells(self, of: str | Row, arm: str | None = None) -> NDArray[np.float32]:
@@ -95,7 +94,7 @@ class Run:
         is shown a smaller image has fewer cells.
         """
         row = self.row(of, arm or self.arms[0]) if isinstance(of, str) else of
-        return unpack_cells(self._packed_cells[row["image_key"]])
+        return self._cells_of(row["image_key"])
 
     def picture(self, probe: str, *arms: str, images: Path | str | None = None, view: str | None = None) -> Image.Image:
         """What arms kept of a probe's image: kept cells lit, others dimmed, the regions outlined; several side by side.
@@ -112,9 +111,12 @@ class Run:
     def probes(self) -> list[dict[str, Any]]:
         """The audited probes as written into the run folder (without the header line)."""
         # Not splitlines(): a question may hold one of the other characters that Unicode ends lines with.
-        lines = (self.path / PROBES).read_text(encoding="utf-8").split("\n")
-        records = [json.loads(line) for line in lines if line.strip()]
-        return [record for record in records if "sightline_probes" not in record]
+        return sound_probes(read_text(self.path / PROBES).split("\n"), self.path / PROBES)
+
+    def _cells_of(self, image_key: str) -> NDArray[np.float32]:
+        if image_key not in self._packed_cells:
+            raise SightlineError(f"{self.path} has no image record of {image_key}: its images are incomplete")
+        return unpack_cells(self._packed_cells[image_key])
 
     @cached_property
     def _packed_cells(self) -> dict[str, bytes]:
@@ -163,12 +165,3 @@ def load_run(path: Path | str) -> Run:
     if run.missing == len(run.arms) * run.manifest["shards"]:
         raise SightlineError(f"{path} has no finished shard yet; run `sightline run` with the same arguments to go on")
     return run
-
-
-def _concatenate(tables: Iterable[pa.Table], empty: pa.Schema) -> pa.Table:
-    """The tables under one another, columns in the order of the first: all files of a run have the same ones."""
-    found = list(tables)
-    if not found:
-        return empty.empty_table()
-    names = found[0].column_names
-    return pa.concat_tables([table.select(names) for table in found])

@@ -8,11 +8,11 @@ from random import Random
 
 from sightline.backbones.loading import choose_dtype, options_for
 from sightline.backbones.served import Served
+from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from tests.conftest import DATA
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import Subject
-from sightline.errors import SightlineError
 
 MODELS = ("llava", "qwen3vl", "internvl")
 

@@ -12,9 +12,11 @@ from sightline.analysis import threshold_rules
 from sightline.arms import parse_arm
 from sightline.arms.arguments import arguments_of
 from sightline.backbones.loading import options_for
+from sightline.backbones.signals import misnamed
 from sightline.commands.from_config import pairs
 from sightline.core.selection import LayerSelector
 from sightline.cost.select_inputs import Inputs
+from sightline.errors import SightlineError
 from sightline.interventions import families
 from sightline.policies import POLICIES
 from sightline.report import gate_rules
@@ -27,7 +29,22 @@ NUMBERS = (
     "nan", "inf", "-inf", "-1", "0", "1", "2", "0.5", "1.5", "-0.5", "1e-9", "1e9", "1e308", "-1e308", "1e-320", "3",
     "7", "16", "100", "99999999999", "9223372036854775807", "9223372036854775808", "-99999999999", "none", "true", "no",
 )  # fmt: skip
-BUDGETS = ("0.3", "0.01", "1.0", "1t", "5t", "16t", "100000t", "0.3/tile", "4t/tile", "0", "-0.3", "1.01", "nan", "9" * 30)
+BUDGETS = (
+    "0.3",
+    "0.01",
+    "1.0",
+    "1t",
+    "5t",
+    "16t",
+    "100000t",
+    "0.3/tile",
+    "4t/tile",
+    "0",
+    "-0.3",
+    "1.01",
+    "nan",
+    "9" * 30,
+)
 N, LAYERS = 16, 4
 """Tokens and layers that accepted arms are tried on."""
 
@@ -47,7 +64,9 @@ class Arms(Subject):
         name = random.choice(self.selectors)
         text = f"{name}:{random.choice(BUDGETS) if random.random() < 0.4 else '0.3'}"
         if random.random() < 0.1:
-            text = f"policy:{random.choice(self.policies)}:{name}:{random.choice(('0.3/0.5', '0.3', '1t/5t', '0.5/0.3'))}"
+            text = (
+                f"policy:{random.choice(self.policies)}:{name}:{random.choice(('0.3/0.5', '0.3', '1t/5t', '0.5/0.3'))}"
+            )
         known = list(arguments_of(SELECTORS.get(name)))
         chosen = random.sample(known, min(len(known), random.randint(0, 2)))
         if chosen:
@@ -61,6 +80,10 @@ class Arms(Subject):
         selector = arm.selector
         if selector.resizes or arm.policy is not None or selector.name == "masks":
             return
+        for signal in selector.needs:
+            problem = misnamed(signal, selector.inside)
+            if problem is not None:  # as a run says it before a model is loaded
+                raise SightlineError(problem)
         k = selector.count("", N, arm.budget)
         inputs = Inputs(N, torch.device("cpu"), seed=1)
         with torch.inference_mode():
@@ -118,7 +141,9 @@ class ImageOptions(Subject):
     def make(self, random: Random) -> tuple[str, str]:
         kind = random.choice(("llava", "qwen3_vl", "internvl", "idefics3", "mistral3", "gemma3"))
         name = random.choice(("max_pixels", "min_pixels", "max_tiles", "min_tiles", "longest_edge", "crop", "x"))
-        value = random.choice((*NUMBERS, "802816", "[1]", "{a: 1}", "!!python/name:os.system", "2001-01-01", "&a [*a]", "'"))
+        value = random.choice(
+            (*NUMBERS, "802816", "[1]", "{a: 1}", "!!python/name:os.system", "2001-01-01", "&a [*a]", "'")
+        )
         pair = f"{name}={value}"
         return kind, mutations.text_like(pair, random) if random.random() < 0.2 else pair
 
