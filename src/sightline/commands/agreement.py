@@ -19,6 +19,7 @@ def agreement(
     from rich.table import Table
 
     from sightline.analysis.annotators import agreement_table
+    from sightline.core.spreadsheet import without_formulas
     from sightline.progress import SafeConsole
     from sightline.store.whole_files import write_whole
 
@@ -30,4 +31,4 @@ def agreement(
         table.add_row(str(line[0]), str(line[1]), *("-" if value != value else f"{value:.3f}" for value in line[2:]))
     SafeConsole().print(table)
     if out is not None:
-        write_whole(out, found.to_csv(index=False).encode())
+        write_whole(out, without_formulas(found).to_csv(index=False).encode())

@@ -15,6 +15,7 @@ from PIL import Image
 from sightline.boxes.detectors import DETECTORS, Detector
 from sightline.controls.rendering import Pixels
 from sightline.controls.text_replacement import ERASE, REPLACEMENT, SHAM, Replaced
+from sightline.core.spreadsheet import from_text
 from sightline.errors import SightlineError
 
 PADDING = 0.75
@@ -100,7 +101,9 @@ def reviewed_images(path: Path) -> set[str]:
         raise SightlineError(
             f"{path} needs columns image_id and decision; review the screening.csv of an earlier build"
         )
-    valid = {row["image_id"] for row in rows if (row["decision"] or "").strip() == "valid_semantic_edit"}
+    valid = {
+        from_text(row["image_id"] or "") for row in rows if (row["decision"] or "").strip() == "valid_semantic_edit"
+    }
     if not valid:
         raise SightlineError(
             f"{path} has no decision 'valid_semantic_edit'; fill in the column before building with it"

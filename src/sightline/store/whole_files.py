@@ -6,6 +6,7 @@ import errno
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from sightline.errors import SightlineError
 
@@ -17,7 +18,7 @@ def write_whole(path: Path, data: bytes) -> None:
     """Writes a file so that a kill at any moment leaves either the old content or the new, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as handle:
+        with create_anew(temporary) as handle:
             handle.write(data)
             handle.flush()
             os.fsync(handle.fileno())
@@ -26,6 +27,12 @@ def write_whole(path: Path, data: bytes) -> None:
         with suppress(OSError, ValueError):
             temporary.unlink(missing_ok=True)
         raise SightlineError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def create_anew(path: Path) -> BinaryIO:
+    """A new file, open for writing. What stands under the name already is removed, a link itself and never its end."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
 
 
 def make_folder(path: Path) -> None:
