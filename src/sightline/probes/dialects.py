@@ -143,7 +143,7 @@ def artifact_row(probe: Probe, image_prefix: str = "") -> dict[str, Any]:
     if masked:
         row |= {"rice_view": "mask_regions", "mask_regions": [list(box) for box in probe.occlude]}
     if "original_image" in row:
-        row["original_image"] = str(PurePosixPath(image_prefix, row["original_image"]))
+        row["original_image"] = str(PurePosixPath(image_prefix, check_image_name(row["original_image"])))
     ordered = {key: row[key] for key in ARTIFACT_KEYS if key in row}
     if probe.boxes is not None:
         ordered |= {key: [list(box) for box in probe.regions] for key in _TRUE_BOXES}

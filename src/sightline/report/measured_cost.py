@@ -44,7 +44,8 @@ def read_cards(paths: Sequence[Path | str]) -> list[Card]:
         same = sum(other.card.kind == card.kind for other in cards)
         cards.append(Card(path.name, f"realised_{card.kind}" + (f"_{same + 1}" if same else ""), card))
         try:
-            _part(cards[-1])
+            for table in _part(cards[-1]).tables:
+                table.markdown()
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise SightlineError(f"{path} is not a whole cost card ({error}); measure again") from None
     return cards

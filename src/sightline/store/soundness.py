@@ -18,6 +18,11 @@ MOST_SHARDS = 10_000_000
 """Of a run; a larger number is damage, and counting so many would take for ever."""
 OBJECTS = ("bad_images", "set_aside", "inputs", "versions", "boxes", "image_options", "imports")
 """What a manifest holds by name, where it has it."""
+TEXTS = (
+    "model", "model_type", "weight_digest", "probe_digest", "dtype", "positions", "profile", "box_source", "device",
+    "created", "attention", "scorer", "execution",
+)  # fmt: skip
+"""What it says in words, where it says it."""
 ALWAYS = (
     "arm", "plain_arm", "selector", "arguments", "budget", "keep", "n_tokens", "k_tokens", "positions", "intervention",
     "probe_id", "image_id", "image_key", "view", "label", "predicted", "correct", "n_regions", "kept_mask",
@@ -52,6 +57,9 @@ def sound_manifest(found: Any, path: Path) -> dict[str, Any]:
     for name in OBJECTS:
         if not isinstance(found.get(name) or {}, dict):
             refuse(f"'{name}' is no object")
+    for name in TEXTS:
+        if not isinstance(found.get(name), str | None):
+            refuse(f"'{name}' is no text")
     for name, entry in (found.get("bad_images") or {}).items():
         if not (isinstance(entry, dict) and isinstance(entry.get("reason"), str) and type(entry.get("shard")) is int):
             refuse(f"'bad_images' does not say why {name!r} is one")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from sightline.analysis.annotators import agreement_table
 from sightline.controls.screening import reviewed_images
@@ -35,7 +35,7 @@ REGIONS = [
 
 
 class Annotations(Subject):
-    """Files of all formats, told apart by their content or read as a format by name; probes are built of what is read."""
+    """Files of all formats, told by their content or read as a format by name; probes are built of what is read."""
 
     name = "annotations"
     share = 24
@@ -89,7 +89,7 @@ class Instances(FileSubject):
 
     name = "coco instances"
     share = 3
-    good: Any = {
+    good: ClassVar[Any] = {
         "images": [{"id": 139, "file_name": "000000000139.jpg", "width": 640, "height": 426}],
         "categories": [{"id": 72, "name": "tv"}, {"id": 62, "name": "chair"}],
         "annotations": [{"image_id": 139, "category_id": 72, "bbox": [7, 167, 149, 94], "area": 1000, "iscrowd": 0}],

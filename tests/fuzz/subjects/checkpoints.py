@@ -6,7 +6,9 @@ import json
 import shutil
 from random import Random
 
-from sightline.backbones.loading import choose_dtype, options_for
+import transformers
+
+from sightline.backbones.loading import choose_dtype, load_backbone, options_for
 from sightline.backbones.served import Served
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
@@ -46,3 +48,33 @@ class Checkpoints(Subject):
                 served.refuse(SELECTORS.get(name)(), clip=False)
             except SightlineError:
                 continue
+
+
+class LoadedCheckpoints(Subject):
+    """Every other file, and the weights: all of it is really loaded."""
+
+    name = "checkpoint loads"
+    share = 1
+
+    def prepare(self) -> None:
+        transformers.logging.set_verbosity_error()
+        self.good = {
+            (model, file): (DATA / "tiny" / model / file).read_bytes()
+            for model in MODELS
+            for file in ("preprocessor_config.json", "tokenizer_config.json", "tokenizer.json", "model.safetensors")
+        }
+        for model in MODELS:
+            shutil.copytree(DATA / "tiny" / model, self.folder / model)
+
+    def make(self, random: Random) -> tuple[str, str, bytes]:
+        for (model, file), data in self.good.items():
+            (self.folder / model / file).write_bytes(data)
+        model, file = random.choice(list(self.good))
+        good = self.good[model, file]
+        spoiled = random.random() < 0.3 or not file.endswith("_config.json")
+        data = mutations.bytes_like(good, random) if spoiled else mutations.json_bytes(json.loads(good), random)
+        (self.folder / model / file).write_bytes(data)
+        return model, file, data
+
+    def read(self, given: tuple[str, str, bytes]) -> None:
+        load_backbone(str(self.folder / given[0]), device="cpu")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 
 from sightline.core.probe import Probe
-from sightline.probes.dialects import artifact_row, own_row
+from sightline.probes.dialects import Dialect, artifact_row, own_row
 from sightline.probes.exclusion import read_image_ids
 from sightline.probes.lock import lock_path, lock_probes, verify_lock
 from sightline.probes.probe_file import ProbeSet, read_probes, write_probes
@@ -28,8 +29,8 @@ PROBES = tuple(
     for number in range(4)
 )
 OPEN = Probe(
-    id="open", image="o.jpg", image_id="o", question="What is the total?", label="open", target_text="12", source_text="12",
-    regions=((0.1, 0.2, 0.3, 0.4),), answers=("12", "twelve"), roles=("answer",), task="docvqa", decoy="13",
+    id="open", image="o.jpg", image_id="o", question="What is the total?", label="open", target_text="total",
+    source_text="", regions=((0.1, 0.2, 0.3, 0.4),), answers=("12", "twelve"), roles=("answer",), task="docvqa", decoy="13",
     occlude=((0.5, 0.5, 0.6, 0.6),), boxes=((0.1, 0.1, 0.2, 0.2),), kind="sum",
 )  # fmt: skip
 
@@ -45,12 +46,17 @@ class ProbeFiles(FileSubject):
         if random.random() < 0.3:
             return mutations.lines_bytes([artifact_row(probe, "images/") for probe in PROBES], random)
         header = {"sightline_probes": 1, "construction": {"name": "x"}, "source": {"annotations": "a.json"}}
-        return mutations.lines_bytes([header, *map(own_row, (*PROBES, OPEN))], random)
+        asked = (OPEN,) if random.random() < 0.3 else PROBES
+        return mutations.lines_bytes([header, *map(own_row, asked)], random)
 
     def read(self, given: bytes) -> None:
-        written = self.folder / "again.jsonl"
-        write_probes(written, read_probes(self.file))
-        read_probes(written)
+        found = read_probes(self.file)
+        layouts: tuple[Dialect, ...] = ("sightline",) if found.probes[0].is_open else ("sightline", "artifact")
+        for layout in layouts:
+            written = self.folder / f"{layout}.jsonl"
+            write_probes(written, found, layout=layout)
+            again = read_probes(written)
+            assert [probe.occlude for probe in again.probes] == [probe.occlude for probe in found.probes]
 
 
 class Locks(Subject):
@@ -64,8 +70,6 @@ class Locks(Subject):
         self.probes: ProbeSet = write_probes(self.path, PROBES)
         self.images = {"train/0.jpg": "sha256:0"}
         lock_probes(self.path, self.probes, images=self.images)
-        import json
-
         self.good = json.loads(lock_path(self.path).read_text(encoding="utf-8"))
 
     def make(self, random: Random) -> bytes:

@@ -6,7 +6,7 @@ import gzip
 import json
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -56,7 +56,7 @@ class Configs(FileSubject):
     name = "configs"
     share = 14
     file_name = "config.yaml"
-    good: Any = {
+    good: ClassVar[Any] = {
         "model": "m", "probes": "p.jsonl", "images": "i", "out": "o", "arms": ["full", "target:0.3"], "limit": 3,
         "image_options": {"max_pixels": 802816}, "seed": 17, "interventions": ["deletion"], "profile": "paper",
     }  # fmt: skip
@@ -139,7 +139,7 @@ class Detections(FileSubject):
 
     name = "detections"
     share = 6
-    good: Any = {"boxes": [[0.1, 0.1, 0.5, 0.2], [0.2, 0.3, 0.4, 0.5]], "ms": 12.5, "outside": 0}
+    good: ClassVar[Any] = {"boxes": [[0.1, 0.1, 0.5, 0.2], [0.2, 0.3, 0.4, 0.5]], "ms": 12.5, "outside": 0}
 
     def content(self, random: Random) -> bytes:
         return mutations.json_bytes(self.good, random)

@@ -50,7 +50,7 @@ N, LAYERS = 16, 4
 
 
 class Arms(Subject):
-    """Arms with arguments of all kinds; a method that is accepted chooses among a few tokens, which must come to an end."""
+    """Arms with arguments of all kinds; an accepted method chooses among a few tokens, which must come to an end."""
 
     name = "arms"
     share = 30
