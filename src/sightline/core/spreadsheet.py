@@ -15,15 +15,12 @@ MARK = "'"
 
 def as_text(value: Any) -> Any:
     """A cell: a text that would be a formula gets an apostrophe in front; numbers, also written ones, stay."""
-    if not isinstance(value, str) or not value.startswith(BEGINNINGS) or _is_number(value):
-        return value
-    return f"{MARK}{value}"
+    return f"{MARK}{value}" if isinstance(value, str) and _is_formula(value) else value
 
 
 def from_text(cell: str) -> str:
     """The text that ``as_text`` made the cell from."""
-    marked = cell.startswith(MARK) and cell[1:].startswith(BEGINNINGS) and not _is_number(cell[1:])
-    return cell[1:] if marked else cell
+    return cell[1:] if cell.startswith(MARK) and _is_formula(cell[1:]) else cell
 
 
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
@@ -31,6 +28,12 @@ def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     texts = [name for name in frame.columns if frame[name].dtype == object or str(frame[name].dtype).startswith("str")]
     cleaned = frame.assign(**{str(name): frame[name].map(as_text, na_action="ignore") for name in texts})
     return cleaned.rename(columns=as_text)
+
+
+def _is_formula(text: str) -> bool:
+    """Also behind marks of its own, so that what was marked can be told from what began with a mark."""
+    bare = text.lstrip(MARK)
+    return bare.startswith(BEGINNINGS) and not _is_number(bare)
 
 
 def _is_number(text: str) -> bool:

@@ -14,6 +14,8 @@ class Subject(ABC):
     name: ClassVar[str]
     share: ClassVar[int] = 1
     """How many of a run's inputs it gets, beside the shares of others: many where an input is read in no time."""
+    forgives: ClassVar[bool] = False
+    """Whether nothing is ever refused: what cannot be read counts as never written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

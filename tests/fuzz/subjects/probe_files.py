@@ -30,8 +30,8 @@ PROBES = tuple(
 )
 OPEN = Probe(
     id="open", image="o.jpg", image_id="o", question="What is the total?", label="open", target_text="total",
-    source_text="", regions=((0.1, 0.2, 0.3, 0.4),), answers=("12", "twelve"), roles=("answer",), task="docvqa", decoy="13",
-    occlude=((0.5, 0.5, 0.6, 0.6),), boxes=((0.1, 0.1, 0.2, 0.2),), kind="sum",
+    source_text="", regions=((0.1, 0.2, 0.3, 0.4),), answers=("12", "twelve"), roles=("answer",), task="docvqa",
+    decoy="13", occlude=((0.5, 0.5, 0.6, 0.6),), boxes=((0.1, 0.1, 0.2, 0.2),), kind="sum",
 )  # fmt: skip
 
 

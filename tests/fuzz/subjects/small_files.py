@@ -139,6 +139,7 @@ class Detections(FileSubject):
 
     name = "detections"
     share = 6
+    forgives = True
     good: ClassVar[Any] = {"boxes": [[0.1, 0.1, 0.5, 0.2], [0.2, 0.3, 0.4, 0.5]], "ms": 12.5, "outside": 0}
 
     def content(self, random: Random) -> bytes:
