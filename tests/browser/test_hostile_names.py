@@ -60,7 +60,8 @@ def test_nothing_hostile_runs_and_nothing_is_fetched(browser: WebDriver, pages: 
         assert browser.find_elements(By.CSS_SELECTOR, "img[onerror], svg[onload], [src='x']") == []
         scripts = browser.find_elements(By.TAG_NAME, "script")
         assert all(OWNED not in str(one.get_attribute("src")) for one in scripts)
-        links = browser.execute_script("return [...document.querySelectorAll('[href]')].map((a) => a.getAttribute('href'))")
+        every = "return [...document.querySelectorAll('[href]')].map((a) => a.getAttribute('href'))"
+        links = browser.execute_script(every)
         assert not [link for link in links if link.lower().startswith("javascript:")]
         fetched = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
         assert [name for name in fetched if not name.startswith(("data:", "blob:"))] == []

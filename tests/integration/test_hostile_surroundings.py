@@ -32,20 +32,20 @@ def test_a_terminal_that_knows_ascii_alone_is_no_reason_to_fail(tmp_path: Path) 
 
 
 def test_control_sequences_in_names_are_shown_and_not_sent(tmp_path: Path) -> None:
-    run = make_run(tmp_path / f"run{ESCAPE}[bold]x[/]", images=4)
+    run = make_run(tmp_path / f"run{ESCAPE}[bold]x[red]", images=4)
     (run / "rows").rename(run / "gone")
     (run / "rows").mkdir()
     done = sightline("gate", str(run), "--rule", "accuracy(full) >= 0", "--draws", "100")
     assert done.returncode == 2
     assert b"\x1b" not in done.stderr
-    assert b"[bold]x[/]" in done.stderr
+    assert b"[bold]x[red]" in done.stderr
     (run / "rows").rmdir()
     (run / "gone").rename(run / "rows")
     done = sightline("gate", str(run), "--rule", "accuracy(full) >= 0", "--draws", "100")
     assert b"Traceback" not in done.stderr
     assert b"\x1b" not in done.stdout
     assert rb"\x1b]0;owned" in done.stdout
-    assert b"[bold]x[/]" in done.stdout
+    assert b"[bold]x[red]" in done.stdout
 
 
 PLUG_IN = """

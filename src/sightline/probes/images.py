@@ -148,7 +148,7 @@ def _opened(path: Path, max_pixels: int) -> Image.Image:
 
 
 def _refuse_endless(path: Path) -> None:
-    """Refuses a pipe or a device, which could be read for ever; all else that is wrong is said by who opens the file."""
+    """Refuses a pipe or a device, which could be read for ever; all else is said by whoever opens the file."""
     try:
         special = path.exists() and not path.is_file()
     except OSError:

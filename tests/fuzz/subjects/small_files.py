@@ -15,6 +15,7 @@ from sightline.auditing.config import read_config
 from sightline.boxes import detection
 from sightline.boxes.detectors import FoundText
 from sightline.policies.risk_features import GROUPS
+from sightline.policies.risk_file import ranked_risks
 from sightline.report.build import build_report
 from sightline.selectors.mask_file import read_masks
 from tests.conftest import REPOSITORY
@@ -128,6 +129,7 @@ class RiskFiles(FileSubject):
         return mutations.json_bytes(fitted, random)
 
     def read(self, given: bytes) -> None:
+        ranked_risks.cache_clear()
         arm = parse_arm(f"policy:{self.policy}:target:0.3/0.7:file={self.file}")
         assert arm.policy is not None
         arm.input_digest()

@@ -22,5 +22,5 @@ def test_a_link_under_a_foreseen_name_is_not_followed(tmp_path: Path) -> None:
 
 def test_a_cache_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(SightlineError, match="cannot remember a result in .*SIGHTLINE_CACHE"):
+    with pytest.raises(SightlineError, match=r"cannot remember a result in .*SIGHTLINE_CACHE"):
         write_whole(tmp_path / "cache" / "boxes" / "result.json", b"{}")

@@ -31,13 +31,18 @@ def run(good: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(good, tmp_path / "run"))
 
 
+def read_all(run: Path) -> None:
+    """As reports read it, and all tables and masks."""
+    read_source([run])
+    opened = load_run(run)
+    opened.frame()
+    for arm in opened.arms:
+        opened.masks(arm)
+
+
 def refused(run: Path, *words: str) -> None:
     with pytest.raises(SightlineError) as caught:
-        read_source([run])
-        opened = load_run(run)
-        opened.frame()
-        for arm in opened.arms:
-            opened.masks(arm)
+        read_all(run)
     for word in words:
         assert word in str(caught.value)
     assert "\n" not in str(caught.value)
