@@ -6,6 +6,7 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+from random import Random
 
 import torch
 
@@ -43,8 +44,6 @@ def main() -> int:
         if asked.again:
             name = asked.again.split("/")[1]
             subject = next(kind for kind in SUBJECTS if kind.name == name)(Path(folder))
-            from random import Random
-
             subject.read(subject.make(Random(asked.again)))
             return 0
         print(" " * 20 + "".join(f"{column:>12}" for column in COLUMNS), flush=True)

@@ -57,11 +57,8 @@ class Tally:
         self.failures.setdefault(where, story)
 
 
-def try_inputs(subject: Subject, count: int, seed: int, keep: Path | None = None) -> Tally:
-    """Tries ``count`` inputs of a subject; the n-th of a seed is always the same one, whoever asks for it.
-
-    ``keep`` is a folder for inputs that failed.
-    """
+def try_inputs(subject: Subject, count: int, seed: int) -> Tally:
+    """Tries ``count`` inputs of a subject; the n-th of a seed is always the same one, whoever asks for it."""
     tally = Tally()
     for number in range(count):
         try_one(subject, tally, f"{seed}/{subject.name}/{number}")
@@ -70,8 +67,11 @@ def try_inputs(subject: Subject, count: int, seed: int, keep: Path | None = None
 
 def try_one(subject: Subject, tally: Tally, name: str) -> None:
     """One input, known by its name, which is all that its random numbers depend on."""
-    random = Random(name)
-    given = subject.make(random)
+    try_given(subject, tally, name, subject.make(Random(name)))
+
+
+def try_given(subject: Subject, tally: Tally, name: str, given: Any) -> None:
+    """An input that was made already."""
     tally.inputs += 1
     before, start = _peak(), process_time()
     try:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from random import Random
-from typing import Any, get_type_hints
 
 import torch
 
@@ -152,11 +150,6 @@ class ImageOptions(Subject):
         options_for(kind, given=pairs([pair], "--image-option"))
 
 
-def all_arguments() -> list[tuple[str, str, Any]]:
-    """(method, argument, type) of everything that an arm may set."""
-    return [
-        (name, field.name, get_type_hints(kind)[field.name])
-        for name, kind in SELECTORS.items()
-        for field in fields(kind)  # type: ignore[arg-type]
-        if field.init
-    ]
+def all_arguments() -> list[tuple[str, str]]:
+    """(method, argument) of everything that an arm may set."""
+    return [(name, argument) for name, kind in SELECTORS.items() for argument in arguments_of(kind)]
