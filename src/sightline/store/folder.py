@@ -200,6 +200,8 @@ class RunFolder:
         digests: dict[str, str] = {}
         for file in sorted((self.path / "images").glob(f"{shard:05d}.*")):
             table = read_table(file, ["image", "digest"])
+            if table.column_names != ["image", "digest"]:
+                raise SightlineError(f"{file} is damaged: it names no images; delete it and run the same command again")
             digests.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
         return digests
 
