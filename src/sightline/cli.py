@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import typer
 
 from sightline import __version__
 from sightline.commands.help_pages import Commands
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, printable
 
 app = typer.Typer(
     name="sightline",
@@ -89,6 +90,9 @@ def _terminate(number: int, frame: Any) -> NoReturn:
 def main() -> None:
     """Entry point. A SightlineError, or memory that ran out, is one line on stderr; anything else is a bug."""
     signal.signal(signal.SIGTERM, _terminate)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal of few characters shows the others as escapes
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except SightlineError as error:
@@ -102,7 +106,7 @@ def main() -> None:
         line = in_words(error)
         if line is None or "--debug" in sys.argv:
             raise
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {printable(line)}", file=sys.stderr)
         sys.exit(2)
     except Terminated:
         _say_stopped("terminated")

@@ -1,10 +1,44 @@
-"""The one exception that carries a message for the user."""
+"""The one exception that carries a message for the user, and what makes a text from outside safe to print."""
 
 from __future__ import annotations
+
+import unicodedata
+
+LONGEST_MESSAGE = 2000
+"""Characters of a message; the middle of a longer one is left out."""
+UNPRINTED = ("Cc", "Cs", "Zl", "Zp")
+"""Kinds of characters that a terminal obeys instead of showing, that end lines, or that no encoding takes."""
+TURNS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Marks that turn the direction of what follows, so that a line reads otherwise than it is."""
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""The text with every character that is not to be seen written out, ``\n`` or ``\x1b``; ``keep`` are left alone.
+
+    Names and answers come from files and models: on a terminal they must not move the cursor or change a line that
+    stands there already.
+    """
+    if text.isprintable() and text.isascii():
+        return text
+    return "".join(_shown(character) if character not in keep else character for character in text)
+
+
+def _shown(character: str) -> str:
+    if unicodedata.category(character) in UNPRINTED or character in TURNS:
+        return character.encode("unicode_escape").decode("ascii")
+    return character
 
 
 class SightlineError(Exception):
     """Something the user can mend. The message is one line: what, where, what to do.
 
-    The command line prints it without a traceback (unless ``--debug``); everything computed before it stays on disk.
+    Whatever it quotes is made printable and kept short. The command line prints it without a traceback (unless
+    ``--debug``); everything computed before it stays on disk.
     """
+
+    def __init__(self, message: object = "") -> None:
+        line = printable(str(message).strip())
+        if len(line) > LONGEST_MESSAGE:
+            half = LONGEST_MESSAGE // 2
+            line = f"{line[:half]} [...] {line[-half:]}"
+        super().__init__(line)

@@ -1,4 +1,4 @@
-"""What is going on: a bar with rate and time left or a spinner on a terminal; a line now and then in a log.
+"""What is said on a terminal: a bar with rate and time left, a spinner, tables, lines; a line now and then in a log.
 
 For programs, every step as a line of JSON on standard error.
 """
@@ -8,13 +8,18 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.segment import Segment
+from rich.text import Text
+
+from sightline.errors import printable
 
 LOG_EVERY_SECONDS = 30.0
 JSON_EVERY_SECONDS = 0.5
@@ -36,6 +41,25 @@ def _tell(**facts: object) -> None:
     print(json.dumps(facts), file=sys.stderr, flush=True)
 
 
+class SafeConsole(Console):
+    """A console that shows control characters of what it prints; only its own move the cursor.
+
+    Text is not read as rich's markup unless a call asks for that: names may hold square brackets.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"markup": False, **settings})
+
+    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text, keep="\n"))
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Prints lines that quote something from outside: a name, a path, an answer."""
+    print(printable(text, keep="\n\t"), file=sys.stderr if err else sys.stdout, flush=True)
+
+
 @contextmanager
 def waiting_for(what: str, *, logged: bool = True) -> Iterator[None]:
     """Says what is being waited for: a spinner on a terminal, a line in a log unless it is not ``logged``."""
@@ -43,13 +67,13 @@ def waiting_for(what: str, *, logged: bool = True) -> Iterator[None]:
         _tell(event="waiting", what=what)
         yield
         return
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     if console.is_terminal:
-        with console.status(what):
+        with console.status(Text(what)):
             yield
         return
     if logged:
-        print(what, file=sys.stderr, flush=True)
+        say(what, err=True)
     yield
 
 
@@ -61,11 +85,11 @@ class Progress:
         self._done = 0
         self._told = -1
         self._started = self._logged = time.monotonic()
-        console = Console(stderr=True)
+        console = SafeConsole(stderr=True)
         self._bar: RichProgress | None = None
         if console.is_terminal and not _for_programs:
             self._bar = RichProgress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[rate]}"),

@@ -341,6 +341,7 @@ def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     ("changes", "words"),
     [
         ({"device": "gpu"}, ["unknown --device 'gpu'", "cuda:1"]),
+        ({"device": "meta"}, ["unknown --device 'meta'", "cuda:1"]),
         ({"arms": ["target:30"]}, ["0.3", "30t"]),
         ({"arms": ["masks"]}, ["masks:file=FILE"]),
         ({"arms": ["masks:file=nowhere.jsonl"]}, ["cannot read nowhere.jsonl"]),

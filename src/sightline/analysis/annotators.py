@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from sightline.errors import SightlineError
+from sightline.probes.box_format import four_numbers
 from sightline.statistics.agreement import agreement_rate, box_agreement, kappa_interval
 from sightline.statistics.bootstrap import DRAWS
 
@@ -36,6 +37,8 @@ def agreement_table(first: Path, second: Path, *, fields: Iterable[str] = (), dr
     lines = []
     for name in wanted:
         one, two = ([file[row].get(name) for row in rows] for file in files)
+        for path, answers in ((first, one), (second, two)):
+            _refuse_odd_boxes(path, name, rows, answers)
         compared = _boxes(one, two) if all(isinstance(value, list) for value in one + two) else _labels(one, two, draws)
         lines.append({"field": name, "n": len(rows), **compared})
     return pd.DataFrame(lines)
@@ -48,6 +51,14 @@ def _labels(one: list[Any], two: list[Any], draws: int) -> Mapping[str, float]:
         "agreement": rate.value, "agreement_low": rate.low, "agreement_high": rate.high,
         "kappa": kappa.value, "kappa_low": kappa.low, "kappa_high": kappa.high,
     }  # fmt: skip
+
+
+def _refuse_odd_boxes(path: Path, field: str, rows: Iterable[str], answers: Iterable[Any]) -> None:
+    """A list in an annotator's file is a list of boxes, each of four finite numbers."""
+    for row, boxes in zip(rows, answers, strict=True):
+        for box in boxes if isinstance(boxes, list) else ():
+            if four_numbers(box) is None or len(box) != 4:
+                raise SightlineError(f"{path}: '{field}' of row {row} has {box!r}, which is no box of four numbers")
 
 
 def _boxes(one: list[Any], two: list[Any]) -> Mapping[str, float]:
@@ -69,7 +80,7 @@ def read_decisions(path: Path) -> Decisions:
             rows = list(csv.DictReader(stream)) if path.suffix == ".csv" else [json.loads(line) for line in stream]
     except OSError as error:
         raise SightlineError(f"cannot read {path}: {error.strerror or error}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError, csv.Error) as error:
         raise SightlineError(f"{path} is neither CSV nor JSON lines: {error}") from None
     decisions: Decisions = {}
     for number, row in enumerate(rows, start=1):

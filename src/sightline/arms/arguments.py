@@ -62,11 +62,19 @@ def values_of(made_of: Any) -> dict[str, Any]:
     return {f.name: getattr(made_of, f.name) for f in fields(cast(Any, made_of))}
 
 
+def ranges_of(kind: Any) -> dict[str, tuple[float, float]]:
+    """The bounds of arguments: those of the class over those of the classes that it is made from."""
+    found: dict[str, tuple[float, float]] = {}
+    for base in reversed(kind.__mro__):
+        found |= vars(base).get("ranges", {})
+    return found
+
+
 def _checked(value: Any, name: str, kind: Any, arm: str) -> Any:
     """An argument's value, if it is a number within the range that its owner states; infinity and nan never are."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
-    least, most = kind.ranges.get(name, (-math.inf, math.inf))
+    least, most = ranges_of(kind).get(name, (-math.inf, math.inf))
     if not math.isfinite(value) or abs(value) > LARGEST:
         raise SightlineError(f"arm '{arm}': {name}={value} is not a usable number")
     if not least <= value <= most:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,7 +20,7 @@ from sightline.boxes.sources import box_source, check_source, refuse_other_rule,
 from sightline.core.imported_file import import_files
 from sightline.errors import SightlineError
 from sightline.probes import ProbeSet, read_probes
-from sightline.progress import in_json, waiting_for
+from sightline.progress import in_json, say, waiting_for
 from sightline.statistics.metrics import METRICS
 from sightline.store import Run, RunFolder, load_run
 
@@ -118,7 +117,7 @@ def announce_controls(job: Job) -> None:
     new = [arm for arm in job.plan.controls if arm not in job.recorded.get("arms", ())]
     if new:
         flag = flag_of("matched_controls").replace("--", "--no-")
-        print(f"added as matched controls: {', '.join(new)} ({flag} leaves them out)", file=sys.stderr, flush=True)
+        say(f"added as matched controls: {', '.join(new)} ({flag} leaves them out)", err=True)
 
 
 def _refused_images(bad: Mapping[str, str]) -> str:

@@ -292,6 +292,8 @@ def _by_field(values: Mapping[Any, Any], path: Path) -> dict[str, Any]:
 def _in_words(error: ValidationError, path: Path | None) -> str:
     """The first thing that is wrong, by the flag that would set it right."""
     first = error.errors()[0]
+    if not first["loc"]:
+        return f"{path or 'the options'}: {str(first['msg']).splitlines()[0]}"
     field = str(first["loc"][0])
     if first["type"] == "missing":
         return f"{flag_of(field)} is needed (or '{field}:' in the config file)"

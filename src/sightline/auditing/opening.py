@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from sightline.auditing.job import Job, probe_bytes
 from sightline.auditing.shards import Task, look, tasks_left
 from sightline.core.imported_file import imported_digest
 from sightline.errors import SightlineError
+from sightline.progress import say
 from sightline.store import RunFolder
 from sightline.store.verification import damaged_files
 from sightline.store.whole_files import remove_leftovers
@@ -62,7 +62,7 @@ def set_damaged_aside(folder: RunFolder, arms: Sequence[str]) -> None:
     for problem in damaged_files(folder, arms):
         aside = problem.set_aside()
         if aside is not None:
-            print(f"note: {problem.words}; set aside as {aside.name}", file=sys.stderr, flush=True)
+            say(f"note: {problem.words}; set aside as {aside.name}", err=True)
 
 
 def recorded_part(job: Job) -> list[int] | None:
@@ -103,7 +103,7 @@ def resumable(job: Job, recorded: Mapping[str, Any], names: Sequence[str]) -> It
 
 
 def _note_left_out(arm: str, reason: str) -> None:
-    print(f"note: {arm} of an earlier command is left out: {reason}", file=sys.stderr, flush=True)
+    say(f"note: {arm} of an earlier command is left out: {reason}", err=True)
 
 
 def input_digests(arms: Iterable[Arm]) -> dict[str, str]:

@@ -34,7 +34,7 @@ from sightline.device.memory import free_memory, is_out_of_memory
 from sightline.errors import SightlineError
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import image_digest, open_image
-from sightline.progress import Progress, waiting_for
+from sightline.progress import Progress, say, waiting_for
 from sightline.store import RunFolder
 
 
@@ -233,5 +233,5 @@ def _says_too_much(arm: Arm, rows: Sequence[Mapping[str, Any]]) -> bool:
     if fewest is None:
         return False
     why = "no tile has more than its budget" if by_tile else "its budget is larger"
-    print(f"note: {arm.text} keeps all {fewest} tokens of an image: {why}", file=sys.stderr, flush=True)
+    say(f"note: {arm.text} keeps all {fewest} tokens of an image: {why}", err=True)
     return True

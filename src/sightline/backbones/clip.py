@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sightline.backbones.loading import checkpoint_folder, weight_files
+from sightline.backbones.loading import checkpoint_folder, first_words, weight_files
 from sightline.backbones.pretrained import whole_model
 from sightline.core.recent import Recent
 from sightline.errors import SightlineError
@@ -31,8 +31,10 @@ class ClipSpace:
         try:
             self.model = whole_model(CLIPModel, self.folder, dtype=torch.float32).to(device).eval()
             self.tokenizer = AutoTokenizer.from_pretrained(self.folder)
-        except (OSError, ValueError) as error:
-            raise SightlineError(f"cannot load CLIP from {Path(source).name}: {str(error).splitlines()[0]}") from error
+        except SightlineError:
+            raise
+        except Exception as error:  # every library that reads a file of the checkpoint has errors of its own
+            raise SightlineError(f"cannot load CLIP from {Path(source).name}: {first_words(error)}") from error
         self._texts: Recent[str, Tensor] = Recent(TEXTS)
 
     @torch.inference_mode()

@@ -44,7 +44,7 @@ class Llava(Towered):
     @classmethod
     def takes(cls, config: Mapping[str, Any]) -> bool:
         """Pixtral and others are checkpoints of this type as well, with a tower that is not CLIP's."""
-        return str(config.get("vision_config", {}).get("model_type", "clip")).startswith("clip")
+        return str((config.get("vision_config") or {}).get("model_type", "clip")).startswith("clip")
 
     @property
     def image_token_id(self) -> int:

@@ -19,6 +19,8 @@ from sightline.backbones.options import ImageOptions
 from sightline.errors import SightlineError
 
 DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
+LITTLE = 8
+"""Characters of a message that nobody understands by itself."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ATTENTION = ("sdpa", "eager")
 WEIGHTS = "*.safetensors"
@@ -63,10 +65,15 @@ def described(folder: Path) -> dict[str, Any]:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise SightlineError(f"{folder} has no config.json: it is not a checkpoint folder") from None
+    except OSError as error:
+        raise SightlineError(f"{folder / 'config.json'} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise SightlineError(f"{folder / 'config.json'} is not valid JSON: {error}") from None
     if not isinstance(config, dict):
         raise SightlineError(f"{folder / 'config.json'} does not describe a model: it is no JSON object")
+    for name, part in config.items():
+        if name.endswith("_config") and not isinstance(part, dict | None):
+            raise SightlineError(f"{folder / 'config.json'} does not describe a model: {name} is no JSON object")
     return config
 
 
@@ -219,6 +226,13 @@ def load_backbone(
             attention=attention,
             options=chosen,
         )
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise SightlineError(f"cannot load {folder.name}: {first}") from error
+    except SightlineError:
+        raise
+    except Exception as error:  # every library that reads a file of the checkpoint has errors of its own
+        raise SightlineError(f"cannot load {folder.name}: {first_words(error)}") from error
+
+
+def first_words(error: Exception) -> str:
+    """What an error of another library says, on one line; its name where it says little."""
+    said = " ".join(str(error).split("\n")[:2]).strip()
+    return said if len(said) > LITTLE and not isinstance(error, LookupError) else f"{type(error).__name__} {said}"

@@ -26,6 +26,8 @@ from sightline.probes.images import image_digest, open_image
 
 SAME = 1e-6
 """Boxes whose coordinates all agree to this are one box."""
+UNUSABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+"""What reading a result raises that no detector has written."""
 
 
 @dataclass(frozen=True)
@@ -162,10 +164,15 @@ class _Worker:
             line = ""
         if not line:
             raise SightlineError(f"the text detector died on image {name!r}; try that image alone, or another detector")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise SightlineError(f"image {name!r}: {answer['error']}")
-        return _detected(answer)
+        try:
+            answer = json.loads(line)
+            if "error" in answer:
+                raise SightlineError(f"image {name!r}: {answer['error']}")
+            return _detected(answer)
+        except UNUSABLE:
+            raise SightlineError(
+                f"the text detector answered {line[:80]!r} for image {name!r}; try another detector"
+            ) from None
 
     def close(self) -> None:
         if self._process.stdin is not None:
@@ -177,15 +184,20 @@ class _Worker:
 
 
 def _detected(record: Mapping[str, Any]) -> Detected:
+    """A stored result; a ``ValueError`` where it is not one that ``boxes_of`` gives."""
     boxes = tuple((float(a), float(b), float(c), float(d)) for a, b, c, d in record["boxes"])
-    return Detected(boxes, float(record["ms"]), int(record["outside"]))
+    found = Detected(boxes, float(record["ms"]), int(record["outside"]))
+    inside = all(0.0 <= a < c <= 1.0 and 0.0 <= b < d <= 1.0 for a, b, c, d in boxes)
+    if not inside or not 0.0 <= found.ms < math.inf or found.outside < 0:
+        raise ValueError("no boxes within an image")
+    return found
 
 
 def _read(file: Path) -> Detected | None:
     """A remembered result; a file that cannot be read counts as never written."""
     try:
         return _detected(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *UNUSABLE):
         return None
 
 

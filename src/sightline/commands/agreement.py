@@ -16,10 +16,11 @@ def agreement(
     out: Annotated[Path | None, typer.Option(help="CSV to write as well.")] = None,
 ) -> None:
     """Compare two annotators: agreement and kappa of labels, overlap of boxes, with 95 % intervals."""
-    from rich.console import Console
     from rich.table import Table
 
     from sightline.analysis.annotators import agreement_table
+    from sightline.core.spreadsheet import without_formulas
+    from sightline.progress import SafeConsole
     from sightline.store.whole_files import write_whole
 
     found = agreement_table(first, second, fields=field or (), draws=draws)
@@ -28,6 +29,6 @@ def agreement(
         table.add_column(str(column).replace("_", "\n"), justify="left" if column == "field" else "right")
     for line in found.itertuples(index=False):
         table.add_row(str(line[0]), str(line[1]), *("-" if value != value else f"{value:.3f}" for value in line[2:]))
-    Console().print(table)
+    SafeConsole().print(table)
     if out is not None:
-        write_whole(out, found.to_csv(index=False).encode())
+        write_whole(out, without_formulas(found).to_csv(index=False).encode())

@@ -10,7 +10,7 @@ import typer
 
 from sightline.auditing.config import SPEED
 from sightline.commands.from_config import ImageOption, former_flags, pairs
-from sightline.progress import waiting_for
+from sightline.progress import say, waiting_for
 
 ModelOption = Annotated[str, typer.Option(help="Checkpoint folder or hub id.")]
 DtypeOption = Annotated[
@@ -40,7 +40,7 @@ def doctor(
 
     Exit code 1 says that a check failed, 2 that the model cannot be served, with the reason in one line.
     """
-    from rich.console import Console
+    from sightline.progress import SafeConsole
 
     with waiting_for("starting", logged=False):
         from sightline.checks.doctor import examine
@@ -52,7 +52,7 @@ def doctor(
         make_folder(file.parent)
     options = {**former_flags({"max_pixels": max_pixels}), **pairs(image_option, "--image-option")}
     found = examine(model, image, dtype=dtype, device=device, attention=attention, image_options=options)
-    print_examination(found, Console(highlight=False))
+    print_examination(found, SafeConsole(highlight=False))
     if json_file is not None:
         write_whole(json_file, (json.dumps(found.as_dict(), indent=2, ensure_ascii=False) + "\n").encode())
     if page is not None:
@@ -79,5 +79,5 @@ def ask(
     reply = answer(
         model, image, question, arm, target=target, max_new_tokens=max_new_tokens, dtype=dtype, device=device, clip=clip
     )
-    typer.echo(reply.text)
-    typer.echo(f"({reply.kept} of {reply.full} visual tokens kept by {arm})", err=True)
+    say(reply.text)
+    say(f"({reply.kept} of {reply.full} visual tokens kept by {arm})", err=True)

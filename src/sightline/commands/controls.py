@@ -212,8 +212,9 @@ def _write(
 def _table(path: Path, rows: list[dict[str, Any]]) -> None:
     import pandas as pd
 
+    from sightline.core.spreadsheet import without_formulas
     from sightline.store.whole_files import make_folder, write_whole
 
     make_folder(path.parent)
-    write_whole(path, pd.DataFrame(rows).to_csv(index=False).encode())
+    write_whole(path, without_formulas(pd.DataFrame(rows)).to_csv(index=False).encode())
     typer.echo(f"wrote        {path}: {len(rows)} rows")

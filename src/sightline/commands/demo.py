@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sightline.progress import say
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -30,19 +32,19 @@ def demo(
 
     done = run_demo(out, limit=limit)
     print_table(done.summary, done.run.frame())
-    typer.echo(f"rows: {done.run.path}")
+    say(f"rows: {done.run.path}")
     if done.picture is not None:
-        typer.echo(f"picture of an unsupported answer: {done.picture}")
-    typer.echo(f"report: {done.report}\n")
+        say(f"picture of an unsupported answer: {done.picture}")
+    say(f"report: {done.report}\n")
     spoken = run_open_demo(out, limit=limit)
     if spoken is None:
         return
-    typer.echo("open questions: what the same reader says in its own words")
+    say("open questions: what the same reader says in its own words")
     print_table(spoken.summary, spoken.run.frame())
-    typer.echo(f"rows: {spoken.run.path}")
-    typer.echo(_pictured("an answer that was lost with its evidence", spoken.lost))
-    typer.echo(_pictured("an answer that survives without its evidence", spoken.survived))
-    typer.echo(f"report: {spoken.report}")
+    say(f"rows: {spoken.run.path}")
+    say(_pictured("an answer that was lost with its evidence", spoken.lost))
+    say(_pictured("an answer that survives without its evidence", spoken.survived))
+    say(f"report: {spoken.report}")
 
 
 def _pictured(what: str, path: Path | None) -> str:
@@ -51,15 +53,15 @@ def _pictured(what: str, path: Path | None) -> str:
 
 def print_table(summary: pd.DataFrame, rows: pd.DataFrame) -> None:
     """One line per arm: each metric of the demo with its 95 % interval, by the panels of the report."""
-    from rich.console import Console
     from rich.table import Table
 
+    from sightline.progress import SafeConsole
     from sightline.report.metric_columns import heading, in_these_words
     from sightline.report.panels import panel_of
     from sightline.statistics.metrics import METRICS
 
     metrics = [metric for metric in METRICS.values() if metric.name in summary]
-    console = Console()
+    console = SafeConsole()
     between = " " if console.width >= WIDE else "\n"
     panels = rows.drop_duplicates("arm").set_index("arm")["regime"].map(panel_of)
     for place, panel in enumerate(sorted(set(panels))):

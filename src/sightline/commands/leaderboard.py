@@ -11,6 +11,7 @@ import typer
 from sightline.auditing.config import flag_of
 from sightline.commands.from_config import pairs
 from sightline.errors import SightlineError
+from sightline.progress import say
 
 if TYPE_CHECKING:
     from sightline.leaderboard.board_record import Record
@@ -96,8 +97,8 @@ def leaderboard(
     record = record_of(contest, measure(contest), rank_by=rank_by, draws=draws, seed=SEED)
     page = write_leaderboard(record, out)
     _print(record)
-    typer.echo(f"digest without times: {record['digest']}")
-    typer.echo(f"page: {page}")
+    say(f"digest without times: {record['digest']}")
+    say(f"page: {page}")
 
 
 def named_models(given: list[str]) -> dict[str, str]:
@@ -128,14 +129,14 @@ def image_options(given: list[str], models: Iterable[str]) -> dict[str, dict[str
 
 def _print(record: Record) -> None:
     """Mean ranks with those of each model behind them, what each model comes to, and who does not take part."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from sightline.leaderboard.board_page import headlines, notes
+    from sightline.progress import SafeConsole
     from sightline.report.table import format_value
 
-    console, lines, models = Console(), record["overview"], record["models"]
+    console, lines, models = SafeConsole(), record["overview"], record["models"]
     longest = max(len(line["method"]) for line in lines)
     for panel in dict.fromkeys(line["panel"] for line in lines):
         shown = Table(box=None, pad_edge=False)

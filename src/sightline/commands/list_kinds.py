@@ -33,19 +33,20 @@ KINDS = {
 
 def list_(kind: Annotated[str | None, typer.Argument(help="One kind alone, for example scorers.")] = None) -> None:
     """List what can be named on the command line: selectors, interventions, scorers, metrics, formats and the rest."""
-    from rich.console import Console
     from rich.table import Table
+
+    from sightline.progress import SafeConsole
 
     if kind is not None and kind not in KINDS:
         raise SightlineError(f"unknown kind '{kind}'; choose one of {', '.join(KINDS)}")
-    console = Console(highlight=False)
+    console = SafeConsole(highlight=False)
     for name in KINDS if kind is None else [kind]:
         registry = registry_of(name)
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True)
         for known, entry in registry.items():
             table.add_row(f"  {known}", idea_of(entry))
-        console.print(f"[bold]{name}[/]")
+        console.print(name, style="bold")
         console.print(table)
         for reason in registry.broken().values():
             console.print(f"  broken: {reason}", markup=False, soft_wrap=True)

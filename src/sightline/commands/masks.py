@@ -9,6 +9,7 @@ import typer
 
 from sightline.commands.check import DeviceOption
 from sightline.errors import SightlineError
+from sightline.progress import say
 
 AGAIN = "For an arm that merges, which is computed again"
 """Panel of the help."""
@@ -62,6 +63,6 @@ def export(
     text = [json.dumps(line, ensure_ascii=False) + "\n" for line in lines]
     data = "".join(text).encode()
     write_whole(out, gzip.compress(data, mtime=0) if out.suffix == ".gz" else data)
-    typer.echo(f"wrote {out}: {len(text)} masks of {arm}")
+    say(f"wrote {out}: {len(text)} masks of {arm}")
     if run.unfinished:
-        typer.echo(f"note: {folder}: {run.unfinished}", err=True)
+        say(f"note: {folder}: {run.unfinished}", err=True)

@@ -27,19 +27,19 @@ def selectors(
     """
     import inspect
 
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from sightline.arms.arguments import parameters
     from sightline.core.selection import PARITY_WORDS
+    from sightline.progress import SafeConsole
     from sightline.selectors import SELECTORS
 
-    console = Console()
+    console = SafeConsole()
     reasons = {} if model is None else where_methods_run(model)
     if name is not None:
         kind: Any = SELECTORS.get(name)
-        console.print(f"[bold]{name}[/]  arguments: {parameters(kind) or 'none'}")
+        console.print(Text.assemble((name, "bold"), f"  arguments: {parameters(kind) or 'none'}"))
         console.print("\n".join(f"{trait}: {value}" for trait, value in traits(kind).items()), markup=False)
         if model is not None:
             console.print(f"runs on {model}: {reasons[name]}", markup=False, highlight=False, soft_wrap=True)
@@ -66,15 +66,16 @@ def backbones(name: Annotated[str | None, typer.Argument(help="Show one architec
     """List the architectures: position policy, and what ``--image-option`` takes for each."""
     import inspect
 
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from sightline.backbones import BACKBONES
+    from sightline.progress import SafeConsole
 
-    console = Console(highlight=False)
+    console = SafeConsole(highlight=False)
     for known, kind in BACKBONES.items() if name is None else [(name, BACKBONES.get(name))]:
         about = inspect.getdoc(inspect.getmodule(kind)) or inspect.getdoc(kind) or ""
-        console.print(f"[bold]{known}[/]  positions: {kind.paper_positions}")
+        console.print(Text.assemble((known, "bold"), f"  positions: {kind.paper_positions}"))
         console.print(about.partition("\n")[0], markup=False)
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
         for option, sentence in kind.image_options.described().items():

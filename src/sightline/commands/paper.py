@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sightline.errors import SightlineError
+from sightline.progress import say
 
 if TYPE_CHECKING:
     from sightline.paper.paper_table import PaperTable
@@ -22,13 +23,13 @@ FolderOption = Annotated[Path | None, typer.Option("--out", help="Folder of a st
 @app.command("list")
 def list_(out: FolderOption = None) -> None:
     """List the tables: what each shows, what it needs, and how far it is measured in a study's folder."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from sightline.paper.paper_table import PAPER_TABLES
     from sightline.paper.preset import in_order
     from sightline.paper.table_state import state_in
+    from sightline.progress import SafeConsole
 
     shown = Table(box=None, pad_edge=False)
     for head in ("table", "shows", "models", "needs", "state"):
@@ -46,18 +47,17 @@ def list_(out: FolderOption = None) -> None:
             "; ".join(filter(None, (needs, extras))),
             Text(state),
         )
-    Console().print(shown)
+    SafeConsole().print(shown)
 
 
 @app.command()
 def show(table: TableArgument) -> None:
     """What a table needs, the commands it stands for, and its published values."""
-    from rich.console import Console
-
     from sightline.paper.explained import explained
+    from sightline.progress import SafeConsole
 
     for wanted in chosen(table):
-        Console(soft_wrap=True).print(explained(wanted), markup=False, highlight=False)
+        SafeConsole(soft_wrap=True).print(explained(wanted), markup=False, highlight=False)
 
 
 @app.command()
@@ -141,8 +141,8 @@ def run(
         fresh.append(run_table(study, each))
         _print(fresh[-1])
     page = write_paper_page(study, with_earlier(study, fresh))
-    typer.echo(f"page: {page}")
-    typer.echo(f"tables: {page.parent / 'tables'}")
+    say(f"page: {page}")
+    say(f"tables: {page.parent / 'tables'}")
 
 
 def _models(given: list[str], demo: bool, out: Path) -> dict[str, str]:
@@ -170,12 +170,12 @@ def chosen(text: str) -> list[type[PaperTable]]:
 
 
 def _print(printed: PrintedTable) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     from sightline.paper.printed import notes_below
+    from sightline.progress import SafeConsole
 
-    console = Console()
+    console = SafeConsole()
     for line in [printed.heading, *printed.plain_lines(), ""]:
         console.print(Text(line), soft_wrap=True)
     for outcome, sentence, said in printed.claims:

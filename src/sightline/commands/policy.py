@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sightline.progress import say
+
 if TYPE_CHECKING:
     from sightline.analysis.policy_tuning import TunedPolicy
     from sightline.analysis.policy_verdict import PolicyFigures, PolicyLimits, PolicyVerdict
@@ -77,12 +79,12 @@ def fit(
         )
         arm = _write(out, run, tuned, selector, levels)
         development = tuned.development
-        typer.echo(
+        say(
             f"chosen      {tuned.policy} of {tuned.tried} tried, by {tuned.objective}; development: score "
             f"{development.score:.3f}, keep {development.keep:.3f}, cost {development.cost:.3f} (n = {development.n})"
         )
         _print(tuned.verdict, "held-out probes")
-        typer.echo(f"wrote       {out}\narm         {arm}")
+        say(f"wrote       {out}\narm         {arm}")
     if not tuned.verdict.go:
         raise typer.Exit(1)
 
@@ -197,9 +199,10 @@ def _finite(value: Any) -> Any:
 
 def _print(verdict: PolicyVerdict, probes: str) -> None:
     """Every fixed budget and the policy on the same probes, then the gate."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from sightline.progress import SafeConsole
 
     tasks = list(verdict.policy.scores)
     with_alarms = verdict.policy.hfpr == verdict.policy.hfpr
@@ -221,9 +224,9 @@ def _print(verdict: PolicyVerdict, probes: str) -> None:
         interval = f" [{found.low:+.3f}, {found.high:+.3f}]" if found.low == found.low else ""
         said.append(f"{found.value:+.3f}{interval}{'' if len(tasks) == 1 else f' {task}'}")
     row(verdict.policy, "\n".join(said))
-    Console().print(table)
+    SafeConsole().print(table)
     idle = f"{', '.join(verdict.no_worse)} scores as much at no more cost"
-    typer.echo(f"fixed       {idle if verdict.no_worse else 'no fixed budget scores as much at no more cost'}")
-    typer.echo(f"gate        {verdict.words}")
+    say(f"fixed       {idle if verdict.no_worse else 'no fixed budget scores as much at no more cost'}")
+    say(f"gate        {verdict.words}")
     for note in verdict.notes:
-        typer.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)

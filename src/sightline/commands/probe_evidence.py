@@ -11,6 +11,7 @@ import typer
 from sightline.commands.option_groups import with_groups
 from sightline.commands.probe_options import AnnotationOptions, ImagesOption, ListsFormats, ProbesArgument
 from sightline.errors import SightlineError
+from sightline.progress import say
 
 if TYPE_CHECKING:
     from sightline.core.probe import Probe
@@ -75,9 +76,9 @@ def evidence(
     written = write_probes(out, kept, construction=construction, source=found.source)
     roles = Counter(role for each in regions.values() for role in each.roles)
     boxes = sum(len(each.regions) for each in regions.values())
-    typer.echo(f"evidence     {len(regions)} of {len(found)} questions, {boxes} regions ({_counted(roles)})")
-    typer.echo(f"wrote        {out}")
-    typer.echo(f"digest       {written.digest}")
+    say(f"evidence     {len(regions)} of {len(found)} questions, {boxes} regions ({_counted(roles)})")
+    say(f"wrote        {out}")
+    say(f"digest       {written.digest}")
 
 
 def _found(
@@ -136,8 +137,8 @@ def annotation_pack(
         target.parent.mkdir(parents=True, exist_ok=True)
         image = open_image(images, name)
         image.resize(shown_size(*image.size)).save(target, format="JPEG", quality=JPEG_QUALITY)
-    typer.echo(f"wrote        {out / 'annotations.jsonl'}: {len(found)} rows")
-    typer.echo(f"wrote        {out / 'images'}: {len(found.images)} images")
+    say(f"wrote        {out / 'annotations.jsonl'}: {len(found)} rows")
+    say(f"wrote        {out / 'images'}: {len(found.images)} images")
 
 
 def region_noise(
@@ -165,7 +166,7 @@ def region_noise(
         how = {"variant": name, "seed": AUDIT_SEED, **asdict(AUDIT_VARIANTS[name]), "of": found.digest}
         path = out / f"{name}.jsonl"
         write_probes(path, noisy, construction={**found.construction, "region_noise": how}, source=found.source)
-        typer.echo(f"wrote        {path}: {sum(len(probe.regions) for probe in noisy)} of {regions} regions left")
+        say(f"wrote        {path}: {sum(len(probe.regions) for probe in noisy)} of {regions} regions left")
 
 
 def _refuse_other_than_open(found: ProbeSet, path: Path) -> None:

@@ -20,10 +20,9 @@ from sightline.commands.probe_options import (
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from sightline.core.probe import Probe
     from sightline.probes import HardPairRules, Ingest, ProbeSet
+    from sightline.progress import SafeConsole
 
 T = TypeVar("T")
 
@@ -456,13 +455,13 @@ def _digest_of(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def _console() -> Console:
-    from rich.console import Console
+def _console() -> SafeConsole:
+    from sightline.progress import SafeConsole
 
-    return Console()
+    return SafeConsole()
 
 
-def _say(console: Console, label: str, text: str) -> None:
+def _say(console: SafeConsole, label: str, text: str) -> None:
     from rich.text import Text
 
     console.print(Text.assemble((f"{label:<13}", "bold"), text), soft_wrap=True)
@@ -477,10 +476,11 @@ def _progress(what: str) -> Callable[[Iterable[T]], Iterable[T]]:
     """A progress bar on stderr, only where somebody is watching."""
 
     def track(rows: Iterable[T]) -> Iterable[T]:
-        from rich.console import Console
         from rich.progress import track as rich_track
 
-        console = Console(stderr=True)
+        from sightline.progress import SafeConsole
+
+        console = SafeConsole(stderr=True)
         return rich_track(rows, what, console=console, transient=True, disable=not console.is_terminal)
 
     return track

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sightline.commands.run_places import AsOneOption, runs_or_one
+from sightline.progress import say
 
 if TYPE_CHECKING:
     from sightline.report.gate import GatedRun
@@ -38,9 +39,9 @@ ThresholdOption = Annotated[
 @contextmanager
 def _steps() -> Iterator[Callable[[str], None]]:
     """A line that names the current step while it runs, and leaves nothing behind."""
-    from rich.console import Console
+    from sightline.progress import SafeConsole
 
-    with Console(stderr=True).status("starting") as status:
+    with SafeConsole(stderr=True).status("starting") as status:
         yield lambda step: status.update(f"{step} ...")
 
 
@@ -50,7 +51,7 @@ def _note_unfinished(runs: Sequence[RunPlace]) -> None:
 
     for run in map(load_run, runs):
         if run.unfinished:
-            typer.echo(f"note: {run.path}: {run.unfinished}", err=True)
+            say(f"note: {run.path}: {run.unfinished}", err=True)
 
 
 def report(
@@ -93,8 +94,8 @@ def report(
             seed=seed,
             progress=progress,
         )
-    typer.echo(f"report: {page}")
-    typer.echo(f"tables: {page.parent / 'tables'}")
+    say(f"report: {page}")
+    say(f"tables: {page.parent / 'tables'}")
 
 
 def compare(
@@ -123,8 +124,8 @@ def compare(
             seed=seed,
             progress=progress,
         )
-    typer.echo(f"comparison: {page}")
-    typer.echo(f"tables: {page.parent / 'tables'}")
+    say(f"comparison: {page}")
+    say(f"tables: {page.parent / 'tables'}")
 
 
 def gate(
@@ -174,7 +175,7 @@ def gate(
         for run in gated:
             _print_gated(run)
             for note in run.notes:
-                typer.echo(f"note: {f'{run.name}: ' if len(gated) > 1 else ''}{note}", err=True)
+                say(f"note: {f'{run.name}: ' if len(gated) > 1 else ''}{note}", err=True)
         try:
             if junit is not None:
                 junit.write_bytes(gate_output.junit(gated))
@@ -188,10 +189,10 @@ def gate(
 
 
 def _print_gated(run: GatedRun) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from sightline.progress import SafeConsole
     from sightline.report.gate_output import interval_words, value_words
 
     table = Table(title=Text(f"Gate on {run.name}"), title_justify="left")
@@ -211,7 +212,7 @@ def _print_gated(run: GatedRun) -> None:
             interval_words(outcome),
             Text(outcome.words),
         )
-    Console().print(table)
+    SafeConsole().print(table)
 
 
 @contextmanager
@@ -225,5 +226,5 @@ def errors_are_two(failure: str) -> Iterator[None]:
         if isinstance(error, SightlineError | MemoryError) and "--debug" not in sys.argv:
             raise  # one line and exit code 2 for every command
         traceback.print_exc()
-        typer.echo(f"error: {failure}", err=True)
+        say(f"error: {failure}", err=True)
         raise typer.Exit(2) from None

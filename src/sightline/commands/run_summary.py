@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import pandas as pd
-from rich.console import Console
 from rich.table import Table
 
 from sightline.errors import SightlineError
+from sightline.progress import SafeConsole, say
 from sightline.report.metric_columns import heading, metrics_told, of_words
 from sightline.report.panels import panel_of
 from sightline.statistics.metrics import METRICS, metrics_shown_in
@@ -44,7 +42,7 @@ def print_summary(run: Run) -> None:
     plain = plain_rows(frame)
     frame = frame if plain.empty else plain
     manifest = run.manifest
-    console = Console()
+    console = SafeConsole()
     print_panels(console, summary(frame), frame)
     probes, images = frame["probe_id"].nunique(), frame["image_id"].nunique()
     unsupported = METRICS["unsupported"]
@@ -61,17 +59,17 @@ def print_summary(run: Run) -> None:
     )
     for task, arms in run.failed.items():
         for arm, reason in arms.items():
-            print(f"set aside: shard {task} under {arm}: {reason}", file=sys.stderr)
+            say(f"set aside: shard {task} under {arm}: {reason}", err=True)
     if run.failed:
-        print(f"note: {run.unfinished}; run the same command to try again", file=sys.stderr)
+        say(f"note: {run.unfinished}; run the same command to try again", err=True)
     for reason in run.bad_images.values():
-        print(f"left out: {reason}", file=sys.stderr)
+        say(f"left out: {reason}", err=True)
     if run.bad_images and not run.failed:
         way_out = "" if run.left_out else "; mend them and run the same command, or accept it with --skip-bad-images"
-        print(f"note: {run.left_out or run.unfinished}{way_out}", file=sys.stderr)
+        say(f"note: {run.left_out or run.unfinished}{way_out}", err=True)
 
 
-def print_panels(console: Console, lines: pd.DataFrame, frame: pd.DataFrame) -> None:
+def print_panels(console: SafeConsole, lines: pd.DataFrame, frame: pd.DataFrame) -> None:
     """The lines of a summary as a table, oracles apart from methods as in the report.
 
     Numbers stay whole in any width: headings break between words, and long arms fold instead.

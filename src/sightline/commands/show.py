@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sightline.errors import SightlineError
+from sightline.progress import say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +49,7 @@ def show(
     _print_probe(run, rows)
     _print_arms(rows)
     if run.unfinished:
-        typer.echo(f"note: {folder}: {run.unfinished}", err=True)
+        say(f"note: {folder}: {run.unfinished}", err=True)
     if out is not None:
         _write_picture(run, probe, arm or [], images, view, out)
 
@@ -79,11 +80,11 @@ def _rows(run: Run, probe: str, arms: list[str], view: str | None) -> pd.DataFra
 
 
 def _print_probe(run: Run, rows: pd.DataFrame) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from sightline.geometry.region_marks import marks_of
+    from sightline.progress import SafeConsole
     from sightline.store.lookup import image_of, probe_of
 
     first = rows.iloc[0]
@@ -101,7 +102,7 @@ def _print_probe(run: Run, rows: pd.DataFrame) -> None:
     for number, (box, mark) in enumerate(zip(regions, marks_of(probe.get("roles") or (), len(regions)), strict=True)):
         role = f"{mark.letter} {mark.words}: " if mark.letter else ""
         table.add_row("regions" if number == 0 else "", Text(role + _box_words(box, record)))
-    Console().print(table)
+    SafeConsole().print(table)
 
 
 def _asked_for(probe: dict[str, Any], label: str) -> dict[str, str]:
@@ -123,9 +124,10 @@ def _box_words(box: list[float], record: dict[str, Any]) -> str:
 
 
 def _print_arms(rows: pd.DataFrame) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from sightline.progress import SafeConsole
 
     table = Table(box=None, pad_edge=False)
     table.add_column("arm", overflow="fold")
@@ -146,7 +148,7 @@ def _print_arms(rows: pd.DataFrame) -> None:
             _number(row["legibility"], ".1f"),
         ]
         table.add_row(Text(str(row["arm"])), *([str(row["view"])] * several_views), *map(Text, values))
-    Console().print(table)
+    SafeConsole().print(table)
 
 
 def _sure(row: dict[Any, Any], in_words: bool) -> list[str]:
@@ -180,6 +182,6 @@ def _write_picture(run: Run, probe: str, arms: list[str], images: Path | None, v
         if blurred == len(sources)
         else "the image file and, where an arm saw something else, the stored preview"
     )
-    typer.echo(f"wrote {out}: {picture.width} x {picture.height} pixels, from {origin}")
+    say(f"wrote {out}: {picture.width} x {picture.height} pixels, from {origin}")
     if images is None:
-        typer.echo("note: --images FOLDER draws it as sharp as the image file", err=True)
+        say("note: --images FOLDER draws it as sharp as the image file", err=True)

@@ -15,6 +15,7 @@ from PIL import Image
 from sightline.boxes.detectors import DETECTORS, Detector
 from sightline.controls.rendering import Pixels
 from sightline.controls.text_replacement import ERASE, REPLACEMENT, SHAM, Replaced
+from sightline.core.spreadsheet import from_text
 from sightline.errors import SightlineError
 
 PADDING = 0.75
@@ -94,11 +95,15 @@ def reviewed_images(path: Path) -> set[str]:
             rows = list(csv.DictReader(lines))
     except OSError as problem:
         raise SightlineError(f"cannot read {path}: {problem.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise SightlineError(f"cannot read {path}: it is no CSV table in UTF-8 ({problem})") from None
     if not rows or not {"image_id", "decision"} <= set(rows[0]):
         raise SightlineError(
             f"{path} needs columns image_id and decision; review the screening.csv of an earlier build"
         )
-    valid = {row["image_id"] for row in rows if row["decision"].strip() == "valid_semantic_edit"}
+    valid = {
+        from_text(row["image_id"] or "") for row in rows if (row["decision"] or "").strip() == "valid_semantic_edit"
+    }
     if not valid:
         raise SightlineError(
             f"{path} has no decision 'valid_semantic_edit'; fill in the column before building with it"

@@ -6,9 +6,11 @@ repainting with the original word, tells reading apart from an effect of paintin
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 
 from PIL import Image
@@ -29,8 +31,10 @@ from sightline.core.probe import Box, Label, Probe
 from sightline.errors import SightlineError
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import open_image
-from sightline.store.whole_files import make_folder
+from sightline.store.whole_files import make_folder, write_whole
 
+LONGEST_NAME = 120
+"""Bytes of an image id within a file name."""
 LEAST_WIDTH, LEAST_HEIGHT = 20, 12
 REPLACEMENT, SHAM, ERASE, ORIGINAL = "replacement", "sham", "erase", "original"
 LABELS: dict[str, tuple[Label, Label]] = {
@@ -154,7 +158,11 @@ def single_edit(source: str, target: str) -> int | None:
 
 
 def version_file(image_id: str, version: str, suffix: str = ".png") -> str:
+    """The file of an image's version. An id that is no file name, or too long for one, is told apart by a digest."""
     safe = "".join(char if char.isalnum() or char in "-_." else "_" for char in image_id)
+    if safe != image_id or len(safe.encode()) > LONGEST_NAME:
+        readable = safe.encode()[:LONGEST_NAME].decode(errors="ignore")
+        safe = f"{readable}-{sha256(image_id.encode()).hexdigest()[:12]}"
     return f"{safe}-{version}{suffix}"
 
 
@@ -204,6 +212,8 @@ def save_versions(made: Iterable[Replaced], root: Path, folder: Path) -> None:
     make_folder(folder)
     for one in made:
         original = resolve_image(root, one.positive.image)
-        (folder / version_file(one.image_id, ORIGINAL, original.suffix)).write_bytes(original.read_bytes())
+        write_whole(folder / version_file(one.image_id, ORIGINAL, original.suffix), original.read_bytes())
         for version, image in one.versions.items():
-            image.save(folder / version_file(one.image_id, version), compress_level=3)
+            content = io.BytesIO()
+            image.save(content, "PNG", compress_level=3)
+            write_whole(folder / version_file(one.image_id, version), content.getvalue())

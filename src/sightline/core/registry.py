@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from sightline.errors import SightlineError
+from sightline.progress import say
 
 T = TypeVar("T")
 
@@ -30,7 +31,8 @@ class Registry(Generic[T]):
 
     Three ways in: the decorator ``@registry.register("name")``; a lazy ``registry.add("name", "package.module:attr")``
     that imports on first use; and, for other people's packages, an entry point in ``group``. A name is taken once: one
-    that two claim, or whose import fails, is refused when it is asked for and hinders nothing else.
+    that two packages claim, or whose import fails, is refused when it is asked for and hinders nothing else. A name of
+    Sightline's own stays Sightline's, and whoever asks for it is told that a package offers another.
 
     Parameters
     ----------
@@ -54,6 +56,7 @@ class Registry(Generic[T]):
         self._adopt = adopt if adopt is not None else lambda entry: entry
         self._entries: dict[str, T | _Lazy] = {}
         self._refused: dict[str, str] = {}
+        self._shadowing: dict[str, str] = {}
         self._loaded = False
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -77,6 +80,8 @@ class Registry(Generic[T]):
             raise SightlineError(self._refused[name])
         if name not in self._entries:
             raise SightlineError(f"unknown {self.kind} '{name}'{self._suggestion(name)}")
+        if name in self._shadowing:
+            say(f"note: {self._shadowing.pop(name)}", err=True)
         entry = self._entries[name]
         if isinstance(entry, _Lazy):
             entry = self._entries[name] = self._import(name, entry)
@@ -122,7 +127,7 @@ class Registry(Generic[T]):
         module, _, attribute = lazy.path.partition(":")
         try:
             return self._adopt(cast(T, getattr(importlib.import_module(module), attribute)))
-        except Exception as error:  # whatever somebody else's module does when it is imported
+        except (Exception, SystemExit) as error:  # whatever somebody else's module does when it is imported
             said = str(error).strip().splitlines()
             reason = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
             source, way_out = "", ""
@@ -149,11 +154,17 @@ class Registry(Generic[T]):
         package = point.dist.name if point.dist is not None else "another package"
         if known is None:
             self._entries[point.name] = _Lazy(point.value, package)
-        elif _path(known) != point.value:
-            owner = known.package if isinstance(known, _Lazy) and known.package else "Sightline"
+        elif _path(known) == point.value:
+            return
+        elif isinstance(known, _Lazy) and known.package:
             self._refused[point.name] = (
-                f"{self.kind} '{point.name}' is offered by {owner} and by package {package}; "
+                f"{self.kind} '{point.name}' is offered by {known.package} and by package {package}; "
                 f"rename it in {package} or uninstall that package"
+            )
+        else:
+            self._shadowing[point.name] = (
+                f"{self.kind} '{point.name}' is Sightline's own; that of package {package} is not used: "
+                f"rename it in {package}"
             )
 
 

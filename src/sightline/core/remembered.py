@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
+
+from sightline.errors import SightlineError
 
 
 def cache_folder() -> Path:
@@ -14,8 +17,15 @@ def cache_folder() -> Path:
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Under another name first: whoever reads at the same time sees all of it or nothing."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, file)
+    """Under a name that nobody foresees first: whoever reads at the same time sees all of it or nothing."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        os.replace(temporary, file)
+    except OSError as error:
+        raise SightlineError(
+            f"cannot remember a result in {file.parent}: {error.strerror or error}; name another folder in "
+            "SIGHTLINE_CACHE"
+        ) from None

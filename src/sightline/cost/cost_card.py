@@ -52,7 +52,7 @@ class CostCard:
             content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
         except OSError as error:
             raise SightlineError(f"cannot read cost card {path}: {error.strerror or error}") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SightlineError(f"cannot read cost card {path}: {error}") from None
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             *others, last = BENCHMARKS

@@ -15,7 +15,7 @@ def read_fitted(file: str, policy: str) -> Mapping[str, Any]:
     """The file's object, if it was fitted for this policy."""
     try:
         found = json.loads(read_bytes(file, policy))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SightlineError(f"{policy}: {file} is not JSON: {error}") from None
     made_for = found.get("policy") if isinstance(found, dict) else None
     if made_for != policy:

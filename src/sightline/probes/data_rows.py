@@ -61,10 +61,18 @@ def table_delimiter(start: str, *columns: str) -> str | None:
     """The delimiter under which the first line of a table names all these columns; None if there is none."""
     first = start.lstrip("\ufeff").partition("\n")[0]
     for delimiter in DELIMITERS:
-        names = [_plain(name) for name in next(csv.reader([first], delimiter=delimiter), [])]
+        names = [_plain(name) for name in cells_of(first, delimiter)]
         if set(columns) <= set(names):
             return delimiter
     return None
+
+
+def cells_of(line: str, delimiter: str) -> list[str]:
+    """The cells of one line; none where it is no line of a table."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        return []
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -139,12 +139,25 @@ def artifact_row(probe: Probe, image_prefix: str = "") -> dict[str, Any]:
         "evidence_region_count": len(visible),
     }
     row |= _ARTIFACT_CONSTANTS | dict(probe.extra)
+    masked = not _tells_occlusion(row, probe)
+    if masked:
+        row |= {"rice_view": "mask_regions", "mask_regions": [list(box) for box in probe.occlude]}
     if "original_image" in row:
-        row["original_image"] = str(PurePosixPath(image_prefix, row["original_image"]))
+        row["original_image"] = str(PurePosixPath(image_prefix, check_image_name(row["original_image"])))
     ordered = {key: row[key] for key in ARTIFACT_KEYS if key in row}
     if probe.boxes is not None:
         ordered |= {key: [list(box) for box in probe.regions] for key in _TRUE_BOXES}
-    return ordered | {key: row[key] for key in probe.extra}
+    return ordered | {key: row[key] for key in (*probe.extra, *(("mask_regions",) if masked else ()))}
+
+
+def _tells_occlusion(row: Mapping[str, Any], probe: Probe) -> bool:
+    """Whether the row says what is grayed in the probe's image, in one of the artifact's own ways."""
+    if not probe.occlude or row.get("control_type") == "blank":
+        return True
+    try:
+        return _occluded(row, _boxes(row, "evidence_regions")) == probe.occlude
+    except SightlineError:
+        return False
 
 
 def probe_from_artifact(row: Mapping[str, Any], image_prefix: str | None = None) -> Probe:
@@ -178,7 +191,7 @@ def probe_from_artifact(row: Mapping[str, Any], image_prefix: str | None = None)
         occlude=(_WHOLE_IMAGE,) if blank else _occluded(row, shown),
     )
     # Keep only what cannot be derived again, so that both dialects of one set have the same content and digest.
-    derived = artifact_row(probe)
+    derived = artifact_row(replace(probe, occlude=()))
     kept = {key: value for key, value in extra.items() if key not in derived or derived[key] != value}
     return replace(probe, extra=_extra(kept))
 

@@ -41,6 +41,10 @@ def resolve_image(root: str | Path, name: str, *, strip_prefix: str | None = Non
     if strip_prefix:
         name = strip_image_prefix(name, strip_prefix)
     path = Path(root) / check_image_name(name)
-    if not path.resolve().is_relative_to(Path(root).resolve()):
+    try:
+        inside = path.resolve().is_relative_to(Path(root).resolve())
+    except (OSError, RuntimeError):  # which of the two depends on the version of Python
+        raise SightlineError(f"image {name!r} is reached through links that lead in a circle") from None
+    if not inside:
         raise SightlineError(f"image {name!r} is reached through a link that leaves the image root {root}")
     return path

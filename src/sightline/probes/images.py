@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 MAX_PIXELS = 100_000_000
+MAX_RATIO = 200
+"""Of the longer side to the shorter: a model's processor that enlarges the shorter would fill all memory beyond it."""
 GRAY = (127, 127, 127)
 RASTER_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Raster formats only: some of the others hand the file to external programs."""
@@ -63,6 +65,7 @@ def image_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> tuple[int, 
 
 def image_digest(path: str | Path) -> str:
     """``sha256:`` of the file's bytes, not of its pixels."""
+    _refuse_endless(Path(path))
     return file_digest(path)
 
 
@@ -117,6 +120,7 @@ def check_image_sizes(
 
 def _opened(path: Path, max_pixels: int) -> Image.Image:
     """The image with its header read and nothing decoded."""
+    _refuse_endless(path)
     try:
         stored = Image.open(path, formats=RASTER_FORMATS)
     except FileNotFoundError:
@@ -129,6 +133,11 @@ def _opened(path: Path, max_pixels: int) -> Image.Image:
     if width * height > max_pixels:
         stored.close()
         raise SightlineError(f"image {path} has {width} x {height} pixels; the limit is {max_pixels}")
+    if max(width, height) > MAX_RATIO * min(width, height):
+        stored.close()
+        raise SightlineError(
+            f"image {path} has {width} x {height} pixels; no side may be more than {MAX_RATIO} times the other"
+        )
     if not has_known_white(stored):
         stored.close()
         raise SightlineError(
@@ -136,3 +145,13 @@ def _opened(path: Path, max_pixels: int) -> Image.Image:
             "save it with 8 or 16 bits"
         )
     return stored
+
+
+def _refuse_endless(path: Path) -> None:
+    """Refuses a pipe or a device, which could be read for ever; all else is said by whoever opens the file."""
+    try:
+        special = path.exists() and not path.is_file()
+    except OSError:
+        return
+    if special:
+        raise SightlineError(f"image {path} is not a file")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sightline.core.probe import Probe
+from sightline.core.spreadsheet import as_text
 from sightline.errors import SightlineError
 from sightline.probes.json_lines import write_text
 from sightline.probes.lexical import (
@@ -306,7 +307,7 @@ def write_audit(folder: str | Path, audit: LexicalAudit) -> list[Path]:
         if rows:
             table = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
             table.writeheader()
-            table.writerows(rows)
+            table.writerows({key: as_text(value) for key, value in row.items()} for row in rows)
         path = Path(folder) / name
         write_text(path, text.getvalue())
         written.append(path)

@@ -58,8 +58,9 @@ def read_lock(path: str | Path) -> Lock:
             lock = json.load(stream)
             if lock[HEADER] != 1:
                 raise SightlineError(f"{path}: lock version {lock[HEADER]!r}; this Sightline reads version 1")
-            return Lock(str(lock["digest"]), dict(lock["probes"]), dict(lock.get("images", {})))
-        except (ValueError, KeyError, TypeError):
+            fields = {str(key): dict(digests) for key, digests in dict(lock["probes"]).items()}
+            return Lock(str(lock["digest"]), fields, dict(lock.get("images", {})))
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise SightlineError(f"{path}: not a probe lock") from None
 
 

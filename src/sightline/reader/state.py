@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,16 @@ from torch import Tensor, nn
 
 from sightline.errors import SightlineError
 from sightline.reader import vocabulary
+from sightline.store.whole_files import write_whole
 
 SHARD_BYTES = 15 * 2**20
 
 
 def save_state(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, Any]) -> None:
-    """Writes ``state-*.safetensors`` and ``state.json``. First moments are not kept: they are back within ten steps."""
+    """Writes ``state-*.safetensors`` and ``state.json``. First moments are not kept: they are back within ten steps.
+
+    A kill leaves the state before or this one, whole: ``state.json`` names the shards and is replaced in one step.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Tensor] = {}
     for name, parameter in module.named_parameters():
@@ -34,13 +38,17 @@ def save_state(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer
             size = 0
         shards[-1][name] = tensor.to(torch.bfloat16).cpu().contiguous()
         size += 2 * tensor.numel()
+    before, name = set(folder.glob("state-*.safetensors")), secrets.token_hex(4)
     for number, shard in enumerate(shards):
-        file = folder / f"state-{number:02d}.safetensors"
-        save_file(shard, file.with_suffix(".part"))
-        os.replace(file.with_suffix(".part"), file)
-    part = folder / "state.json.part"
-    part.write_text(json.dumps(progress | {"shards": len(shards)}), encoding="utf-8")
-    os.replace(part, folder / "state.json")
+        save_file(shard, _shard_file(folder, name, number))
+    write_whole(folder / "state.json", json.dumps(progress | {"shards": len(shards), "save": name}).encode())
+    for file in before:
+        file.unlink(missing_ok=True)
+
+
+def _shard_file(folder: Path, save: str, number: int) -> Path:
+    """Every save has names of its own, so that shards of two are never taken for one; the first ones had none."""
+    return folder / f"state-{save}{'-' if save else ''}{number:02d}.safetensors"
 
 
 def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -49,8 +57,8 @@ def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         progress = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         tensors: dict[str, Tensor] = {}
         for number in range(progress["shards"]):
-            tensors |= load_file(folder / f"state-{number:02d}.safetensors")
-    except (OSError, ValueError, KeyError) as problem:
+            tensors |= load_file(_shard_file(folder, str(progress.get("save", "")), number))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, RecursionError) as problem:
         raise SightlineError(
             f"{folder}: no complete training state ({problem}); give the --out of an earlier leg"
         ) from None

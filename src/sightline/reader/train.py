@@ -312,7 +312,27 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         default=torch.cuda.is_available(),
         help="matrix products in bfloat16",
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    _refuse_unusable(args)
+    return args
+
+
+def _refuse_unusable(args: argparse.Namespace) -> None:
+    """Says what is wrong before anything is drawn or loaded."""
+    start, colon, end = args.progress.partition(":")
+    try:
+        covered = bool(colon) and 0.0 <= float(start) < float(end) <= 1.0
+    except ValueError:
+        covered = False
+    if not covered:
+        raise SightlineError(f"--progress {args.progress} is no part of the schedule; write FROM:TO, such as 0:0.5")
+    for name in ("minutes", "reserve", "lr", "eval_seconds"):
+        value = getattr(args, name)
+        if not (math.isfinite(value) and value >= 0 and (value > 0 or name == "reserve")):
+            raise SightlineError(f"--{name.replace('_', '-')} {value} must be a positive number")
+    for name, least in (("batch", 1), ("workers", 0), ("seed", 0), ("log_every", 1), ("eval_images", 1)):
+        if getattr(args, name) < least:
+            raise SightlineError(f"--{name.replace('_', '-')} {getattr(args, name)} must be at least {least}")
 
 
 def main(argv: list[str] | None = None) -> None:

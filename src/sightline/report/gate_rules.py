@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ def parse_rule(text: str) -> Rule:
         bound = float(match["bound"].replace("−", "-"))
     except ValueError:
         raise SightlineError(f"cannot read the rule '{text}': '{match['bound']}' is not a number") from None
+    if not math.isfinite(bound):
+        raise SightlineError(f"cannot read the rule '{text}': '{match['bound']}' is too large for a bound")
     left, rest = _term(match["left"], text)
     right = None
     if rest:

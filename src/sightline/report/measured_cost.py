@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from sightline.cost.cost_card import CostCard
 from sightline.cost.presentation import BatchCurves, StageBars
+from sightline.errors import SightlineError
 from sightline.report.charts import Curve
 from sightline.report.cost_charts import Bar, batch_curves, stage_bars
 from sightline.report.cost_tables import card_frame, cost_table, further_tables, varying
@@ -42,6 +43,11 @@ def read_cards(paths: Sequence[Path | str]) -> list[Card]:
         card = CostCard.read(path)
         same = sum(other.card.kind == card.kind for other in cards)
         cards.append(Card(path.name, f"realised_{card.kind}" + (f"_{same + 1}" if same else ""), card))
+        try:
+            for table in _part(cards[-1]).tables:
+                table.markdown()
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise SightlineError(f"{path} is not a whole cost card ({error}); measure again") from None
     return cards
 
 

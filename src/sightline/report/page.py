@@ -143,11 +143,13 @@ def render(page: Page) -> str:
 
 
 def write_page(page: Page, out: Path) -> Path:
+    """Tables first, the page last: an earlier page is taken away before, so that none stands beside other tables."""
+    content, path = render(page).encode(), out / HTML
     try:
         out.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
         page.write_tables(out / "tables")
     except OSError as error:
         raise SightlineError(f"cannot write the report to {out}: {error.strerror or error}") from None
-    path = out / HTML
-    write_whole(path, render(page).encode())
+    write_whole(path, content)
     return path

@@ -49,7 +49,7 @@ def _name(line: str, path: Path) -> str | None:
         return line
     try:
         fields = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise SightlineError(f"{path} has a line that is neither an id nor JSON: {error}") from None
     if "id" not in fields and "sightline_probes" not in fields:
         raise SightlineError(f"{path} has a line without an id: {line[:60]}")

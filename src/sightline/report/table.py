@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from sightline.core.spreadsheet import without_formulas
+from sightline.store.whole_files import write_whole
+
 Kind = Literal["text", "count", "score", "signed", "percent", "number", "ratio", "p", "words"]
 
 NUMERIC: frozenset[Kind] = frozenset({"count", "score", "signed", "percent", "number", "ratio", "p"})
@@ -158,7 +161,8 @@ class Table:
         if frame is not self.frame:
             told = ["run", "model"] if any(run.name for run in runs) else ["model"]
             keys = [*(key for key in told if key not in keys), *keys]
-        return str(frame.reindex(columns=keys).to_csv(index=False, lineterminator="\n"))
+        cells = without_formulas(frame.reindex(columns=keys))
+        return str(cells.to_csv(index=False, lineterminator="\n"))
 
     def _apart(self, runs: Sequence[NamedRun]) -> pd.DataFrame:
         """The frame with run, model and arm apart; as it is where its arms are not those of the runs."""
@@ -231,7 +235,7 @@ class Table:
         """Writes NAME.csv, NAME.md and NAME.tex."""
         folder.mkdir(parents=True, exist_ok=True)
         for suffix, text in (("csv", self.csv(runs)), ("md", self.markdown()), ("tex", self.latex())):
-            (folder / f"{self.name}.{suffix}").write_text(text, encoding="utf-8")
+            write_whole(folder / f"{self.name}.{suffix}", text.encode())
 
 
 def format_value(value: Any, kind: Kind) -> str:

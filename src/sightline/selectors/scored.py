@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, Selector, TokenView
+from sightline.core.selection import Parity, QuerySpan, Ranges, Selection, Selector, TokenView
 from sightline.device.transfer import on_device
 from sightline.selectors.scores import centre_prior, overlap_score, relevance
 
@@ -41,6 +41,7 @@ class Scored(Selector):
     weight: float = 0.85
     top: int = 2
 
+    ranges: ClassVar[Ranges] = {"top": (1, 100_000)}
     parity: ClassVar[Parity] = "exact-index"
     rule_on_device: ClassVar[bool] = False
     """Whether ``choose`` runs where the scores are; else they are brought to the CPU, for all views in one copy."""

@@ -24,6 +24,7 @@ from sightline.store.notes import NOTES, Failure, Notes
 from sightline.store.shard_files import ShardFile, ShardPiece, is_packed, shard_file_name, shard_files
 from sightline.store.shard_packs import held_of, unpack
 from sightline.store.shard_reading import Owner
+from sightline.store.soundness import sound_manifest
 from sightline.store.table_digest import texts_digest
 from sightline.store.whole_files import entries, make_folder, refuse_unusable_place, remove_leftovers, write_whole
 
@@ -91,19 +92,19 @@ class RunFolder:
         return found
 
     def _stored_manifest(self) -> dict[str, Any]:
+        if not (self.path / MANIFEST).exists():
+            raise SightlineError(f"{self.path} is not a run folder: it has no {MANIFEST}")
         try:
-            manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise SightlineError(f"{self.path} is not a run folder: it has no {MANIFEST}") from None
-        except json.JSONDecodeError as error:
+            manifest = json.loads(read_text(self.path / MANIFEST))
+        except (ValueError, RecursionError) as error:
             raise SightlineError(
                 f"{self.path / MANIFEST} is not valid JSON ({error}); restore it or start anew"
             ) from None
-        if manifest.get("schema") not in READABLE:
+        if isinstance(manifest, dict) and manifest.get("schema") not in READABLE:
             raise SightlineError(
                 f"{self.path} was written with row schema {manifest.get('schema')}, this version reads {SCHEMA_VERSION}"
             )
-        return dict(manifest)
+        return sound_manifest(manifest, self.path / MANIFEST)
 
     def open(self, manifest: Mapping[str, Any], arms: Iterable[str], probes: bytes, *, alone: bool = True) -> list[str]:
         """Creates the folder, or resumes or amends an existing one after checking that it is the same run.
@@ -298,6 +299,10 @@ class RunFolder:
         for file in self.files_of_images():
             if shard in file.shards:
                 table = self.owner().read(ShardPiece(file, shard, shard), ["image", "digest"])
+                if table.column_names != ["image", "digest"]:
+                    raise SightlineError(
+                        f"{file.path} is damaged: it names no images; delete it and run the same command again"
+                    )
                 digests.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
         return digests
 
@@ -353,6 +358,16 @@ def identity_of(manifest: Mapping[str, Any]) -> str:
     """
     settings = {field: manifest.get(field) for field in FIXED if manifest.get(field) != BEFORE.get(field)}
     return texts_digest([json.dumps(settings, sort_keys=True)])
+
+
+def read_text(file: Path) -> str:
+    """A text file of a run folder."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SightlineError(f"{file} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise SightlineError(f"{file} is damaged: it is not UTF-8 text (byte {error.start}); restore it") from None
 
 
 def _difference(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

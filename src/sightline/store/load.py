@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +26,7 @@ from sightline.store.run_parts import RunPlace, joined_manifest, part_folders, r
 from sightline.store.scan import ROWS, row_columns, scan_rows
 from sightline.store.shard_files import ShardFile, ShardPiece, pieces
 from sightline.store.shard_reading import Owner
+from sightline.store.soundness import sound_images, sound_probes, sound_rows, under_one_another
 from sightline.store.stored_geometry import with_anchor_precision
 
 if TYPE_CHECKING:
@@ -75,9 +75,13 @@ class Run:
 
         All of them in memory: ``scan`` is for runs that are too large for that.
         """
-        tables = (migrated_rows(self.owner(arm).read(piece), arm) for arm in self.arms for piece in self.pieces(arm))
-        rows = with_visible(_concatenate(tables, row_schema()))
+        tables = ((piece.file.path, self._rows_of(arm, piece)) for arm in self.arms for piece in self.pieces(arm))
+        rows = with_visible(under_one_another(tables, row_schema()))
         return with_anchor_precision(rows, lambda: self.images, lambda: self.probes)
+
+    def _rows_of(self, arm: str, piece: ShardPiece) -> pa.Table:
+        file = piece.file.path
+        return sound_rows(migrated_rows(self.owner(arm).read(piece), arm, file), arm, file)
 
     def scan(
         self,
@@ -104,8 +108,11 @@ class Run:
     def images(self) -> pa.Table:
         """One record per encoded image: cells, layout, preview."""
         owner = self.owner()
-        tables = (migrated_images(owner.read(piece)) for piece in self.image_pieces())
-        return _each_once(_concatenate(tables, image_schema()))
+        tables = (
+            (piece.file.path, sound_images(migrated_images(owner.read(piece)), piece.file.path))
+            for piece in self.image_pieces()
+        )
+        return _each_once(under_one_another(tables, image_schema()))
 
     def image_pieces(self) -> list[ShardPiece]:
         """Where image records are, by shard and version."""
@@ -134,11 +141,10 @@ class Run:
 
         ``lineage`` marks instead every token that flowed into a kept one; where nothing is merged both are the same.
         """
-        counts = {key: len(unpack_cells(packed)) for key, packed in self._packed_cells.items()}
         found = {}
         for row in rows_of(self, arm, view=view).select(["probe_id", "image_key", *MASKS]).to_pylist():
             packed = (lineage and row["lineage_mask"]) or row["kept_mask"]
-            found[row["probe_id"]] = unpack_mask(packed, counts[row["image_key"]])
+            found[row["probe_id"]] = unpack_mask(packed, len(self._cells_of(row["image_key"])))
         return found
 
     def cells(self, of: str | Row, arm: str | None = None) -> NDArray[np.float32]:
@@ -148,7 +154,7 @@ class Run:
         is shown a smaller image has fewer cells.
         """
         row = self.row(of, arm or self.arms[0]) if isinstance(of, str) else of
-        return unpack_cells(self._packed_cells[row["image_key"]])
+        return self._cells_of(row["image_key"])
 
     def picture(self, probe: str, *arms: str, images: Path | str | None = None, view: str | None = None) -> Image.Image:
         """What arms kept of a probe's image: kept cells lit, others dimmed, the regions outlined; several side by side.
@@ -168,12 +174,12 @@ class Run:
 
     def each_probe(self) -> Iterator[dict[str, Any]]:
         """The same one after the other."""
-        # Lines end in "\n" alone: a question may hold one of the other characters that Unicode ends lines with.
-        with open(self.probe_file, encoding="utf-8", newline="\n") as lines:
-            for line in lines:
-                record = json.loads(line) if line.strip() else {}
-                if record and "sightline_probes" not in record:
-                    yield record
+        return sound_probes(self.probe_file)
+
+    def _cells_of(self, image_key: str) -> NDArray[np.float32]:
+        if image_key not in self._packed_cells:
+            raise SightlineError(f"{self.path} has no image record of {image_key}: its images are incomplete")
+        return unpack_cells(self._packed_cells[image_key])
 
     @cached_property
     def _packed_cells(self) -> dict[str, bytes]:
@@ -261,12 +267,3 @@ def _each_once(images: pa.Table) -> pa.Table:
     codes = images.column("image_key").combine_chunks().dictionary_encode().indices
     _, first = np.unique(codes.to_numpy(zero_copy_only=False), return_index=True)
     return images if len(first) == images.num_rows else images.take(pa.array(np.sort(first)))
-
-
-def _concatenate(tables: Iterable[pa.Table], empty: pa.Schema) -> pa.Table:
-    """The tables under one another, columns in the order of the first: all files of a run have the same ones."""
-    found = list(tables)
-    if not found:
-        return empty.empty_table()
-    names = found[0].column_names
-    return pa.concat_tables([table.select(names) for table in found])

@@ -31,9 +31,13 @@ _SCORED_IN_SCHEMA_1 = ("loss_yes", "loss_no", "margin", "greedy_yes", "greedy_no
 """What is the yes/no scorer's own now, and stands together."""
 
 
-def migrated_rows(table: pa.Table, arm: str) -> pa.Table:
+def migrated_rows(table: pa.Table, arm: str, file: Path) -> pa.Table:
     """The rows of one file of the run's ``arm``, with the columns of today."""
-    return _with_later_columns(_with_spending(_with_anchor_precision(_with_regime(_of_schema_2(table, arm)))))
+    try:
+        return _with_later_columns(_with_spending(_with_anchor_precision(_with_regime(_of_schema_2(table, arm)))))
+    except (KeyError, ValueError, TypeError, pa.ArrowException) as error:  # it looks at columns that are not there
+        what = str(error).strip("'").split("\n")[0]
+        raise SightlineError(f"{file} is damaged: {what}; delete it and run the same command again") from None
 
 
 def _with_spending(table: pa.Table) -> pa.Table:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from sightline.errors import SightlineError
+
 
 def unpack_mask(packed: bytes, n: int) -> np.ndarray:
     """(N,) bool from a row's bit-packed mask."""
+    if len(packed) != (n + 7) // 8:
+        raise SightlineError(
+            f"a mask of {8 * len(packed)} bits stands beside an image of {n} cells: rows and images of the run folder "
+            "do not belong together"
+        )
     return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=n).astype(bool)
 
 

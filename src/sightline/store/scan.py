@@ -50,7 +50,7 @@ def row_columns(run: Run) -> list[str]:
     for arm in run.arms:
         for piece in run.pieces(arm)[:1]:
             parquet, _ = run.owner(arm).opened(piece.file)
-            return list(migrated_rows(parquet.schema_arrow.empty_table(), arm).column_names)
+            return list(migrated_rows(parquet.schema_arrow.empty_table(), arm, piece.file.path).column_names)
     return list(row_schema().names)
 
 
@@ -70,7 +70,10 @@ def _today(run: Run, arms: Sequence[str], columns: list[str], rows: int) -> Iter
             if stored >= _COMMON:
                 yield from (table.select(columns) for table in owner.batches(piece, columns, rows))
             else:
-                yield from (migrated_rows(table, arm).select(columns) for table in owner.batches(piece, rows=rows))
+                file = piece.file.path
+                yield from (
+                    migrated_rows(table, arm, file).select(columns) for table in owner.batches(piece, rows=rows)
+                )
 
 
 def _earlier(run: Run, arms: Sequence[str], rows: int) -> Iterator[pa.Table]:

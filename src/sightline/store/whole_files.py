@@ -33,7 +33,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     all went well."""
     temporary = _temporary(path)
     try:
-        with open(temporary, "w+b") as handle:
+        with create_anew(temporary) as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
@@ -53,7 +53,8 @@ def create_new(path: Path, data: bytes) -> bool:
     """
     temporary = _temporary(path)
     try:
-        _write_flushed(temporary, data, "wb")
+        temporary.unlink(missing_ok=True)
+        _write_flushed(temporary, data, "xb")
         try:
             os.link(temporary, path)
         except FileExistsError:
@@ -98,6 +99,12 @@ def _write_flushed(path: Path, data: bytes, mode: str) -> None:
         handle.write(data)
         handle.flush()
         os.fsync(handle.fileno())
+
+
+def create_anew(path: Path) -> BinaryIO:
+    """A new file, open for writing. What stands under the name already is removed, a link itself and never its end."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "w+b")
 
 
 def make_folder(path: Path) -> None:

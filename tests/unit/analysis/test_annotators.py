@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -65,3 +66,11 @@ def test_the_command_prints_and_writes_it(files: tuple[Path, Path], tmp_path: Pa
     assert done.exit_code == 0, done.output
     assert "0.800" in done.output
     assert pd.read_csv(out)["agreement"].tolist() == [0.8]
+
+
+@pytest.mark.parametrize("boxes", [[[0.1, 0.1, 0.2]], [[0.1, 0.1, 0.2, {"a": 1}]], [["a", 0, 1, 1]], [5], [None]])
+def test_boxes_that_are_none_are_refused_with_their_row(tmp_path: Path, boxes: list[Any]) -> None:
+    for name, drawn in (("one", [[0, 0, 1, 1]]), ("two", boxes)):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"id": "p7", "regions": drawn}) + "\n")
+    with pytest.raises(SightlineError, match=r"two\.jsonl: 'regions' of row p7"):
+        agreement_table(tmp_path / "one.jsonl", tmp_path / "two.jsonl", draws=100)

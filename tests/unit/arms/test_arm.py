@@ -198,3 +198,9 @@ def test_a_budget_says_what_it_is_counted_over(text: str, budget: Budget) -> Non
 def test_a_budget_by_tiles_is_refused_where_it_means_nothing(text: str, reason: str) -> None:
     with pytest.raises(SightlineError, match=reason):
         parse_arm(text)
+
+
+@pytest.mark.parametrize("arm", ["target:0.3:top=0", "hybrid:0.3:top=-1", "protected:0.3:top=-99999999999,reserve=1"])
+def test_a_range_holds_in_every_class_made_from_the_one_that_states_it(arm: str) -> None:
+    with pytest.raises(SightlineError, match=r"top=.*; it must be between 1 and 100000"):
+        parse_arm(arm)

@@ -274,3 +274,16 @@ def test_control_sets_with_simulated_boxes_are_the_reference_files(data: Path, t
     write_probes(out, noise_probes(probes, variant), layout="artifact", image_prefix="mini_textocr")
     recorded = gzip.decompress((inputs / "box_robustness" / f"{variant}.jsonl.gz").read_bytes())
     assert sha256(out.read_bytes()).hexdigest() == sha256(recorded).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" * 3000, "[]", '{"boxes": [[0.1, 0.1, NaN, 0.2]], "ms": 1, "outside": 0}',
+        '{"boxes": [[0.1, 0.1, -0.5, 0.2]], "ms": 1, "outside": 0}', '{"boxes": [], "ms": NaN, "outside": 0}',
+        '{"boxes": [], "ms": 1, "outside": Infinity}',
+    ],
+)  # fmt: skip
+def test_a_remembered_result_that_no_detector_wrote_is_forgotten(tmp_path: Path, content: str) -> None:
+    (tmp_path / "found.json").write_text(content)
+    assert detection._read(tmp_path / "found.json") is None

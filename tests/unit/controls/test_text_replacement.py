@@ -27,7 +27,9 @@ from sightline.controls.text_replacement import (
     edit_region_probe,
     replaced,
     replacements,
+    save_versions,
     single_edit,
+    version_file,
     version_probes,
 )
 from sightline.core.probe import Box, Label, Probe
@@ -195,3 +197,26 @@ def test_screening_rules(replacement: str, sham: str, erase: str, passed: bool) 
 def test_pixels_round_outwards_and_padding_stays_inside() -> None:
     assert outer_pixels((0.1001, 0.1001, 0.1999, 0.1999), 100, 100) == (10, 10, 20, 20)
     assert padded((0, 0, 20, 10), (30, 100)) == (0, 0, 30, 18)
+
+
+def test_no_two_images_share_a_file_and_no_name_is_too_long() -> None:
+    ids = ["a/b", "a_b", "a:b", "x" * 300, "x" * 301, "ü" * 200]
+    files = {version_file(image_id, "sham") for image_id in ids}
+    assert len(files) == len(ids)
+    assert max(len(file.encode()) for file in files) < 255
+    assert version_file("a_b", "sham") == "a_b-sham.png", "what is a file name stays as it is"
+
+
+def test_a_version_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page().save(tmp_path / "page.png")
+
+    def stop(number: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr("os.fsync", stop)
+        with pytest.raises(KeyboardInterrupt):
+            save_versions([made()], tmp_path, tmp_path / "out")
+    assert not list((tmp_path / "out").glob("[!.]*"))
+    save_versions([made()], tmp_path, tmp_path / "out")
+    assert len(list((tmp_path / "out").glob("*-*.png"))) == len(LABELS)

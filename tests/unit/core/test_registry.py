@@ -72,12 +72,35 @@ def test_a_broken_package_is_named_in_one_line_with_the_reason(things: Registry[
     assert things.broken()["missing"] == line
 
 
-def test_a_name_that_two_offer_is_refused_and_both_are_named(things: Registry[Any]) -> None:
-    with pytest.raises(SightlineError, match="'own' is offered by Sightline and by package shadowing-package; rename"):
-        things.get("own")
+def test_a_name_that_two_packages_offer_is_refused_and_both_are_named(things: Registry[Any]) -> None:
     with pytest.raises(SightlineError, match="'good' is offered by good-package and by package late-package"):
         things.get("good")
-    assert set(things.broken()) == {"missing", "own", "good"}
+    assert set(things.broken()) == {"missing", "good"}
+
+
+def test_a_package_cannot_take_the_place_of_something_built_in(
+    things: Registry[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert things.get("own") is list
+    assert things.get("own") is list
+    assert capsys.readouterr().err == (
+        "note: thing 'own' is Sightline's own; that of package shadowing-package is not used: "
+        "rename it in shadowing-package\n"
+    ), "said once"
+
+
+def test_a_package_that_leaves_when_it_is_imported_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("leaving_plug_in")
+
+    def leave(name: str) -> None:
+        sys.exit(0)
+
+    module.__getattr__ = leave  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, "leaving_plug_in", module)
+    registry: Registry[object] = Registry("thing")
+    registry.add("leaving", "leaving_plug_in:Thing")
+    with pytest.raises(SightlineError, match=r"^thing 'leaving' cannot be loaded \(SystemExit: 0\)$"):
+        registry.get("leaving")
 
 
 def test_whatever_an_import_raises_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

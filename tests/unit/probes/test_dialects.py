@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import shapely
 
-from sightline.core.probe import Box
+from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
 from sightline.probes import read_probes
 from sightline.probes.dialects import artifact_row, probe_from_artifact
@@ -113,3 +113,24 @@ def test_unknown_fields_are_carried_along() -> None:
     probe = probe_from_artifact(ROW | {"novel": [1, {"a": None}]})
     assert probe.extra == {"novel": [1, {"a": None}]}
     assert artifact_row(probe)["novel"] == [1, {"a": None}]
+
+
+def test_what_is_grayed_in_an_image_survives_the_artifact_layout() -> None:
+    boxes = ((0.5, 0.5, 0.6, 0.6), (0.1, 0.1, 0.2, 0.2))
+    probe = Probe(
+        id="p", image="a.png", image_id="a", question="Is there TOTAL?", label="yes", target_text="TOTAL",
+        source_text="TOTAL", regions=((0.1, 0.2, 0.3, 0.4),), occlude=boxes,
+    )  # fmt: skip
+    row = artifact_row(probe)
+    again = probe_from_artifact(row)
+    assert again.occlude == boxes
+    assert artifact_row(again) == row
+
+
+def test_an_original_image_that_is_no_name_is_refused_before_it_is_written() -> None:
+    probe = Probe(
+        id="p", image="a.png", image_id="a", question="Is there TOTAL?", label="yes", target_text="TOTAL",
+        source_text="TOTAL", regions=(), extra={"original_image": 5},
+    )  # fmt: skip
+    with pytest.raises(SightlineError, match="image name 5"):
+        artifact_row(probe)

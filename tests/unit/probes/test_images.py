@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,3 +193,41 @@ def test_values_that_have_no_agreed_white_are_refused_before_decoding(tmp_path: 
         with pytest.raises(SightlineError, match=r"page\.tif .* 8 or 16 bits") as caught:
             read()
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("look", [image_digest, image_size, lambda path: open_image(path.parent, path.name)])
+def test_a_pipe_is_no_image_and_nobody_waits_for_it(tmp_path: Path, look: Any) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(SightlineError, match=r"pipe\.png is not a file"):
+        look(tmp_path / "pipe.png")
+
+
+@pytest.mark.parametrize("size", [(20_000, 1), (1, 20_000), (4_021, 20)])
+def test_an_image_that_a_processor_would_blow_up_is_refused_from_its_header(root: Path, size: tuple[int, int]) -> None:
+    Image.new("L", size).save(root / "narrow.png")
+    with pytest.raises(SightlineError, match="no side may be more than 200 times the other"):
+        open_image(root, "narrow.png")
+    Image.new("L", (4_000, 20)).save(root / "narrow.png")
+    assert open_image(root, "narrow.png").size == (4_000, 20)
+
+
+def test_links_in_a_circle_are_refused(root: Path) -> None:
+    (root / "one.png").symlink_to(root / "two.png")
+    (root / "two.png").symlink_to(root / "one.png")
+    with pytest.raises(SightlineError, match=r"circle|cannot be read|does not exist"):
+        open_image(root, "one.png")
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_what_is_transparent_is_white_paper(root: Path, mode: str) -> None:
+    clear = Image.new("RGBA", (2, 1), (255, 0, 0, 0))
+    clear.putpixel((1, 0), (0, 0, 0, 255))
+    clear.convert(mode).save(root / "clear.png")
+    shown = open_image(root, "clear.png")
+    assert [shown.getpixel((x, 0)) for x in (0, 1)] == [(255, 255, 255), (0, 0, 0)]
+
+
+def test_an_opaque_image_keeps_its_colours_to_the_bit(root: Path) -> None:
+    with Image.open(root / "train" / "a.png") as stored:
+        stored.convert("RGBA").save(root / "opaque.png")
+        assert np.array_equal(np.asarray(open_image(root, "opaque.png")), np.asarray(stored.convert("RGB")))

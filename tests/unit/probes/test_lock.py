@@ -8,6 +8,7 @@ import pytest
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import ProbeSet, lock_probes, verify_lock
+from sightline.probes.lock import lock_path, read_lock
 
 PROBES = tuple(
     Probe(f"p{i}", f"{i}.jpg", f"i{i}", f"q{i}?", "yes", "t", "t", ((0.1, 0.1, 0.2, 0.2),)) for i in range(6)
@@ -71,3 +72,12 @@ def test_other_files_are_no_locks(tmp_path: Path, text: str) -> None:
     (tmp_path / "p.jsonl.lock.json").write_text(text)
     with pytest.raises(SightlineError, match="not a probe lock"):
         verify_lock(tmp_path / "p.jsonl", ProbeSet(PROBES))
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "[" * 3000, '{"sightline_lock": 1, "digest": "x", "probes": {"a": NaN}}', '{"sightline_lock": 1}']
+)
+def test_a_damaged_lock_is_one_line(path: Path, content: str) -> None:
+    lock_path(path).write_text(content)
+    with pytest.raises(SightlineError, match="not a probe lock"):
+        read_lock(lock_path(path))

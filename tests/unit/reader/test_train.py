@@ -254,3 +254,16 @@ def test_training_imports_no_heavy_packages():
     script = f"{blocked}; import sightline.reader.train"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--progress", "half"], ["--progress", "1:0"], ["--progress", "nan:1"], ["--progress", "0:2"], ["--batch", "0"],
+        ["--lr", "nan"], ["--lr", "0"], ["--minutes", "nan"], ["--minutes", "inf"], ["--workers", "-1"],
+        ["--log-every", "0"], ["--eval-images", "0"], ["--reserve", "-1"],
+    ],
+)  # fmt: skip
+def test_what_cannot_be_trained_with_is_said_before_anything_is_drawn(tmp_path, flags):
+    with pytest.raises(SightlineError, match=flags[0]):
+        parse(["--out", str(tmp_path), *flags])

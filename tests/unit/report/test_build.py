@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 import subprocess
 import sys
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from sightline.core.spreadsheet import BEGINNINGS
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
+from sightline.report.table import Table
 from sightline.store.folder import RunFolder
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import HOSTILE, make_run
@@ -288,3 +291,37 @@ def test_headings_are_words_that_a_reader_knows(run: Path, tmp_path: Path) -> No
     assert headings[:8] == [
         "In short", "Frontier", "Contract", "Differences", "Provenance", "Pictures", "Calibration", "Geometry",
     ]  # fmt: skip
+
+
+def test_a_kill_between_tables_and_page_leaves_no_page_that_does_not_fit_them(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = build_report([run], tmp_path / "out", draws=100, cases=2)
+    plain, written = Table.write, []
+
+    def stopped(self: Table, *arguments: Any) -> None:
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(self.name)
+        plain(self, *arguments)
+
+    monkeypatch.setattr(Table, "write", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        build_report([run], tmp_path / "out", draws=100, cases=2)
+    assert len(written) == 3
+    assert not page.exists()
+
+
+def test_no_cell_of_a_table_is_a_formula(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=4, arms=("full", "target:0.3"), manifest={"model": "=cmd|' /C calc'!A0"})
+    page = build_report([run], tmp_path / "out", draws=100, cases=2)
+    cells = [
+        cell
+        for file in (page.parent / "tables").glob("*.csv")
+        for row in csv.reader(io.StringIO(file.read_text(encoding="utf-8")))
+        for cell in row
+    ]
+    assert any(cell.startswith("'=cmd") for cell in cells)
+    for cell in cells:
+        if cell.startswith(BEGINNINGS):
+            float(cell)  # a number is all that may begin so

@@ -227,3 +227,8 @@ def test_an_undecided_share_of_none_says_how_many_images_would_decide(run: Path)
     enough = needed * outcome.n / 20
     assert wilson(0, round(enough))[1] <= 0.1
     assert wilson(0, round(0.9 * enough))[1] > 0.1
+
+
+def test_a_bound_that_no_number_reaches_is_refused() -> None:
+    with pytest.raises(SightlineError, match="too large for a bound"):
+        parse_rule("accuracy(full) >= 1e999")

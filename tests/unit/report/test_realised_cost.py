@@ -289,3 +289,12 @@ def test_the_command_takes_cards(cards: Cards, tmp_path: Path) -> None:
     assert text.count('<div class="part">') == 3
     nothing = CliRunner().invoke(app, ["--out", str(tmp_path / "none")])
     assert isinstance(nothing.exception, SightlineError)
+
+
+def test_a_card_of_which_a_number_is_none_is_refused_before_a_page_is_made(cards: Cards, tmp_path: Path) -> None:
+    content = json.loads(cards["ttft"].read_text(encoding="utf-8"))
+    for spoiled in ("[" * 3000, json.dumps({**content, "results": [{**content["results"][0], "inside_timer": 5}]})):
+        (tmp_path / "card.json").write_text(spoiled)
+        with pytest.raises(SightlineError, match=r"card\.json"):
+            build_report([], tmp_path / "page", costs=[tmp_path / "card.json"])
+    assert not (tmp_path / "page").exists()

@@ -13,6 +13,9 @@ from sightline.store.load import load_run
 from sightline.store.migrations import migrated_images, migrated_rows
 from tests.unit.report.fake_run import make_run
 
+FILE = Path("00000.parquet")
+"""What messages would name."""
+
 
 def rows(selector: str, arguments: dict[str, object], boxes_ms: float | None = None) -> pa.Table:
     """Two rows of one arm, as they were before rows had a regime."""
@@ -41,7 +44,7 @@ def rows(selector: str, arguments: dict[str, object], boxes_ms: float | None = N
 def test_rows_without_a_regime_get_it_from_their_selector(
     selector: str, arguments: dict[str, object], boxes_ms: float | None, regime: str | None, boxes: str
 ) -> None:
-    found = migrated_rows(rows(selector, arguments, boxes_ms), "arm")
+    found = migrated_rows(rows(selector, arguments, boxes_ms), "arm", FILE)
     assert found.column_names == row_schema().names
     assert found.column("regime").to_pylist() == [regime, regime]
     assert found.column("box_source").to_pylist() == [boxes, boxes]
@@ -49,7 +52,7 @@ def test_rows_without_a_regime_get_it_from_their_selector(
 
 def test_rows_that_say_their_regime_are_left_alone() -> None:
     table = pa.Table.from_pylist([{"selector": "target", "regime": "replay"}], schema=row_schema())
-    assert migrated_rows(table, "arm") is table
+    assert migrated_rows(table, "arm", FILE) is table
 
 
 def test_images_of_folders_without_details_have_none(tmp_path: Path) -> None:
@@ -64,7 +67,7 @@ def test_rows_of_one_budget_for_all_spent_what_they_kept() -> None:
     later = ["policy", "levels", "keep_spent", "decided_on"]
     row = {"selector": "target", "regime": "box-free method", "budget": "0.3", "keep": 0.31}
     table = pa.Table.from_pylist([row], schema=row_schema()).drop_columns(later)
-    found = migrated_rows(table, "target:0.3")
+    found = migrated_rows(table, "target:0.3", FILE)
     assert found.column_names == row_schema().names
     assert found.select(later).to_pylist() == [
         {"policy": "none", "levels": "0.3", "keep_spent": 0.31, "decided_on": None}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from sightline.checks.doctor.examination import Examination
 from sightline.checks.doctor.fact_words import fact_lines, methods_by_reason, stage_words
+from sightline.progress import SafeConsole
 
 
-def print_examination(found: Examination, console: Console) -> None:
+def print_examination(found: Examination, console: SafeConsole) -> None:
     checks = Table(box=None, show_header=False, pad_edge=False)
     for check in found:
         mark = Text("ok", style="green") if check.passed else Text("FAILED", style="red")
@@ -26,7 +26,7 @@ def print_examination(found: Examination, console: Console) -> None:
         console.print(f"all {len(found)} checks passed")
 
 
-def print_facts(found: Examination, console: Console) -> None:
+def print_facts(found: Examination, console: SafeConsole) -> None:
     facts = Table(box=None, show_header=False, pad_edge=False)
     for name, words in fact_lines(found.facts):
         facts.add_row(Text(name, style="bold"), Text(words))

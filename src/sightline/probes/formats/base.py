@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -106,6 +107,9 @@ def configured(kind: type[Format], options: Mapping[str, Any], profile: Profile 
         if name not in known:
             raise SightlineError(_no_option(kind, name))
     values = {**(kind.artifact if profile == "artifact" else {}), **options}
+    for name, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise SightlineError(f"{known[name].flag} {value} is not a finite number")
     try:
         return TypeAdapter(kind).validate_python(values)
     except ValidationError as error:

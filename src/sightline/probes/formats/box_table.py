@@ -17,6 +17,7 @@ from typing import Annotated, ClassVar
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes.box_format import Order, Units, corners, four_numbers
+from sightline.probes.data_rows import cells_of
 from sightline.probes.formats.base import FORMATS, Format, FormatOption
 from sightline.probes.formats.pages import extent, number, whole
 from sightline.probes.page_images import PageImages
@@ -172,7 +173,7 @@ def _delimiter(text: str) -> str | None:
     """The one under which the first line names an image, a text and a box."""
     first = text.lstrip("\ufeff").partition("\n")[0]
     for delimiter in DELIMITERS:
-        names = next(csv.reader([first], delimiter=delimiter), [])
+        names = cells_of(first, delimiter)
         if _Columns.of([_plain(name) for name in names]) is not None:
             return delimiter
     return None

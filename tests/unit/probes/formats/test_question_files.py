@@ -372,3 +372,10 @@ def test_question_formats_keep_what_every_format_promises(stand_ins: StandIns) -
     for pattern in ("textvqa/validation-*.parquet", "textvqa/boxes-*.parquet", "ocrbench/test-*.parquet"):
         (file, *_) = stand_ins.shards(pattern)
         check_format(configured(FORMATS.get(detect_format(file)), {}), file)
+
+
+def test_a_first_line_that_is_no_line_of_a_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "odd.csv").write_bytes(b'image,"quest\rion\r",x\nand more\n')
+    for kind in ("qa", "ocrbench", "csv"):
+        with pytest.raises(SightlineError, match=r"odd\.csv"):
+            load_regions(tmp_path / "odd.csv", file_format=kind)

@@ -1,0 +1,44 @@
+"""Texts in tables that people open with a spreadsheet: none of them is taken for a formula."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BEGINNINGS = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the start of a formula."""
+MARK = "'"
+"""What makes a spreadsheet show the rest of the cell as it is."""
+
+
+def as_text(value: Any) -> Any:
+    """A cell: a text that would be a formula gets an apostrophe in front; numbers, also written ones, stay."""
+    return f"{MARK}{value}" if isinstance(value, str) and _is_formula(value) else value
+
+
+def from_text(cell: str) -> str:
+    """The text that ``as_text`` made the cell from."""
+    return cell[1:] if cell.startswith(MARK) and _is_formula(cell[1:]) else cell
+
+
+def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with ``as_text`` of every cell of its text columns, and of their names."""
+    texts = [name for name in frame.columns if frame[name].dtype == object or str(frame[name].dtype).startswith("str")]
+    cleaned = frame.assign(**{str(name): frame[name].map(as_text, na_action="ignore") for name in texts})
+    return cleaned.rename(columns=as_text)
+
+
+def _is_formula(text: str) -> bool:
+    """Also behind marks of its own, so that what was marked can be told from what began with a mark."""
+    bare = text.lstrip(MARK)
+    return bare.startswith(BEGINNINGS) and not _is_number(bare)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text == text.strip()

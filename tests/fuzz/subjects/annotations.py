@@ -1,0 +1,133 @@
+"""Annotations of every registered format, and what is built from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+from sightline.analysis.annotators import agreement_table
+from sightline.controls.screening import reviewed_images
+from sightline.probes.annotations import detect_format, read_annotations
+from sightline.probes.coco_instances import read_instances
+from sightline.probes.formats import FORMATS
+from sightline.probes.hard_pairs import HardPairRules, build_hard_pairs
+from sightline.probes.probe_file import write_probes
+from tests.fuzz import mutations
+from tests.fuzz.subjects.base import FileSubject, Subject
+from tests.unit.probes.test_format_examples import SECTIONS, write_examples
+
+TEXTOCR = {
+    "imgs": {"a": {"id": "a", "width": 100, "height": 80, "file_name": "train/a.jpg", "set": "val"}},
+    "anns": {
+        "a_1": {"id": "a_1", "image_id": "a", "bbox": [10.0, 10.0, 30.0, 12.0], "utf8_string": "TOTAL", "area": 360.0,
+                "points": [10.0, 10.0, 40.0, 10.0, 40.0, 22.0, 10.0, 22.0]},
+        "a_2": {"id": "a_2", "image_id": "a", "bbox": [50.0, 40.0, 20.0, 9.0], "utf8_string": "cash", "area": 180.0},
+    },
+    "imgToAnns": {"a": ["a_1", "a_2"]},
+}  # fmt: skip
+REGIONS = [
+    {"sightline_regions": 1, "boxes": "xyxy", "units": "pixels"},
+    {"image": "a.png", "width": 100, "height": 80, "regions": [{"text": "TOTAL", "box": [10, 10, 40, 22]}]},
+    {"image": "b.png", "width": 90, "height": 80, "regions": [{"text": "cash", "box": [50, 40, 70, 49]}]},
+]
+
+
+class Annotations(Subject):
+    """Files of all formats, told by their content or read as a format by name; probes are built of what is read."""
+
+    name = "annotations"
+    share = 24
+
+    def prepare(self) -> None:
+        self.good: list[tuple[str, bytes, str]] = []
+        for title in SECTIONS:
+            for path in write_examples(self.folder / "examples", title):
+                if not path.name.startswith("instances_"):
+                    self.good.append((path.name, path.read_bytes(), detect_format(path)))
+        self.good.append(("textocr.json", json.dumps(TEXTOCR).encode(), "textocr"))
+        lines = "".join(json.dumps(row) + "\n" for row in REGIONS)
+        self.good.append(("regions.jsonl", lines.encode(), "regions"))
+        assert {kind for _, _, kind in self.good} == set(FORMATS), "every format has an example"
+        self.built = self.folder / "probes.jsonl"
+
+    def make(self, random: Random) -> tuple[Path, str | None, bytes]:
+        name, data, kind = random.choice(self.good)
+        path = self.folder / name
+        path.write_bytes(_spoiled(data, random))
+        return path, random.choice((None, kind, kind, random.choice(list(FORMATS)))), path.read_bytes()
+
+    def read(self, given: tuple[Path, str | None, bytes]) -> None:
+        self.built.unlink(missing_ok=True)
+        path, kind, _ = given
+        ingest = read_annotations(path, {}, file_format=kind, images=None)
+        probes = ingest.probes or build_hard_pairs(ingest.records, HardPairRules(min_area=0, max_area=1)).probes
+        write_probes(self.built, probes, source=ingest.source)
+
+    def left_behind(self) -> list[str]:
+        return [self.built.name] if self.built.exists() else []
+
+
+def _spoiled(data: bytes, random: Random) -> bytes:
+    """JSON by its values or its bytes, everything else by its text or its bytes."""
+    if random.random() < 0.3:
+        return mutations.bytes_like(data, random)
+    try:
+        return mutations.json_bytes(json.loads(data), random)
+    except ValueError:
+        pass
+    try:
+        rows = [json.loads(line) for line in data.decode().split("\n") if line]
+        return mutations.lines_bytes(rows, random)
+    except ValueError:
+        return mutations.text_like(data.decode(errors="replace"), random).encode(errors="surrogatepass")
+
+
+class Instances(FileSubject):
+    """COCO's object boxes, which one format reads beside its own file."""
+
+    name = "coco instances"
+    share = 3
+    good: ClassVar[Any] = {
+        "images": [{"id": 139, "file_name": "000000000139.jpg", "width": 640, "height": 426}],
+        "categories": [{"id": 72, "name": "tv"}, {"id": 62, "name": "chair"}],
+        "annotations": [{"image_id": 139, "category_id": 72, "bbox": [7, 167, 149, 94], "area": 1000, "iscrowd": 0}],
+    }
+
+    def content(self, random: Random) -> bytes:
+        return mutations.json_bytes(self.good, random)
+
+    def read(self, given: bytes) -> None:
+        images, _ = read_instances(self.file, ["139"])
+        for image in images.values():
+            image.largest("tv")
+
+
+class Decisions(FileSubject):
+    """Tables that people fill in: reviewed edits, and two annotators' answers."""
+
+    name = "decisions"
+    share = 6
+
+    def content(self, random: Random) -> bytes:
+        if random.random() < 0.5:
+            table = "image_id,source,target,passed,decision\na,TOTAL,T0TAL,True,valid_semantic_edit\nb,x,y,False,no\n"
+            return mutations.text_like(table, random).encode(errors="surrogatepass")
+        rows = [{"id": str(i), "answer": "yes", "regions": [[0.1, 0.1, 0.2, 0.3]]} for i in range(3)]
+        return mutations.lines_bytes(rows, random)
+
+    def make(self, random: Random) -> bytes:
+        data = super().make(random)
+        self.table = self.folder / "other.csv"
+        self.table.write_bytes(data)
+        (self.folder / "good.jsonl").write_text(
+            "".join(json.dumps({"id": str(i), "answer": "no", "regions": [[0, 0, 1, 1]]}) + "\n" for i in range(3))
+        )
+        return data
+
+    def read(self, given: bytes) -> None:
+        if given.startswith((b"image_id", b"source")):
+            reviewed_images(self.table)
+            return
+        agreement_table(self.file, self.folder / "good.jsonl", draws=100)

@@ -1,0 +1,161 @@
+"""Files of one kind each: masks, configurations, cost cards, risks, fitted policies, remembered detections."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+import yaml
+
+from sightline.arms import parse_arm
+from sightline.auditing.config import read_config
+from sightline.boxes import detection
+from sightline.boxes.detectors import FoundText
+from sightline.policies.risk_features import GROUPS
+from sightline.policies.risk_file import ranked_risks
+from sightline.report.build import build_report
+from sightline.selectors.mask_file import read_masks
+from tests.conftest import REPOSITORY
+from tests.fuzz import mutations
+from tests.fuzz.subjects.base import FileSubject
+
+MASKS: list[Any] = [
+    {"sample_id": "a", "kept_indices": [0, 3, 5], "n_tokens": 16, "layout": [[4, 4]]},
+    {"id": "b", "kept_indices": [1]},
+    {"id": "c", "groups": [[0, [0, 1], [0.5, 0.5]], [-1, [16], [1.0]]], "merge_at": "vision", "native_order": False},
+]
+
+
+class MaskFiles(FileSubject):
+    name = "masks"
+    share = 8
+
+    @property
+    def file(self) -> Path:
+        return self.folder / ("masks.jsonl.gz" if self.packed else "masks.jsonl")
+
+    def content(self, random: Random) -> bytes:
+        self.packed = random.random() < 0.3
+        data = mutations.lines_bytes(MASKS, random)
+        if not self.packed:
+            return data
+        return mutations.bytes_like(gzip.compress(data), random) if random.random() < 0.5 else gzip.compress(data)
+
+    def read(self, given: bytes) -> None:
+        read_masks.cache_clear()
+        masks = read_masks(str(self.file), "kept_indices", "", 0)
+        for name, mask in masks.items():
+            mask.refuse_other(16, [(4, 4)], name)
+
+
+class Configs(FileSubject):
+    """YAML of ``run --config``; nothing that a tag names may be executed."""
+
+    name = "configs"
+    share = 14
+    file_name = "config.yaml"
+    good: ClassVar[Any] = {
+        "model": "m", "probes": "p.jsonl", "images": "i", "out": "o", "arms": ["full", "target:0.3"], "limit": 3,
+        "image_options": {"max_pixels": 802816}, "seed": 17, "interventions": ["deletion"], "profile": "paper",
+    }  # fmt: skip
+
+    def content(self, random: Random) -> bytes:
+        if random.random() < 0.4:
+            return mutations.text_like(yaml.safe_dump(self.good), random).encode(errors="surrogatepass")
+        if random.random() < 0.1:
+            return mutations.bytes_like(yaml.safe_dump(self.good).encode(), random)
+        return mutations.json_bytes(self.good, random)
+
+    def read(self, given: bytes) -> None:
+        read_config(self.file, {})
+
+
+class CostCards(FileSubject):
+    """Cards, read and shown on a page."""
+
+    name = "cost cards"
+    share = 4
+    file_name = "card.json"
+
+    def prepare(self) -> None:
+        cards = [json.loads(file.read_text()) for file in sorted((REPOSITORY / "benchmarks/cards").rglob("*.json"))]
+        self.good = [_shorter(card) for card in cards if "results" in card]
+        assert self.good
+
+    def content(self, random: Random) -> bytes:
+        return mutations.json_bytes(random.choice(self.good), random)
+
+    def read(self, given: bytes) -> None:
+        page = self.folder / "report" / "report.html"
+        page.unlink(missing_ok=True)
+        build_report([], page.parent, costs=[self.file])
+
+    def left_behind(self) -> list[str]:
+        return ["report.html"] if (self.folder / "report" / "report.html").exists() else []
+
+
+def _shorter(card: Any) -> Any:
+    """The first result alone, with a few samples of each point: what the reader looks at is all there."""
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: cut(part) for key, part in value.items()}
+        return [cut(part) for part in value[:4]] if isinstance(value, list) else value
+
+    return {**card, "results": [cut(card["results"][0])]}
+
+
+class RiskFiles(FileSubject):
+    """What policies read: risks by sample, and what was fitted."""
+
+    name = "policy files"
+    share = 5
+
+    def content(self, random: Random) -> bytes:
+        self.policy = random.choice(("risk_bucket", "learned_risk", "conformal"))
+        if self.policy == "risk_bucket":
+            table = "probe_id,risk\na,0.1\nb,0.7\nc,1\n"
+            return mutations.text_like(table, random).encode(errors="surrogatepass")
+        group, names = next(iter(GROUPS.items()))
+        ones = [1.0] * len(names)
+        fitted = {
+            "policy": self.policy, "levels": "0.3/0.7", "group": group, "features": list(names), "thresholds": [0.5],
+            "logistic": {"means": ones, "scales": ones, "weights": ones, "bias": 0.1}, "confidences": [2.0, 1.0],
+            "bounds": [0.01, 0.2],
+        }  # fmt: skip
+        return mutations.json_bytes(fitted, random)
+
+    def read(self, given: bytes) -> None:
+        ranked_risks.cache_clear()
+        arm = parse_arm(f"policy:{self.policy}:target:0.3/0.7:file={self.file}")
+        assert arm.policy is not None
+        arm.input_digest()
+        arm.policy.check_levels(arm.levels)
+
+
+class Detections(FileSubject):
+    """A detector's outlines, its worker's answers and remembered ones; the last count as never written if damaged."""
+
+    name = "detections"
+    share = 6
+    forgives = True
+    good: ClassVar[Any] = {"boxes": [[0.1, 0.1, 0.5, 0.2], [0.2, 0.3, 0.4, 0.5]], "ms": 12.5, "outside": 0}
+
+    def content(self, random: Random) -> bytes:
+        return mutations.json_bytes(self.good, random)
+
+    def make(self, random: Random) -> Any:
+        values = (1, 30.5, -4, 0, 1e308, -1e308, float("nan"), float("inf"), 99, 10**30)
+        outline = tuple((random.choice(values), random.choice(values)) for _ in range(random.randint(0, 5)))
+        return super().make(random), outline
+
+    def read(self, given: Any) -> None:
+        _, outline = given
+        found = detection._read(self.file)
+        if found is not None:
+            assert all(0 <= value <= 1 for box in found.boxes for value in box), found
+        boxes, _ = detection.boxes_of([FoundText(outline, 0.9)], 100, 50)
+        assert all(0 <= value <= 1 for box in boxes for value in box), boxes

@@ -1,0 +1,97 @@
+"""Ten thousand inputs that nobody meant well: none is a traceback, a hang, a flood of memory or half an output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from sightline.errors import SightlineError
+from tests.fuzz import trial
+from tests.fuzz.__main__ import shares
+from tests.fuzz.subjects import SUBJECTS
+from tests.fuzz.subjects.base import Subject
+from tests.fuzz.trial import Tally, try_inputs, try_one
+
+INPUTS, SEED = 10_100, 20261116
+
+
+def test_the_inputs_are_many_and_of_every_kind() -> None:
+    counts = shares(INPUTS)
+    assert sum(counts.values()) >= 10_000
+    assert len(counts) == len(SUBJECTS), "two kinds have one name"
+
+
+@pytest.mark.parametrize("kind", SUBJECTS, ids=lambda kind: kind.name.replace(" ", "-"))
+def test_every_input_is_taken_or_refused_in_one_line(kind: type[Subject], tmp_path: Path) -> None:
+    tally = try_inputs(kind(tmp_path), shares(INPUTS)[kind.name], SEED)
+    assert tally.failures == {}
+    assert tally.accepted > 0, "nothing good is left: the readers saw no more than their first line"
+    assert tally.refused > 0 or kind.forgives
+
+
+class Failing(Subject):
+    """Does what its input says."""
+
+    name = "failing"
+
+    def make(self, random: Random) -> str:
+        return self.does
+
+    does = ""
+
+    def read(self, given: str) -> None:
+        if given == "raise":
+            raise KeyError("colour")
+        if given == "exit":
+            raise SystemExit(0)
+        if given == "refuse":
+            raise SightlineError("no such colour")
+        if given == "mumble":
+            raise SightlineError("")
+        while given == "hang":
+            pass
+        if given == "grow":
+            self.held: Any = bytearray(b"x") * (trial.MOST_MEMORY + 2**28)
+
+    def left_behind(self) -> list[str]:
+        return ["report.html"] if self.does == "refuse" else []
+
+
+@pytest.mark.parametrize(
+    ("does", "where"),
+    [
+        ("raise", "KeyError"),
+        ("exit", "SystemExit"),
+        ("hang", "hang"),
+        ("refuse", "partial output"),
+        ("mumble", "not one line"),
+    ],
+)
+def test_a_failure_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, where: str) -> None:
+    monkeypatch.setattr(trial, "MOST_CPU", 0.2)
+    subject, tally = Failing(tmp_path), Tally()
+    subject.does = does
+    try_one(subject, tally, "1/failing/0")
+    (found,) = tally.failures
+    assert found.startswith(where)
+
+
+def test_memory_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "MOST_MEMORY", 2**26)
+    subject, tally = Failing(tmp_path), Tally()
+    subject.does = "grow"
+    # The peak of a process only rises: the bound on what it may ask for at all is what cannot be missed.
+    monkeypatch.setattr(trial, "_address_space", lambda: 0)
+    try_one(subject, tally, "1/failing/0")
+    (found,) = tally.failures
+    assert found.startswith("MemoryError")
+
+
+def test_an_input_is_known_by_its_name_alone(tmp_path: Path) -> None:
+    for kind in SUBJECTS:
+        if kind.name in ("arms", "gate rules", "configs", "masks"):
+            one, two = kind(tmp_path / "one" / kind.name), kind(tmp_path / "two" / kind.name)
+            assert one.make(Random("1/x/7")) == two.make(Random("1/x/7"))

@@ -1,0 +1,82 @@
+"""The command line where names, terminals and packages mean no good: real processes, and what they print."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.report.fake_run import make_run
+
+ESCAPE = "\x1b]0;owned\x07\x1b[2K"
+
+
+def sightline(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "sightline", *words],
+        capture_output=True,
+        env={**os.environ, "COLUMNS": "200", **environment},
+        check=False,
+    )
+
+
+def test_a_terminal_that_knows_ascii_alone_is_no_reason_to_fail(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "ünïcode", images=4, manifest={"model": "modèle"})
+    done = sightline("gate", str(run), "--rule", "accuracy(full) ≥ 0", "--draws", "100", PYTHONIOENCODING="ascii")
+    assert b"Traceback" not in done.stderr
+    assert done.returncode in (0, 1)
+    assert done.stdout.isascii()
+
+
+def test_control_sequences_in_names_are_shown_and_not_sent(tmp_path: Path) -> None:
+    run = make_run(tmp_path / f"run{ESCAPE}[bold]x[red]", images=4)
+    (run / "rows").rename(run / "gone")
+    (run / "rows").mkdir()
+    done = sightline("gate", str(run), "--rule", "accuracy(full) >= 0", "--draws", "100")
+    assert done.returncode == 2
+    assert b"\x1b" not in done.stderr
+    assert b"[bold]x[red]" in done.stderr
+    (run / "rows").rmdir()
+    (run / "gone").rename(run / "rows")
+    done = sightline("gate", str(run), "--rule", "accuracy(full) >= 0", "--draws", "100")
+    assert b"Traceback" not in done.stderr
+    assert b"\x1b" not in done.stdout
+    assert rb"\x1b]0;owned" in done.stdout
+    assert b"[bold]x[red]" in done.stdout
+
+
+PLUG_IN = """
+[sightline.selectors]
+target = hostile_plug_in:Target
+leaving = hostile_plug_in_that_leaves:Any
+raising = hostile_plug_in_that_raises:Any
+"""
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> str:
+    """An installed package that takes a built-in name, one that leaves and one that raises when it is imported."""
+    site = tmp_path / "site"
+    facts = site / "hostile-1.0.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: hostile\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(PLUG_IN)
+    (site / "hostile_plug_in.py").write_text("class Target: pass\n")
+    (site / "hostile_plug_in_that_leaves.py").write_text("import sys\nsys.exit(0)\n")
+    (site / "hostile_plug_in_that_raises.py").write_text("raise RuntimeError('one\\ntwo')\n")
+    return os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def test_packages_that_misbehave_are_named_and_hinder_nothing(packages: str) -> None:
+    done = sightline("selectors", PYTHONPATH=packages)
+    assert done.returncode == 0, done.stderr.decode()
+    said = done.stdout.decode()
+    assert "visionzip" in said
+    assert "broken: selector 'leaving' of package hostile cannot be loaded (SystemExit: 0)" in said
+    assert "broken: selector 'raising' of package hostile cannot be loaded (RuntimeError: one)" in said
+    note = "note: selector 'target' is Sightline's own; that of package hostile is not used: rename it in hostile"
+    assert note in done.stderr.decode().splitlines()
+    assert "Traceback" not in done.stderr.decode()

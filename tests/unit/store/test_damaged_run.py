@@ -1,0 +1,193 @@
+"""Run folders that no writer leaves: refused in one line by file, line or column. Each case was once a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.report.source import read_source
+from sightline.store.folder import RunFolder
+from sightline.store.load import load_run
+from sightline.store.whole_files import write_whole
+from tests.unit.report.fake_run import make_run
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("damaged") / "good", images=2, arms=("full", "target:0.3"))
+
+
+@pytest.fixture
+def run(good: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(good, tmp_path / "run"))
+
+
+def read_all(run: Path) -> None:
+    """As reports read it, and all tables and masks."""
+    read_source([run])
+    opened = load_run(run)
+    opened.frame()
+    for arm in opened.arms:
+        opened.masks(arm)
+
+
+def refused(run: Path, *words: str) -> None:
+    with pytest.raises(SightlineError) as caught:
+        read_all(run)
+    for word in words:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_good_one_is_read(run: Path) -> None:
+    assert len(read_source([run]).frame) == 8
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"[]", "no JSON object"),
+        (b"[" * 3000, "not valid JSON"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"", "not valid JSON"),
+        ({"arms": None}, "'arms'"),
+        ({"arms": ["full", 3]}, "'arms'"),
+        ({"arms": ["full", "full"]}, "twice"),
+        ({"shards": "2"}, "'shards'"),
+        ({"shards": 2**63}, "'shards'"),
+        ({"shards": -1}, "'shards'"),
+        ({"shards": True}, "'shards'"),
+        ({"bad_images": ["a.jpg"]}, "'bad_images'"),
+        ({"bad_images": {"a.jpg": {}}}, "a.jpg"),
+        ({"set_aside": 5}, "'set_aside'"),
+        ({"versions": "2"}, "'versions'"),
+        ({"probe_digest": {}}, "'probe_digest'"),
+        ({"schema": []}, "schema"),
+    ],
+)
+def test_a_damaged_manifest(run: Path, content: Any, words: str) -> None:
+    file = run / "run.json"
+    if isinstance(content, dict):
+        content = json.dumps({**json.loads(file.read_text(encoding="utf-8")), **content}).encode()
+    file.write_bytes(content)
+    refused(run, str(run), words)
+
+
+def test_a_manifest_without_its_number_of_shards(run: Path) -> None:
+    manifest = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    del manifest["shards"]
+    (run / "run.json").write_text(json.dumps(manifest))
+    refused(run, "no finished shard")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "line 2"),
+        ("[" * 3000, "line 2"),
+        ("[]", "no JSON object"),
+        ('{"id": 3}', "line 2"),
+        ({"regions": [[0.5, 0.5, 0.1, 0.1]]}, "regions[0]"),
+        ({"regions": [["}", 0, 1, 1]]}, "regions[0]"),
+        ({"regions": [[[0.1, 0.2, 0.3, 0.4]]]}, "regions[0]"),
+        ({"id": None}, "id is missing"),
+    ],
+)
+def test_a_damaged_probe(run: Path, line: Any, words: str) -> None:
+    file = run / "probes.jsonl"
+    header, first, *rest = file.read_text(encoding="utf-8").split("\n")
+    if isinstance(line, dict):
+        line = json.dumps({**json.loads(first), **line})
+    file.write_text("\n".join([header, line, *rest]), encoding="utf-8")
+    with pytest.raises(SightlineError, match=r"probes\.jsonl line 2 is damaged") as caught:
+        load_run(run).frame()
+    assert words in str(caught.value)
+
+
+def test_missing_probes_are_one_line(run: Path) -> None:
+    (run / "probes.jsonl").unlink()
+    with pytest.raises(SightlineError, match=r"probes\.jsonl cannot be read"):
+        load_run(run).frame()
+
+
+def changed(file: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    pq.write_table(change(pq.read_table(file, partitioning=None)), file)
+
+
+def with_values(name: str, value: Any) -> Callable[[pa.Table], pa.Table]:
+    """The table with one odd value in a column, or with a column of another type."""
+
+    def change(table: pa.Table) -> pa.Table:
+        place = table.column_names.index(name)
+        if isinstance(value, pa.Array):
+            return table.set_column(place, name, value.take(pa.array([0] * len(table))))
+        values = [value, *table.column(place).to_pylist()[1:]]
+        return table.set_column(place, name, pa.array(values, table.schema.field(name).type))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda table: table.drop_columns(["k_tokens"]), "'k_tokens'"),
+        (lambda table: table.drop_columns(["arm", "plain_arm"]), "damaged"),
+        (lambda table: table.rename_columns(["x", *table.column_names[1:]]), "'arm'"),
+        (lambda table: pa.concat_tables([table, table]), "twice"),
+        (with_values("arguments", pa.array([[1.5]])), "'arguments'"),
+        (with_values("margin", pa.array(["x"])), "'margin'"),
+        (with_values("arguments", "{"), "'arguments'"),
+        (with_values("arguments", "[" * 3000), "'arguments'"),
+        (with_values("arm", "grid:0.3"), "another arm"),
+        (with_values("probe_id", None), "'probe_id'"),
+        (with_values("kept_mask", b"\xff" * 1000), "'kept_mask'"),
+        (with_values("kept_mask", b""), "bits"),
+        (with_values("ecr", 1.5), "'ecr'"),
+        (with_values("ecr", float("nan")), "'ecr'"),
+        (with_values("n_tokens", -1), "'n_tokens'"),
+        (with_values("correct", None), "'correct'"),
+    ],
+)
+def test_damaged_rows(run: Path, change: Callable[[pa.Table], pa.Table], words: str) -> None:
+    changed(RunFolder(run).rows_file("target:0.3", 0), change)
+    refused(run, words)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (with_values("cells", b"x" * 7), "'cells'"),
+        (with_values("cells", b""), "'cells'"),
+        (with_values("layout", "{}"), "'layout'"),
+        (with_values("width", 0), "no pixels"),
+        (with_values("image_key", "other.jpg@orig"), "no image record"),
+    ],
+)
+def test_damaged_images(run: Path, change: Callable[[pa.Table], pa.Table], words: str) -> None:
+    changed(run / "images" / "00000.parquet", change)
+    refused(run, words)
+
+
+def test_a_parquet_file_of_garbage_is_one_line(run: Path) -> None:
+    file = RunFolder(run).rows_file("full", 0)
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2] + b"\xff" * 60)
+    refused(run, str(file))
+
+
+def test_writing_whole_files_follows_no_link_that_lies_in_wait(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / f".run.json.{os.getpid()}.tmp").symlink_to(precious)
+    write_whole(tmp_path / "run.json", b"{}")
+    assert precious.read_text() == "mine"
+    assert (tmp_path / "run.json").read_bytes() == b"{}"
