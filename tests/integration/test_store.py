@@ -21,7 +21,7 @@ from sightline.report.build import build_report
 from sightline.report.gate import run_gate
 from sightline.store import RunFolder, load_run
 from sightline.store.compaction import compact_run
-from sightline.store.verification import verify_folder
+from sightline.store.folder_check import verify_folder
 from tests.earlier_release import without_marks
 from tests.integration.test_audit import facts
 

@@ -26,7 +26,7 @@ from sightline.probes.probe_file import probes_text
 from sightline.progress import waiting_for
 from sightline.statistics.metrics import METRICS
 from sightline.store import Run, RunFolder, load_run
-from sightline.store.verification import damaged_files
+from sightline.store.folder_check import damaged_files
 
 
 def audit(config: AuditConfig) -> Run:
