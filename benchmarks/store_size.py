@@ -4,8 +4,8 @@
 
 Runs are made by ``benchmarks.large_runs`` (five arms, masks, one shard file per 640 rows) in a folder that is removed
 afterwards unless it is named. Every measurement is a process of its own; its memory is the largest resident set that
-the system saw, its time is that of the processor, so that a busy machine tells the same. This process imports nothing large: a child's peak begins with what
-its parent holds.
+the system saw, its time is that of the processor, so that a busy machine tells the same. This process imports nothing
+large: a child's peak begins with what its parent holds.
 """
 
 from __future__ import annotations
