@@ -14,7 +14,7 @@ from sightline.arms.plan import ArmPlan, plan_arms, refuse_unusable
 from sightline.auditing.config import AuditConfig, flag_of
 from sightline.auditing.launchers import LAUNCHERS, Launcher
 from sightline.auditing.reporting_contract import settings_before_loading
-from sightline.auditing.shards import Shard, look, looked_at, make_shards, tasks_left, with_boxes
+from sightline.auditing.shards import Shard, lacks_images, look, looked_at, make_shards, tasks_left, with_boxes
 from sightline.backbones.loading import checkpoint_folder, choose_device, model_type
 from sightline.backbones.served import Served
 from sightline.boxes.beside import BoxesBeside
@@ -229,7 +229,9 @@ def resumable(job: Job, names: Sequence[str]) -> Iterator[Arm]:
             continue
         complete = job.folder.finished_shards(name).issuperset(shard.index for shard in job.own_shards)
         try:
-            yield recorded_arm(name)  # a complete one too: records of its images may be gone
+            arm = recorded_arm(name)
+            if not complete or lacks_images(job.folder, job.own_shards, arm):
+                yield arm
         except SightlineError as error:
             if complete:
                 continue

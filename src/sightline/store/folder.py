@@ -173,7 +173,7 @@ class RunFolder:
         bad = dict(manifest.get("bad_images", {}))
         mended = set(images)
         for shard in {entry["shard"] for name, entry in bad.items() if name in mended}:
-            for arm in manifest["arms"]:
+            for arm in (*manifest["arms"], *manifest.get("set_aside", {})):
                 self._forget(self.files_of_rows(arm), self.owner(arm), shard)
             self._forget(self.files_of_images(), self.owner(), shard)
         if mended:
