@@ -8,12 +8,12 @@ from typing import Any
 
 from sightline.arms.arm import Arm, recorded_arm
 from sightline.auditing.job import Job, probe_bytes
-from sightline.auditing.shards import Task, look, tasks_left
+from sightline.auditing.shards import Task, lacks_images, look, tasks_left
 from sightline.core.imported_file import imported_digest
 from sightline.errors import SightlineError
 from sightline.progress import say
 from sightline.store import RunFolder
-from sightline.store.verification import damaged_files
+from sightline.store.folder_check import damaged_files
 from sightline.store.whole_files import remove_leftovers
 
 
@@ -83,15 +83,17 @@ def resumable(job: Job, recorded: Mapping[str, Any], names: Sequence[str]) -> It
     One that failed, or that has no row and cannot be understood any more, is left out, with a note.
     """
     planned = {arm.text for arm in job.plan.arms}
-    for arm, reason in recorded.get("set_aside", {}).items():
-        if arm not in planned:
-            _note_left_out(arm, reason)
+    for failed, reason in recorded.get("set_aside", {}).items():
+        if failed not in planned:
+            _note_left_out(failed, reason)
     for name in names:
         if name in planned:
             continue
         complete = job.folder.finished_shards(name).issuperset(shard.index for shard in job.own_shards)
         try:
-            yield recorded_arm(name)  # a complete one too: records of its images may be gone
+            arm = recorded_arm(name)
+            if not complete or lacks_images(job.folder, job.own_shards, arm):
+                yield arm
         except SightlineError as error:
             if complete:
                 continue

@@ -47,6 +47,10 @@ class Shard:
             return self.view
         return f"{'' if self.view == ORIGINAL else f'{self.view}-'}fit-{self.image_budget}"
 
+    def version_for(self, arm: Arm) -> str:
+        """The version that an arm looks at."""
+        return replace(self, view=arm.view, image_budget=arm.image_budget).version
+
     def mapped(self, change: Callable[[Probe], Probe], view: str = ORIGINAL) -> Shard:
         """The shard with every probe changed, and the images that the changed probes are about."""
         probes = tuple(change(probe) for probe in self.probes)
@@ -143,17 +147,22 @@ def tasks_left(folder: RunFolder, shards: Sequence[Shard], arms: Sequence[Arm]) 
     recorded = folder.recorded_images()
     for shard in shards:
         for alike in by_image(arms):
-            seen = shard.seen_by(alike[0])
             missing = tuple(arm for arm in alike if shard.index not in finished[arm.text])
-            if not missing and (shard.index, seen.version) not in recorded:
+            if not missing and (shard.index, shard.version_for(alike[0])) not in recorded:
                 missing = alike[:1]
-            tasks += [Task(seen, missing)] if missing else []
+            tasks += [Task(shard.seen_by(alike[0]), missing)] if missing else []
     return tasks
 
 
 def longest_first(tasks: Iterable[Task]) -> list[Task]:
     """So that several workers end at about the same time: what is short fills the gaps at the end."""
     return sorted(tasks, key=lambda task: task.rows, reverse=True)
+
+
+def lacks_images(folder: RunFolder, shards: Iterable[Shard], arm: Arm) -> bool:
+    """Whether records of some images that an arm looked at are gone."""
+    recorded = folder.recorded_images()
+    return any((shard.index, shard.version_for(arm)) not in recorded for shard in shards)
 
 
 def by_image(arms: Iterable[Arm]) -> list[tuple[Arm, ...]]:

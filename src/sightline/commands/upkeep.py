@@ -21,8 +21,8 @@ def verify(
     Exit code 0: nothing; 1: something, in a line each; 2: error.
     """
     from sightline.progress import waiting_for
+    from sightline.store.folder_check import verify_folder
     from sightline.store.run_parts import part_folders
-    from sightline.store.verification import verify_folder
 
     wrong = False
     for path in runs:

@@ -211,10 +211,11 @@ class RunFolder:
 
         A shard is one batch: rows of its other images could not stay as they are. For whoever is alone in the folder.
         """
-        bad = self.manifest().get("bad_images", {})
+        manifest = self.manifest()
+        bad = manifest.get("bad_images", {})
         mended = set(images)
         for shard in {entry["shard"] for name, entry in bad.items() if name in mended}:
-            for arm in self._stored_manifest()["arms"]:
+            for arm in (*manifest["arms"], *manifest.get("set_aside", {})):
                 self._forget(self.files_of_rows(arm), self.owner(arm), shard)
             self._forget(self.files_of_images(), self.owner(), shard)
             self.notes.remove([f"bad.{shard:05d}"])

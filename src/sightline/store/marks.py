@@ -118,14 +118,17 @@ def _digest(handle: BinaryIO, at: int) -> str:
     return digest.hexdigest()
 
 
-def read_marked(path: Path, *, must_be_marked: bool = False) -> tuple[pq.ParquetFile, Mark | None]:
+def read_marked(
+    path: Path, *, must_be_marked: bool = False, footer_alone: bool = False
+) -> tuple[pq.ParquetFile, Mark | None]:
     """Opens a shard file after comparing its checksum; raises ``DamagedError`` where it is not what was written.
 
-    A file without a mark is one of an earlier release, unless the run it belongs to has none of those.
+    A file without a mark is one of an earlier release, unless the run it belongs to has none of those. ``footer_alone``
+    reads what the file says of itself and leaves the checksum alone.
     """
     try:
         with path.open("rb") as handle:
-            at = _checksum_at(handle)
+            at = None if footer_alone else _checksum_at(handle)
             told = b"" if at is None else _read_at(handle, at)
             if at is not None and told.decode("ascii", "replace") != _digest(handle, at):
                 raise DamagedError("its content does not fit its checksum")

@@ -10,7 +10,7 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.store import RunFolder, load_run, shard_packs
 from sightline.store.compaction import compact_run
-from sightline.store.verification import verify_folder
+from sightline.store.folder_check import verify_folder
 from tests.warm_python import run_python
 
 

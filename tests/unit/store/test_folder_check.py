@@ -12,7 +12,7 @@ from benchmarks.large_runs import write_large_run
 from sightline.errors import SightlineError
 from sightline.store import RunFolder, load_run
 from sightline.store.compaction import compact_run
-from sightline.store.verification import verify_folder
+from sightline.store.folder_check import verify_folder
 from tests.earlier_release import without_marks
 from tests.unit.store.conftest import PLAN
 
