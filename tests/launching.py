@@ -20,7 +20,7 @@ from sightline.core.row import TIME_COLUMNS
 from sightline.store import load_run
 from tests.conftest import REPOSITORY
 
-PATIENCE = 300.0
+PATIENCE = 3600.0
 """Seconds after which something that should happen is taken for something that never will."""
 
 
