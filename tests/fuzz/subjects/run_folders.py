@@ -132,7 +132,9 @@ def _odd(kind: pa.DataType, random: Random) -> Any:
     if pa.types.is_boolean(kind):
         return random.choice((True, False, None))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return random.choice((b"", b"\0", b"\xff" * 1000, np.float32([np.nan] * 4).tobytes(), b"x" * 7, None))
+        return random.choice(
+            (b"", b"\0", b"\xff" * 1000, np.full(4, np.nan, dtype=np.float32).tobytes(), b"x" * 7, None)
+        )
     if pa.types.is_string(kind):
         text = random.choice((*mutations.ODD_TEXTS, "[[1, 2]]", "[]", "{}", '{"seed": []}', None))
         return None if text is None else text.encode(errors="replace").decode()

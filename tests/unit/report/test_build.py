@@ -297,7 +297,8 @@ def test_a_kill_between_tables_and_page_leaves_no_page_that_does_not_fit_them(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = build_report([run], tmp_path / "out", draws=100, cases=2)
-    plain, written = Table.write, []
+    plain = Table.write
+    written: list[str] = []
 
     def stopped(self: Table, *arguments: Any) -> None:
         if len(written) == 3:
