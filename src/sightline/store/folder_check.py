@@ -20,7 +20,7 @@ from sightline.errors import SightlineError
 from sightline.probes.dialects import own_row, probe_from_own
 from sightline.probes.probe_file import HEADER, canonical
 from sightline.store.folder import MANIFEST, PROBES, RunFolder, arm_folder_name
-from sightline.store.marks import DamagedError, Held, read_marked
+from sightline.store.marks import DamagedError, MarkedShard, read_marked
 from sightline.store.shard_files import ShardFile, ShardPiece, shard_file, shard_files
 from sightline.store.shard_packs import held_of
 from sightline.store.shard_reading import Owner
@@ -154,7 +154,7 @@ def _cut_probes(found: Verified, path: Path, manifest: Mapping[str, Any]) -> dic
 
 def _held(
     found: Verified, file: ShardFile, owner: Owner, shards: int, *, footer_alone: bool = False
-) -> list[Held] | None:
+) -> list[MarkedShard] | None:
     """What a file holds, shard by shard; None, and a line, where that is not what belongs here."""
     found.files += 1
     try:
@@ -225,7 +225,7 @@ def _rows(
         found.wrong(f"{found.folder.path}: {arm} lacks the rows of {_named(missing)}")
 
 
-def _unrecorded(file: ShardFile, owner: Owner, held: Sequence[Held], keys: np.ndarray) -> set[int]:
+def _unrecorded(file: ShardFile, owner: Owner, held: Sequence[MarkedShard], keys: np.ndarray) -> set[int]:
     """Shards of a file with rows about an image that has no record."""
     ends, place, shards = np.cumsum([each.rows for each in held]), 0, set()
     for table in owner.batches(ShardPiece(file, file.first, file.last), ["image_key"]):

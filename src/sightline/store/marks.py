@@ -25,7 +25,7 @@ _UNKNOWN = "0" * 64
 _CHUNK = 1 << 20
 
 
-class Held(NamedTuple):
+class MarkedShard(NamedTuple):
     """One shard within a file."""
 
     shard: int
@@ -47,7 +47,7 @@ class Mark:
     """None of image records."""
     version: str
     """Of image records, the version of the images; "" for the original."""
-    shards: tuple[Held, ...]
+    shards: tuple[MarkedShard, ...]
 
     def rows_before(self, shard: int) -> int:
         return sum(held.rows for held in self.shards if held.shard < shard)
@@ -147,5 +147,5 @@ def _read_at(handle: BinaryIO, at: int) -> bytes:
 
 
 def _mark(facts: Mapping[str, Any]) -> Mark:
-    shards = tuple(Held(*held) for held in facts["shards"])
+    shards = tuple(MarkedShard(*held) for held in facts["shards"])
     return Mark(facts["run"], facts["model"], facts["arm"], facts["version"], shards)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sightline.core.row import TIME_COLUMNS
 from sightline.store.gathering import gathered
-from sightline.store.marks import Held, Mark, read_marked, write_marked
+from sightline.store.marks import Mark, MarkedShard, read_marked, write_marked
 from sightline.store.shard_files import ShardFile, ShardPiece, shard_file_name
 from sightline.store.shard_reading import Owner, bounds
 from sightline.store.table_digest import table_digest, texts_digest
@@ -22,7 +22,7 @@ PACK = 500_000
 """Most rows of a pack, unless one shard has more."""
 
 
-def held_shards(piece: ShardPiece, owner: Owner) -> list[Held]:
+def held_shards(piece: ShardPiece, owner: Owner) -> list[MarkedShard]:
     """What a piece holds, shard by shard; of a file without a mark, which is one shard, computed."""
     _, mark = owner.opened(piece.file)
     if mark is not None:
@@ -30,11 +30,11 @@ def held_shards(piece: ShardPiece, owner: Owner) -> list[Held]:
     return [held_of(owner.read(piece), piece.first, owner.arm)]
 
 
-def held_of(table: pa.Table, shard: int, arm: str | None) -> Held:
+def held_of(table: pa.Table, shard: int, arm: str | None) -> MarkedShard:
     """What a mark says of the rows of an arm in a shard, or of image records."""
     about, aside = ("image_key", ()) if arm is None else ("probe_id", TIME_COLUMNS)
     texts = texts_digest(table.column(about).to_pylist())
-    return Held(shard, table.num_rows, texts, table_digest(table, without=aside))
+    return MarkedShard(shard, table.num_rows, texts, table_digest(table, without=aside))
 
 
 def pack_groups(found: Iterable[ShardPiece], owner: Owner) -> list[list[ShardPiece]]:

@@ -23,7 +23,13 @@ from tests.unit.report.fake_run import make_run
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("damaged") / "good", images=2, arms=("full", "target:0.3"))
+    """As an earlier release wrote it: files without checksums, so that their content has to speak for itself."""
+    run = make_run(tmp_path_factory.mktemp("damaged") / "good", images=2, arms=("full", "target:0.3"))
+    manifest = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**manifest, "marked": False}))
+    for file in run.rglob("*.parquet"):
+        changed(file, lambda table: table)
+    return run
 
 
 @pytest.fixture

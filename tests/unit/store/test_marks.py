@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sightline.store.marks import DamagedError, Held, Mark, read_marked, write_marked
+from sightline.store.marks import DamagedError, Mark, MarkedShard, read_marked, write_marked
 
 TABLE = pa.table({
     "arm": ["full"] * 3,
@@ -18,7 +18,7 @@ TABLE = pa.table({
     "kept_mask": [b"\x00\xff", b"ab", None],
     "arguments": ['{"sightline_checksum": "not this one"}'] * 3,
 })  # fmt: skip
-MARK = Mark("run", "tiny (llava)", "full", "", (Held(4, 3, "c" * 32, "v" * 32),))
+MARK = Mark("run", "tiny (llava)", "full", "", (MarkedShard(4, 3, "c" * 32, "v" * 32),))
 
 
 @pytest.fixture(scope="module")
