@@ -22,6 +22,7 @@ from sightline.report.gate import run_gate
 from sightline.store import RunFolder, load_run
 from sightline.store.compaction import compact_run
 from sightline.store.folder_check import verify_folder
+from sightline.store.run_parts import RunPlace
 from tests.earlier_release import without_marks
 from tests.integration.test_audit import facts
 
@@ -161,11 +162,12 @@ def test_parts_give_the_rows_and_the_figures_of_an_undivided_run(config: Any, tm
     assert joined.unfinished == ""
     pd.testing.assert_frame_equal(facts(joined.frame()), facts(whole.frame()))
     assert joined.images.equals(whole.images)
+    places: list[RunPlace] = [whole.path, parts]
     rule = ["accuracy(full) - accuracy(grid:0.3) >= -1", "posecr(grid:0.3) >= 0"]
-    decided = [run_gate(place, rule, least_n=1, draws=100)[0] for place in (tmp_path / "whole", parts)]
+    decided = [run_gate(one, rule, least_n=1, draws=100)[0] for one in places]
     assert decided[0] == decided[1]
-    for name, place in (("a", whole.path), ("b", tuple(parts))):
-        build_report([place], tmp_path / name, draws=100)
+    for name, one in zip("ab", places, strict=True):
+        build_report([one], tmp_path / name, draws=100)
     tables = sorted(file.name for file in (tmp_path / "a" / "tables").glob("*.csv"))
     timed = [name for name in tables if any(part in name for part in ("cost", "runs", "stage"))]
     assert len(tables) > len(timed) + 3
