@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sightline.arms.arguments import parameters
 from sightline.selectors import SELECTORS
 from tests.fuzz.subjects.words import NUMBERS, Arms, all_arguments
 from tests.fuzz.trial import Tally, try_given
@@ -14,8 +15,9 @@ ARGUMENTS = [(method, argument) for method, argument in all_arguments() if metho
 
 
 def test_every_method_is_tried() -> None:
-    with_arguments = {name for name, kind in SELECTORS.items() if getattr(kind, "__dataclass_fields__", {})}
+    with_arguments = {name for name, kind in SELECTORS.items() if parameters(kind)}
     assert {method for method, _ in ARGUMENTS} == with_arguments - {"masks"}
+    assert len(with_arguments) > 30
 
 
 @pytest.mark.parametrize("method", sorted({method for method, _ in ARGUMENTS}))

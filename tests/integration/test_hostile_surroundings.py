@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sightline.auditing.audit import audit
 from tests.unit.report.fake_run import make_run
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2K"
@@ -46,6 +48,21 @@ def test_control_sequences_in_names_are_shown_and_not_sent(tmp_path: Path) -> No
     assert b"\x1b" not in done.stdout
     assert rb"\x1b]0;owned" in done.stdout
     assert b"[bold]x[red]" in done.stdout
+
+
+def test_an_audit_of_a_local_model_asks_nobody(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def note(*arguments: Any, **_: Any) -> None:
+        asked.append(arguments[-1])
+        raise OSError("no network here")
+
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(f"socket.socket.{name}", note)
+    monkeypatch.setattr("socket.getaddrinfo", note)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    assert audit(config("llava", arms=["full"], limit=1)).missing == 0
+    assert asked == []
 
 
 PLUG_IN = """
