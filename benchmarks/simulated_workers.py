@@ -31,6 +31,8 @@ class Work:
     """Arms; each is kept once it is written."""
     piece: float
     """One arm: select, language model, write."""
+    shard: int = 0
+    """Whose images these are: a static split goes by shards."""
 
     @property
     def seconds(self) -> float:
@@ -52,7 +54,8 @@ class Cluster:
     first_start: float | None = None
     """The same when all start at once and read the weights together; None: as ever."""
     spread: float = 0.0
-    """Standard deviation of the logarithm of a worker's time for one and the same task; its median is 1."""
+    """Standard deviation of the logarithm of a worker's speed; the speeds' mean is 1, so that a spread in itself neither
+    adds to what the workers can do together nor takes from it."""
     lifetime: float = math.inf
     """Mean time until a worker dies, whatever it does."""
     restart: float = 0.0
@@ -62,7 +65,7 @@ class Cluster:
     ahead: int = 1
     """Tasks that a worker claims while it works on one."""
     pulls: bool = True
-    """Whether workers take what is left, longest first; else every worker has its n-th part from the beginning."""
+    """Whether workers take what is left, longest first; else each of n has every n-th shard from the beginning."""
 
 
 @dataclass(frozen=True)
@@ -108,15 +111,15 @@ class Simulation:
         self._cluster, self._random, self._order = cluster, Random(seed), count()
         self._events: list[tuple[float, int, Event, int, int, Work | None]] = []
         self._offered: list[tuple[float, int, Work]] = []
-        self._workers = [_Worker(math.exp(self._random.gauss(0, cluster.spread))) for _ in range(cluster.workers)]
+        self._workers = [_Worker(self._slowness()) for _ in range(cluster.workers)]
         self._spent: Counter[str] = Counter()
         self._left = self._deaths = 0
-        for number, task in enumerate(work):
+        for task in work:
             self._left += 1
             if cluster.pulls:
                 self._offer(task)
             else:
-                self._workers[number % cluster.workers].own.append(task)
+                self._workers[task.shard % cluster.workers].own.append(task)
 
     def outcome(self) -> Outcome:
         """Every event in order of time, until all work is done."""
@@ -135,6 +138,11 @@ class Simulation:
             self._pass(worker, now, "waiting")
         parts = (self._spent[part] for part in ("working", "lost", "starting", "waiting"))
         return Outcome(now, cluster.workers, *parts, self._deaths)
+
+    def _slowness(self) -> float:
+        """What a worker's time for a task is multiplied by."""
+        spread = self._cluster.spread
+        return math.exp(self._random.gauss(0, spread) + spread**2 / 2)
 
     def _at(self, time: float, kind: Event, number: int = 0, task: Work | None = None) -> None:
         heapq.heappush(self._events, (time, next(self._order), kind, number, self._workers[number].life, task))
