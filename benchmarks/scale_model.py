@@ -154,14 +154,20 @@ class Model:
 
 
 FAULTS = {
-    "equal workers, no faults": {"spread": 0.0, "lifetime": math.inf},
-    "10 % spread, no faults": {"spread": 0.1, "lifetime": math.inf},
-    "10 % spread, a worker lives 24 h": {"spread": 0.1, "lifetime": 24 * HOUR},
-    "30 % spread, a worker lives 24 h": {"spread": 0.3, "lifetime": 24 * HOUR},
-    "30 % spread, a worker lives 2 h": {"spread": 0.3, "lifetime": 2 * HOUR},
+    "equal workers, no faults": (0.0, math.inf),
+    "10 % spread, no faults": (0.1, math.inf),
+    "10 % spread, a worker lives 24 h": (0.1, 24 * HOUR),
+    "30 % spread, a worker lives 24 h": (0.3, 24 * HOUR),
+    "30 % spread, a worker lives 2 h": (0.3, 2 * HOUR),
 }
-"""Assumptions, from a machine room on a good day to machines that are taken away all the time."""
+"""Spread and mean lifetime: assumptions, from a machine room on a good day to machines that are taken away all the
+time."""
 ORDINARY, HARSH = "10 % spread, a worker lives 24 h", "30 % spread, a worker lives 2 h"
+
+
+def suffering(cluster: Cluster, faults: str) -> Cluster:
+    spread, lifetime = FAULTS[faults]
+    return replace(cluster, spread=spread, lifetime=lifetime)
 
 
 def outcomes(cluster: Cluster, work: Iterable[Work], seeds: Iterable[int] = SEEDS) -> list[Outcome]:
@@ -207,9 +213,9 @@ def parts_table(model: Model, audit: Audit, gpus: int) -> str:
 def faults_table(model: Model, audit: Audit, gpus: int) -> str:
     """Pulling longest first against a static split, from good days to bad ones."""
     work, lines = list(model.work(audit)), []
-    for name, faults in FAULTS.items():
+    for name in FAULTS:
         for pulls in (True, False):
-            found = outcomes(replace(model.cluster(gpus), pulls=pulls, **faults), work)
+            found = outcomes(replace(suffering(model.cluster(gpus), name), pulls=pulls), work)
             lines.append((name if pulls else "", "pulled" if pulls else "static split", *described(found)))
     return markdown(("workers", "tasks are", *DESCRIBED), lines)
 
@@ -237,7 +243,7 @@ def shards_table(model: Model, audit: Audit, gpus: int) -> str:
         )
         cells = [str(size), f"{work[0].seconds:.0f} s", f"{cut.files:,}", f"{100 * (overhead - 1):.1f} %"]
         for name in (ORDINARY, HARSH):
-            found = outcomes(replace(model.cluster(gpus), **FAULTS[name]), work)
+            found = outcomes(suffering(model.cluster(gpus), name), work)
             cells += [percent(found, "lost"), f"{mean(each.wall for each in found) / HOUR:.2f} h"]
         lines.append([*cells, f"{model.compaction(cut) / HOUR:.1f} h"])
     head = ("images a shard", "longest task", "files", "overhead", "lost (24 h)", "wall (24 h)", "lost (2 h)")
@@ -251,7 +257,7 @@ def folders_table(model: Model, audit: Audit, gpus: int) -> str:
         cut = replace(audit, folders=folders)
         cluster = replace(model.cluster(gpus // folders), first_start=model.cluster(gpus).first_start)
         work = list(model.work(cut))
-        found = [simulated(replace(cluster, **FAULTS[ORDINARY]), work, seed) for seed in range(folders)]
+        found = [simulated(suffering(cluster, ORDINARY), work, seed) for seed in range(folders)]
         slowest, planning = max(each.wall for each in found), model.planning(cut)
         gib = cut.probes / folders * model.host.plan_probe_bytes / 2**30
         wall = planning + slowest
@@ -265,7 +271,7 @@ def gpus_table(model: Model, audit: Audit) -> str:
     """More GPUs."""
     lines, work = [], list(model.work(audit))
     for gpus in (8, 32, 64, 128, 256, 512, 1024):
-        found = outcomes(replace(model.cluster(gpus), **FAULTS[ORDINARY]), work)
+        found = outcomes(suffering(model.cluster(gpus), ORDINARY), work)
         lines.append((str(gpus), *described(found)))
     return markdown(("GPUs", *DESCRIBED), lines)
 

@@ -83,19 +83,18 @@ def seconds(job: Callable[[], object], repeats: int = REPEATS) -> float:
 def made_rows(place: Path) -> list[dict[str, Any]]:
     """Rows of a real run."""
     scenes = asset("scenes", "confirmation")
-    run = audit(
-        AuditConfig(
-            model=str(TINY),
-            probes=scenes / "probes.jsonl",
-            images=scenes / "images",
-            out=place / "run",
-            arms=["target:0.3"],
-            matched_controls=False,
-            limit=4,
-            device="cpu",
-            image_options={"max_pixels": 50176},
-        )  # fmt: skip
+    settings = AuditConfig(
+        model=str(TINY),
+        probes=scenes / "probes.jsonl",
+        images=scenes / "images",
+        out=place / "run",
+        arms=["target:0.3"],
+        matched_controls=False,
+        limit=4,
+        device="cpu",
+        image_options={"max_pixels": 50176},
     )
+    run = audit(settings)
     files = sorted(run.path.glob("rows/*/*.parquet"))
     return [row for file in files for row in read_table(file).to_pylist()]
 

@@ -54,8 +54,8 @@ class Cluster:
     first_start: float | None = None
     """The same when all start at once and read the weights together; None: as ever."""
     spread: float = 0.0
-    """Standard deviation of the logarithm of a worker's speed; the speeds' mean is 1, so that a spread in itself neither
-    adds to what the workers can do together nor takes from it."""
+    """Standard deviation of the logarithm of a worker's speed; the speeds' mean is 1, so that a spread in itself
+    neither adds to what the workers can do together nor takes from it."""
     lifetime: float = math.inf
     """Mean time until a worker dies, whatever it does."""
     restart: float = 0.0

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from benchmarks.scale_model import CARDS, FAULTS, HOUR, ORDINARY, Audit, GpuParts, Model, parts_table
+from benchmarks.scale_model import CARDS, HOUR, ORDINARY, Audit, GpuParts, Model, parts_table, suffering
 from benchmarks.scale_parts import HostParts
 from benchmarks.simulated_workers import simulated
 
@@ -58,9 +58,7 @@ def test_workers_that_start_together_share_the_store(model: Model) -> None:
 
 
 def test_more_gpus_take_less_time_and_never_less_work(model: Model) -> None:
-    found = [
-        simulated(replace(model.cluster(gpus), **FAULTS[ORDINARY]), list(model.work(SMALL))) for gpus in (1, 2, 4, 8)
-    ]
+    found = [simulated(suffering(model.cluster(gpus), ORDINARY), list(model.work(SMALL))) for gpus in (1, 2, 4, 8)]
     assert [outcome.wall for outcome in found] == sorted((outcome.wall for outcome in found), reverse=True)
     ideal = sum(task.seconds for task in model.work(SMALL))
     assert all(outcome.wall > ideal / outcome.workers * 0.8 for outcome in found)
