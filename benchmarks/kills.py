@@ -2,9 +2,9 @@
 
     python -m benchmarks.kills --kills 200 [--launcher inline --launcher queue] [--seed 0]
 
-Small audits of a tiny checkpoint are run again and again; each is killed some times, run to its end and compared with an
-undisturbed run, value by value, times aside. A kill counts when it hit a living process. The exit code is 1 if a row was
-lost, changed or written twice, or if anything was left behind.
+Small audits of a tiny checkpoint are run again and again; each is killed some times, run to its end and compared with
+an undisturbed run, value by value, times aside. A kill counts when it hit a living process. The exit code is 1 if a row
+was lost, changed or written twice, or if anything was left behind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commands that a test may signal, kill and look after: each is a session of its own, so that nothing it starts can hide.
+"""Commands that a test may signal and kill: each is a session of its own, so that nothing it starts can hide.
 
 Processes are forks of one that has torch imported (``tests/warm_python.py``); whatever they start themselves starts as
 for users.

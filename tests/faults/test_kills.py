@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from benchmarks.kills import AUDIT, killed, small_audit, undisturbed
 
-from tests.faults.killing import WAYS, difference, facts
+from tests.faults.killing import difference, facts
 
 
 @pytest.mark.parametrize("launcher", ["inline", "local", "queue"])
@@ -17,7 +18,6 @@ def test_a_few_kills_do_no_harm(launcher: str, tmp_path: Path) -> None:
     assert tally.kills == 3
     assert tally.runs >= 1
     assert tally.harm == 0, tally
-    assert set(WAYS) >= {launcher}
 
 
 @pytest.fixture(scope="module")
@@ -33,5 +33,5 @@ def test_the_comparison_sees_what_is_lost_changed_or_there_twice(rows: pd.DataFr
     assert difference(rows, rows.drop(index=[3, 5])) == {**none, "lost": 2}
     assert difference(rows, pd.concat([rows, rows[2:5]])) == {**none, "doubled": 3}
     other = rows.copy()
-    other.loc[4, "margin"] += 1e-6
+    other["margin"] = other["margin"].where(other.index != 4, np.nextafter(other["margin"], 9))
     assert difference(rows, other) == {**none, "changed": 1}
