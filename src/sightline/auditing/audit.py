@@ -1,71 +1,39 @@
-"""The audit, top to bottom: plan and check, bring up a launcher, open the run folder, have done what is left."""
+"""The audit, top to bottom: plan and check, then have a launcher do what is left of it."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sightline.answering.scorers import SCORERS, Scorer
-from sightline.arms.arm import ARTIFACT_SEED, SEED, Arm, recorded_arm
+from sightline.arms.arm import ARTIFACT_SEED, SEED
 from sightline.arms.plan import ArmPlan, plan_arms, refuse_unusable
 from sightline.auditing.config import AuditConfig, flag_of
-from sightline.auditing.launchers import LAUNCHERS, Launcher
+from sightline.auditing.job import Job
+from sightline.auditing.launchers import LAUNCHERS
 from sightline.auditing.reporting_contract import settings_before_loading
-from sightline.auditing.shards import Shard, look, looked_at, make_shards, tasks_left, with_boxes
+from sightline.auditing.shards import looked_at, make_shards
 from sightline.backbones.loading import checkpoint_folder, choose_device, model_type
 from sightline.backbones.served import Served
-from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import box_source, check_source, refuse_other_rule, source_under
-from sightline.core.imported_file import import_files, imported_digest
+from sightline.core.imported_file import import_files
 from sightline.errors import SightlineError
 from sightline.probes import ProbeSet, read_probes
-from sightline.probes.probe_file import probes_text
-from sightline.progress import waiting_for
+from sightline.progress import in_json, waiting_for
 from sightline.statistics.metrics import METRICS
 from sightline.store import Run, RunFolder, load_run
 
 
 def audit(config: AuditConfig) -> Run:
     """Runs (or resumes, or amends) an audit and returns the finished run."""
-    with waiting_for("checking probes, images and model", logged=False):
-        job = planned_job(config)
-    announce_controls(job)
-    launcher = LAUNCHERS.get(config.launcher)(job.config)
-    readable = [shard.without(job.bad) for shard in job.shards]
-    asked = [probe for shard in readable for probe in shard.probes]
-    with BoxesBeside(job.config.box_source, config.images, asked) as boxes:
-        if boxes.detects:  # what the boxes are like is known when all have been found
-            run_job(job, launcher, boxes, job.recorded.get("boxes", {}))
-            _, shown = with_boxes(readable, boxes)
-            boxed = {(probe.id, probe.view): probe for probe in shown.probes}
-            shards = [shard.mapped(lambda probe: boxed.get((probe.id, probe.view), probe)) for shard in job.shards]
-            job.folder.describe_boxes(shown.facts, probe_bytes(job.probes, shards))
-        else:
-            shards, shown = with_boxes(job.shards, boxes)
-            run_job(replace(job, shards=shards), launcher, boxes, shown.facts)
+    with in_json(config.json_progress):
+        with waiting_for("checking probes, images and model", logged=False):
+            job = planned_job(config)
+        announce_controls(job)
+        LAUNCHERS.get(config.launcher)(job.config).carry_out(job)
     return load_run(config.out)
-
-
-@dataclass(frozen=True)
-class Job:
-    """An audit whose input has been read and checked, before any model is loaded."""
-
-    config: AuditConfig
-    folder: RunFolder
-    recorded: Mapping[str, Any]
-    """The folder's manifest; empty for a new run."""
-    plan: ArmPlan
-    probes: ProbeSet
-    shards: list[Shard]
-    sizes: Mapping[str, tuple[int, int]]
-    """(width, height) of every image by name."""
-    bad: Mapping[str, str]
-    """Images that are known to be unreadable, with the reason; empty unless they are to be skipped."""
-    imports: Mapping[str, str]
-    """Digests of imported files, by name."""
 
 
 def planned_job(config: AuditConfig) -> Job:
@@ -87,7 +55,7 @@ def planned_job(config: AuditConfig) -> Job:
     )
     check_source(config.box_source)
     refuse_other_rule(config.box_source, recorded.get("boxes") or {}, config.out)
-    LAUNCHERS.get(config.launcher)
+    LAUNCHERS.get(config.launcher)(config).refuse_unusable()
     probes = read_probes(config.probes, image_prefix=config.image_prefix or None)
     config = config.model_copy(update={"scorer": chosen_scorer(config.scorer, probes)})
     probes = put_by(SCORERS.get(config.scorer)(), probes)
@@ -154,76 +122,3 @@ def chosen_seed(config: AuditConfig, recorded: Mapping[str, Any]) -> int:
     if config.seed is not None:
         return config.seed
     return int(recorded.get("seed") or (ARTIFACT_SEED if config.profile == "artifact" else SEED))
-
-
-def run_job(job: Job, launcher: Launcher, boxes: BoxesBeside, box_facts: Mapping[str, Any]) -> None:
-    """Brings up the model, opens the folder and has done what is left, while a text detector may be at work beside."""
-    plan, folder, recorded = job.plan, job.folder, job.recorded
-    digests = input_digests(plan.arms)
-    with launcher:
-        launcher.refuse_unserved(plan.arms, job.sizes)
-        names = folder.open(
-            {
-                **launcher.settings(recorded),
-                "probe_digest": job.probes.digest,
-                "shards": len(job.shards),
-                "boxes": dict(box_facts),
-                "matched_controls": list(dict.fromkeys([*recorded.get("matched_controls", []), *plan.controls])),
-                "imports": {**recorded.get("imports", {}), **job.imports},
-                "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            },
-            [arm.text for arm in plan.arms],
-            probe_bytes(job.probes, job.shards),
-        )
-        folder.forget_shards_of(mended_images(job))
-        resumed = list(resumable(job, names))
-        tasks = tasks_left(folder, job.shards, [*resumed, *plan.arms])
-        folder.settle_inputs({**digests, **input_digests(resumed)})
-        launcher.run(folder, tasks, boxes)
-
-
-def mended_images(job: Job) -> list[str]:
-    """Images that an earlier command could not read and that can be read now."""
-    recorded = job.recorded.get("bad_images", {})
-    return [name for name in recorded if not isinstance(look(job.config.images, name, decode=True), str)]
-
-
-def resumable(job: Job, names: Sequence[str]) -> Iterator[Arm]:
-    """Unfinished arms of earlier commands under the same folder: a killed amendment leaves no holes.
-
-    One that failed, or that has no row and cannot be understood any more, is left out, with a note.
-    """
-    planned = {arm.text for arm in job.plan.arms}
-    for arm, reason in job.recorded.get("set_aside", {}).items():
-        if arm not in planned:
-            _note_left_out(arm, reason)
-    for name in names:
-        if name in planned or job.folder.has_all_rows(name, len(job.shards)):
-            continue
-        try:
-            yield recorded_arm(name)
-        except SightlineError as error:
-            if job.folder.any_rows(name):
-                needed = ", ".join(f"--import {file}" for file in job.recorded.get("imports", {}))
-                raise SightlineError(f"{error} (the run was made with {needed})" if needed else str(error)) from error
-            job.folder.leave_out(name, str(error))
-            _note_left_out(name, str(error))
-
-
-def _note_left_out(arm: str, reason: str) -> None:
-    print(f"note: {arm} of an earlier command is left out: {reason}", file=sys.stderr, flush=True)
-
-
-def input_digests(arms: Iterable[Arm]) -> dict[str, str]:
-    """Of the arms that read a file, such as replayed masks, or whose selector or policy comes from an imported one."""
-    digests = {
-        arm.text: arm.input_digest() or imported_digest(type(arm.selector)) or imported_digest(type(arm.policy))
-        for arm in arms
-    }
-    return {text: digest for text, digest in digests.items() if digest is not None}
-
-
-def probe_bytes(probes: ProbeSet, shards: Sequence[Shard]) -> bytes:
-    """The audited probes as a probe file of their own, for the run folder."""
-    chosen = replace(probes, probes=tuple(probe for shard in shards for probe in shard.probes))
-    return probes_text(chosen).encode()

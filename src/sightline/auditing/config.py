@@ -121,7 +121,26 @@ class AuditConfig(BaseModel):
         "eager", description="How the language layers run: one kernel at a time, compiled, or replayed as a CUDA graph."
     )
     launcher: Annotated[str, Flag(SPEED)] = Field(
-        "inline", description="Where the work runs: inline is here, in this process."
+        "inline",
+        description="Where the work runs: inline is here, in this process; local in several processes of this machine; "
+        "queue here, together with every other command on the same run folder; ray in actors of a Ray cluster.",
+    )
+    workers: Annotated[int | Literal["auto"], Flag(SPEED)] = Field(
+        "auto",
+        description="Processes of the launchers local and ray: a number, or auto for one per GPU, without GPUs one per "
+        "group of as many cores as there are --threads.",
+    )
+    address: Annotated[str | None, Flag(SPEED)] = Field(
+        None, description="Ray cluster of the launcher ray; without it one is started here."
+    )
+    worker_timeout: Annotated[float, Flag(SPEED)] = Field(
+        60.0, gt=0, description="Seconds without a sign of life after which others take over what a process had begun."
+    )
+    threads: Annotated[int | None, Flag(SPEED)] = Field(
+        None,
+        ge=1,
+        description="Threads of one process on a CPU, on which the last bits of sums depend: fixed for the folder. "
+        "Without it those of the run folder, in a new one as many as PyTorch would take.",
     )
     batch_tokens: Annotated[int, Flag(SPEED)] = Field(
         default_factory=ByDevice(16384, 32768),
@@ -137,6 +156,9 @@ class AuditConfig(BaseModel):
         description="Leave out the probes of images that are missing or damaged, and count them, instead of failing.",
     )
     out: Annotated[Path, Flag(OUTPUT)] = Field(description="Run folder: created, resumed or amended.")
+    json_progress: Annotated[bool, Flag(OUTPUT)] = Field(
+        False, description="Tell progress as lines of JSON on standard error, for programs."
+    )
     shard_images: Annotated[int, Flag(OUTPUT)] = Field(
         default_factory=ByDevice(8, 64),
         ge=1,
@@ -152,6 +174,13 @@ class AuditConfig(BaseModel):
     @classmethod
     def _one_is_a_list(cls, given: Any) -> Any:
         return [given] if isinstance(given, str | Path) else given
+
+    @field_validator("workers", mode="after")
+    @classmethod
+    def _some_workers(cls, given: int | str) -> int | str:
+        if isinstance(given, int) and given < 1:
+            raise ValueError(f"{given} workers do nothing; a number from 1, or auto")
+        return given
 
     @field_validator("interventions", mode="before")
     @classmethod

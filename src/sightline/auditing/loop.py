@@ -62,8 +62,8 @@ class LoopOptions:
     run. None: nothing is rehearsed."""
     setup_ms: list[float] = field(default_factory=list)
     """What rehearsals took."""
-    failed: set[str] = field(default_factory=set)
-    """Arms whose work raised an error."""
+    failed: set[tuple[str, str]] = field(default_factory=set)
+    """Tasks, by key, and arms whose work raised an error; "" for an arm where it was the images of all of them."""
 
 
 @dataclass
@@ -72,8 +72,12 @@ class ShardWork:
 
     answerer: Answerer
     options: LoopOptions
-    needs: frozenset[str]
+    task: Task
     future: Future[Prepared]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return all_needs(self.task.arms)
 
     @property
     def prepared(self) -> Prepared:
@@ -101,25 +105,26 @@ class ShardWork:
 
     def launch(self, arm: Arm) -> Collect:
         """Hands the arm to the device. An error here or while its answers are read is the arm's, unless an image's."""
-        if not self.shard.probes:  # none of its images can be read
-            return list
-        with self._blaming(arm):
-            self._set_up(arm)
-        images = self.encoded  # behind the rehearsal, which loads kernels of the vision tower too
-        with self._blaming(arm):
-            collect = self.answerer.launch(arm, self.shard.probes, images, self.options.batch_tokens)
+        with self._blaming(""):
+            if not self.shard.probes:  # none of its images can be read
+                return list
+            with self._blaming(arm.text):
+                self._set_up(arm)
+            images = self.encoded  # behind the rehearsal, which loads kernels of the vision tower too
+            with self._blaming(arm.text):
+                collect = self.answerer.launch(arm, self.shard.probes, images, self.options.batch_tokens)
 
         def read() -> list[Answered]:
-            with self._blaming(arm):
+            with self._blaming(arm.text):
                 return collect()
 
         return read
 
     @contextmanager
-    def _blaming(self, arm: Arm) -> Iterator[None]:
-        self.options.failed.add(arm.text)
+    def _blaming(self, arm: str) -> Iterator[None]:
+        self.options.failed.add((self.task.key, arm))
         yield
-        self.options.failed.discard(arm.text)
+        self.options.failed.discard((self.task.key, arm))
 
     def _set_up(self, arm: Arm) -> None:
         if self.options.rehearsed is not None and arm.text in self.options.rehearsed:
@@ -140,20 +145,16 @@ class ShardWork:
 
 
 def answer_shards(
-    answerer: Answerer, tasks: Sequence[Task], prepare: Callable[[Shard], Prepared], options: LoopOptions
+    answerer: Answerer, tasks: Iterable[Task], prepare: Callable[[Shard], Prepared], options: LoopOptions
 ) -> Iterator[tuple[ShardWork, Arm, list[Answered]]]:
     """Every task's arms with their answers, in order. Drop the work before asking for the next: its images go then."""
 
     def launches() -> Iterator[tuple[tuple[ShardWork, Arm], Callable[[], Collect]]]:
         for task, prepared in prepared_ahead(tasks, lambda task: prepare(task.shard)):
-            work = ShardWork(answerer, options, all_needs(task.arms), prepared)
+            work = ShardWork(answerer, options, task, prepared)
             for arm in task.arms:
                 yield (work, arm), partial(work.launch, arm)
 
     for (work, arm), answers in one_ahead(launches()):
         yield work, arm, answers
         del work, answers
-
-
-def total_rows(tasks: Iterable[Task]) -> int:
-    return sum(task.rows for task in tasks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -79,6 +80,12 @@ class Task:
     arms: tuple[Arm, ...]
 
     @property
+    def key(self) -> str:
+        """What it is called among whoever shares the work, whichever arms are left of it."""
+        version = "" if self.shard.version == ORIGINAL else f".{re.sub(r'[^A-Za-z0-9.]+', '-', self.shard.version)}"
+        return f"{self.shard.index:05d}{version}"
+
+    @property
     def rows(self) -> int:
         return len(self.shard.probes) * len(self.arms)
 
@@ -129,6 +136,11 @@ def tasks_left(folder: RunFolder, shards: Sequence[Shard], arms: Sequence[Arm]) 
         missing = [arm for arm in arms if not folder.has_rows(arm.text, shard.index)]
         tasks += [Task(shard.seen_by(alike[0]), alike) for alike in by_image(missing)]
     return tasks
+
+
+def longest_first(tasks: Iterable[Task]) -> list[Task]:
+    """So that several workers end at about the same time: what is short fills the gaps at the end."""
+    return sorted(tasks, key=lambda task: task.rows, reverse=True)
 
 
 def by_image(arms: Iterable[Arm]) -> list[tuple[Arm, ...]]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from sightline.answering.answerer import Answerer
 from sightline.answering.scorers import SCORERS
 from sightline.arms.arm import Arm
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.image_previews import details, preview
-from sightline.auditing.loop import LoopOptions, Prepared, Seen, answer_shards, total_rows
+from sightline.auditing.loop import LoopOptions, Prepared, Seen, answer_shards
+from sightline.auditing.pulling import Pull
 from sightline.auditing.reporting_contract import manifest_settings, reporting_contract
 from sightline.auditing.row_records import image_records, row_records
-from sightline.auditing.shards import Shard, Task, image_key, with_boxes
+from sightline.auditing.shards import Shard, image_key, with_boxes
 from sightline.backbones import load_backbone, options_for, weight_digest
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import use_execution
@@ -26,6 +30,7 @@ from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import reads_boxes
 from sightline.core.selection import Budget
 from sightline.device.kernels.causal import planless
+from sightline.device.memory import free_memory, is_out_of_memory
 from sightline.errors import SightlineError
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import image_digest, open_image
@@ -36,8 +41,12 @@ from sightline.store import RunFolder
 class Worker:
     """Loads what a configuration names; ``work`` may be called again and again."""
 
+    _threads: int | None = None
+    """On a CPU: of how many a sum is made of decides its last bits, so all that compute a run have the same."""
+
     def __init__(self, config: AuditConfig) -> None:
         self.config = config
+        self._roomy: set[str] = set()
         source = checkpoint_folder(config.model)
         with waiting_for(f"loading {source.name}"):
             self._load(source)
@@ -65,7 +74,14 @@ class Worker:
         """What the run folder, whose manifest may be ``recorded`` already, has to agree with."""
         backbone = self.answerer.backbone
         settings = manifest_settings(self.config, self.contract, backbone.options, recorded)
+        if self._device.type == "cpu":
+            self._threads = self.config.threads or recorded.get("threads") or torch.get_num_threads()
+            settings["threads"] = self._threads
         return {**settings, **self._files, "served_by": served_by(backbone)}
+
+    @property
+    def _device(self) -> torch.device:
+        return self.answerer.backbone.language.device
 
     def refuse_unserved(self, arms: Sequence[Arm], sizes: Mapping[str, tuple[int, int]]) -> None:
         """A method that this architecture cannot serve is refused by name, before any work.
@@ -84,44 +100,69 @@ class Worker:
             except SightlineError as error:
                 raise SightlineError(f"arm '{arm.text}', image {name}: {error}") from None
 
-    def work(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
-        """Writes the rows of every task, and records of images that have none yet."""
-        device = self.answerer.backbone.language.device
-        if device.type == "cpu":
-            boxes.wait()  # the same cores search and score: one after the other, so that times mean something
-        new = {arm.text for task in tasks for arm in task.arms} if self.answerer.step.queues else None
-        options = LoopOptions(
-            self.config.batch_tokens, self.config.batch_images, rehearsed=new, setup_ms=self._execution.setup_ms
-        )
+    def work(self, folder: RunFolder, pull: Pull, boxes: BoxesBeside) -> None:
+        """Writes the rows of every task it can pull, and records of images that have none yet.
 
-        try:
-            self._write_answers(folder, tasks, boxes, options)
-        except Exception as error:
-            folder.set_aside(options.failed, f"it failed ({str(error) or type(error).__name__}); name it to try again")
-            raise
+        Returns when all of them are in the folder, whoever wrote them, or set aside.
+        """
+        if self._device.type == "cpu":
+            boxes.wait()  # the same cores search and score: one after the other, so that times mean something
+        new = set(pull.arms) if self.answerer.step.queues else None
+        with planless(), _threads(self._threads), Progress("auditing", pull.total, "rows") as progress:
+            pull.progress = progress
+            try:
+                while True:
+                    self._write_pulled(folder, pull, boxes, new)
+                    if not pull.wait():
+                        break
+            finally:
+                pull.give_back()
         self._say_setup(folder)
 
-    def _write_answers(
-        self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside, options: LoopOptions
-    ) -> None:
+    def _write_pulled(self, folder: RunFolder, pull: Pull, boxes: BoxesBeside, rehearsed: set[str] | None) -> None:
+        """What can be had without waiting. An error is the arm's, or in a forgiving pull the task's."""
+        options = LoopOptions(
+            self.config.batch_tokens,
+            self.config.batch_images,
+            rehearsed=rehearsed,
+            setup_ms=self._execution.setup_ms,
+        )
+        try:
+            self._write_answers(folder, pull, boxes, options)
+        except Exception as error:
+            reason = str(error) or type(error).__name__
+            if not pull.forgiving or not options.failed:
+                folder.set_aside(
+                    {arm for _, arm in options.failed if arm}, f"it failed ({reason}); name it to try again"
+                )
+                raise
+            known = isinstance(error, SightlineError) or is_out_of_memory(error)
+            pull.failed(options.failed, reason if known else f"{type(error).__name__}: {reason}")
+            if self._device.type == "cuda" and not known:
+                raise  # what a kernel left behind may spoil whatever this process does next
+        else:
+            return
+        free_memory()  # behind the error, whose traceback held what failed
+
+    def _write_answers(self, folder: RunFolder, pull: Pull, boxes: BoxesBeside, options: LoopOptions) -> None:
         def prepare(shard: Shard) -> Prepared:
             return self._prepare(folder, shard, boxes)
 
-        roomy: set[str] = set()
-        with planless(), Progress("auditing", total_rows(tasks), "rows") as progress:  # shapes hardly ever recur
-            for work, arm, answers in answer_shards(self.answerer, tasks, prepare, options):
-                prepared, shard = work.prepared, work.shard
-                if prepared.bad:
-                    folder.record_bad_images(shard.index, prepared.bad)
-                if prepared.seen is not None and not folder.has_images(shard.index, shard.version):
-                    folder.write_images(shard.index, shard.version, image_records(work))
-                billed = prepared.boxes_ms if reads_boxes(arm.selector) else None
-                rows = row_records(arm, work, answers, self.contract, billed)
-                folder.write_rows(arm.text, shard.index, rows, self.answerer.scorer.columns)
-                progress.advance(len(rows))
-                if arm.text not in roomy and _says_too_much(arm, rows):
-                    roomy.add(arm.text)
-                del work, prepared  # the next shard may need the memory of its images
+        for work, arm, answers in answer_shards(self.answerer, pull.ready(), prepare, options):
+            prepared, shard = work.prepared, work.shard
+            if prepared.bad:
+                folder.record_bad_images(shard.index, prepared.bad)
+            if prepared.seen is not None:
+                folder.write_images(shard.index, shard.version, image_records(work))
+            billed = prepared.boxes_ms if reads_boxes(arm.selector) else None
+            rows = row_records(arm, work, answers, self.contract, billed)
+            folder.write_rows(arm.text, shard.index, rows, self.answerer.scorer.columns)
+            pull.wrote(work.task, arm)
+            if pull.progress is not None:
+                pull.progress.advance(len(rows))
+            if arm.text not in self._roomy and _says_too_much(arm, rows):
+                self._roomy.add(arm.text)
+            del work, prepared  # the next shard may need the memory of its images
 
     def _prepare(self, folder: RunFolder, shard: Shard, boxes: BoxesBeside) -> Prepared:
         """Decodes every image once, for the tower and for the report, and waits for their boxes.
@@ -166,6 +207,19 @@ class Worker:
             folder.add_setup(sum(setup))
             print(f"{self.config.execution}: set-up took {sum(setup) / 1e3:.1f} s", file=sys.stderr, flush=True)
             setup.clear()
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """So many of PyTorch's threads for one operation, and as many as before afterwards."""
+    before = torch.get_num_threads()
+    if count is not None and count != before:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
 
 
 def _says_too_much(arm: Arm, rows: Sequence[Mapping[str, Any]]) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -23,9 +24,19 @@ class BoxesBeside:
 
     A source that searches starts at once and goes through the images in order; ``shown`` waits for those it is asked
     about. Annotated and simulated boxes need no search. Leaving the context ends the search.
+
+    ``turn`` is what the search waits for, where several processes would do the same; it is told when nobody waits for
+    its result any more.
     """
 
-    def __init__(self, source: str, images: Path, probes: Sequence[Probe]) -> None:
+    def __init__(
+        self,
+        source: str,
+        images: Path,
+        probes: Sequence[Probe],
+        turn: Callable[[Callable[[], bool]], AbstractContextManager[None]] = lambda given_up: nullcontext(),
+    ) -> None:
+        self._turn = turn
         self._source, self._images = box_source(source), images
         self.detects = self._source.searches
         names = dict.fromkeys(probe.image for probe in probes) if self.detects else {}
@@ -46,7 +57,9 @@ class BoxesBeside:
     def _search(self) -> None:
         try:
             if self._found:
-                self._source.search(self._images, self._found, self._tell)
+                with self._turn(lambda: self._stopped):
+                    if not self._stopped:
+                        self._source.search(self._images, self._found, self._tell)
         except Exception as error:  # whoever waits for an image gets to hear it
             for future in self._found.values():
                 if not future.done():

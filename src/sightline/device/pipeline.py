@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -13,14 +13,17 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def prepared_ahead(items: Sequence[Item], work: Callable[[Item], Result]) -> Iterator[tuple[Item, Future[Result]]]:
+def prepared_ahead(items: Iterable[Item], work: Callable[[Item], Result]) -> Iterator[tuple[Item, Future[Result]]]:
     """Every item with what ``work`` makes of it in a thread of its own, which is always one item ahead."""
     with ThreadPoolExecutor(max_workers=1) as pool:
-        upcoming: Future[Result] | None = None
-        for i, item in enumerate(items):
-            current = upcoming or pool.submit(work, item)
-            upcoming = pool.submit(work, items[i + 1]) if i + 1 < len(items) else None
-            yield item, current
+        current: tuple[Item, Future[Result]] | None = None
+        for item in items:
+            upcoming = item, pool.submit(work, item)
+            if current is not None:
+                yield current
+            current = upcoming
+        if current is not None:
+            yield current
 
 
 def one_ahead(work: Iterable[tuple[Label, Callable[[], Callable[[], Result]]]]) -> Iterator[tuple[Label, Result]]:

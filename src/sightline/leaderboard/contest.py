@@ -10,7 +10,7 @@ from typing import Any
 
 from sightline.auditing.audit import audit, planned_job
 from sightline.auditing.config import AuditConfig, read_config
-from sightline.auditing.launchers import LAUNCHERS
+from sightline.auditing.launchers.inline import Inline
 from sightline.auditing.reporting_contract import model_name
 from sightline.auditing.shards import tasks_left
 from sightline.backbones.loading import checkpoint_folder, model_type, weight_digest
@@ -121,7 +121,7 @@ def _unserved(config: AuditConfig) -> dict[str, str]:
     """Arms that the loaded model refuses although its description did not say so, such as an image too large to fit."""
     job = planned_job(config)
     reasons: dict[str, str] = {}
-    with LAUNCHERS.get(config.launcher)(job.config) as launcher:
+    with Inline(job.config) as launcher:
         for arm in job.plan.arms:
             try:
                 launcher.refuse_unserved([arm], job.sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
@@ -15,20 +16,26 @@ import pyarrow.parquet as pq
 from sightline.core.probe import ORIGINAL
 from sightline.core.row import SCHEMA_VERSION, Column, image_schema, row_schema
 from sightline.errors import SightlineError
+from sightline.store.holders import here
+from sightline.store.leases import LEASES
 from sightline.store.migrations import READABLE, migrate_folder
-from sightline.store.whole_files import make_folder, refuse_unusable_place, write_whole
+from sightline.store.notes import NOTES, Failure, Notes
+from sightline.store.whole_files import make_folder, refuse_unusable_place, remove_leftovers, write_whole
 
 MANIFEST = "run.json"
 PROBES = "probes.jsonl"
 SUBFOLDERS = ("images", "rows")
+BESIDE = (LEASES, NOTES)
+"""Folders that come and go with whoever computes."""
 
 FIXED = (
     "model_type", "weight_digest", "probe_digest", "dtype", "profile", "positions", "box_source", "image_options",
     "shard_images", "limit", "execution", "batch_images", "scorer",
 )  # fmt: skip
 """What may never change under one folder: rows with different values here do not belong in one table."""
-FIXED_ONCE_SAID = ("attention", "checkpoint_files", "clip_files")
-"""Likewise, but an earlier release did not say, nor does a command without CLIP: that agrees with anything."""
+FIXED_ONCE_SAID = ("attention", "checkpoint_files", "clip_files", "threads")
+"""Likewise, but an earlier release did not say, nor does a command without CLIP or on a GPU: that agrees with
+anything."""
 CHECKPOINTS = {"checkpoint_files": "the checkpoint", "clip_files": "the CLIP checkpoint"}
 """Fields that hold a digest per file, and whose files they are."""
 MODEL = ("model_type", "weight_digest")
@@ -47,12 +54,28 @@ class RunFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.notes = Notes(self.path)
 
     @property
     def exists(self) -> bool:
         return (self.path / MANIFEST).is_file()
 
     def manifest(self) -> dict[str, Any]:
+        """``run.json`` and what was found out since: arms and tasks set aside, unreadable images, time for set-up."""
+        manifest = self._stored_manifest()
+        aside = {note["arm"]: note["reason"] for note in self.notes.of_kind("aside").values()}
+        bad = {name: entry for note in self.notes.of_kind("bad").values() for name, entry in note.items()}
+        setup = sum(note["setup_ms"] for note in self.notes.of_kind("setup").values())
+        for field, found in (("set_aside", aside), ("bad_images", bad)):
+            if found:
+                manifest[field] = {**manifest.get(field, {}), **found}
+        if setup:
+            manifest["setup_ms"] = manifest.get("setup_ms", 0.0) + setup
+        if failed := self.notes.failures().set_aside():
+            manifest["failed"] = failed
+        return manifest
+
+    def _stored_manifest(self) -> dict[str, Any]:
         try:
             manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -67,27 +90,38 @@ class RunFolder:
             )
         return dict(manifest)
 
-    def open(self, manifest: Mapping[str, Any], arms: Iterable[str], probes: bytes) -> list[str]:
+    def open(self, manifest: Mapping[str, Any], arms: Iterable[str], probes: bytes, *, alone: bool = True) -> list[str]:
         """Creates the folder, or resumes or amends an existing one after checking that it is the same run.
 
-        Returns all arms of the run, old ones first: adding an arm amends the run, it never removes one.
+        Returns all arms of the run, old ones first: adding an arm amends the run, it never removes one. Where others
+        are at work in the folder (not ``alone``), what they have under way is left as it is.
         """
         arms, manifest = list(arms), {**BEFORE, **manifest}
+        stored = None
         if self.exists:
-            old = {**BEFORE, **self.manifest()}
+            stored = self._stored_manifest()
+            old = {**BEFORE, **stored}
             self.refuse_other(manifest)
             # An arm that failed is gone on with only where it is named again: it must not stop all others for ever.
+            noted = {note["arm"]: name for name, note in self.notes.of_kind("aside").items()}
+            if alone:
+                self.notes.remove(name for arm, name in noted.items() if arm in arms)
             aside = {arm: why for arm, why in old.get("set_aside", {}).items() if arm not in arms}
-            arms = list(dict.fromkeys([*(arm for arm in old["arms"] if arm not in aside), *arms]))
+            gone = {*aside, *(arm for arm in noted if arm not in arms)}
+            arms = list(dict.fromkeys([*(arm for arm in old["arms"] if arm not in gone), *arms]))
             manifest = {**migrate_folder(self.path, old), **manifest, "seed": old.get("seed"), "set_aside": aside}
+            if not alone:
+                manifest["created"] = old.get("created")
         else:
             self.refuse_foreign()
         for folder in (self.path, *(self.path / name for name in SUBFOLDERS)):
             make_folder(folder)
-        for leftover in self.path.rglob(".*.tmp"):
-            leftover.unlink(missing_ok=True)
-        write_whole(self.path / PROBES, probes)
-        self._write_manifest({**manifest, "schema": SCHEMA_VERSION, "arms": arms})
+        remove_leftovers(self.path, alone=alone)
+        if stored is None or alone or not (self.path / PROBES).is_file():
+            write_whole(self.path / PROBES, probes)
+        manifest = {**manifest, "schema": SCHEMA_VERSION, "arms": arms}
+        if manifest != stored:
+            self._write_manifest(manifest)
         return arms
 
     def refuse_other(self, settings: Mapping[str, Any]) -> None:
@@ -111,16 +145,18 @@ class RunFolder:
         if entry.is_symlink():
             return False
         if entry.is_dir():
-            return entry.relative_to(self.path).parts[0] in SUBFOLDERS
+            return entry.relative_to(self.path).parts[0] in (*SUBFOLDERS, *BESIDE)
+        if entry.parent == self.path / LEASES:
+            return re.fullmatch(r"\.?(driver|opening|member|boxes)[\w.-]*\.(json|tmp)", entry.name) is not None
         if entry.parent != self.path:
             return False
         if entry.name == PROBES:
             return all((self.path / name).is_dir() for name in SUBFOLDERS)
-        return any(re.fullmatch(rf"\.{re.escape(name)}\.\d+\.tmp", entry.name) for name in (MANIFEST, PROBES))
+        return any(re.fullmatch(rf"\.{re.escape(name)}\.[\w-]+\.tmp", entry.name) for name in (MANIFEST, PROBES))
 
     def settle_inputs(self, digests: Mapping[str, str]) -> None:
         """Records what files some arms read, by digest, after checking that their rows so far came from the same."""
-        manifest = self.manifest()
+        manifest = self._stored_manifest()
         recorded = manifest.get("inputs", {})
         for arm, digest in digests.items():
             if recorded.get(arm, digest) != digest and self.any_rows(arm):
@@ -128,54 +164,62 @@ class RunFolder:
                     f"{self.path} holds rows of {arm} that were made from other content of its file; "
                     "restore the file or choose another --out"
                 )
-        if digests:
+        if any(recorded.get(arm) != digest for arm, digest in digests.items()):
             self._write_manifest({**manifest, "inputs": {**recorded, **digests}})
 
     def set_aside(self, arms: Iterable[str], reason: str) -> None:
         """Records that arms failed: the next command leaves them out unless it names them. Their rows so far stay."""
-        failed = dict.fromkeys(arms, reason)
-        if failed:
-            manifest = self.manifest()
-            self._write_manifest({**manifest, "set_aside": {**manifest.get("set_aside", {}), **failed}})
+        for arm in arms:
+            self.notes.write(f"aside.{arm_folder_name(arm)}", {"arm": arm, "reason": reason})
 
     def leave_out(self, arm: str, reason: str) -> None:
-        """Sets an arm aside at once."""
+        """Sets an arm aside at once. For whoever has the folder to itself for the moment."""
         self.set_aside([arm], reason)
-        manifest = self.manifest()
+        manifest = self._stored_manifest()
         self._write_manifest({**manifest, "arms": [name for name in manifest["arms"] if name != arm]})
 
     def record_bad_images(self, shard: int, reasons: Mapping[str, str]) -> None:
         """Images of a shard that cannot be read, before rows of the others are written."""
-        manifest = self.manifest()
-        known = manifest.get("bad_images", {})
         found = {name: {"shard": shard, "reason": reason} for name, reason in reasons.items()}
-        if any(name not in known for name in found):
-            self._write_manifest({**manifest, "bad_images": {**known, **found}})
+        self.notes.write(f"bad.{shard:05d}", found)
 
     def forget_shards_of(self, images: Iterable[str]) -> None:
         """Removes whatever was computed beside images that could not be read and now can, so that it is computed again.
 
-        A shard is one batch: rows of its other images could not stay as they are.
+        A shard is one batch: rows of its other images could not stay as they are. For whoever is alone in the folder.
         """
-        manifest = self.manifest()
-        bad = dict(manifest.get("bad_images", {}))
+        bad = self.manifest().get("bad_images", {})
         mended = set(images)
         for shard in {entry["shard"] for name, entry in bad.items() if name in mended}:
             for file in (*self.path.glob(f"rows/*/{shard:05d}.parquet"), *self.path.glob(f"images/{shard:05d}.*")):
                 file.unlink(missing_ok=True)
-        if mended:
-            left = {name: entry for name, entry in bad.items() if name not in mended}
-            self._write_manifest({**manifest, "bad_images": left})
+            self.notes.remove([f"bad.{shard:05d}"])
+        stored = self._stored_manifest()
+        left = {name: entry for name, entry in stored.get("bad_images", {}).items() if name not in mended}
+        if left != stored.get("bad_images", {}):
+            self._write_manifest({**stored, "bad_images": left})
+
+    def record_failure(self, failure: Failure) -> None:
+        """Some work went wrong; ``notes`` says when it is set aside."""
+        self.notes.add(
+            f"failed.{failure.task}",
+            {"task": failure.task, "arms": failure.arms, "reason": failure.reason, "lost": failure.lost},
+        )
+
+    def forgive(self, arms: Iterable[str]) -> None:
+        """A new command tries again what failed under the arms that it names. For whoever is alone in the folder."""
+        named = set(arms)
+        failed = self.notes.of_kind("failed")
+        self.notes.remove(name for name, note in failed.items() if named & set(note["arms"]))
 
     def describe_boxes(self, facts: Mapping[str, Any], probes: bytes) -> None:
         """What a detector's boxes turned out to be like, and the probes with them, known when all have been found."""
         write_whole(self.path / PROBES, probes)
-        self._write_manifest({**self.manifest(), "boxes": dict(facts)})
+        self._write_manifest({**self._stored_manifest(), "boxes": dict(facts)})
 
     def add_setup(self, ms: float) -> None:
-        """Adds a command's time for compiling and capturing to the manifest."""
-        manifest = self.manifest()
-        self._write_manifest({**manifest, "setup_ms": manifest.get("setup_ms", 0.0) + ms})
+        """Adds a process' time for compiling and capturing to the manifest."""
+        self.notes.add(f"setup.{here().token}", {"setup_ms": ms})
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         write_whole(self.path / MANIFEST, (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
@@ -212,12 +256,23 @@ class RunFolder:
     def has_rows(self, arm: str, shard: int) -> bool:
         return self.rows_file(arm, shard).is_file()
 
+    def finished_shards(self, arm: str) -> set[int]:
+        """Shards whose rows under an arm are there, by one listing."""
+        try:
+            names = os.listdir(self.rows_file(arm, 0).parent)
+        except FileNotFoundError:
+            return set()
+        return {int(name[:-8]) for name in names if name.endswith(".parquet") and name[:-8].isdigit()}
+
     def write_rows(self, arm: str, shard: int, rows: list[dict[str, Any]], own: tuple[Column, ...]) -> None:
-        """``own`` are the columns that the scorer adds to every row."""
-        self._write(self.rows_file(arm, shard), rows, row_schema(own))
+        """``own`` are the columns that the scorer adds to every row. Rows that are there already stay as they are."""
+        if not self.has_rows(arm, shard):
+            self._write(self.rows_file(arm, shard), rows, row_schema(own))
 
     def write_images(self, shard: int, view: str, images: list[dict[str, Any]]) -> None:
-        self._write(self.images_file(shard, view), images, image_schema())
+        """Records that are there already stay as they are."""
+        if not self.has_images(shard, view):
+            self._write(self.images_file(shard, view), images, image_schema())
 
     def _write(self, path: Path, records: list[dict[str, Any]], schema: pa.Schema) -> None:
         make_folder(path.parent)

@@ -3,29 +3,78 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
 from sightline.errors import SightlineError
+from sightline.store.holders import here, of_a_dead_process
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a disk on which there is no room."""
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+"""Errors of a file system on which a file cannot have a second name."""
+_COUNT = itertools.count()
 
 
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file so that a kill at any moment leaves either the old content or the new, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     try:
-        with open(temporary, "wb") as handle:
-            handle.write(data)
-            handle.flush()
-            os.fsync(handle.fileno())
+        _write_flushed(temporary, data, "wb")
         os.replace(temporary, path)
     except (OSError, ValueError) as error:
         with suppress(OSError, ValueError):
             temporary.unlink(missing_ok=True)
         raise SightlineError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def create_new(path: Path, data: bytes) -> bool:
+    """Writes a file that must not exist yet, whole; False where it does. Of several processes that try, one succeeds.
+
+    Where the file system has no links the file is made empty first: another process may see it before its content.
+    """
+    temporary = _temporary(path)
+    try:
+        _write_flushed(temporary, data, "wb")
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            _write_flushed(path, data, "xb")
+    except FileExistsError:
+        return False
+    except (OSError, ValueError) as error:
+        raise SightlineError(f"cannot write {path}: {_reason(error)}") from error
+    finally:
+        with suppress(OSError, ValueError):
+            temporary.unlink(missing_ok=True)
+    return True
+
+
+def remove_leftovers(folder: Path, *, alone: bool) -> None:
+    """Removes what kills left half-written: of processes known to be dead, or of all where nobody else is at work."""
+    for leftover in folder.rglob(".*.tmp"):
+        owner = re.fullmatch(r"\..+\.([0-9a-f]+-\d+-\d*)-\d+\.tmp", leftover.name)
+        if alone or (owner is not None and of_a_dead_process(owner[1])):
+            leftover.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    """A name beside a file that no other process, thread or machine writes to, and that tells whose it is."""
+    return path.with_name(f".{path.name}.{here().token}-{next(_COUNT)}.tmp")
+
+
+def _write_flushed(path: Path, data: bytes, mode: str) -> None:
+    with open(path, mode) as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
 
 
 def make_folder(path: Path) -> None:

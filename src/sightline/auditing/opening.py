@@ -1,0 +1,94 @@
+"""Opening a run folder for a job: what may go on, what is left to do. One process at a time does it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sightline.arms.arm import Arm, recorded_arm
+from sightline.auditing.job import Job, probe_bytes
+from sightline.auditing.shards import Task, look, tasks_left
+from sightline.core.imported_file import imported_digest
+from sightline.errors import SightlineError
+from sightline.store.whole_files import remove_leftovers
+
+
+def begin_alone(job: Job) -> None:
+    """What a new command mends in a folder that nobody else works in: what failed, or could not be read, is tried
+    again, and what was left half-written goes."""
+    if not job.folder.exists:
+        return
+    job.folder.forgive(arm.text for arm in job.plan.arms)
+    job.folder.forget_shards_of(mended_images(job))
+    remove_leftovers(job.folder.path, alone=True)
+
+
+def open_for(job: Job, settings: Mapping[str, Any], box_facts: Mapping[str, Any], *, alone: bool) -> list[Task]:
+    """Creates, resumes or amends the folder; what is left to do in it.
+
+    ``alone``: nobody else is at work in it. ``box_facts`` are left as they are where a detector's are known already.
+    """
+    folder, plan = job.folder, job.plan
+    recorded = folder.manifest() if folder.exists else {}
+    digests = input_digests(plan.arms)
+    names = folder.open(
+        {
+            **settings,
+            "probe_digest": job.probes.digest,
+            "shards": len(job.shards),
+            "boxes": dict(box_facts or recorded.get("boxes", {})),
+            "matched_controls": list(dict.fromkeys([*recorded.get("matched_controls", []), *plan.controls])),
+            "imports": {**recorded.get("imports", {}), **job.imports},
+            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        },
+        [arm.text for arm in plan.arms],
+        probe_bytes(job.probes, job.shards),
+        alone=alone,
+    )
+    resumed = list(resumable(job, recorded, names))
+    tasks = tasks_left(folder, job.shards, [*resumed, *plan.arms])
+    folder.settle_inputs({**digests, **input_digests(resumed)})
+    return tasks
+
+
+def mended_images(job: Job) -> list[str]:
+    """Images that an earlier command could not read and that can be read now."""
+    recorded = job.recorded.get("bad_images", {})
+    return [name for name in recorded if not isinstance(look(job.config.images, name, decode=True), str)]
+
+
+def resumable(job: Job, recorded: Mapping[str, Any], names: Sequence[str]) -> Iterator[Arm]:
+    """Unfinished arms of earlier commands under the same folder: a killed amendment leaves no holes.
+
+    One that failed, or that has no row and cannot be understood any more, is left out, with a note.
+    """
+    planned = {arm.text for arm in job.plan.arms}
+    for arm, reason in recorded.get("set_aside", {}).items():
+        if arm not in planned:
+            _note_left_out(arm, reason)
+    for name in names:
+        if name in planned or job.folder.has_all_rows(name, len(job.shards)):
+            continue
+        try:
+            yield recorded_arm(name)
+        except SightlineError as error:
+            if job.folder.any_rows(name):
+                needed = ", ".join(f"--import {file}" for file in recorded.get("imports", {}))
+                raise SightlineError(f"{error} (the run was made with {needed})" if needed else str(error)) from error
+            job.folder.leave_out(name, str(error))
+            _note_left_out(name, str(error))
+
+
+def _note_left_out(arm: str, reason: str) -> None:
+    print(f"note: {arm} of an earlier command is left out: {reason}", file=sys.stderr, flush=True)
+
+
+def input_digests(arms: Iterable[Arm]) -> dict[str, str]:
+    """Of the arms that read a file, such as replayed masks, or whose selector or policy comes from an imported one."""
+    digests = {
+        arm.text: arm.input_digest() or imported_digest(type(arm.selector)) or imported_digest(type(arm.policy))
+        for arm in arms
+    }
+    return {text: digest for text, digest in digests.items() if digest is not None}

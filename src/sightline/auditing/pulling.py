@@ -1,0 +1,174 @@
+"""The one way in which work is shared: whoever has time takes the next task that nobody has, until all are done.
+
+The run folder is the only truth. A task is done when its rows are there; who is at it, leases say; what went wrong with
+it, notes. So one process or a hundred, here or elsewhere, begun together or one after the other, do the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from sightline.arms.arm import Arm
+from sightline.auditing.attendance import Attendance
+from sightline.auditing.shards import Task
+from sightline.progress import Progress
+from sightline.store import RunFolder
+from sightline.store.leases import BEATS, Lease
+from sightline.store.notes import Failure
+
+PAUSE = 0.5
+"""Seconds between two looks at work that others have."""
+SHARE = 0.05
+"""The most of its time that a process looks at what others have done."""
+
+
+@dataclass
+class _Claim:
+    lease: Lease
+    left: set[str]
+    """Arms whose rows are still to be written."""
+
+
+class Pull:
+    """Tasks for one process out of those that all share.
+
+    ``forgiving`` goes on after an error: the work that failed is tried once more, by anyone, and then set aside.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        tasks: Sequence[Task],
+        attendance: Attendance,
+        *,
+        forgiving: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder, self._attendance, self._leases = folder, attendance, attendance.leases
+        self._left = list(tasks)
+        self.arms = {arm.text for task in tasks for arm in task.arms}
+        self.total = sum(task.rows for task in tasks)
+        self.forgiving = forgiving
+        self._clock = clock
+        self._claims: dict[str, _Claim] = {}
+        self._next_look, self._next_round = 0.0, 0.0
+        self.progress: Progress | None = None
+
+    def ready(self) -> Iterator[Task]:
+        """What can be had without waiting, claimed when it is asked for.
+
+        Whoever asks works one task ahead. That is left off when no more is free than others are at work: a task that
+        waits in one process could be under way in another.
+        """
+        task = self._take(ahead=False)
+        while task is not None:
+            yield task
+            task = self._take(ahead=True)
+
+    def wait(self) -> bool:
+        """Until there is something to take; False when all is in the folder or set aside."""
+        while True:
+            self._look(at_once=True)
+            if not self._left:
+                return False
+            listed = self._leases.listed()
+            if any(not listed.get(task.key) or self._leases.is_over(task.key, listed[task.key]) for task in self._left):
+                return True
+            time.sleep(min(PAUSE, self._leases.timeout / BEATS))
+
+    def wrote(self, task: Task, arm: Arm) -> None:
+        """The rows of one arm of a claimed task are in the folder."""
+        claim = self._claims.get(task.key)
+        if claim is None:
+            return
+        claim.left.discard(arm.text)
+        if not claim.left:
+            self._release(task.key)
+
+    def failed(self, blamed: Collection[tuple[str, str]], reason: str) -> None:
+        """Records what went wrong and gives back everything that was claimed."""
+        for key in {key for key, _ in blamed}:
+            arms = sorted(arm for blamed_key, arm in blamed if blamed_key == key and arm)
+            claim = self._claims.get(key)
+            whole = sorted(claim.left) if claim is not None else []
+            self._folder.record_failure(Failure(key, tuple(arms or whole), reason, lost=False))
+        self.give_back()
+
+    def give_back(self) -> None:
+        for key in list(self._claims):
+            self._release(key)
+
+    def _release(self, key: str) -> None:
+        self._leases.release(self._claims.pop(key).lease)
+
+    def _take(self, *, ahead: bool) -> Task | None:
+        self._attendance.refuse_loss()
+        self._look()
+        listed = self._leases.listed()
+        mine = self._claims
+        free = [task for task in self._left if task.key not in listed and task.key not in mine]
+        elsewhere = [task for task in self._left if task.key in listed and task.key not in mine]
+        if ahead and len(free) <= len(elsewhere):
+            return None
+        for task in (*free, *(elsewhere if self._may_take_over(free) else ())):
+            if (taken := self._claimed(task, listed.get(task.key, 0))) is not None:
+                return taken
+        return None
+
+    def _may_take_over(self, free: Sequence[Task]) -> bool:
+        """Whether to look at others' leases, which are files to be read: now and then, and when nothing else is left.
+
+        Looking early starts the clock by which a silent holder is given up.
+        """
+        now = self._clock()
+        if free and now < self._next_round:
+            return False
+        self._next_round = now + self._leases.timeout / BEATS
+        return True
+
+    def _claimed(self, task: Task, generation: int) -> Task | None:
+        lease = self._leases.claim(task.key, generation)
+        if lease is None:
+            return None
+        arms = self._missing(task)
+        if arms and lease.taken_from:
+            texts = tuple(arm.text for arm in arms)
+            self._folder.record_failure(Failure(task.key, texts, f"{lease.taken_from} was lost", lost=True))
+            arms = self._missing(task)
+        if not arms:
+            self._leases.release(lease)
+            return None
+        self._claims[task.key] = _Claim(lease, {arm.text for arm in arms})
+        return Task(task.shard, arms)
+
+    def _missing(self, task: Task) -> tuple[Arm, ...]:
+        """Arms of a task that have no rows yet and are not set aside."""
+        failures = self._folder.notes.failures()
+        index = task.shard.index
+        return tuple(
+            arm
+            for arm in task.arms
+            if not self._folder.has_rows(arm.text, index) and not failures.verdict(task.key, arm.text)
+        )
+
+    def _look(self, *, at_once: bool = False) -> None:
+        """Leaves out what is done or set aside by now, whoever did it; what failed once comes last."""
+        started = self._clock()
+        if started < self._next_look and not (at_once and not self._claims):
+            return
+        done = {arm: self._folder.finished_shards(arm) for arm in self.arms}
+        failures = self._folder.notes.failures()
+
+        def is_open(task: Task, arm: Arm) -> bool:
+            return task.shard.index not in done[arm.text] and not failures.verdict(task.key, arm.text)
+
+        self._left = [task for task in self._left if any(is_open(task, arm) for arm in task.arms)]
+        if failures:
+            self._left.sort(key=lambda task: failures.count(task.key))
+        if self.progress is not None:
+            missing = sum(len(task.shard.probes) for task in self._left for arm in task.arms if is_open(task, arm))
+            self.progress.reach(self.total - missing)
+        took = self._clock() - started
+        self._next_look = self._clock() + took / SHARE

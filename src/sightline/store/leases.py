@@ -1,0 +1,214 @@
+"""Who works on what in a run folder: leases, which several processes on several machines take in turn.
+
+A lease is a small file, ``leases/<name>.<generation>.json``, made by whoever is first; the highest generation
+holds. Its holder rewrites it now and then with a growing number. Whoever waits takes over by making the next generation
+when the content has not changed for a while on its own clock: no clocks are compared, so that they may jump or differ.
+A holder that is a process of this machine and no longer lives is followed at once.
+
+Leases save double work and nothing else: a holder that was taken for dead and comes back does no harm, since rows that
+are there are not written again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Lock, Thread
+
+from sightline.errors import SightlineError
+from sightline.store.holders import Holder, here, holder_of
+from sightline.store.whole_files import create_new, make_folder, write_whole
+
+LEASES = "leases"
+BEATS = 6
+"""Signs of life within the time after which a silent holder is given up."""
+LOOK = 0.1
+"""Seconds between two looks at a lease that one waits for; more where the time-out is long."""
+
+
+@dataclass
+class Lease:
+    """What this process holds."""
+
+    name: str
+    generation: int
+    taken_from: str = ""
+    """Who held it and was given up; "" where nobody did."""
+    beat: int = 0
+    lost: bool = False
+    """Whether somebody took over, because this process was silent for too long."""
+    since: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
+    """For people; nothing is decided by it."""
+
+    def content(self) -> bytes:
+        record = {**here().as_record(), "since": self.since, "beat": self.beat}
+        return (json.dumps(record) + "\n").encode()
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a lease file says."""
+
+    holder: Holder | None
+    since: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.holder or 'an unknown process'}{f', since {self.since}' if self.since else ''}"
+
+
+class Leases:
+    """Those of one run folder, as this process sees and holds them."""
+
+    def __init__(self, folder: Path, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._place, self.timeout, self._clock = folder / LEASES, timeout, clock
+        self._seen: dict[tuple[str, int], tuple[bytes, float]] = {}
+        self._mine: dict[str, Lease] = {}
+        self._lock = Lock()
+        self._stop = Event()
+        self._heart: Thread | None = None
+
+    def listed(self) -> dict[str, int]:
+        """The highest generation of every lease that somebody has; one listing."""
+        try:
+            names = [file.name for file in self._place.iterdir()]
+        except FileNotFoundError:
+            return {}
+        highest: dict[str, int] = {}
+        for name in names:
+            found = re.fullmatch(r"([^.].*)\.(\d+)\.json", name)
+            if found is not None:
+                highest[found[1]] = max(int(found[2]), highest.get(found[1], 0))
+        return highest
+
+    def claim(self, name: str, generation: int | None = None) -> Lease | None:
+        """Takes a lease that is free, or whose holder is gone; None where somebody has it.
+
+        ``generation`` is what a listing of a moment ago said, 0 for a free one; without it the folder is listed.
+        """
+        if name in self._mine:
+            return None
+        before = self.listed().get(name, 0) if generation is None else generation
+        lease = Lease(name, before + 1)
+        if before:
+            held = self.look(name, before)
+            if held is not None:
+                if not self.is_over(name, before):
+                    return None
+                lease.taken_from = str(held.holder or "an unknown process")
+        make_folder(self._place)
+        if not create_new(self._file(name, lease.generation), lease.content()):
+            return None
+        for old in range(1, before + 1):
+            self._file(name, old).unlink(missing_ok=True)
+        with self._lock:
+            self._mine[name] = lease
+        self._start_heart()
+        return lease
+
+    def release(self, lease: Lease) -> None:
+        with self._lock:
+            if self._mine.pop(lease.name, None) is not None:
+                with suppress(OSError):
+                    self._file(lease.name, lease.generation).unlink(missing_ok=True)
+
+    def clear(self, name: str, generation: int) -> None:
+        """Removes a lease that nobody lives to hold."""
+        if name not in self._mine:
+            for old in range(1, generation + 1):
+                self._file(name, old).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Releases whatever this process holds."""
+        self._stop.set()
+        for lease in list(self._mine.values()):
+            self.release(lease)
+
+    def look(self, name: str, generation: int) -> Held | None:
+        """Who holds a lease; None when it was released meanwhile. Notes when its content was first seen."""
+        try:
+            content = self._file(name, generation).read_bytes()
+        except FileNotFoundError:
+            return None
+        if self._seen.get((name, generation), (b"", 0.0))[0] != content:
+            self._seen[name, generation] = content, self._clock()
+        try:
+            record = json.loads(content)
+        except ValueError:
+            return Held(None)
+        holder = holder_of(record)
+        return Held(holder, str(record.get("since", "")) if holder is not None else "")
+
+    def is_over(self, name: str, generation: int) -> bool:
+        """Whether the holder is gone: dead on this machine, or silent for the time-out on this process' clock."""
+        held = self.look(name, generation)
+        if held is None or (held.holder is not None and held.holder.lives() is False):
+            return True
+        return self._clock() - self._seen[name, generation][1] >= self.timeout
+
+    def living(self, name: str) -> Held | None:
+        """Who holds a lease and lives; None for nobody. Waits for a sign of life where the holder cannot be asked."""
+        generation = self.listed().get(name, 0)
+        if not generation:
+            return None
+        first = self._first_seen(name, generation)
+        while True:
+            held = self.look(name, generation)
+            if held is None or self.is_over(name, generation):
+                return None
+            alive = held.holder is not None and held.holder.lives()
+            if alive or self._seen[name, generation] != first:
+                return held
+            time.sleep(LOOK)
+
+    def _first_seen(self, name: str, generation: int) -> tuple[bytes, float] | None:
+        self.look(name, generation)
+        return self._seen.get((name, generation))
+
+    @contextmanager
+    def turn(self, name: str, given_up: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Waits until the lease can be had, and holds it. ``given_up`` ends the waiting: the body runs without."""
+        lease = None
+        while lease is None and not given_up():
+            lease = self.claim(name)
+            if lease is None:
+                time.sleep(min(LOOK, self.timeout / BEATS))
+        try:
+            yield
+        finally:
+            if lease is not None:
+                self.release(lease)
+
+    def _file(self, name: str, generation: int) -> Path:
+        return self._place / f"{name}.{generation}.json"
+
+    def _start_heart(self) -> None:
+        if self._heart is None:
+            self._heart = Thread(target=self._beat_on, name="leases", daemon=True)
+            self._heart.start()
+
+    def _beat_on(self) -> None:
+        while not self._stop.wait(self.timeout / BEATS):
+            self.beat()
+
+    def beat(self) -> None:
+        """One sign of life of everything held; what somebody else took over is noted as lost.
+
+        A beat that cannot be written is left out: if that lasts, others take over, as they should.
+        """
+        with suppress(OSError, SightlineError):
+            highest = self.listed()
+            for lease in list(self._mine.values()):
+                with self._lock:
+                    if lease.name not in self._mine:
+                        continue
+                    if highest.get(lease.name) != lease.generation:
+                        lease.lost = True
+                        del self._mine[lease.name]
+                        continue
+                    lease.beat += 1
+                    write_whole(self._file(lease.name, lease.generation), lease.content())
