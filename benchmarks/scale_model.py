@@ -21,6 +21,8 @@ from statistics import mean
 from benchmarks.scale_parts import HostParts
 from benchmarks.simulated_workers import Cluster, Outcome, Work, simulated
 
+from sightline.auditing.pulling import SHARE
+
 CARDS = Path(__file__).parent / "cards" / "h200"
 HOUR = 3600.0
 WEIGHTS_GB = 17.5
@@ -106,6 +108,11 @@ class Audit:
         return math.ceil(self.images / self.shard_images)
 
     @property
+    def shards_each(self) -> int:
+        """Of one folder."""
+        return math.ceil(self.shards / self.folders)
+
+    @property
     def files(self) -> int:
         return self.shards * self.arms
 
@@ -120,20 +127,27 @@ class Model:
     def work(self, audit: Audit) -> Iterator[Work]:
         """Every task of one of the folders, in order."""
         tasks = [self.task(audit, arms) for arms in audit.views]
-        for shard in range(math.ceil(audit.shards / audit.folders)):
+        for shard in range(audit.shards_each):
             yield from (replace(task, shard=shard) for task in tasks)
 
     def task(self, audit: Audit, arms: int) -> Work:
         """A shard under the arms that see one version of its images."""
         rows = audit.shard_images * audit.probes / audit.images
-        encode = self.host.claim + self.host.write_file + audit.shard_images * self.gpu.image
+        encode = self.host.write_file + audit.shard_images * self.gpu.image
         answer = max(self.gpu.least, rows * self.gpu.row)
-        return Work(encode, arms, answer + self.host.write_file + rows * self.host.write_row)
+        work = Work(encode, arms, answer + self.host.write_file + rows * self.host.write_row)
+        return replace(work, encode=encode + self.pulling(audit, work.seconds))
+
+    def pulling(self, audit: Audit, seconds: float) -> float:
+        """What claiming one task of so many seconds takes, with half of all left, and looking at what others did."""
+        left = audit.shards_each * len(audit.views) / 2
+        look = audit.shards_each * audit.arms * self.host.look_file
+        return self.host.claim + left * self.host.claim_left + min(look, SHARE * seconds)
 
     def planning(self, audit: Audit) -> float:
         """Before a model is loaded: every probe read, every image's header looked at, every file looked for."""
         host = self.host
-        whole = audit.probes * host.plan_probe + audit.images * host.plan_image + audit.files * host.look_file
+        whole = audit.probes * host.plan_probe + audit.images * host.plan_image + audit.files * host.plan_file
         return whole / audit.folders
 
     def cluster(self, gpus: int) -> Cluster:
@@ -188,6 +202,8 @@ def parts_table(model: Model, audit: Audit, gpus: int) -> str:
     """Where the time of an undisturbed audit goes."""
     gpu, host, cluster = model.gpu, model.host, model.cluster(gpus)
     tasks = audit.shards * len(audit.views)
+    bare = replace(model, host=replace(model.host, claim=0.0, claim_left=0.0, look_file=0.0))
+    pulled = sum(each.seconds for each in model.work(audit)) - sum(each.seconds for each in bare.work(audit))
     lines = [
         ("encode", f"{1e3 * gpu.image:.1f} ms an image and version", audit.images * len(audit.views) * gpu.image),
         ("select", f"{1e3 * gpu.select:.2f} ms a row", audit.rows * gpu.select),
@@ -199,7 +215,7 @@ def parts_table(model: Model, audit: Audit, gpus: int) -> str:
             f"{1e3 * host.write_file:.1f} ms a file, {1e6 * host.write_row:.1f} us a row",
             (audit.files + tasks) * host.write_file + audit.rows * host.write_row,
         ),
-        ("claim and release", f"{1e3 * host.claim:.1f} ms a task", tasks * host.claim),
+        ("pull", f"{tasks:,} tasks, {pulled / tasks:.2f} s each", pulled),
         ("start all workers", f"{cluster.first_start or 0.0:.0f} s a worker", gpus * (cluster.first_start or 0.0)),
     ]
     total = sum(seconds for *_, seconds in lines)
