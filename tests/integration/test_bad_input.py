@@ -26,7 +26,7 @@ from sightline.core.selection import Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.report.source import read_source
 from sightline.selectors import SELECTORS
-from sightline.store import load_run
+from sightline.store import RunFolder, load_run
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import command
 from tests.unit.boxes.test_sources import Sweeping
@@ -119,7 +119,7 @@ def test_a_damaged_image_is_an_exit_code_unless_it_is_to_be_skipped(
     assert done.returncode == 0, done.stderr
     assert f"note: 1 image could not be read ({name}), so that 2 probes have no rows" in done.stderr
     run = load_run(skipped.out)
-    assert list(json.loads((skipped.out / "run.json").read_text())["bad_images"]) == [name]
+    assert list(RunFolder(skipped.out).manifest()["bad_images"]) == [name]
     assert run.unfinished == ""
     assert run.left_out in read_source([run.path]).notes
 

@@ -27,7 +27,7 @@ FAST = {"execution": "graph", "batch_images": 2}
 
 
 def manifest(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "run.json").read_text()))
+    return RunFolder(folder).manifest()
 
 
 @pytest.mark.parametrize("model", ["qwen3vl", "llava"])

@@ -36,6 +36,12 @@ def audit(config: AuditConfig) -> Run:
     return load_run(config.out)
 
 
+def take_part(config: AuditConfig) -> None:
+    """What one of several workers does of an audit; whoever started it says the rest."""
+    job = planned_job(config)
+    LAUNCHERS.get(config.launcher)(job.config).carry_out(job)
+
+
 def planned_job(config: AuditConfig) -> Job:
     """Everything that can be refused without a model is refused here."""
     imports = import_files(config.imports)

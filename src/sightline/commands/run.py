@@ -21,7 +21,7 @@ def run(
 ) -> None:
     """Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept.
 
-    Exit code 0: finished; 1: finished but for images that could not be read; 2: error.
+    Exit code 0: finished; 1: finished but for images that could not be read or work that was set aside; 2: error.
     """
     with waiting_for("starting", logged=False):
         settings = read_config(config, overrides(given))
@@ -30,7 +30,7 @@ def run(
 
     finished = audit(settings)
     print_summary(finished)
-    if finished.bad_images and not settings.skip_bad_images:
+    if finished.failed or (finished.bad_images and not settings.skip_bad_images):
         raise typer.Exit(1)
 
 

@@ -59,9 +59,14 @@ def print_summary(run: Run) -> None:
         markup=False,
         highlight=False,
     )
+    for task, arms in run.failed.items():
+        for arm, reason in arms.items():
+            print(f"set aside: shard {task} under {arm}: {reason}", file=sys.stderr)
+    if run.failed:
+        print(f"note: {run.unfinished}; run the same command to try again", file=sys.stderr)
     for reason in run.bad_images.values():
         print(f"left out: {reason}", file=sys.stderr)
-    if run.bad_images:
+    if run.bad_images and not run.failed:
         way_out = "" if run.left_out else "; mend them and run the same command, or accept it with --skip-bad-images"
         print(f"note: {run.left_out or run.unfinished}{way_out}", file=sys.stderr)
 

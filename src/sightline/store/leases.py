@@ -100,8 +100,7 @@ class Leases:
                 if not self.is_over(name, before):
                     return None
                 lease.taken_from = str(held.holder or "an unknown process")
-        make_folder(self._place)
-        if not create_new(self._file(name, lease.generation), lease.content()):
+        if not self._made(lease):
             return None
         for old in range(1, before + 1):
             self._file(name, old).unlink(missing_ok=True)
@@ -109,6 +108,17 @@ class Leases:
             self._mine[name] = lease
         self._start_heart()
         return lease
+
+    def _made(self, lease: Lease) -> bool:
+        """Whether this process was first. The folder may be removed by one that ends while another begins."""
+        for last in (False, False, True):
+            make_folder(self._place)
+            try:
+                return create_new(self._file(lease.name, lease.generation), lease.content())
+            except SightlineError:
+                if last or self._place.is_dir():
+                    raise
+        return False
 
     def release(self, lease: Lease) -> None:
         with self._lock:
@@ -123,10 +133,20 @@ class Leases:
                 self._file(name, old).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Releases whatever this process holds."""
+        """Releases whatever this process holds, and leaves no empty folder behind."""
         self._stop.set()
         for lease in list(self._mine.values()):
             self.release(lease)
+        for place in (self._place, self._place.parent):
+            with suppress(OSError):
+                place.rmdir()
+
+    def remove_of(self, holder: Holder) -> None:
+        """Removes the leases of a process that is known to have ended, so that nobody waits for it."""
+        for name, generation in self.listed().items():
+            held = self.look(name, generation)
+            if held is not None and held.holder == holder:
+                self.clear(name, generation)
 
     def look(self, name: str, generation: int) -> Held | None:
         """Who holds a lease; None when it was released meanwhile. Notes when its content was first seen."""

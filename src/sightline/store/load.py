@@ -134,6 +134,8 @@ class Run:
         reasons = []
         if missing := self.missing:
             reasons.append(f"{missing} of its shards are still to be computed")
+        if self.failed:
+            reasons.append(self._failed)
         if self.bad_images and not self.manifest.get("skip_bad_images"):
             reasons.append(self._unreadable)
         return f"the run is not finished: {', and '.join(reasons)}" if reasons else ""
@@ -149,6 +151,20 @@ class Run:
         return {name: str(entry["reason"]) for name, entry in self.manifest.get("bad_images", {}).items()}
 
     @property
+    def failed(self) -> dict[str, dict[str, str]]:
+        """Work that was set aside while the rest went on: by task (a shard, or a version of its images) and arm, with
+        the reason. A command that names the arm tries it again."""
+        found: dict[str, dict[str, str]] = self.manifest.get("failed", {})
+        return found
+
+    @property
+    def _failed(self) -> str:
+        pieces = [(task, arm, reason) for task, arms in self.failed.items() for arm, reason in arms.items()]
+        task, arm, reason = pieces[0]
+        more = f", and {len(pieces) - 1} more" if len(pieces) > 1 else ""
+        return f"shard {task} under {arm} was set aside: {reason}{more}"
+
+    @property
     def _unreadable(self) -> str:
         names = list(self.bad_images)
         probes = sum(probe["image"] in self.bad_images for probe in self.probes)
@@ -161,6 +177,8 @@ def load_run(path: Path | str) -> Run:
     """Opens a run folder. ``run.rows`` is an Arrow table, ``run.frame()`` a pandas frame."""
     run = Run(Path(path), RunFolder(path).manifest())
     if run.missing == len(run.arms) * run.manifest["shards"]:
+        if run.failed:
+            raise SightlineError(f"{path} has no finished shard: {run._failed}")
         raise SightlineError(f"{path} has no finished shard yet; run `sightline run` with the same arguments to go on")
     return run
 

@@ -30,7 +30,7 @@ def audited(monkeypatch: pytest.MonkeyPatch) -> list[AuditConfig]:
 
     def audit(config: AuditConfig) -> SimpleNamespace:
         seen.append(config)
-        return SimpleNamespace(bad_images={})
+        return SimpleNamespace(bad_images={}, failed={})
 
     monkeypatch.setattr("sightline.auditing.audit.audit", audit)
     monkeypatch.setattr("sightline.commands.run_summary.print_summary", lambda run: None)

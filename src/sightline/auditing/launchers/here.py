@@ -18,6 +18,7 @@ from sightline.auditing.pulling import Pull
 from sightline.auditing.shards import Task, with_boxes
 from sightline.auditing.worker import Worker
 from sightline.boxes.beside import BoxesBeside
+from sightline.errors import SightlineError
 from sightline.store import RunFolder
 
 
@@ -37,6 +38,10 @@ class Here(Launcher, AbstractContextManager["Here"]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return None
+
+    def refuse_unusable(self) -> None:
+        if self.config.workers != "auto":
+            raise SightlineError(f"--workers is for --launcher local and ray; {self.name} is one process")
 
     @abstractmethod
     def attend(self) -> bool:

@@ -1,0 +1,148 @@
+"""Workers of one driver: started, watched, replaced when they die, ended with it. What they do is in the run folder."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from sightline.auditing.attendance import Attendance
+from sightline.auditing.job import Job
+from sightline.auditing.opening import begin_alone
+from sightline.auditing.shards import Task, tasks_left
+from sightline.errors import SightlineError
+from sightline.progress import Progress
+from sightline.store import RunFolder
+
+DEATHS = 3
+"""Workers that may die one after the other in one place while nothing moves; then nobody takes the place."""
+PAUSE = 0.2
+LAST_WORDS = 10.0
+"""Seconds that the others have to see that all is done, once one of them has."""
+SHARE = 0.05
+"""The most of its time that a driver counts what is done."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a worker came to its end."""
+
+    done: bool = False
+    """Whether it found nothing left to do."""
+    error: str = ""
+    """What it said to the user; "" where it said nothing."""
+    how: str = "it died"
+
+
+class CrewMember(ABC):
+    """One worker, wherever it runs."""
+
+    @abstractmethod
+    def ended(self) -> Ended | None:
+        """None while it works."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Asks it to give back what it has begun and to end."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """Waits a little for its end, and sees to it."""
+
+
+@dataclass
+class _Place:
+    start: Callable[[], CrewMember]
+    member: CrewMember
+    deaths: int = 0
+    """Since rows were last written."""
+    last: Ended = field(default_factory=Ended)
+    empty: bool = False
+
+
+def drive(job: Job, starts: Sequence[Callable[[], CrewMember]]) -> None:
+    """Has a job done by a crew, one member for each of ``starts``, with the run folder taken for this process."""
+    attendance = Attendance(job.folder.path, job.config.worker_timeout)
+    with attendance.attending():
+        if job.folder.exists:
+            attendance.refuse_others()
+        with attendance.opening():
+            attendance.drive()
+            begin_alone(job)
+        _watch(job, attendance, starts)
+
+
+def _watch(job: Job, attendance: Attendance, starts: Sequence[Callable[[], CrewMember]]) -> None:
+    tally = Tally(job.folder, tasks_left(job.folder, job.shards, job.plan.arms))
+    places: list[_Place] = []
+    try:
+        for start in starts:
+            places.append(_Place(start, start()))
+        with Progress("auditing", tally.total, "rows") as progress:
+            until = math.inf
+            while any(not place.empty for place in places) and time.monotonic() < until:
+                attendance.refuse_loss()
+                if tally.count():
+                    for place in places:
+                        place.deaths = 0
+                progress.reach(tally.done)
+                for place in places:
+                    _look_after(place)
+                if until == math.inf and any(place.last.done for place in places):
+                    until = time.monotonic() + LAST_WORDS
+                time.sleep(PAUSE)
+            tally.count(at_once=True)
+            progress.reach(tally.done)
+    finally:
+        for place in places:
+            place.member.stop()
+        for place in places:
+            place.member.kill()
+    lasts = [place.last for place in places]
+    if not any(last.done for last in lasts):
+        first = next((last for last in lasts if last.error), lasts[0])
+        raise SightlineError(first.error or f"every worker died, the first like this: {first.how}")
+    for error in dict.fromkeys(last.error for last in lasts if last.error):
+        print(f"note: a worker ended early: {error}", file=sys.stderr, flush=True)
+
+
+def _look_after(place: _Place) -> None:
+    """Notices an end; somebody else takes the place of a worker that did not end by finishing or with a sentence."""
+    if place.empty or (ended := place.member.ended()) is None:
+        return
+    place.last = ended
+    place.deaths += not ended.done
+    if ended.done or ended.error or place.deaths >= DEATHS:
+        place.empty = True
+    else:
+        place.member = place.start()
+
+
+class Tally:
+    """Counts in the folder how many rows of some tasks are there, no more often than it can afford."""
+
+    def __init__(self, folder: RunFolder, tasks: Sequence[Task]) -> None:
+        self._folder = folder
+        self._wanted: dict[str, dict[int, int]] = {}
+        for task in tasks:
+            for arm in task.arms:
+                self._wanted.setdefault(arm.text, {})[task.shard.index] = len(task.shard.probes)
+        self.total = sum(task.rows for task in tasks)
+        self.done, self._failures = 0, 0
+        self._next = 0.0
+
+    def count(self, *, at_once: bool = False) -> bool:
+        """Whether something moved: there are more rows than before, or more is known that does not work."""
+        started = time.monotonic()
+        if started < self._next and not at_once:
+            return False
+        before, self.done = (self.done, self._failures), 0
+        for arm, shards in self._wanted.items():
+            there = self._folder.finished_shards(arm)
+            self.done += sum(rows for shard, rows in shards.items() if shard in there)
+        self._next = time.monotonic() + (time.monotonic() - started) / SHARE
+        self._failures = len(self._folder.notes.names("failed"))
+        return (self.done, self._failures) != before

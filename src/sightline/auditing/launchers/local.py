@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from threading import Lock, Thread
+from typing import Any, ClassVar
+
+from sightline.auditing.config import AuditConfig
+from sightline.auditing.crew import CrewMember, Ended, drive
+from sightline.auditing.job import Job
+from sightline.auditing.launchers.base import LAUNCHERS, Launcher
+
+TO_END = 15.0
+"""Seconds that a worker has to give back what it has begun."""
+LAST_LINES = 20
+
+
+@LAUNCHERS.register("local")
+class Local(Launcher):
+    """Several processes of this machine, one per GPU or group of CPU cores; a worker that dies is replaced."""
+
+    name: ClassVar[str] = "local"
+
+    def carry_out(self, job: Job) -> None:
+        notes = _SaidOnce()
+        drive(job, [partial(_Process, config, notes) for config in crew_configs(job.config, job.recorded)])
+
+
+def crew_configs(config: AuditConfig, recorded: Any) -> list[AuditConfig]:
+    """One per worker: its device, and on a CPU the threads that all of them have."""
+    import torch
+
+    from sightline.backbones.loading import choose_device
+
+    device = choose_device(config.device)
+    changes: dict[str, Any] = {"launcher": "queue", "workers": "auto", "address": None, "json_progress": False}
+    if device.type != "cpu":
+        gpus = [config.device] if ":" in config.device else [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+        count = len(gpus) if config.workers == "auto" else config.workers
+        return [config.model_copy(update={**changes, "device": gpus[i % len(gpus)]}) for i in range(count)]
+    threads = config.threads or recorded.get("threads") or torch.get_num_threads()
+    count = max(1, usable_cores() // threads) if config.workers == "auto" else config.workers
+    return [config.model_copy(update={**changes, "threads": threads, "device": "cpu"})] * count
+
+
+def usable_cores() -> int:
+    """Those that this process may use, of which a batch system may have left it fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _SaidOnce:
+    """Lines for the user that every worker has reason to say."""
+
+    def __init__(self) -> None:
+        self._lock, self._said = Lock(), set[str]()
+
+    def __call__(self, line: str) -> None:
+        with self._lock:
+            if line not in self._said:
+                self._said.add(line)
+                print(line, file=sys.stderr, flush=True)
+
+
+class _Process(CrewMember):
+    """A Python process of its own. It ends when its standard input does, which is when this process does."""
+
+    def __init__(self, config: AuditConfig, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._answer: dict[str, Any] = {}
+        environment = dict(os.environ)
+        if config.threads is not None:
+            environment["OMP_NUM_THREADS"] = str(config.threads)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "sightline.auditing.member"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            env={**environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        self._readers = [Thread(target=read, daemon=True) for read in (self._read_errors, self._read_answers)]
+        for reader in self._readers:
+            reader.start()
+        with suppress(OSError):  # dead already, which its end tells better
+            assert self._process.stdin is not None
+            self._process.stdin.write(config.model_dump_json() + "\n")
+            self._process.stdin.flush()
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._lines.append(line.rstrip())
+            if line.startswith("note: "):
+                self._tell(line.rstrip())
+
+    def _read_answers(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with suppress(ValueError):
+                self._answer = json.loads(line)
+
+    def ended(self) -> Ended | None:
+        code = self._process.poll()
+        if code is None:
+            return None
+        for reader in self._readers:
+            reader.join(1.0)
+        if self._answer.get("done"):
+            return Ended(done=True)
+        said = next((line for line in reversed(self._lines) if line.strip()), "")
+        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}{f', {said}' if said else ''}"
+        return Ended(error=str(self._answer.get("error", "")), how=how)
+
+    def stop(self) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(TO_END)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
