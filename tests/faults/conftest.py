@@ -23,7 +23,8 @@ ARMS = ["full", "center:0.3", "full+blank"]
 @pytest.fixture
 def small(config: Any) -> AuditConfig:
     """Four images, a shard each, under three arms."""
-    return config("llava", arms=ARMS, limit=4, shard_images=1)  # type: ignore[no-any-return]
+    settings: AuditConfig = config("llava", arms=ARMS, limit=4, shard_images=1)
+    return settings
 
 
 @pytest.fixture(scope="session")

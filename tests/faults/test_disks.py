@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from sightline.auditing.config import AuditConfig
 from tests.faults.conftest import Disk
-from tests.faults.ways import each_launcher, killed_in_the_middle, row_files, settings_files, started
+from tests.faults.processes import row_files
+from tests.faults.ways import each_launcher, killed_in_the_middle, settings_files, started
 
 Equal = Callable[[AuditConfig], bool]
 

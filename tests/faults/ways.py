@@ -1,4 +1,4 @@
-"""The launchers as fault tests use them, each as one command; ``tests/faults/killing.py`` starts several of one kind."""
+"""The launchers as fault tests use them, each as one command."""
 
 from __future__ import annotations
 
