@@ -121,3 +121,50 @@ def is_alive(pid: int) -> bool:
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
     os.kill(pid, number)
+
+
+TOUCHY = "SIGHTLINE_TESTS_TOUCHY"
+"""Environment variable with the path of a JSON file that says what the selector ``touchy`` does wrong."""
+_PLUGIN = f"""
+import json, os, signal, time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+
+from sightline.core.selection import Selection, Selector
+from sightline.selectors import SELECTORS
+
+
+@SELECTORS.register("touchy")
+@dataclass(frozen=True)
+class Touchy(Selector):
+    name: ClassVar[str] = "touchy"
+
+    def select(self, view, k):
+        moods = json.loads(Path(os.environ["{TOUCHY}"]).read_text())
+        time.sleep(moods.get("seconds", 0))
+        if view.probe_id in moods.get("raises", ()):
+            raise KeyError(view.probe_id)
+        if view.probe_id in moods.get("dies", ()):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if view.probe_id in moods.get("runs out", ()):
+            raise MemoryError("not enough memory: you tried to allocate the moon")
+        return Selection(torch.arange(k))
+"""
+
+
+class Touchy:
+    """A selector that is slow, raises, runs out of memory or dies where it is told to, in whichever process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.plugin, self.moods = folder / "touchy.py", folder / "moods.json"
+        self.plugin.write_text(f"{_PLUGIN}# {folder}\n")  # a file of the same content is imported once per process
+        self.be()
+
+    def be(self, **moods: Any) -> None:
+        """``seconds`` per selection; ``raises``, ``dies`` and ``runs_out`` are lists of probe ids."""
+        fresh = self.moods.with_suffix(".new")
+        fresh.write_text(json.dumps({name.replace("_", " "): value for name, value in moods.items()}))
+        os.replace(fresh, self.moods)

@@ -191,6 +191,7 @@ os.symlink("TextOCR_0.1_val.json", "annotations.json")
     "docs/reader.md": Prepared(
         python='import shutil\nshutil.copytree("src/sightline/assets/reader", "checkpoint")  # a card is written there'
     ),
+    "docs/scale.md": Prepared((BUILD,)),
     "docs/report.md": Prepared(
         (
             BUILD,

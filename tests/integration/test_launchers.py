@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sightline.auditing.audit import audit
+from sightline.auditing.config import AuditConfig
 from sightline.errors import SightlineError
+from sightline.selectors import SELECTORS
+from sightline.store import load_run
 from tests.integration.conftest import MODELS
 from tests.launching import (
+    TOUCHY,
+    Touchy,
     facts_of,
     finish,
     holders,
@@ -33,16 +41,183 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+@pytest.fixture
+def touchy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Touchy]:
+    made = Touchy(tmp_path)
+    monkeypatch.setenv(TOUCHY, str(made.moods))
+    yield made
+    SELECTORS._entries.pop("touchy", None)
+
+
+@pytest.fixture
+def slow(config: Any, touchy: Touchy) -> AuditConfig:
+    """Work that takes long enough to be interrupted."""
+    touchy.be(seconds=0.2)
+    return config("llava", **{**SETTINGS, "arms": ["full", "touchy:0.3"], "limit": 6}, imports=[touchy.plugin])
+
+
+@pytest.fixture
+def undisturbed(slow: AuditConfig, touchy: Touchy, tmp_path: Path) -> Any:
+    """The rows of that work when nothing happens, with the selector in its best mood."""
+
+    def rows() -> Any:
+        touchy.be()
+        return facts_of(audit(slow.model_copy(update={"out": tmp_path / "undisturbed", "launcher": "inline"})).path)
+
+    return rows
+
+
+def probe_of(probes: Path, number: int) -> str:
+    """The id of the first probe about the image of that number."""
+    lines = [json.loads(line) for line in probes.read_text(encoding="utf-8").splitlines()[1:]]
+    image = list(dict.fromkeys(line["image"] for line in lines))[number]
+    return next(str(line["id"]) for line in lines if line["image"] == image)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_rows_are_the_same_whoever_computes_them(config: Any, model: str, tmp_path: Path) -> None:
     here = audit(config(model, **SETTINGS, out=tmp_path / "inline"))
     local = config(model, **SETTINGS, out=tmp_path / "local", launcher="local", workers=2)
     shared = config(model, **SETTINGS, out=tmp_path / "queue", launcher="queue")
     audit(local)
-    both = [start(shared), start(shared)]
-    with running(*both):
-        for process in both:
-            finish(process)
-    for other in (local, shared):
-        assert facts_of(other.out).equals(facts_of(here.path)), other.launcher
-        assert not (other.out / "leases").exists(), "whoever is done holds nothing"
+    with running(other := start(shared)):
+        wait_until(lambda: workers_of(shared.out), [other])
+        audit(shared)
+        finish(other)
+    for there in (local, shared):
+        assert facts_of(there.out).equals(facts_of(here.path)), there.launcher
+        assert not (there.out / "leases").exists(), "whoever is done holds nothing"
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'sightline[ray]'")
+def test_rows_of_two_ray_actors_are_the_same(config: Any, tmp_path: Path) -> None:
+    here = audit(config("llava", **SETTINGS, out=tmp_path / "inline"))
+    there = audit(config("llava", **SETTINGS, out=tmp_path / "ray", launcher="ray", workers=2))
+    assert facts_of(there.path).equals(facts_of(here.path))
+    assert not (there.path / "leases").exists()
+
+
+def test_without_ray_the_extra_is_named_before_anything_is_loaded(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sightline.auditing.launchers.ray.find_spec", lambda name: None)
+    with pytest.raises(SightlineError, match=r"needs Ray: pip install 'sightline\[ray\]'"):
+        audit(config("llava", model="nowhere", launcher="ray"))
+
+
+@pytest.mark.parametrize("launcher", ["inline", "queue"])
+def test_one_process_takes_no_number_of_workers(config: Any, launcher: str) -> None:
+    with pytest.raises(SightlineError, match="--workers is for --launcher local and ray"):
+        audit(config("llava", model="nowhere", launcher=launcher, workers=2))
+
+
+def test_work_that_fails_twice_is_set_aside_and_the_rest_completes(
+    config: Any, touchy: Touchy, mini_probes: Path, tmp_path: Path
+) -> None:
+    arms = ["full", "touchy:0.3", "center:0.3"]
+    settings = config("llava", arms=arms, limit=3, shard_images=1, launcher="queue", imports=[touchy.plugin])
+    touchy.be(raises=[probe_of(mini_probes, 1)])
+    run = audit(settings)
+    reason = f"it failed 2 times (selector touchy failed (KeyError: '{probe_of(mini_probes, 1)}')"
+    assert run.failed["00001"]["touchy:0.3"].startswith(reason)
+    assert (run.missing, len(run.failed)) == (1, 1)
+    assert "shard 00001 under touchy:0.3 was set aside: it failed 2 times" in run.unfinished
+    assert set(facts_of(run.path)["arm"].to_pylist()) == set(arms)
+
+    touchy.be()
+    mended = audit(settings)
+    assert (mended.missing, mended.failed, mended.unfinished) == (0, {}, "")
+    plain = audit(settings.model_copy(update={"out": tmp_path / "plain", "launcher": "inline"}))
+    assert facts_of(mended.path).equals(facts_of(plain.path))
+
+
+def test_memory_that_runs_out_is_one_failure(config: Any, touchy: Touchy, mini_probes: Path) -> None:
+    touchy.be(runs_out=[probe_of(mini_probes, 0)])
+    arms = ["full", "touchy:0.3"]
+    run = audit(config("llava", arms=arms, limit=2, shard_images=1, launcher="queue", imports=[touchy.plugin]))
+    assert "memory" in run.failed["00000"]["touchy:0.3"]
+    assert run.missing == 1
+
+
+def test_what_ends_its_worker_three_times_is_set_aside(config: Any, touchy: Touchy, mini_probes: Path) -> None:
+    touchy.be(dies=[probe_of(mini_probes, 0)])
+    arms = ["touchy:0.3", "full"]
+    settings = config("llava", arms=arms, limit=1, imports=[touchy.plugin], launcher="local", workers=1)
+    with running(driver := start(settings)):
+        _, err = finish(driver, code=1)
+    run = load_run(settings.out)
+    assert list(run.failed) == ["00000"]
+    assert list(run.failed["00000"]) == ["touchy:0.3"], "what was done beside it is not to blame"
+    assert "it ended its worker 3 times" in run.failed["00000"]["touchy:0.3"]
+    assert "set aside: shard 00000 under touchy:0.3" in err
+    assert set(run.frame()["arm"]) == {"full"}
+
+
+def test_a_second_driver_is_refused_until_the_first_is_dead(slow: AuditConfig, undisturbed: Any) -> None:
+    with running(first := start(slow)):
+        wait_until(lambda: row_files(slow.out), [first])
+        for launcher in ("inline", "local"):
+            with pytest.raises(SightlineError) as caught:
+                audit(slow.model_copy(update={"launcher": launcher}))
+            assert f"is being written by process {first.pid} on" in str(caught.value)
+            assert "--launcher queue" in str(caught.value)
+        assert first.poll() is None
+        kill(first.pid)
+        first.wait()
+        assert "driver" in holders(slow.out), "a kill gives nothing back"
+    assert audit(slow).missing == 0
+    assert facts_of(slow.out).equals(undisturbed())
+
+
+def test_a_queue_process_joins_a_driver(slow: AuditConfig, undisturbed: Any) -> None:
+    with running(first := start(slow)):
+        wait_until(lambda: row_files(slow.out), [first])
+        run = audit(slow.model_copy(update={"launcher": "queue"}))
+        assert run.missing == 0
+        finish(first)
+    assert facts_of(slow.out).equals(undisturbed())
+
+
+def test_dead_workers_are_replaced_and_another_number_of_them_goes_on(
+    slow: AuditConfig, touchy: Touchy, undisturbed: Any
+) -> None:
+    two = slow.model_copy(update={"launcher": "local", "workers": 2})
+    two = AuditConfig(**two.model_dump(exclude_unset=True))
+    with running(driver := start(two)):
+        first = wait_until(lambda: workers_of(two.out), [driver])[0]
+        wait_until(lambda: row_files(two.out), [driver])
+        kill(first)
+        wait_until(lambda: any(pid != first and is_alive(pid) for pid in workers_of(two.out)), [driver])
+        wait_until(lambda: len(row_files(two.out)) >= 3, [driver])
+        workers = [pid for pid in workers_of(two.out) if is_alive(pid)]
+        kill(driver.pid)
+        driver.wait()
+        wait_until(lambda: not any(is_alive(pid) for pid in workers))
+    done = {file: file.stat().st_mtime_ns for file in row_files(two.out)}
+    assert load_run(two.out).missing
+    touchy.be()
+    audit(slow)
+    assert {file: file.stat().st_mtime_ns for file in done} == done, "what was finished is not computed again"
+    assert facts_of(two.out).equals(undisturbed())
+
+
+def test_a_driver_that_is_stopped_takes_its_workers_along(slow: AuditConfig) -> None:
+    two = AuditConfig(**{**slow.model_dump(exclude_unset=True), "launcher": "local", "workers": 2})
+    with running(driver := start(two)):
+        wait_until(lambda: row_files(two.out), [driver])
+        workers = workers_of(two.out)
+        assert workers
+        kill(driver.pid, signal.SIGTERM)
+        _, err = finish(driver, code=143)
+    assert err.strip().splitlines()[-1] == "terminated; finished shards are kept, run the same command to go on"
+    assert not any(is_alive(pid) for pid in workers)
+    assert not (two.out / "leases").exists(), "whatever was begun is given back"
+
+
+def test_progress_for_programs_is_lines_of_json(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    audit(config("llava", arms=["full"], limit=2, shard_images=1, json_progress=True))
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    told = [line for line in lines if line["event"] == "progress"]
+    assert lines[0] == {"event": "waiting", "what": "checking probes, images and model"}
+    assert {"event": "waiting", "what": "loading llava"} in lines
+    assert told[0]["done"] == 0
+    assert told[-1]["done"] == told[-1]["total"] == 4
+    assert told[-1]["unit"] == "rows"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from sightline.errors import SightlineError
 from sightline.store.holders import here
-from sightline.store.leases import Held, Lease, Leases
+from sightline.store.leases import LOOK, Held, Lease, Leases
 
 DRIVER, MEMBER, OPENING, BOXES = "driver", "member-", "opening", "boxes"
 """Names of leases: of the one driver, of each process that shares, of short turns."""
+ENDING = 20.0
+"""Seconds that workers whose driver is gone may take to give back what they have begun."""
 
 
 class Attendance:
@@ -36,12 +39,20 @@ class Attendance:
     def refuse_others(self) -> None:
         """One line that says who is at work, for a driver that would have the folder to itself."""
         others = self.others()
+        ends = time.monotonic() + ENDING
+        while others and self._driver_died() and time.monotonic() < ends:
+            time.sleep(LOOK)
+            others = self.others()
         if others:
             more = f" and {len(others) - 1} more" if len(others) > 1 else ""
             raise SightlineError(
                 f"{self.folder} is being written by {others[0]}{more}; wait for its end, or join it with "
                 "--launcher queue"
             )
+
+    def _driver_died(self) -> bool:
+        """Whether a driver left its lease behind: its workers see that too, and end."""
+        return DRIVER in self.leases.listed() and self.leases.living(DRIVER) is None
 
     def opening(self) -> AbstractContextManager[None]:
         """A turn alone among all that open the folder, for as long as that takes."""

@@ -14,7 +14,7 @@ from sightline.auditing.job import Job
 from sightline.auditing.opening import begin_alone
 from sightline.auditing.shards import Task, tasks_left
 from sightline.errors import SightlineError
-from sightline.progress import Progress
+from sightline.progress import Progress, waiting_for
 from sightline.store import RunFolder
 
 DEATHS = 3
@@ -79,8 +79,9 @@ def _watch(job: Job, attendance: Attendance, starts: Sequence[Callable[[], CrewM
     tally = Tally(job.folder, tasks_left(job.folder, job.shards, job.plan.arms))
     places: list[_Place] = []
     try:
-        for start in starts:
-            places.append(_Place(start, start()))
+        with waiting_for(f"starting {len(starts)} worker{'s' * (len(starts) > 1)}"):
+            for start in starts:
+                places.append(_Place(start, start()))
         with Progress("auditing", tally.total, "rows") as progress:
             until = math.inf
             while any(not place.empty for place in places) and time.monotonic() < until:

@@ -15,7 +15,7 @@ from sightline.auditing.attendance import Attendance
 from sightline.auditing.shards import Task
 from sightline.progress import Progress
 from sightline.store import RunFolder
-from sightline.store.leases import BEATS, Lease
+from sightline.store.leases import BEATS, Held, Lease
 from sightline.store.notes import Failure
 
 PAUSE = 0.5
@@ -129,29 +129,40 @@ class Pull:
         return True
 
     def _claimed(self, task: Task, generation: int) -> Task | None:
-        lease = self._leases.claim(task.key, generation)
+        wanted = self._missing(task)
+        lease = self._leases.claim(task.key, generation, [arm.text for arm in wanted]) if wanted else None
         if lease is None:
             return None
+        if lease.taken_from is not None:
+            self._note_loss(task, lease.taken_from)
         arms = self._missing(task)
-        if arms and lease.taken_from:
-            texts = tuple(arm.text for arm in arms)
-            self._folder.record_failure(Failure(task.key, texts, f"{lease.taken_from} was lost", lost=True))
-            arms = self._missing(task)
-        if not arms:
-            self._leases.release(lease)
+        if {arm.text for arm in arms} - {arm.text for arm in wanted} or not arms:
+            self._leases.release(lease)  # more went wrong, or was done, since: another look will tell
             return None
+        self._leases.restate(lease, [arm.text for arm in arms])
         self._claims[task.key] = _Claim(lease, {arm.text for arm in arms})
         return Task(task.shard, arms)
 
+    def _note_loss(self, task: Task, lost: Held) -> None:
+        """Whoever had the task did not live to do it: what it was at, as far as that is not there."""
+        left = [arm.text for arm in task.arms if not self._folder.has_rows(arm.text, task.shard.index)]
+        arms = tuple(arm for arm in left if arm in lost.about) if lost.about else tuple(left)
+        if arms:
+            self._folder.record_failure(Failure(task.key, arms, f"{lost.holder or 'its process'} was lost", lost=True))
+
     def _missing(self, task: Task) -> tuple[Arm, ...]:
-        """Arms of a task that have no rows yet and are not set aside."""
-        failures = self._folder.notes.failures()
-        index = task.shard.index
-        return tuple(
+        """Arms of a task that have no rows yet and are not set aside; of one that ended its worker a single one.
+
+        One by one it shows which of them it is, and the others are done.
+        """
+        failures, index = self._folder.notes.failures(), task.shard.index
+        arms = tuple(
             arm
             for arm in task.arms
             if not self._folder.has_rows(arm.text, index) and not failures.verdict(task.key, arm.text)
         )
+        losses = {arm.text: failures.losses(task.key, arm.text) for arm in arms}
+        return (min(arms, key=lambda arm: losses[arm.text]),) if any(losses.values()) else arms
 
     def _look(self, *, at_once: bool = False) -> None:
         """Leaves out what is done or set aside by now, whoever did it; what failed once comes last."""
@@ -166,7 +177,7 @@ class Pull:
 
         self._left = [task for task in self._left if any(is_open(task, arm) for arm in task.arms)]
         if failures:
-            self._left.sort(key=lambda task: failures.count(task.key))
+            self._left.sort(key=lambda task: failures.times(task.key))
         if self.progress is not None:
             missing = sum(len(task.shard.probes) for task in self._left for arm in task.arms if is_open(task, arm))
             self.progress.reach(self.total - missing)

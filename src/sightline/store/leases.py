@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,14 +31,28 @@ LOOK = 0.1
 """Seconds between two looks at a lease that one waits for; more where the time-out is long."""
 
 
+@dataclass(frozen=True)
+class Held:
+    """What a lease file says."""
+
+    holder: Holder | None
+    since: str = ""
+    about: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.holder or 'an unknown process'}{f', since {self.since}' if self.since else ''}"
+
+
 @dataclass
 class Lease:
     """What this process holds."""
 
     name: str
     generation: int
-    taken_from: str = ""
-    """Who held it and was given up; "" where nobody did."""
+    about: tuple[str, ...] = ()
+    """What exactly the holder does under this name, for whoever finds that it did not live to do it."""
+    taken_from: Held | None = None
+    """Who held it and was given up; None where nobody did."""
     beat: int = 0
     lost: bool = False
     """Whether somebody took over, because this process was silent for too long."""
@@ -46,19 +60,8 @@ class Lease:
     """For people; nothing is decided by it."""
 
     def content(self) -> bytes:
-        record = {**here().as_record(), "since": self.since, "beat": self.beat}
+        record = {**here().as_record(), "since": self.since, "about": self.about, "beat": self.beat}
         return (json.dumps(record) + "\n").encode()
-
-
-@dataclass(frozen=True)
-class Held:
-    """What a lease file says."""
-
-    holder: Holder | None
-    since: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.holder or 'an unknown process'}{f', since {self.since}' if self.since else ''}"
 
 
 class Leases:
@@ -85,7 +88,7 @@ class Leases:
                 highest[found[1]] = max(int(found[2]), highest.get(found[1], 0))
         return highest
 
-    def claim(self, name: str, generation: int | None = None) -> Lease | None:
+    def claim(self, name: str, generation: int | None = None, about: Sequence[str] = ()) -> Lease | None:
         """Takes a lease that is free, or whose holder is gone; None where somebody has it.
 
         ``generation`` is what a listing of a moment ago said, 0 for a free one; without it the folder is listed.
@@ -93,13 +96,13 @@ class Leases:
         if name in self._mine:
             return None
         before = self.listed().get(name, 0) if generation is None else generation
-        lease = Lease(name, before + 1)
+        lease = Lease(name, before + 1, tuple(about))
         if before:
             held = self.look(name, before)
             if held is not None:
                 if not self.is_over(name, before):
                     return None
-                lease.taken_from = str(held.holder or "an unknown process")
+                lease.taken_from = held
         if not self._made(lease):
             return None
         for old in range(1, before + 1):
@@ -108,6 +111,14 @@ class Leases:
             self._mine[name] = lease
         self._start_heart()
         return lease
+
+    def restate(self, lease: Lease, about: Sequence[str]) -> None:
+        """Says anew what the holder does under a lease."""
+        with self._lock:
+            if lease.name in self._mine and lease.about != tuple(about):
+                lease.about = tuple(about)
+                lease.beat += 1
+                write_whole(self._file(lease.name, lease.generation), lease.content())
 
     def _made(self, lease: Lease) -> bool:
         """Whether this process was first. The folder may be removed by one that ends while another begins."""
@@ -161,7 +172,9 @@ class Leases:
         except ValueError:
             return Held(None)
         holder = holder_of(record)
-        return Held(holder, str(record.get("since", "")) if holder is not None else "")
+        if holder is None:
+            return Held(None)
+        return Held(holder, str(record.get("since", "")), tuple(record.get("about", ())))
 
     def is_over(self, name: str, generation: int) -> bool:
         """Whether the holder is gone: dead on this machine, or silent for the time-out on this process' clock."""

@@ -100,9 +100,13 @@ class Failures(list[Failure]):
                 found.setdefault((failure.task, arm), []).append(failure)
         return found
 
-    def count(self, task: str) -> int:  # type: ignore[override]
+    def times(self, task: str) -> int:
         """How often something went wrong with a task."""
         return sum(failure.task == task for failure in self)
+
+    def losses(self, task: str, arm: str) -> int:
+        """How often an arm of a task ended its worker."""
+        return sum(failure.lost for failure in self._by_work.get((task, arm), []))
 
     def verdict(self, task: str, arm: str) -> str:
         """Why an arm of a task is set aside; "" where it is not."""

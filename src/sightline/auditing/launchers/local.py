@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from threading import Lock, Thread
@@ -32,7 +32,7 @@ class Local(Launcher):
         drive(job, [partial(_Process, config, notes) for config in crew_configs(job.config, job.recorded)])
 
 
-def crew_configs(config: AuditConfig, recorded: Any) -> list[AuditConfig]:
+def crew_configs(config: AuditConfig, recorded: Mapping[str, Any]) -> list[AuditConfig]:
     """One per worker: its device, and on a CPU the threads that all of them have."""
     import torch
 
@@ -44,9 +44,16 @@ def crew_configs(config: AuditConfig, recorded: Any) -> list[AuditConfig]:
         gpus = [config.device] if ":" in config.device else [f"cuda:{i}" for i in range(torch.cuda.device_count())]
         count = len(gpus) if config.workers == "auto" else config.workers
         return [config.model_copy(update={**changes, "device": gpus[i % len(gpus)]}) for i in range(count)]
-    threads = config.threads or recorded.get("threads") or torch.get_num_threads()
+    threads = threads_for(config, recorded)
     count = max(1, usable_cores() // threads) if config.workers == "auto" else config.workers
     return [config.model_copy(update={**changes, "threads": threads, "device": "cpu"})] * count
+
+
+def threads_for(config: AuditConfig, recorded: Mapping[str, Any]) -> int:
+    """Of one process on a CPU: those given, else those of the folder, else PyTorch's choice."""
+    import torch
+
+    return int(config.threads or recorded.get("threads") or torch.get_num_threads())
 
 
 def usable_cores() -> int:

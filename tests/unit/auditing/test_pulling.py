@@ -1,0 +1,174 @@
+"""The pull loop without a model: who gets which task, and what becomes of those that go wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sightline.auditing.attendance import Attendance
+from sightline.auditing.pulling import Pull
+from sightline.auditing.shards import Shard, Task, longest_first
+from sightline.core.probe import ORIGINAL
+from sightline.errors import SightlineError
+from sightline.store import RunFolder
+from sightline.store.leases import LEASES
+from tests.unit.store.test_folder import MANIFEST
+from tests.unit.store.test_leases import ELSEWHERE, dead, held_by
+
+ARMS = ("full", "target:0.3")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "run")
+    folder.open(MANIFEST, ARMS, b"")
+    return folder
+
+
+def task(index: int, probes: int = 1, view: str = ORIGINAL, arms: tuple[str, ...] = ARMS) -> Task:
+    """Arms and probes that are nothing but their names."""
+    named: Any = tuple(SimpleNamespace(text=arm) for arm in arms)
+    asked: Any = tuple(range(probes))
+    return Task(Shard(index, asked, asked, view), named)
+
+
+def pull(folder: RunFolder, *tasks: Task) -> Pull:
+    return Pull(folder, tasks, Attendance(folder.path, 60.0), forgiving=True)
+
+
+def do(folder: RunFolder, side: Pull, taken: Task) -> None:
+    for arm in taken.arms:
+        folder.write_rows(arm.text, taken.shard.index, [], ())
+        side.wrote(taken, arm)
+
+
+def keys(*tasks: Task | None) -> list[str]:
+    return [one.key for one in tasks if one is not None]
+
+
+def test_a_task_is_named_after_what_its_arms_see() -> None:
+    assert task(3).key == "00003"
+    assert task(3, view="blank").key == "00003.blank"
+
+
+def test_the_longest_come_first() -> None:
+    tasks = longest_first([task(0, 1), task(1, 3), task(2, 2), task(3, 3)])
+    assert [one.shard.index for one in tasks] == [1, 3, 2, 0]
+
+
+def test_two_share_the_tasks_and_do_none_twice(folder: RunFolder) -> None:
+    tasks = [task(index) for index in range(6)]
+    sides = [pull(folder, *tasks), pull(folder, *tasks)]
+    done: list[str] = []
+    while any(side.wait() for side in sides):
+        for side in sides:
+            taken = next(side.ready(), None)
+            if taken is not None:
+                done.append(taken.key)
+                do(folder, side, taken)
+    assert sorted(done) == keys(*tasks)
+    assert not list((folder.path / LEASES).iterdir())
+
+
+def test_nobody_works_ahead_on_what_another_could_do(folder: RunFolder) -> None:
+    tasks = [task(index) for index in range(3)]
+    first, second = pull(folder, *tasks), pull(folder, *tasks)
+    ahead = first.ready()
+    assert keys(next(ahead), next(ahead)) == ["00000", "00001"], "alone, one is taken ahead"
+    assert keys(next(second.ready())) == ["00002"]
+    more = [task(index) for index in range(5)]
+    third, fourth = pull(folder, *more), pull(folder, *more)
+    assert keys(*[next(third.ready())]) == ["00003"]
+    assert keys(*list(fourth.ready())) == ["00004"], "the last one that is free is taken, none ahead of it"
+
+
+def test_rows_that_are_there_are_not_computed_again(folder: RunFolder) -> None:
+    folder.write_rows("full", 0, [], ())
+    folder.write_rows("full", 1, [], ())
+    folder.write_rows("target:0.3", 1, [], ())
+    side = pull(folder, task(0), task(1))
+    (taken,) = side.ready()
+    assert taken.key == "00000"
+    assert [arm.text for arm in taken.arms] == ["target:0.3"]
+    do(folder, side, taken)
+    assert not side.wait()
+
+
+def test_what_another_holds_is_waited_for_and_taken_over_when_it_dies(folder: RunFolder) -> None:
+    held_by(folder.path, ELSEWHERE)
+    side = pull(folder, task(0), task(1))
+    assert keys(*side.ready()) == ["00001"]
+    held_by(folder.path, dead())
+    assert side.wait()
+    (taken,) = side.ready()
+    assert taken.key == "00000"
+    assert [failure.lost for failure in folder.notes.failures()] == [True]
+    said = json.loads((folder.path / LEASES / "00000.2.json").read_text())
+    assert said["about"] == [arm.text for arm in taken.arms] == ["target:0.3"], "one by one from now on"
+
+
+def test_work_that_ends_its_workers_is_found_out_arm_by_arm(folder: RunFolder) -> None:
+    """Each holder dies; the last arm that it was at is what it was about."""
+    gone = dead()
+    taken_arms = []
+    about: tuple[str, ...] = ARMS
+    while True:
+        file = held_by(folder.path, gone)
+        file.write_text(json.dumps({**gone.as_record(), "about": about, "beat": 0}))
+        side = pull(folder, task(0))
+        taken = next(iter(side.ready()), None)
+        if taken is None:
+            if not side.wait():
+                break
+            continue
+        about = tuple(arm.text for arm in taken.arms)
+        taken_arms.append(about)
+        if about == ("full",):
+            do(folder, side, taken)
+            about = ("target:0.3",)
+        else:
+            side.give_back()
+        assert len(taken_arms) < 10
+    assert all(len(arms) == 1 for arms in taken_arms)
+    assert ("full",) in taken_arms
+    assert list(folder.manifest()["failed"]["00000"]) == ["target:0.3"]
+
+
+def test_what_fails_comes_last_is_tried_once_more_and_set_aside(folder: RunFolder) -> None:
+    side = pull(folder, task(0), task(1))
+    ready = side.ready()
+    assert keys(next(ready)) == ["00000"]
+    side.failed({("00000", ""), ("00000", "full")}, "a reason")
+    assert side.wait()
+    order = []
+    for taken in side.ready():
+        order.append((taken.key, [arm.text for arm in taken.arms]))
+    assert order == [("00001", list(ARMS)), ("00000", list(ARMS))]
+    side.failed({("00000", "full")}, "the same reason")
+    assert side.wait()
+    (left,) = [taken for taken in side.ready() if taken.key == "00000"]
+    assert [arm.text for arm in left.arms] == ["target:0.3"], "only the arm to blame is set aside"
+    assert folder.manifest()["failed"] == {"00000": {"full": "it failed 2 times (the same reason)"}}
+
+
+def test_an_error_of_the_images_is_that_of_all_arms(folder: RunFolder) -> None:
+    for _ in range(2):
+        side = pull(folder, task(0))
+        assert keys(next(side.ready())) == ["00000"]
+        side.failed({("00000", "")}, "the image is damaged")
+    assert set(folder.manifest()["failed"]["00000"]) == set(ARMS)
+    assert not pull(folder, task(0)).wait()
+
+
+def test_a_driver_that_was_taken_over_ends(folder: RunFolder) -> None:
+    attendance = Attendance(folder.path, 60.0)
+    with attendance.opening():
+        attendance.drive()
+    held_by(folder.path, ELSEWHERE, name="driver", generation=2)
+    attendance.leases.beat()
+    with pytest.raises(SightlineError, match="another process took over"):
+        next(Pull(folder, [task(0)], attendance).ready())

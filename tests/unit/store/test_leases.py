@@ -1,0 +1,259 @@
+"""Leases: one holder at a time, taken over from the dead at once and from the silent after a while."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.store.holders import Holder, here, of_a_dead_process
+from sightline.store.leases import LEASES, Leases
+from sightline.store.whole_files import create_new, remove_leftovers, write_whole
+
+TIMEOUT = 60.0
+
+
+class Watch:
+    """A clock of one process, under the test's hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+@pytest.fixture
+def observer(tmp_path: Path, watch: Watch) -> Leases:
+    return Leases(tmp_path, TIMEOUT, watch)
+
+
+def held_by(folder: Path, holder: Holder, *, name: str = "00000", generation: int = 1, beat: int = 0) -> Path:
+    """A lease file as another process would have written it."""
+    (folder / LEASES).mkdir(exist_ok=True)
+    file = folder / LEASES / f"{name}.{generation}.json"
+    file.write_text(json.dumps({**holder.as_record(), "since": "some day", "about": ["full"], "beat": beat}))
+    return file
+
+
+ELSEWHERE = Holder("another-host", "0123456789abcdef", 17, "4711")
+
+
+def dead() -> Holder:
+    """A process of this machine that was killed and whose parent has not even noticed."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    started = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
+    holder = Holder(here().host, here().boot, process.pid, started)
+    assert holder.lives()
+    os.kill(process.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    return holder
+
+
+def test_one_of_many_creates_a_file(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda number: create_new(tmp_path / "file", f"{number}".encode()), range(64)))
+    assert won.count(True) == 1
+    assert (tmp_path / "file").read_bytes() == f"{won.index(True)}".encode()
+    assert [file.name for file in tmp_path.iterdir()] == ["file"], "no temporary is left"
+
+
+def test_where_files_have_no_second_name_one_still_creates_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refuse)
+    assert create_new(tmp_path / "file", b"first")
+    assert not create_new(tmp_path / "file", b"second")
+    assert (tmp_path / "file").read_bytes() == b"first"
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_that_cannot_be_created_says_so_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SightlineError, match=r"cannot write .*: No such file"):
+        create_new(tmp_path / "nowhere" / "file", b"")
+
+
+def test_a_lease_has_one_holder_until_it_is_released(tmp_path: Path, observer: Leases) -> None:
+    other = Leases(tmp_path, TIMEOUT)
+    lease = observer.claim("00000")
+    assert lease is not None
+    assert other.claim("00000") is None
+    assert other.claim("00001") is not None
+    observer.release(lease)
+    taken = other.claim("00000")
+    assert taken is not None
+    assert taken.taken_from is None, "it was given back, nobody was lost"
+
+
+def test_of_many_that_claim_one_holds(tmp_path: Path) -> None:
+    sides = [Leases(tmp_path, TIMEOUT) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        taken = [lease for lease in pool.map(lambda leases: leases.claim("00000"), sides) if lease is not None]
+    assert len(taken) == 1
+
+
+def test_a_dead_holder_of_this_machine_is_followed_at_once(tmp_path: Path, observer: Leases) -> None:
+    holder = dead()
+    file = held_by(tmp_path, holder)
+    lease = observer.claim("00000")
+    assert lease is not None
+    assert lease.generation == 2
+    assert lease.taken_from is not None
+    assert lease.taken_from.holder == holder
+    assert lease.taken_from.about == ("full",)
+    assert not file.exists(), "only the highest generation is kept"
+
+
+def test_the_same_number_of_another_process_is_another_holder(tmp_path: Path, observer: Leases) -> None:
+    mine = here()
+    held_by(tmp_path, Holder(mine.host, mine.boot, mine.pid, f"{mine.started}0"))
+    assert observer.claim("00000") is not None
+
+
+@pytest.mark.parametrize("holder", [ELSEWHERE, here()], ids=["elsewhere", "here and stopped"])
+def test_a_silent_holder_is_given_up_after_a_while(
+    tmp_path: Path, observer: Leases, watch: Watch, holder: Holder
+) -> None:
+    held_by(tmp_path, holder)
+    assert observer.claim("00000") is None
+    watch.now += TIMEOUT - 1
+    assert observer.claim("00000") is None
+    watch.now += 1
+    lease = observer.claim("00000")
+    assert lease is not None
+    assert lease.generation == 2
+
+
+def test_a_holder_that_gives_signs_of_life_is_left_alone(tmp_path: Path, observer: Leases, watch: Watch) -> None:
+    for beat in range(5):
+        held_by(tmp_path, ELSEWHERE, beat=beat)
+        assert observer.claim("00000") is None
+        watch.now += TIMEOUT - 1
+    assert observer.claim("00000") is None
+    watch.now += 1
+    assert observer.claim("00000") is not None
+
+
+def test_only_the_observers_own_clock_counts(
+    tmp_path: Path, observer: Leases, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wall clocks and the times of files may jump."""
+    file = held_by(tmp_path, ELSEWHERE)
+    for moment in (0.0, 4e9):
+        monkeypatch.setattr("time.time", lambda moment=moment: moment)
+        os.utime(file, (moment, moment))
+        assert observer.claim("00000") is None
+    watch.now += TIMEOUT
+    assert observer.claim("00000") is not None
+
+
+def test_a_slow_holder_that_comes_back_notices_and_does_not_return(tmp_path: Path, watch: Watch) -> None:
+    slow, other = Leases(tmp_path, TIMEOUT), Leases(tmp_path, TIMEOUT, watch)
+    lease = slow.claim("00000")
+    assert lease is not None
+    assert other.claim("00000") is None
+    watch.now += TIMEOUT
+    taken = other.claim("00000")
+    assert taken is not None
+    slow.beat()
+    assert lease.lost
+    slow.release(lease)
+    assert list(slow.listed().items()) == [("00000", 2)], "what it releases is no longer its own"
+
+
+def test_a_beat_changes_what_others_see(tmp_path: Path, observer: Leases) -> None:
+    holder = Leases(tmp_path, TIMEOUT)
+    assert holder.claim("00000") is not None
+    file = tmp_path / LEASES / "00000.1.json"
+    before = file.read_bytes()
+    holder.beat()
+    assert file.read_bytes() != before
+    assert json.loads(file.read_bytes())["pid"] == os.getpid()
+
+
+def test_a_half_written_lease_is_waited_for(tmp_path: Path, observer: Leases, watch: Watch) -> None:
+    held_by(tmp_path, ELSEWHERE).write_bytes(b'{"host"')
+    assert observer.claim("00000") is None
+    watch.now += TIMEOUT
+    assert observer.claim("00000") is not None
+
+
+def test_whoever_lives_is_told_from_whoever_does_not(tmp_path: Path, observer: Leases) -> None:
+    assert observer.living("driver") is None
+    held_by(tmp_path, dead(), name="driver")
+    assert observer.living("driver") is None
+    held_by(tmp_path, here(), name="driver", generation=2)
+    assert str(observer.living("driver")) == f"process {os.getpid()} on {here().host}, since some day"
+
+
+def test_a_holder_elsewhere_lives_once_it_beats(
+    tmp_path: Path, observer: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_by(tmp_path, ELSEWHERE, name="driver")
+    monkeypatch.setattr("time.sleep", lambda seconds: held_by(tmp_path, ELSEWHERE, name="driver", beat=1))
+    assert observer.living("driver") is not None
+
+
+def test_a_holder_elsewhere_that_stays_silent_does_not_live(
+    tmp_path: Path, observer: Leases, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_by(tmp_path, ELSEWHERE, name="driver")
+    passing: Callable[[float], None] = lambda seconds: setattr(watch, "now", watch.now + 10)  # noqa: E731
+    monkeypatch.setattr("time.sleep", passing)
+    assert observer.living("driver") is None
+    assert watch.now >= 1000 + TIMEOUT
+
+
+def test_closing_gives_everything_back(tmp_path: Path) -> None:
+    leases = Leases(tmp_path / "run", TIMEOUT)
+    assert leases.claim("00000")
+    assert leases.claim("driver")
+    leases.close()
+    assert not (tmp_path / "run").exists()
+
+
+def test_leases_of_a_process_that_has_ended_elsewhere_can_be_removed(tmp_path: Path, observer: Leases) -> None:
+    held_by(tmp_path, ELSEWHERE)
+    held_by(tmp_path, here(), name="00001")
+    observer.remove_of(ELSEWHERE)
+    assert observer.listed() == {"00001": 1}
+
+
+def test_only_what_the_dead_left_half_written_is_removed_among_others(tmp_path: Path) -> None:
+    gone = dead()
+    names = {
+        "mine": f".run.json.{here().token}-0.tmp",
+        "dead": f".run.json.{gone.token}-0.tmp",
+        "elsewhere": f".run.json.{ELSEWHERE.token}-3.tmp",
+        "of an earlier release": ".run.json.4711.tmp",
+    }
+    for name in names.values():
+        (tmp_path / name).write_bytes(b"half")
+    assert of_a_dead_process(gone.token)
+    remove_leftovers(tmp_path, alone=False)
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(set(names.values()) - {names["dead"]})
+    remove_leftovers(tmp_path, alone=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_processes_that_write_one_file_do_not_meet(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: write_whole(tmp_path / "file", bytes([number]) * 5000), range(64)))
+    content = (tmp_path / "file").read_bytes()
+    assert len(content) == 5000
+    assert len(set(content)) == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
