@@ -16,7 +16,7 @@ import pandas as pd
 from sightline.auditing.config import AuditConfig
 from sightline.core.row import TIME_COLUMNS
 from sightline.store import load_run
-from tests.faults.processes import Command, row_files, until
+from tests.faults.processes import Command, computes, row_files, until
 
 KEY = ["arm", "probe_id"]
 
@@ -117,10 +117,10 @@ class Killer:
 
     def _kill_somebody(self, commands: Sequence[Command]) -> None:
         chosen = self._random.choice(commands)
-        family = chosen.family
-        if not family or not chosen.runs:
+        victims = [pid for pid in chosen.family if pid == chosen.pid or computes(pid)]
+        if not victims or not chosen.runs:
             return
-        victim = self._random.choice(family)
+        victim = self._random.choice(victims)
         try:
             os.kill(victim, signal.SIGKILL)
         except ProcessLookupError:
