@@ -128,7 +128,7 @@ def computes(pid: int) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return b"sightline.auditing.member" in words or words.startswith(b"ray::")
+    return b"sightline.auditing.member" in words or words.startswith(b"ray::RemoteMember")
 
 
 def row_files(settings: AuditConfig) -> int:
