@@ -21,10 +21,10 @@ from typing import Any
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
+from tests.launching import facts_of, finish, row_files, running, start
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from tests.launching import facts_of, finish, row_files, running, start
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 MODELS: dict[str, dict[str, Any]] = {
@@ -89,7 +89,7 @@ def compare(launchers: list[str], counts: list[int], images: int) -> Table:
 def rate_of(out: Path) -> float:
     """Rows per second between the first file and the last."""
     written = sorted((file.stat().st_mtime, pq.read_metadata(file).num_rows) for file in row_files(out))
-    return sum(rows for _, rows in written[1:]) / (written[-1][0] - written[0][0])
+    return float(sum(rows for _, rows in written[1:]) / (written[-1][0] - written[0][0]))
 
 
 def scaling(images: int, rounds: int) -> Table:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -49,20 +50,29 @@ def touchy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Touchy]:
     SELECTORS._entries.pop("touchy", None)
 
 
-@pytest.fixture
-def slow(config: Any, touchy: Touchy) -> AuditConfig:
-    """Work that takes long enough to be interrupted."""
-    touchy.be(seconds=0.2)
-    return config("llava", **{**SETTINGS, "arms": ["full", "touchy:0.3"], "limit": 6}, imports=[touchy.plugin])
+HELD = 2
+"""The image at whose first probe whoever comes to it waits."""
 
 
 @pytest.fixture
-def undisturbed(slow: AuditConfig, touchy: Touchy, tmp_path: Path) -> Any:
+def held(config: Any, touchy: Touchy, mini_probes: Path) -> AuditConfig:
+    """Work that does not end before the selector is in a better mood."""
+    touchy.be(waits=[probe_of(mini_probes, HELD)])
+    settings = {**SETTINGS, "arms": ["full", "touchy:0.3"], "interventions": []}
+    return cast(AuditConfig, config("llava", **settings, imports=[touchy.plugin]))
+
+
+def changed(config: AuditConfig, **changes: Any) -> AuditConfig:
+    return AuditConfig(**{**config.model_dump(exclude_unset=True), **changes})
+
+
+@pytest.fixture
+def undisturbed(held: AuditConfig, touchy: Touchy, tmp_path: Path) -> Any:
     """The rows of that work when nothing happens, with the selector in its best mood."""
 
     def rows() -> Any:
         touchy.be()
-        return facts_of(audit(slow.model_copy(update={"out": tmp_path / "undisturbed", "launcher": "inline"})).path)
+        return facts_of(audit(changed(held, out=tmp_path / "undisturbed")).path)
 
     return rows
 
@@ -151,60 +161,61 @@ def test_what_ends_its_worker_three_times_is_set_aside(config: Any, touchy: Touc
     assert set(run.frame()["arm"]) == {"full"}
 
 
-def test_a_second_driver_is_refused_until_the_first_is_dead(slow: AuditConfig, undisturbed: Any) -> None:
-    with running(first := start(slow)):
-        wait_until(lambda: row_files(slow.out), [first])
+def test_a_second_driver_is_refused_until_the_first_is_dead(held: AuditConfig, undisturbed: Any) -> None:
+    with running(first := start(held)):
+        wait_until(lambda: row_files(held.out), [first])
         for launcher in ("inline", "local"):
             with pytest.raises(SightlineError) as caught:
-                audit(slow.model_copy(update={"launcher": launcher}))
+                audit(changed(held, launcher=launcher))
             assert f"is being written by process {first.pid} on" in str(caught.value)
             assert "--launcher queue" in str(caught.value)
         assert first.poll() is None
         kill(first.pid)
         first.wait()
-        assert "driver" in holders(slow.out), "a kill gives nothing back"
-    assert audit(slow).missing == 0
-    assert facts_of(slow.out).equals(undisturbed())
+        assert "driver" in holders(held.out), "a kill gives nothing back"
+    expected = undisturbed()
+    assert audit(held).missing == 0
+    assert facts_of(held.out).equals(expected)
 
 
-def test_a_queue_process_joins_a_driver(slow: AuditConfig, undisturbed: Any) -> None:
-    with running(first := start(slow)):
-        wait_until(lambda: row_files(slow.out), [first])
-        run = audit(slow.model_copy(update={"launcher": "queue"}))
+def test_a_queue_process_joins_a_driver(held: AuditConfig, touchy: Touchy, undisturbed: Any) -> None:
+    with running(first := start(held)), ThreadPoolExecutor(1) as pool:
+        wait_until(lambda: row_files(held.out), [first])
+        pool.submit(lambda: (wait_until(lambda: workers_of(held.out), [first]), touchy.be()))
+        run = audit(changed(held, launcher="queue"))
         assert run.missing == 0
         finish(first)
-    assert facts_of(slow.out).equals(undisturbed())
+    assert facts_of(held.out).equals(undisturbed())
 
 
 def test_dead_workers_are_replaced_and_another_number_of_them_goes_on(
-    slow: AuditConfig, touchy: Touchy, undisturbed: Any
+    held: AuditConfig, touchy: Touchy, undisturbed: Any
 ) -> None:
-    two = slow.model_copy(update={"launcher": "local", "workers": 2})
-    two = AuditConfig(**two.model_dump(exclude_unset=True))
+    two = changed(held, launcher="local", workers=2)
+    task = f"{HELD:05d}"
     with running(driver := start(two)):
-        first = wait_until(lambda: workers_of(two.out), [driver])[0]
-        wait_until(lambda: row_files(two.out), [driver])
+        first = wait_until(lambda: holders(two.out).get(task), [driver])
+        known = workers_of(two.out)
         kill(first)
-        wait_until(lambda: any(pid != first and is_alive(pid) for pid in workers_of(two.out)), [driver])
-        wait_until(lambda: len(row_files(two.out)) >= 3, [driver])
+        wait_until(lambda: holders(two.out).get(task) not in (first, None), [driver])
+        wait_until(lambda: set(workers_of(two.out)) - {*known, first}, [driver])
         workers = [pid for pid in workers_of(two.out) if is_alive(pid)]
         kill(driver.pid)
         driver.wait()
         wait_until(lambda: not any(is_alive(pid) for pid in workers))
     done = {file: file.stat().st_mtime_ns for file in row_files(two.out)}
     assert load_run(two.out).missing
-    touchy.be()
-    audit(slow)
+    expected = undisturbed()
+    audit(held)
     assert {file: file.stat().st_mtime_ns for file in done} == done, "what was finished is not computed again"
-    assert facts_of(two.out).equals(undisturbed())
+    assert facts_of(two.out).equals(expected)
 
 
-def test_a_driver_that_is_stopped_takes_its_workers_along(slow: AuditConfig) -> None:
-    two = AuditConfig(**{**slow.model_dump(exclude_unset=True), "launcher": "local", "workers": 2})
+def test_a_driver_that_is_stopped_takes_its_workers_along(held: AuditConfig) -> None:
+    two = changed(held, launcher="local", workers=2)
     with running(driver := start(two)):
-        wait_until(lambda: row_files(two.out), [driver])
+        wait_until(lambda: len(workers_of(two.out)) == 2 and row_files(two.out), [driver])
         workers = workers_of(two.out)
-        assert workers
         kill(driver.pid, signal.SIGTERM)
         _, err = finish(driver, code=143)
     assert err.strip().splitlines()[-1] == "terminated; finished shards are kept, run the same command to go on"

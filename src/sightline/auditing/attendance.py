@@ -22,37 +22,50 @@ class Attendance:
 
     def __init__(self, folder: Path, timeout: float) -> None:
         self.folder, self.leases = folder, Leases(folder, timeout)
+        self.leases.look_around(_of_a_process)
         self._own: Lease | None = None
 
-    def others(self) -> list[Held]:
-        """Who else is at work and lives; what the dead left of themselves is removed."""
-        found = []
-        for name, generation in self.leases.listed().items():
-            if (name == DRIVER or name.startswith(MEMBER)) and (self._own is None or name != self._own.name):
-                held = self.leases.living(name)
-                if held is not None:
-                    found.append(held)
-                elif name != DRIVER:  # whose place the next driver takes
-                    self.leases.clear(name, generation)
-        return found
+    def somebody_else(self) -> Held | None:
+        """One who is at work and lives, if there is any; what the dead left of themselves is removed.
+
+        Waits for a sign of life only where there is nothing but a lease of another machine, as old as this object.
+        """
+        unknown = self._others()
+        while unknown:
+            for name, generation in list(unknown.items()):
+                living = self.leases.is_living(name, generation)
+                if living:
+                    return self.leases.look(name, generation) or Held(None)
+                if living is False:
+                    del unknown[name]
+                    if name != DRIVER:  # whose place the next driver takes
+                        self.leases.clear(name, generation)
+            if unknown:
+                time.sleep(LOOK)
+        return None
+
+    def _others(self) -> dict[str, int]:
+        own = self._own.name if self._own is not None else ""
+        return {name: number for name, number in self.leases.listed().items() if _of_a_process(name) and name != own}
 
     def refuse_others(self) -> None:
         """One line that says who is at work, for a driver that would have the folder to itself."""
-        others = self.others()
         ends = time.monotonic() + ENDING
-        while others and self._driver_died() and time.monotonic() < ends:
+        other = self.somebody_else()
+        while other is not None and self._driver_died() and time.monotonic() < ends:
             time.sleep(LOOK)
-            others = self.others()
-        if others:
-            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+            other = self.somebody_else()
+        if other is not None:
+            more = len(self._others()) - 1
             raise SightlineError(
-                f"{self.folder} is being written by {others[0]}{more}; wait for its end, or join it with "
-                "--launcher queue"
+                f"{self.folder} is being written by {other}{f' and {more} more' if more else ''}; wait for its end, or "
+                "join it with --launcher queue"
             )
 
     def _driver_died(self) -> bool:
         """Whether a driver left its lease behind: its workers see that too, and end."""
-        return DRIVER in self.leases.listed() and self.leases.living(DRIVER) is None
+        generation = self._others().get(DRIVER, 0)
+        return bool(generation) and self.leases.is_living(DRIVER, generation) is False
 
     def opening(self) -> AbstractContextManager[None]:
         """A turn alone among all that open the folder, for as long as that takes."""
@@ -68,7 +81,7 @@ class Attendance:
 
     def join(self) -> bool:
         """Within ``opening``: becomes one of those that share the folder; whether nobody else is at work."""
-        alone = not self.others()
+        alone = self.somebody_else() is None
         self._own = self.leases.claim(f"{MEMBER}{here().token}")
         return alone
 
@@ -86,3 +99,8 @@ class Attendance:
             yield self
         finally:
             self.leases.close()
+
+
+def _of_a_process(name: str) -> bool:
+    """Whether a lease says that a process is at work, whatever on."""
+    return name == DRIVER or name.startswith(MEMBER)

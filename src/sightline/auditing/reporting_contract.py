@@ -12,7 +12,13 @@ import torch
 import sightline
 from sightline.auditing.config import AuditConfig
 from sightline.backbones import Backbone, ImageOptions, options_for
-from sightline.backbones.loading import backbone_class, choose_dtype, description_digests, model_type
+from sightline.backbones.loading import (
+    backbone_class,
+    choose_device,
+    choose_dtype,
+    description_digests,
+    model_type,
+)
 
 
 def reporting_contract(config: AuditConfig, backbone: Backbone, digest: str) -> dict[str, Any]:
@@ -48,7 +54,7 @@ def model_name(config: AuditConfig) -> str:
 def settings_before_loading(config: AuditConfig, source: Path, recorded: Mapping[str, Any]) -> dict[str, Any]:
     """What a run folder has to agree with, as far as it can be told before any weights are read."""
     kind = model_type(source)
-    contract = {
+    contract: dict[str, Any] = {
         "model": model_name(config),
         "model_type": kind,
         "scorer": config.scorer,
@@ -59,6 +65,8 @@ def settings_before_loading(config: AuditConfig, source: Path, recorded: Mapping
         "attention": config.attention,
         "checkpoint_files": description_digests(source),
     }
+    if config.threads is not None and choose_device(config.device).type == "cpu":
+        contract["threads"] = config.threads
     options = options_for(source, config.profile, config.image_options)
     return manifest_settings(config, contract, options, recorded)
 

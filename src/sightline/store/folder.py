@@ -20,7 +20,13 @@ from sightline.store.holders import here
 from sightline.store.leases import LEASES
 from sightline.store.migrations import READABLE, migrate_folder
 from sightline.store.notes import NOTES, Failure, Notes
-from sightline.store.whole_files import make_folder, refuse_unusable_place, remove_leftovers, write_whole
+from sightline.store.whole_files import (
+    entries,
+    make_folder,
+    refuse_unusable_place,
+    remove_leftovers,
+    write_whole,
+)
 
 MANIFEST = "run.json"
 PROBES = "probes.jsonl"
@@ -71,9 +77,19 @@ class RunFolder:
                 manifest[field] = {**manifest.get(field, {}), **found}
         if setup:
             manifest["setup_ms"] = manifest.get("setup_ms", 0.0) + setup
-        if failed := self.notes.failures().set_aside():
+        if failed := self._set_aside_tasks():
             manifest["failed"] = failed
         return manifest
+
+    def _set_aside_tasks(self) -> dict[str, dict[str, str]]:
+        """By task and arm, with the reason; less what somebody got done after all."""
+        found = {}
+        for task, reasons in self.notes.failures().set_aside().items():
+            shard = int(task.split(".")[0])
+            left = {arm: reason for arm, reason in reasons.items() if not self.has_rows(arm, shard)}
+            if left:
+                found[task] = left
+        return found
 
     def _stored_manifest(self) -> dict[str, Any]:
         try:
@@ -136,7 +152,8 @@ class RunFolder:
     def refuse_foreign(self) -> None:
         """Refuses a place that cannot become a run folder: not writable, or holding something else."""
         refuse_unusable_place(self.path)
-        if not all(map(self._is_beginning, self.path.rglob("*"))):
+        # While it is looked at, another process may have made a run folder of it, whose manifest is its last file.
+        if not all(map(self._is_beginning, entries(self.path))) and not self.exists:
             raise SightlineError(f"{self.path} exists, is not empty and is not a run folder; choose another --out")
 
     def _is_beginning(self, entry: Path) -> bool:

@@ -70,6 +70,7 @@ class Leases:
     def __init__(self, folder: Path, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._place, self.timeout, self._clock = folder / LEASES, timeout, clock
         self._seen: dict[tuple[str, int], tuple[bytes, float]] = {}
+        self._at_first: dict[tuple[str, int], bytes] = {}
         self._mine: dict[str, Lease] = {}
         self._lock = Lock()
         self._stop = Event()
@@ -183,24 +184,22 @@ class Leases:
             return True
         return self._clock() - self._seen[name, generation][1] >= self.timeout
 
-    def living(self, name: str) -> Held | None:
-        """Who holds a lease and lives; None for nobody. Waits for a sign of life where the holder cannot be asked."""
-        generation = self.listed().get(name, 0)
-        if not generation:
-            return None
-        first = self._first_seen(name, generation)
-        while True:
-            held = self.look(name, generation)
-            if held is None or self.is_over(name, generation):
-                return None
-            alive = held.holder is not None and held.holder.lives()
-            if alive or self._seen[name, generation] != first:
-                return held
-            time.sleep(LOOK)
+    def look_around(self, names: Callable[[str], bool]) -> None:
+        """Remembers what some leases say now: one that is new or says something else later has a living holder."""
+        self._at_first = {}
+        for name, generation in self.listed().items():
+            if names(name) and self.look(name, generation) is not None:
+                self._at_first[name, generation] = self._seen[name, generation][0]
 
-    def _first_seen(self, name: str, generation: int) -> tuple[bytes, float] | None:
-        self.look(name, generation)
-        return self._seen.get((name, generation))
+    def is_living(self, name: str, generation: int) -> bool | None:
+        """Whether a lease is held by a process that lives; None where it cannot be asked and has not stirred yet."""
+        held = self.look(name, generation)
+        if held is None or self.is_over(name, generation):
+            return False
+        if held.holder is not None and held.holder.lives():
+            return True
+        stirred = self._at_first.get((name, generation)) != self._seen[name, generation][0]
+        return True if stirred else None
 
     @contextmanager
     def turn(self, name: str, given_up: Callable[[], bool] = lambda: False) -> Iterator[None]:

@@ -6,6 +6,7 @@ import errno
 import itertools
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,10 +60,18 @@ def create_new(path: Path, data: bytes) -> bool:
 
 def remove_leftovers(folder: Path, *, alone: bool) -> None:
     """Removes what kills left half-written: of processes known to be dead, or of all where nobody else is at work."""
-    for leftover in folder.rglob(".*.tmp"):
-        owner = re.fullmatch(r"\..+\.([0-9a-f]+-\d+-\d*)-\d+\.tmp", leftover.name)
-        if alone or (owner is not None and of_a_dead_process(owner[1])):
-            leftover.unlink(missing_ok=True)
+    for place in entries(folder):
+        if re.fullmatch(r"\..*\.tmp", place.name):
+            owner = re.fullmatch(r"\..+\.([0-9a-f]+-\d+-\d*)-\d+\.tmp", place.name)
+            if alone or (owner is not None and of_a_dead_process(owner[1])):
+                place.unlink(missing_ok=True)
+
+
+def entries(folder: Path) -> Iterator[Path]:
+    """Everything below a folder; what others remove meanwhile is no error."""
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            yield Path(place, name)
 
 
 def _temporary(path: Path) -> Path:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -193,29 +192,24 @@ def test_a_half_written_lease_is_waited_for(tmp_path: Path, observer: Leases, wa
 
 
 def test_whoever_lives_is_told_from_whoever_does_not(tmp_path: Path, observer: Leases) -> None:
-    assert observer.living("driver") is None
+    assert observer.is_living("driver", 1) is False
     held_by(tmp_path, dead(), name="driver")
-    assert observer.living("driver") is None
+    assert observer.is_living("driver", 1) is False
     held_by(tmp_path, here(), name="driver", generation=2)
-    assert str(observer.living("driver")) == f"process {os.getpid()} on {here().host}, since some day"
+    assert observer.is_living("driver", 2) is True
+    assert str(observer.look("driver", 2)) == f"process {os.getpid()} on {here().host}, since some day"
 
 
-def test_a_holder_elsewhere_lives_once_it_beats(
-    tmp_path: Path, observer: Leases, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held_by(tmp_path, ELSEWHERE, name="driver")
-    monkeypatch.setattr("time.sleep", lambda seconds: held_by(tmp_path, ELSEWHERE, name="driver", beat=1))
-    assert observer.living("driver") is not None
-
-
-def test_a_holder_elsewhere_that_stays_silent_does_not_live(
-    tmp_path: Path, observer: Leases, watch: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held_by(tmp_path, ELSEWHERE, name="driver")
-    passing: Callable[[float], None] = lambda seconds: setattr(watch, "now", watch.now + 10)  # noqa: E731
-    monkeypatch.setattr("time.sleep", passing)
-    assert observer.living("driver") is None
-    assert watch.now >= 1000 + TIMEOUT
+def test_a_holder_elsewhere_lives_if_it_is_new_or_stirs(tmp_path: Path, observer: Leases, watch: Watch) -> None:
+    held_by(tmp_path, ELSEWHERE, name="member-old")
+    observer.look_around(lambda name: True)
+    assert observer.is_living("member-old", 1) is None
+    held_by(tmp_path, ELSEWHERE, name="member-new")
+    assert observer.is_living("member-new", 1) is True
+    held_by(tmp_path, ELSEWHERE, name="member-old", beat=1)
+    assert observer.is_living("member-old", 1) is True
+    watch.now += TIMEOUT
+    assert observer.is_living("member-old", 1) is False, "silent for too long"
 
 
 def test_closing_gives_everything_back(tmp_path: Path) -> None:

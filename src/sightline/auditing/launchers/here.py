@@ -62,22 +62,20 @@ class Here(Launcher, AbstractContextManager["Here"]):
         attendance = self._attendance = Attendance(job.folder.path, self.config.worker_timeout)
         readable = [shard.without(job.bad) for shard in job.shards]
         asked = [probe for shard in readable for probe in shard.probes]
-        with (
-            attendance.attending(),
-            BoxesBeside(self.config.box_source, self.config.images, asked, self._turn_to_search) as boxes,
-        ):
+        with attendance.attending():
             if job.folder.exists:
                 self.refuse_early()
-            if not boxes.detects:
-                shards, shown = with_boxes(job.shards, boxes)
-                self._work(replace(job, shards=shards), boxes, shown.facts)
-                return
-            self._work(job, boxes, {})
-            _, shown = with_boxes(readable, boxes)  # what the boxes are like is known when all have been found
-            boxed = {(probe.id, probe.view): probe for probe in shown.probes}
-            shards = [shard.mapped(lambda probe: boxed.get((probe.id, probe.view), probe)) for shard in job.shards]
-            with attendance.opening():
-                job.folder.describe_boxes(shown.facts, probe_bytes(job.probes, shards))
+            with BoxesBeside(self.config.box_source, self.config.images, asked, self._turn_to_search) as boxes:
+                if not boxes.detects:
+                    shards, shown = with_boxes(job.shards, boxes)
+                    self._work(replace(job, shards=shards), boxes, shown.facts)
+                    return
+                self._work(job, boxes, {})
+                _, shown = with_boxes(readable, boxes)  # what the boxes are like is known when all have been found
+                boxed = {(probe.id, probe.view): probe for probe in shown.probes}
+                shards = [shard.mapped(lambda probe: boxed.get((probe.id, probe.view), probe)) for shard in job.shards]
+                with attendance.opening():
+                    job.folder.describe_boxes(shown.facts, probe_bytes(job.probes, shards))
 
     def _turn_to_search(self, given_up: Any) -> AbstractContextManager[None]:
         """Several that share a folder search one after the other: all but the first find what is remembered."""

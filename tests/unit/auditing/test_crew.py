@@ -1,0 +1,153 @@
+"""A crew without processes: who gets which device, who is replaced, and when a driver gives up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from sightline.auditing.audit import planned_job
+from sightline.auditing.config import AuditConfig
+from sightline.auditing.crew import DEATHS, CrewMember, Ended, drive
+from sightline.auditing.job import Job
+from sightline.auditing.launchers.local import crew_configs
+from sightline.auditing.launchers.ray import actor_configs
+from sightline.errors import SightlineError
+from sightline.store.leases import LEASES
+
+
+@pytest.fixture
+def config(data: Path, tmp_path: Path) -> AuditConfig:
+    return AuditConfig(
+        model=str(data / "tiny" / "llava"),
+        probes=data / "golden_e2e" / "inputs" / "probes_dev.jsonl",
+        images=data / "mini_textocr",
+        image_prefix="mini_textocr",
+        out=tmp_path / "run",
+        arms=["full"],
+        limit=1,
+        launcher="local",
+    )
+
+
+@pytest.fixture
+def job(config: AuditConfig) -> Job:
+    return planned_job(config)
+
+
+class Played(CrewMember):
+    """A worker that ends as it is told."""
+
+    def __init__(self, end: Ended | None, log: list[str]) -> None:
+        self._end, self._log = end, log
+        log.append("start")
+
+    def ended(self) -> Ended | None:
+        return self._end
+
+    def stop(self) -> None:
+        self._log.append("stop")
+
+    def kill(self) -> None:
+        self._log.append("kill")
+
+
+def playing(log: list[str], *ends: Ended | None) -> Callable[[], CrewMember]:
+    """Workers of one place, one after the other."""
+    left = iter(ends)
+    return lambda: Played(next(left), log)
+
+
+DIED, DONE = Ended(how="killed by signal 9"), Ended(done=True)
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sightline.auditing.crew.PAUSE", 0.0)
+
+
+def test_whoever_dies_is_replaced(job: Job) -> None:
+    log: list[str] = []
+    drive(job, [playing(log, DIED, DIED, DONE)])
+    assert log == ["start"] * 3 + ["stop", "kill"]
+    assert not (job.folder.path / LEASES).exists()
+
+
+def test_a_place_where_all_die_stays_empty_and_the_command_says_why(job: Job) -> None:
+    log: list[str] = []
+    with pytest.raises(SightlineError, match="every worker died, the first like this: killed by signal 9"):
+        drive(job, [playing(log, *[DIED] * 10)])
+    assert log.count("start") == DEATHS
+
+
+def test_while_something_moves_deaths_do_not_add_up(job: Job) -> None:
+    """Every worker writes a note before it dies, so that sooner or later all is set aside."""
+    from sightline.store.notes import Failure
+
+    log: list[str] = []
+    starts = playing(log, *[DIED] * (DEATHS + 2), DONE)
+
+    def noting() -> CrewMember:
+        job.folder.record_failure(Failure("00000", ("full",), "lost", lost=True))
+        return starts()
+
+    drive(job, [noting])
+    assert log.count("start") == DEATHS + 3
+
+
+def test_an_error_for_the_user_is_passed_on(job: Job) -> None:
+    with pytest.raises(SightlineError, match="the model has no eyes") as caught:
+        drive(job, [playing([], Ended(error="the model has no eyes")), playing([], DIED, DIED, DIED)])
+    assert str(caught.value) == "the model has no eyes"
+
+
+def test_one_that_ends_early_does_not_end_the_others(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    drive(job, [playing([], Ended(error="out of paper")), playing([], DONE)])
+    assert "note: a worker ended early: out of paper" in capsys.readouterr().err
+
+
+def test_who_has_not_begun_when_all_is_done_is_not_waited_for(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sightline.auditing.crew.LAST_WORDS", 0.0)
+    log: list[str] = []
+    drive(job, [playing(log, DONE), playing(log, None)])
+    assert log.count("kill") == 2
+
+
+def test_a_stopped_driver_ends_its_workers(job: Job) -> None:
+    class Stopping(Played):
+        def ended(self) -> Ended | None:
+            raise KeyboardInterrupt
+
+    log: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        drive(job, [playing(log, None), lambda: Stopping(None, log)])
+    assert log == ["start", "start", "stop", "stop", "kill", "kill"]
+    assert not (job.folder.path / LEASES).exists()
+
+
+def test_every_gpu_has_its_worker(config: AuditConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [one.device for one in crew_configs(config, {})] == ["cuda:0", "cuda:1"]
+    three = config.model_copy(update={"workers": 3})
+    assert [one.device for one in crew_configs(three, {})] == ["cuda:0", "cuda:1", "cuda:0"]
+    one = config.model_copy(update={"device": "cuda:1"})
+    assert [worker.device for worker in crew_configs(one, {})] == ["cuda:1"]
+
+
+def test_cores_are_shared_out_by_threads(config: AuditConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sightline.auditing.launchers.local.usable_cores", lambda: 8)
+    here = config.model_copy(update={"device": "cpu", "threads": 2})
+    assert [one.threads for one in crew_configs(here, {})] == [2] * 4
+    assert [one.launcher for one in crew_configs(here, {})] == ["queue"] * 4
+    recorded = config.model_copy(update={"device": "cpu", "workers": 3})
+    assert [one.threads for one in crew_configs(recorded, {"threads": 4})] == [4] * 3
+
+
+def test_actors_follow_the_cluster(config: AuditConfig) -> None:
+    with_gpus = actor_configs(config, {}, {"CPU": 64.0, "GPU": 2.0})
+    assert [one.device for one in with_gpus] == ["cuda"] * 2
+    without = actor_configs(config, {"threads": 4}, {"CPU": 8.0})
+    assert [(one.device, one.threads) for one in without] == [("cpu", 4)] * 2
