@@ -1,0 +1,168 @@
+"""SIGKILL at random moments, over and over, and what is left afterwards compared with an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sightline.auditing.config import AuditConfig
+from sightline.core.row import TIME_COLUMNS
+from sightline.store import load_run
+from tests.faults.processes import Command, computes, row_files, until
+
+KEY = ["arm", "probe_id"]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A launcher as a test uses it."""
+
+    launcher: str
+    options: Sequence[str] = ()
+    processes: int = 1
+    """Commands at a time."""
+
+    def start(self, settings: AuditConfig) -> list[Command]:
+        words = ("--launcher", self.launcher, *self.options)
+        return [Command(settings, *words) for _ in range(self.processes)]
+
+
+WAYS = {
+    "inline": Way("inline"),
+    "local": Way("local", ("--workers", "2")),
+    "queue": Way("queue", ("--worker-timeout", "5"), processes=2),
+    "ray": Way("ray", ("--workers", "2")),
+}
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What came of some killing."""
+
+    launcher: str
+    drivers: int = 0
+    """Commands that were killed."""
+    workers: int = 0
+    """Processes that a command had started and that were killed."""
+    runs: int = 0
+    """Run folders that were brought to an end."""
+    commands: int = 0
+    """Commands that took."""
+    rows: int = 0
+    lost: int = 0
+    changed: int = 0
+    doubled: int = 0
+    left_behind: int = 0
+    """Processes and half-written files that outlived a finished run."""
+
+    @property
+    def kills(self) -> int:
+        return self.drivers + self.workers
+
+    @property
+    def harm(self) -> int:
+        return self.lost + self.changed + self.doubled + self.left_behind
+
+    def plus(self, **more: int) -> Tally:
+        return replace(self, **{name: getattr(self, name) + number for name, number in more.items()})
+
+
+class Killer:
+    """Kills processes of one launcher until there were enough kills, run after run."""
+
+    def __init__(self, way: Way, settings: AuditConfig, undisturbed: pd.DataFrame, files: int, seed: int) -> None:
+        self._way, self._settings, self._files = way, settings, files
+        self._undisturbed, self._random = facts(undisturbed), Random(seed)
+        self.tally = Tally(way.launcher)
+
+    def go_on_until(self, kills: int) -> Tally:
+        while self.tally.kills < kills:
+            self._one_run(min(self._random.randint(3, 8), kills - self.tally.kills))
+        return self.tally
+
+    def _one_run(self, kills: int) -> None:
+        out = self._settings.out.parent / f"{self._way.launcher}-{self.tally.runs}" / "run"
+        out.parent.mkdir(parents=True)
+        settings = self._settings.model_copy(update={"out": out})
+        wanted = self.tally.kills + kills
+        codes = [1]
+        commands: list[Command] = []
+        while any(codes):
+            commands = self._way.start(settings)
+            self.tally = self.tally.plus(commands=len(commands))
+            while self.tally.kills < wanted and any(each.runs for each in commands):
+                self._wait_a_moment(settings, commands)
+                self._kill_somebody(commands)
+            codes = [each.done().returncode for each in commands]
+            survivors = [each for each in commands if not _ends(each)]
+            self.tally = self.tally.plus(left_behind=sum(len(each.family) for each in survivors))
+        self._compare(settings)
+
+    def _wait_a_moment(self, settings: AuditConfig, commands: Sequence[Command]) -> None:
+        """Some time, or some files more: a clock alone would hit mostly those who are starting."""
+        if self._random.random() < 0.3:
+            time.sleep(self._random.uniform(0, 3))
+            return
+        enough = min(self._files - 1, row_files(settings) + self._random.randint(0, self._files // 3))
+        until(lambda: row_files(settings) >= enough or not any(each.runs for each in commands), "rows")
+        time.sleep(self._random.uniform(0, 0.2))
+
+    def _kill_somebody(self, commands: Sequence[Command]) -> None:
+        chosen = self._random.choice(commands)
+        victims = [pid for pid in chosen.family if pid == chosen.pid or computes(pid)]
+        if not victims or not chosen.runs:
+            return
+        victim = self._random.choice(victims)
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        self.tally = self.tally.plus(**{"drivers" if victim == chosen.pid else "workers": 1})
+
+    def _compare(self, settings: AuditConfig) -> None:
+        found = load_run(settings.out).frame()
+        self.tally = self.tally.plus(runs=1, rows=len(found), **difference(self._undisturbed, facts(found)))
+        halves = len(list(settings.out.rglob("*.tmp")))
+        self.tally = self.tally.plus(left_behind=halves)
+
+
+def _ends(command: Command) -> bool:
+    try:
+        return command.leaves_nobody_behind()
+    except AssertionError:
+        return False
+
+
+def facts(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows without timings, by arm and probe."""
+    return frame.drop(columns=list(TIME_COLUMNS)).sort_values(KEY).reset_index(drop=True)
+
+
+def difference(wanted: pd.DataFrame, found: pd.DataFrame) -> dict[str, int]:
+    """How many rows are missing, have another value, or are there twice."""
+    doubled = int(found.duplicated(KEY).sum())
+    both = wanted.merge(found.drop_duplicates(KEY), on=KEY, how="outer", indicator=True, suffixes=("", " found"))
+    lost = int((both["_merge"] != "both").sum())
+    shared = both[both["_merge"] == "both"]
+    columns = [name for name in wanted.columns if name not in KEY]
+    changed = pd.Series(False, index=shared.index)
+    for name in columns:
+        changed |= ~_same(shared[name], shared[f"{name} found"])
+    return {"lost": lost, "changed": int(changed.sum()), "doubled": doubled}
+
+
+def _same(one: pd.Series, other: pd.Series) -> pd.Series:
+    """To the last bit; what is missing in both is the same."""
+    return one.map(_exactly) == other.map(_exactly)
+
+
+def _exactly(value: Any) -> Any:
+    return value.tobytes() if isinstance(value, np.ndarray) else repr(value)

@@ -1,0 +1,107 @@
+"""The simulation of workers: cases whose answer is known, and what must hold for any seed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from benchmarks.simulated_workers import Cluster, Outcome, Simulation, Work, simulated
+
+MINUTE = Work(encode=10.0, pieces=5, piece=10.0)
+"""A task of sixty seconds."""
+TWO = [MINUTE, replace(MINUTE, shard=1)]
+HARSH = Cluster(workers=7, start=20.0, spread=0.3, lifetime=900.0, restart=15.0, timeout=60.0)
+
+
+def parts(outcome: Outcome) -> list[float]:
+    return [outcome.useful, outcome.lost, outcome.starting, outcome.waiting]
+
+
+@pytest.mark.parametrize(("workers", "tasks", "wall"), [(1, 6, 360), (2, 6, 180), (4, 6, 120), (6, 6, 60), (9, 6, 60)])
+def test_equal_workers_that_never_die_share_equal_tasks(workers: int, tasks: int, wall: float) -> None:
+    outcome = simulated(Cluster(workers, ahead=0), [MINUTE] * tasks)
+    assert outcome.wall == wall
+    assert parts(outcome) == [tasks * 60, 0, 0, workers * wall - tasks * 60]
+    assert outcome.deaths == 0
+
+
+def test_starting_is_paid_once_by_every_worker() -> None:
+    outcome = simulated(Cluster(2, start=30.0, first_start=100.0, ahead=0), [MINUTE] * 2)
+    assert outcome.wall == 160
+    assert outcome.starting == 200
+
+
+def test_longest_first_ends_earlier_than_any_order() -> None:
+    """Three short tasks and one long one on two workers: whoever begins with the long one is done with it."""
+    tasks = [Work(0, pieces, 10, shard) for shard, pieces in enumerate((1, 1, 1, 3))]
+    assert simulated(Cluster(2, ahead=0), tasks).wall == 30
+    assert simulated(Cluster(2, pulls=False), tasks).wall == 40
+
+
+def test_a_task_that_is_claimed_ahead_waits_behind_another() -> None:
+    tasks = [Work(0, 1, 10)] * 2
+    assert simulated(Cluster(2, ahead=0), tasks).wall == 10
+    assert simulated(Cluster(2, ahead=1), tasks).wall == 20
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(0, 5), (9.9, 5), (19.9, 5), (20.1, 4), (35, 3), (59, 1), (60, 1)])
+def test_finished_arms_outlive_their_worker(seconds: float, left: int) -> None:
+    rest = MINUTE.after(seconds)
+    assert rest.pieces == left
+    assert rest.encode == MINUTE.encode, "whoever takes over encodes again"
+
+
+class OneDeath(Simulation):
+    """The first worker dies after 35 seconds, nobody else ever does."""
+
+    def _start(self, now: float, number: int, seconds: float) -> None:
+        super()._start(now, number, seconds)
+        if number == 0 and self._workers[0].life == 1:
+            self._at(35.0, "died", 0)
+
+
+def test_what_a_dead_worker_held_is_taken_over_when_its_lease_has_run_out() -> None:
+    """At 35 s it had two arms (10 s of encoding, 2 x 10 s); the other is free at 60 s and takes over at 35 + 40 s."""
+    outcome = OneDeath(Cluster(2, ahead=0, restart=1000.0, timeout=40.0), TWO).outcome()
+    assert outcome.wall == 75 + 10 + 3 * 10
+    assert outcome.deaths == 1
+    assert outcome.lost == 15, "10 s of encoding and half an arm"
+    assert outcome.useful == 20 + 60 + 40
+    assert outcome.starting == outcome.wall - 35
+
+
+def test_a_static_part_waits_for_its_own_worker() -> None:
+    outcome = OneDeath(Cluster(2, restart=100.0, pulls=False), TWO).outcome()
+    assert outcome.wall == 135 + 10 + 3 * 10
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("pulls", [True, False])
+def test_no_time_and_no_work_gets_lost_on_paper(seed: int, pulls: bool) -> None:
+    work = [replace(MINUTE, pieces=1 + number % 9, shard=number) for number in range(300)]
+    cluster = replace(HARSH, pulls=pulls)
+    outcome = simulated(cluster, work, seed)
+    assert sum(parts(outcome)) == pytest.approx(outcome.total)
+    assert min(parts(outcome)) >= 0
+    assert outcome.deaths > 0
+    assert outcome.lost > 0
+    assert outcome == simulated(cluster, work, seed), "a seed says all"
+    fastest = min(worker.slowness for worker in Simulation(cluster, [], seed)._workers)
+    assert outcome.useful >= fastest * sum(task.seconds - task.encode for task in work)
+
+
+def test_pulling_beats_a_static_split_when_workers_differ() -> None:
+    work = [replace(MINUTE, shard=number) for number in range(700)]
+    pulled, split = (simulated(replace(HARSH, pulls=pulls), work, seed=1) for pulls in (True, False))
+    assert pulled.wall < 0.9 * split.wall
+
+
+def test_nobody_dies_where_nothing_is_said_about_it() -> None:
+    assert simulated(replace(HARSH, lifetime=math.inf), [MINUTE] * 50).deaths == 0
+
+
+def test_a_spread_neither_adds_to_what_workers_can_do_nor_takes_from_it() -> None:
+    """So that whatever a spread costs is waiting."""
+    workers = Simulation(Cluster(20_000, spread=0.3), [])._workers
+    assert sum(1 / worker.slowness for worker in workers) / len(workers) == pytest.approx(1, abs=0.01)
