@@ -1,0 +1,1 @@
+"""People in the loop: tasks for annotators, their journal, agreement and decisions."""
