@@ -1,4 +1,4 @@
-"""What annotators said, entry by entry, in SQLite: nothing is ever changed or taken out, and what was confirmed is on disk.
+"""What annotators said, entry by entry, in SQLite: nothing is changed or taken out, what was confirmed is on disk.
 
 An entry is the whole state of one item as one person left it. The next entry of the same person about the same item
 names it as superseded; an undo is one more entry, which restores an earlier state. What holds now is a view.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -109,34 +109,31 @@ class Journal:
                     database.execute("ROLLBACK")
                 raise
         except sqlite3.IntegrityError:
-            raise OutdatedError(
-                "this item was changed elsewhere meanwhile; nothing was saved, it is shown anew"
-            ) from None
+            raise OutdatedError("this item was changed elsewhere meanwhile; nothing was saved") from None
         except sqlite3.Error as problem:
             raise SightlineError(f"the journal {self.path} cannot be used: {problem}") from None
         finally:
             database.close()
 
     def append(
-        self,
-        who: str,
-        pass_: str,
-        item: str,
-        fields: dict[str, Any],
-        *,
-        confirmed: bool,
-        supersedes: int | None,
-        at: str | None = None,
+        self, who: str, pass_: str, item: str, fields: dict[str, Any], *, confirmed: bool, supersedes: int | None
     ) -> JournalEntry:
         """Saves what a person says now; ``supersedes`` is the entry that they saw. On disk when this returns."""
         with self._opened(writes=True) as database:
             self._refuse_same_person(database, who, pass_, item)
-            if supersedes is not None and not _chain_is_of(database, supersedes, who, pass_, item):
+            if supersedes is not None and not _is_of(database, supersedes, who, pass_, item):
                 raise SightlineError(f"entry {supersedes} is not an entry of {who} about {item!r}")
-            return _insert(database, at or _now(), who, pass_, item, fields, confirmed, supersedes)
+            return _insert(database, who, pass_, item, fields, confirmed, supersedes)
+
+    def append_all(self, answers: Iterable[tuple[str, str, str, dict[str, Any]]]) -> None:
+        """Confirmed answers (pass, who, item, fields) about items that nobody has begun in that pass: all or none."""
+        with self._opened(writes=True) as database:
+            for pass_, who, item, fields in answers:
+                self._refuse_same_person(database, who, pass_, item)
+                _insert(database, who, pass_, item, fields, True, None)
 
     def undo(self, who: str, pass_: str) -> JournalEntry | None:
-        """Takes back the person's latest change that still holds, on whichever item it was; None where there is none."""
+        """Takes back the person's latest change that still holds, whichever item it was on; None if there is none."""
         with self._opened(writes=True) as database:
             entries = {entry.number: entry for entry in _read(database, "entries", who, pass_)}
             heads = {entry.number for entry in _read(database, "current", who, pass_)}
@@ -148,7 +145,6 @@ class Journal:
             restored = None if before is None else _state(entries, entries[before])
             return _insert(
                 database,
-                _now(),
                 who,
                 pass_,
                 entries[head].item,
@@ -203,10 +199,18 @@ class Journal:
             raise OutdatedError(f"{who} is the {other} annotator of {item!r} and cannot be the {pass_} one too")
 
 
-def _insert(database: sqlite3.Connection, at: str, who: str, pass_: str, item: str, fields: dict[str, Any] | None,
-            confirmed: bool, supersedes: int | None, restores: int | None = None,
-            undoes: int | None = None) -> JournalEntry:  # fmt: skip
-    text = None if fields is None else canonical(fields)
+def _insert(
+    database: sqlite3.Connection,
+    who: str,
+    pass_: str,
+    item: str,
+    fields: dict[str, Any] | None,
+    confirmed: bool,
+    supersedes: int | None,
+    restores: int | None = None,
+    undoes: int | None = None,
+) -> JournalEntry:
+    text, at = None if fields is None else canonical(fields), _now()
     made = database.execute(
         f"INSERT INTO entries ({_COLUMNS}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (at, who, pass_, item, text, int(confirmed), supersedes, restores, undoes),
@@ -228,7 +232,7 @@ def _read(database: sqlite3.Connection, table: str, who: str | None, pass_: str 
     ]  # fmt: skip
 
 
-def _chain_is_of(database: sqlite3.Connection, number: int, who: str, pass_: str, item: str) -> bool:
+def _is_of(database: sqlite3.Connection, number: int, who: str, pass_: str, item: str) -> bool:
     row = database.execute("SELECT who, pass, item FROM entries WHERE number = ?", (number,)).fetchone()
     return bool(row == (who, pass_, item))
 

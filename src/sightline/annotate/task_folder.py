@@ -46,7 +46,7 @@ class TaskFolder:
     @property
     def images(self) -> Path:
         """Relative to the task folder, so that both can be moved together."""
-        return self.path / self.record["images"]
+        return self.path / str(self.record["images"])
 
     @cached_property
     def by_id(self) -> dict[str, WorkItem]:

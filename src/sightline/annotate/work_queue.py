@@ -83,7 +83,7 @@ class WorkQueue:
         return self.task.journal.undo(self.who, self.pass_)
 
     def both_readings(self, name: str) -> Mapping[str, Any] | None:
-        """For the adjudicator alone: the two answers without names, in an order that says nothing about who gave which."""
+        """For the adjudicator alone: the two answers, without names and in an order that does not give them away."""
         if self.pass_ != ADJUDICATION:
             return None
         found = next(each for each in all_readings(self.task) if each.item.id == name)
