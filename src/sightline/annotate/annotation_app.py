@@ -18,6 +18,7 @@ from sightline.annotate.journal import JournalEntry, OutdatedError
 from sightline.annotate.task_kinds import TaskKind
 from sightline.annotate.work_queue import WorkQueue
 from sightline.errors import SightlineError
+from sightline.geometry.region_marks import MARKS
 from sightline.probes.roles import ROLES
 from sightline.serving.application import application, html_page
 
@@ -55,8 +56,15 @@ class _Routes:
 
     def task(self, request: Request) -> Response:
         queue = self.queue
+        mine = queue.items()
         return JSONResponse(
-            {"who": queue.who, "pass": queue.pass_, "progress": queue.progress(), **_asked(queue.task.kind)}
+            {
+                "who": queue.who,
+                "pass": queue.pass_,
+                "progress": queue.progress(),
+                "first": self.numbers[mine[0].id] if mine else None,
+                **_asked(queue.task.kind),
+            }
         )
 
     def next(self, request: Request) -> Response:
@@ -126,7 +134,9 @@ def _asked(kind: TaskKind) -> dict[str, Any]:
         "fields": [asdict(field) for field in kind.fields],
         "decision": kind.decision,
         "remarks": kind.remarks,
-        "roles": ROLES if kind.draws_boxes else None,
+        "roles": {role: MARKS[role]._asdict() | {"words": says} for role, says in ROLES.items()}
+        if kind.draws_boxes
+        else None,
     }
 
 

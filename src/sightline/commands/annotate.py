@@ -160,12 +160,13 @@ def agreement(
     from sightline.annotate.task_folder import open_task
 
     opened = open_task(task)
-    found = agreement_report(opened.kind, all_readings(opened), draws=draws)
+    readings = all_readings(opened)
+    found = agreement_report(opened.kind, readings, draws=draws)
     for table in found.tables.values():
         Console().print(_printed(table))
     typer.echo(f"disagreements  {found.disputed}, of which {found.adjudicated} adjudicated")
     if out is not None:
-        typer.echo(f"page           {write_agreement(out, found)}")
+        typer.echo(f"page           {write_agreement(out, found, opened, readings)}")
 
 
 def _printed(frame: pd.DataFrame) -> Any:
