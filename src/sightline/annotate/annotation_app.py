@@ -99,9 +99,9 @@ class _Routes:
     async def save(self, request: Request) -> Response:
         said = await _object(request)
         number, supersedes = said.get("number"), said.get("supersedes")
-        if not isinstance(number, int) or not 0 <= number < len(self.items):
+        if type(number) is not int or not 0 <= number < len(self.items):  # bool is an int too
             raise SightlineError("there is no item of this number")
-        if not isinstance(supersedes, int | None) or isinstance(supersedes, bool):
+        if supersedes is not None and type(supersedes) is not int:
             raise SightlineError("supersedes is the number of an entry or null")
         try:
             entry = await run_in_threadpool(

@@ -69,8 +69,9 @@ class TaskKind:
             answer = fields.get(field.name, "")
             if answer not in (*field.answers, ""):
                 raise SightlineError(f"{field.name} is {answer!r}, not one of {', '.join(field.answers)}")
-            if confirmed and not answer:
-                raise SightlineError(f"{field.name} is not answered yet")
+        missing = [field.name for field in self.fields if not fields.get(field.name)]
+        if confirmed and missing:
+            raise SightlineError(f"{missing[0]} is not answered yet")
         checked = {name: fields[name] for name in self.names if name in fields}
         for name, _ in self.remarks:
             if not isinstance(fields.get(name, ""), str):

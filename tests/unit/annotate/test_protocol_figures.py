@@ -1,14 +1,15 @@
-"""The paper's whole quality control, replayed with its published counts: the same agreement, kappa, provenance, result."""
+"""The paper's whole quality control replayed with its published counts: the same agreement, kappa and decisions."""
 
 from __future__ import annotations
 
 import csv
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sightline.annotate.agreement_report import EVERY_FIELD, VALIDITY, agreement_report
+from sightline.annotate.agreement_report import EVERY_FIELD, VALIDITY, AgreementReport, agreement_report
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
 from sightline.annotate.readings import all_readings
 from sightline.annotate.sign_off import sign_off
@@ -32,6 +33,10 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def values(path: Path, key: str = "scope") -> dict[tuple[str, str], str]:
     return {(row[key], row["metric"]): row["value"] for row in rows(path)}
+
+
+def by_field(report: AgreementReport) -> dict[str, dict[str, Any]]:
+    return {str(row["field"]): {str(k): v for k, v in row.items()} for row in report.fields.to_dict("records")}
 
 
 def read_twice(task: TaskFolder, first: dict[str, str], second: dict[str, str]) -> None:
@@ -69,9 +74,9 @@ def confirmation(tmp_path_factory: pytest.TempPathFactory) -> TaskFolder:
 
 def test_fields_agree_as_published(confirmation: TaskFolder, published: Path) -> None:
     printed = values(published / "pre_adjudication_agreement_summary.csv", "field")
-    found = agreement_report(confirmation.kind, all_readings(confirmation)).fields.set_index("field")
+    found = by_field(agreement_report(confirmation.kind, all_readings(confirmation)))
     for field in ("human_source_text_visible", "source_bbox_matches_source_text", "qc_decision"):
-        line = found.loc[field]
+        line = found[field]
         assert line["n"] == int(printed[field, "n"])
         exact = {"cohen_kappa": "kappa", "agreement_ci95_low": "agreement_low", "agreement_ci95_high": "agreement_high"}
         for metric, column in exact.items():
@@ -84,11 +89,11 @@ def test_fields_agree_as_published(confirmation: TaskFolder, published: Path) ->
 def test_validity_and_exact_agreement_are_as_published(confirmation: TaskFolder, published: Path) -> None:
     printed = values(published / "locked_confirmation_human_qc_summary.csv")
     found = agreement_report(confirmation.kind, all_readings(confirmation), draws=100)
-    lines = found.fields.set_index("field")
+    lines = by_field(found)
     scope = "secondary_100_pre_adjudication"
-    assert f"{lines.loc[VALIDITY, 'agreement']:.3f}" == printed[scope, "validity_binary_agreement"]
-    assert f"{lines.loc[VALIDITY, 'kappa']:.3f}" == printed[scope, "validity_binary_cohen_kappa"]
-    assert f"{lines.loc[EVERY_FIELD, 'agreement']:.3f}" == printed[scope, "all_core_fields_exact_agreement"]
+    assert f"{lines[VALIDITY]['agreement']:.3f}" == printed[scope, "validity_binary_agreement"]
+    assert f"{lines[VALIDITY]['kappa']:.3f}" == printed[scope, "validity_binary_cohen_kappa"]
+    assert f"{lines[EVERY_FIELD]['agreement']:.3f}" == printed[scope, "all_core_fields_exact_agreement"]
     assert found.disputed == int(printed[scope, "all_core_fields_disagreement_rows"])
 
 
@@ -120,11 +125,11 @@ def test_development_agrees_as_published(published: Path, tmp_path: Path) -> Non
         | dict.fromkeys(twice[13:22], UNCLEAR)
     )
     read_twice(task, ann, bob)
-    lines = agreement_report(task.kind, all_readings(task), draws=100).fields.set_index("field")
+    lines = by_field(agreement_report(task.kind, all_readings(task), draws=100))
     scope = "secondary_100_pre_adjudication"
-    assert f"{lines.loc[VALIDITY, 'agreement']:.3f}" == printed[scope, "validity_binary_agreement"]
-    assert f"{lines.loc[VALIDITY, 'kappa']:.3f}" == printed[scope, "validity_binary_cohen_kappa"]
-    assert f"{lines.loc['qc_decision', 'agreement']:.3f}" == printed[scope, "qc_decision_agreement"]
+    assert f"{lines[VALIDITY]['agreement']:.3f}" == printed[scope, "validity_binary_agreement"]
+    assert f"{lines[VALIDITY]['kappa']:.3f}" == printed[scope, "validity_binary_cohen_kappa"]
+    assert f"{lines['qc_decision']['agreement']:.3f}" == printed[scope, "qc_decision_agreement"]
 
 
 def test_roles_agree_as_published(published: Path, tmp_path: Path) -> None:
