@@ -17,7 +17,7 @@ from sightline.annotate.readings import all_readings
 from sightline.annotate.task_folder import ITEMS, TaskFolder, open_task
 from sightline.annotate.task_kinds import KINDS, TaskKind
 from sightline.cli import app
-from sightline.controls.text_replacement import ERASE, ORIGINAL, REPLACEMENT, SHAM
+from sightline.controls.text_replacement import ERASE, LABELS, ORIGINAL, REPLACEMENT, SHAM
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import write_probes
@@ -95,12 +95,11 @@ def test_an_audit_of_other_probes_is_refused(pairs: Path, images: Path, tmp_path
 
 
 def test_text_replacement_shows_the_four_versions(images: Path, tmp_path: Path) -> None:
-    labels = {ORIGINAL: ("yes", "no"), REPLACEMENT: ("no", "yes"), SHAM: ("yes", "no"), ERASE: ("no", "no")}
     probes = [
         Probe(
             f"r:{version}-{asked}", f"r-{version}.png", "r", "?", label, text, "word", (BOX,), kind=f"{version}_{asked}"
-        )  # type: ignore[arg-type]
-        for version, both in labels.items()
+        )
+        for version, both in LABELS.items()
         for asked, text, label in zip(("source", "target"), ("word", "ward"), both, strict=True)
     ]
     write_probes(tmp_path / "replaced.jsonl", probes)

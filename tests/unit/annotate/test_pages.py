@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +22,7 @@ from sightline.annotate.work_queue import WorkQueue
 from sightline.serving.door import Door
 from sightline.serving.guard import Guard
 from tests.unit.annotate.sample_task import EVIDENCE, said, sample_task
+from tests.unit.annotate.served_task import served
 
 ORIGIN = "http://127.0.0.1:8000"
 TOKEN = "the-token"
@@ -164,20 +163,15 @@ def test_roles_come_with_their_marks(tmp_path: Path) -> None:
 
 
 @contextmanager
-def served(task: Path, who: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    """A real server in a process of its own, and a client that has come in."""
-    words = [sys.executable, "-m", "sightline", "annotate", str(task), "--as", who, "--no-open"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-    assert process.stdout is not None
-    address = next(line.split()[1] for line in process.stdout if line.startswith("open "))
-    with httpx.Client(base_url=address.partition("/?")[0], follow_redirects=True, timeout=60) as browser:
-        assert browser.get(address).status_code == 200
-        browser.headers["origin"] = address.partition("/?")[0]
-        try:
-            yield process, browser
-        finally:
-            process.kill()
-            process.wait()
+def coming_in(task: Path, who: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    """A real server, and a client that has opened its address."""
+    with (
+        served(task, "--as", who) as server,
+        httpx.Client(base_url=server.origin, follow_redirects=True, timeout=60) as browser,
+    ):
+        assert browser.get(server.address).status_code == 200
+        browser.headers["origin"] = server.origin
+        yield server.process, browser
 
 
 def test_nothing_that_was_confirmed_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
@@ -187,7 +181,7 @@ def test_nothing_that_was_confirmed_is_lost_when_the_server_is_killed(tmp_path: 
     heads: dict[int, int | None] = dict.fromkeys(range(12))
     promised: dict[int, str] = {}
     for _ in range(3):
-        with served(task.path, "ann") as (process, browser):
+        with coming_in(task.path, "ann") as (process, browser):
             for number in heads:
                 entry = browser.get(f"/item/{number}").json()["entry"]
                 heads[number] = None if entry is None else entry["number"]
@@ -216,7 +210,7 @@ def test_nothing_that_was_confirmed_is_lost_when_the_server_is_killed(tmp_path: 
 
 def test_two_people_work_at_the_same_time_in_processes_of_their_own(tmp_path: Path) -> None:
     task = sample_task(tmp_path / "task", 8)
-    with served(task.path, "ann") as (_, ann), served(task.path, "bob") as (_, bob):
+    with coming_in(task.path, "ann") as (_, ann), coming_in(task.path, "bob") as (_, bob):
         for browser in (ann, bob) * 4:
             number = browser.get("/next").json()["number"]
             assert browser.get(f"/item/{number}").status_code == 200

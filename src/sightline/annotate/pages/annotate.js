@@ -24,7 +24,8 @@ function changed(typing = false) {
   if (busy) return; // on the way to another item: this one is settled
   clearTimeout(waiting);
   setConfirmed(false);
-  waiting = setTimeout(flush, typing ? PAUSE : 0);
+  waiting = setTimeout(flush, PAUSE);
+  if (!typing) flush(); // every decision is an entry of its own, so that undo takes back one
 }
 
 function flush() {
