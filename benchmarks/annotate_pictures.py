@@ -8,6 +8,7 @@ The first draws the known regions a little off, the second carelessly: the numbe
 from __future__ import annotations
 
 import argparse
+import io
 import random
 import shutil
 import subprocess
@@ -36,7 +37,7 @@ from sightline.probes import ProbeSet, read_probes
 
 SCENES = Path(__file__).parents[1] / "src/sightline/assets/scenes/confirmation"
 QUESTIONS = 24
-COLOURS = 128
+QUALITY = 74
 PATIENCE = 120
 
 
@@ -65,10 +66,9 @@ def made_task(folder: Path) -> tuple[TaskFolder, dict[str, Probe]]:
 
 
 def take(browser: webdriver.Chrome, path: Path) -> None:
-    """A screenshot with few colours: text stays sharp and the file small."""
-    browser.save_screenshot(str(path))
-    with Image.open(path) as shot:
-        shot.convert("RGB").quantize(COLOURS).save(path, optimize=True)
+    """What the window shows."""
+    with Image.open(io.BytesIO(browser.get_screenshot_as_png())) as shot:
+        shot.convert("RGB").save(path, quality=QUALITY, optimize=True)
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 
 
@@ -103,13 +103,14 @@ def main(words: Sequence[str] | None = None) -> None:
                 wait.until(lambda page: page.execute_script("return document.querySelectorAll('.box').length"))
                 # The picture itself is drawn after the boxes are.
                 ActionChains(browser).send_keys("+").pause(1).send_keys("0").pause(1).perform()
-                take(browser, out / "annotate-boxes.png")
+                take(browser, out / "annotate-boxes.jpg")
             finally:
                 server.kill()
         readings = all_readings(task)
         page = write_agreement(Path(folder) / "page", agreement_report(task.kind, readings), task, readings)
+        browser.set_window_size(1280, 1180)
         browser.get(page.as_uri())
-        take(browser, out / "annotate-agreement.png")
+        take(browser, out / "annotate-agreement.jpg")
     browser.quit()
 
 

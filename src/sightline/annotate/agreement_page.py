@@ -22,10 +22,12 @@ from sightline.report.table import Table, TableColumn
 from sightline.store.whole_files import make_folder, write_whole
 
 HTML = "agreement.html"
-SHOWN = 6
+SHOWN = 3
 """How many items are shown on which two people's boxes differ most."""
 COLOURS = ("#0072b2", "#d55e00")
 WIDTH, LINE, LEFT = 560, 30, 250
+PICTURE, LONGEST = 370, 56
+"""Width of a picture, and how many letters of a question fit below it."""
 
 
 def write_agreement(out: Path, found: AgreementReport, task: TaskFolder, readings: Sequence[ItemReadings]) -> Path:
@@ -136,29 +138,29 @@ def _boxes_section(found: AgreementReport, task: TaskFolder, readings: Sequence[
 
 
 def _picture(task: TaskFolder, each: ItemReadings) -> Markup:
-    """The image with both people's boxes."""
+    """The image with both people's boxes, and below it the question."""
     assert each.twice is not None
-    view = each.item.views[0]
-    image = open_image(task.images, view.image)
+    image = open_image(task.images, each.item.views[0].image)
     data = base64.b64encode(preview(image)).decode()
-    width, height = image.size
+    width, height = PICTURE, round(PICTURE * image.height / image.width)
     parts = [tag("image", href=f"data:image/jpeg;base64,{data}", width=width, height=height)]
     for side, fields in enumerate(each.twice):
         for (x1, y1, x2, y2), label in zip(*boxes_and_labels(fields), strict=True):
-            parts.append(
-                tag(
-                    "rect",
-                    tag("title", f"{('first', 'second')[side]}: {label}"),
-                    x=x1 * width,
-                    y=y1 * height,
-                    width=(x2 - x1) * width,
-                    height=(y2 - y1) * height,
-                    fill="none",
-                    stroke=COLOURS[side],
-                    stroke_width=max(width, height) / 220,
-                    stroke_dasharray=max(width, height) / 90 if side else None,
-                )
+            drawn = tag(
+                "rect",
+                tag("title", f"{('first', 'second')[side]}: {label}"),
+                x=x1 * width,
+                y=y1 * height,
+                width=(x2 - x1) * width,
+                height=(y2 - y1) * height,
+                fill="none",
+                stroke=COLOURS[side],
+                stroke_width=2.5,
+                stroke_dasharray="6 4" if side else None,
             )
-    return chart(
-        width, height, each.item.question, f"union IoU {each.boxes.union_iou:.2f}", *parts, class_="chart pair"
-    )
+            parts.append(drawn)
+    question, overlap = each.item.question, f"union IoU {each.boxes.union_iou:.2f}"
+    shown = question if len(question) <= LONGEST else f"{question[: LONGEST - 1]}…"
+    parts.append(tag("text", shown, x=0, y=height + 17, class_="strong"))
+    parts.append(tag("text", overlap, x=0, y=height + 33, class_="tick"))
+    return chart(width, height + 40, question, overlap, *parts)
