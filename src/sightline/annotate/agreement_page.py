@@ -128,7 +128,7 @@ def _boxes_section(found: AgreementReport, task: TaskFolder, readings: Sequence[
             TableColumn("second", "Second", "count"), TableColumn("both", "Both", "count"),
             TableColumn("f1", "F1", "score"),
         ],
-        found.roles,
+        found.roles.assign(role=[str(role).replace("_", " ") for role in found.roles["role"]]),
         repeated=("scope",),
     )  # fmt: skip
     worst = sorted((each for each in readings if BOXES in each.differing), key=lambda each: each.boxes.union_iou)
