@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -175,6 +176,28 @@ def test_evidence_that_nobody_sees_is_an_answer_too(browser: WebDriver, evidence
         ann.press("3", Keys.ENTER)
         ann.at(1)
     assert all_readings(evidence)[0].fields(FIRST) == {"boxes": [], "status": "not_visible"}
+
+
+def test_tab_goes_through_the_boxes_and_then_on_through_the_page(browser: WebDriver, evidence: TaskFolder) -> None:
+    with annotator(browser, evidence) as ann:
+        ann.press("d", "d")
+        ann.until("return document.querySelectorAll('#pictures .box').length === 2")
+        chosen = (
+            "return [...document.querySelectorAll('#pictures .box')].findIndex((box) => box.classList.contains('on'))"
+        )
+        assert browser.execute_script(chosen) == 1
+        ActionChains(browser).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).perform()
+        assert browser.execute_script(chosen) == 0
+        ann.press(Keys.TAB, Keys.TAB)
+        assert browser.execute_script(chosen) == -1
+        assert browser.execute_script("return document.activeElement !== document.body")
+
+
+def test_a_changed_picture_is_said_and_not_shown(browser: WebDriver, negatives: TaskFolder) -> None:
+    with annotator(browser, negatives) as ann:
+        Image.new("RGB", (120, 80), "black").save(negatives.images / "page.png")
+        ann.press("j")
+        ann.said("A picture cannot be shown")
 
 
 def test_kill_and_restart_in_the_middle(browser: WebDriver, evidence: TaskFolder) -> None:

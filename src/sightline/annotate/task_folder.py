@@ -61,6 +61,15 @@ class TaskFolder:
             raise SightlineError(f"{self.path} has no item {name!r}")
         return self.by_id[name]
 
+    def refuse_missing_pictures(self) -> None:
+        """One line before anything is served; whether pixels changed is seen when a picture is shown."""
+        for item in self.items:
+            for view in item.views:
+                if not resolve_image(self.images, view.image).is_file():
+                    raise SightlineError(
+                        f"picture {view.image} is not in {self.images}; put the folder back where it was"
+                    )
+
     def picture(self, name: str, view: int) -> Path:
         """The file of one picture, if its pixels are those that the task was made of."""
         views = self.item(name).views

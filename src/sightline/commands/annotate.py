@@ -121,7 +121,9 @@ def _serve(
     from sightline.annotate.work_queue import WorkQueue
     from sightline.serving.listening import serve
 
-    queue = WorkQueue(open_task(task), name, pass_, allow_party=allow_party)
+    opened = open_task(task)
+    opened.refuse_missing_pictures()
+    queue = WorkQueue(opened, name, pass_, allow_party=allow_party)
     _refuse_empty(queue)
     done = queue.progress()
     typer.echo(f"{queue.task.kind.title}, {pass_} pass, {name}: {done['done']} of {done['all']} done")

@@ -302,3 +302,10 @@ def test_a_pass_with_nothing_in_it_is_refused_before_anything_is_served(tmp_path
         sightline(task.path, "--as", "bob", "--second")
     with pytest.raises(SightlineError, match="has nothing for carol in the adjudication pass"):
         sightline("adjudicate", task.path, "--as", "carol")
+
+
+def test_missing_pictures_are_said_before_anything_is_served(tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "task")
+    (tmp_path / "pictures").rename(tmp_path / "elsewhere")
+    with pytest.raises(SightlineError, match=r"picture page\.png is not in .*put the folder back"):
+        sightline(task.path, "--as", "ann")

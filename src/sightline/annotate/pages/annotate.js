@@ -127,6 +127,7 @@ function showPictures() {
   magnified = item.views.length > 1;
   const holder = place("pictures");
   pictures = item.views.map((view, index) => new Picture(`/picture/${item.number}/${index}`, view, view.caption));
+  pictures.forEach((picture) => picture.onbroken(() => message("A picture cannot be shown: it is gone, or was changed after the task was made.", true)));
   const figures = pictures.map((picture, index) => figure(picture, item.views[index].caption));
   boxes = undefined;
   if (task.roles) drawn();
@@ -340,8 +341,8 @@ function act(key, event) {
   if (key === "ArrowUp" || key === "ArrowDown") return form.go(form.now + ARROWS[key][1]), true;
   if (/^[1-9]$/.test(key)) return form.digit(Number(key)), true;
   if (key === "Tab") {
-    if (!boxes?.boxes.length || event.target.closest?.(".panel, .bar")) return false;
-    return boxes.cycle(event.shiftKey), true;
+    if (!boxes || event.target.closest?.(".panel, .bar")) return false;
+    return boxes.cycle(event.shiftKey);
   }
   const one = {
     y: () => form.letter("yes"),
@@ -369,6 +370,8 @@ function act(key, event) {
 }
 
 document.addEventListener("keydown", pressed);
+// A button that was clicked gives the keys back: Enter confirms, it does not click again.
+document.addEventListener("click", (event) => event.detail && event.target.closest("button")?.blur());
 place("form").addEventListener("submit", (event) => {
   event.preventDefault();
   again(confirm);

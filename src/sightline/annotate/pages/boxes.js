@@ -195,10 +195,11 @@ export class Boxes {
     if (this.on !== null) this.list.children[this.on].querySelector("input").focus();
   }
 
-  // Tab on the picture: the next box, or none after the last.
+  // Tab on the picture: the next box; after the last one none, and false, so that Tab goes on through the page.
   cycle(back) {
-    const count = this.boxes.length;
-    if (!count) return;
-    this.choose(this.on === null ? (back ? count - 1 : 0) : (this.on + (back ? count - 1 : 1)) % count);
+    const next = this.on === null ? (back ? this.boxes.length - 1 : 0) : this.on + (back ? -1 : 1);
+    const found = next >= 0 && next < this.boxes.length;
+    this.choose(found ? next : null);
+    return found;
   }
 }

@@ -27,6 +27,10 @@ export class Picture {
     }, { passive: false });
   }
 
+  onbroken(tell) {
+    this.svg.querySelector("image").addEventListener("error", tell);
+  }
+
   look(x, y, width, height) {
     this.frame = { x, y, width, height };
     this.svg.setAttribute("viewBox", `${x} ${y} ${width} ${height}`);
