@@ -22,8 +22,10 @@ $(STAMP)-docs: pyproject.toml $(STAMP)-torch
 	$(PIP) --editable '.[docs]'
 	touch $@
 
+# Label Studio's package by itself: it asks for opencv-python, which takes the place of opencv-python-headless.
 $(STAMP)-test: pyproject.toml $(STAMP)-torch
 	$(PIP) --editable '.[test]'
+	$(PIP) --no-deps label-studio-sdk
 	touch $@
 
 demo: $(STAMP)-demo

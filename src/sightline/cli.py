@@ -23,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_GROUPS = ("probes", "controls", "masks", "bench", "paper", "policy", "reader")
+_GROUPS = ("probes", "controls", "annotate", "masks", "bench", "paper", "policy", "reader")
 """Sub-command groups: ``sightline.commands.<name>`` with an ``app``."""
 _COMMANDS = {
     "demo": ("demo",),

@@ -145,7 +145,30 @@ from sightline.probes.stand_ins.published_layouts import write_stand_ins
 write_stand_ins(Path("."))
 """
 
+ANSWERED = """
+from pathlib import Path
+from sightline.annotate.journal import FIRST, SECOND
+from sightline.annotate.task_folder import open_task
+task = open_task(Path("negatives"))
+valid = {field.name: field.valid for field in task.kind.fields}
+twice = [item.id for item in task.items if item.second]
+task.journal.append_all((FIRST, "ann", item.id, valid) for item in task.items)
+other = valid | {"qc_decision": "unclear"}
+task.journal.append_all((SECOND, "bob", name, other if name == twice[0] else valid) for name in twice)
+"""
+ADJUDICATED = """
+from sightline.annotate.journal import ADJUDICATION
+task.journal.append_all([(ADJUDICATION, "carol", twice[0], valid)])
+"""
+
 PREPARED = {
+    "docs/annotate.md": Prepared(
+        (BUILD, f"{RUN} {QWEN} --out runs/qwen"),
+        between={
+            "sightline annotate status negatives": ANSWERED,
+            "sightline annotate sign-off negatives --as dora --out valid.jsonl": ADJUDICATED,
+        },
+    ),
     "docs/box-sources.md": Prepared((BUILD,)),
     "docs/cost.md": Prepared((BUILD,)),
     "docs/interventions.md": Prepared((BUILD,)),
@@ -236,7 +259,10 @@ latency_table = lambda source: None
 SUITE = "the test suite, its tools and the site are run by CI themselves"
 ONLINE = "installs packages over the network"
 TRAINING = "trains the reader for minutes on a GPU"
+SERVES = "serves until it is stopped; the browser tests run it"
 NOT_EXECUTED = {
+    ("docs/annotate.md", "sightline annotate negatives "): SERVES,
+    ("docs/annotate.md", "sightline annotate adjudicate "): SERVES,
     ("README.md", "make demo"): "sets up an environment over the network; sightline demo itself is executed",
     ("README.md", "make test"): SUITE,
     ("README.md", "pip install ."): ONLINE,

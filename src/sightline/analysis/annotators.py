@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,14 @@ def agreement_table(first: Path, second: Path, *, fields: Iterable[str] = (), dr
         one, two = ([file[row].get(name) for row in rows] for file in files)
         for path, answers in ((first, one), (second, two)):
             _refuse_odd_boxes(path, name, rows, answers)
-        compared = _boxes(one, two) if all(isinstance(value, list) for value in one + two) else _labels(one, two, draws)
+        boxes = all(isinstance(value, list) for value in one + two)
+        compared = _boxes(one, two) if boxes else label_agreement(one, two, draws)
         lines.append({"field": name, "n": len(rows), **compared})
     return pd.DataFrame(lines)
 
 
-def _labels(one: list[Any], two: list[Any], draws: int) -> Mapping[str, float]:
+def label_agreement(one: Sequence[Any], two: Sequence[Any], draws: int = DRAWS) -> Mapping[str, float]:
+    """Rate with Wilson's interval and kappa with a bootstrap's, of two people's labels of the same rows."""
     first, second = ([str(value) for value in answers] for answers in (one, two))
     rate, kappa = agreement_rate(first, second), kappa_interval(first, second, draws=draws)
     return {

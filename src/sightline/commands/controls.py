@@ -129,7 +129,10 @@ def text_replacement(
     ] = "rapidocr",
     decisions: Annotated[
         Path | None,
-        typer.Option(help="A reviewed screening.csv: keep what a person marked valid_semantic_edit, drop the rest."),
+        typer.Option(
+            help="What people found valid, the rest is dropped: the file of 'annotate sign-off', or a reviewed "
+            "screening.csv."
+        ),
     ] = None,
     image_prefix: PrefixOption = "",
 ) -> None:

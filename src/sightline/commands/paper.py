@@ -98,7 +98,10 @@ def run(
         Path | None, typer.Option(help="Reviewed screening.csv of text replacements (tables S13, S14).")
     ] = None,
     valid: Annotated[
-        Path | None, typer.Option(help="Ids of images that people found valid, one per line (table S7).")
+        Path | None,
+        typer.Option(
+            help="Images that people found valid (table S7): what 'annotate sign-off' wrote, or one id per line."
+        ),
     ] = None,
     annotations: Annotated[
         Path | None, typer.Option(help="Rows of regions that people drew for open questions (tables S22, S23).")

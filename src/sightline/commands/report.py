@@ -68,7 +68,8 @@ def report(
     threshold: ThresholdOption = None,
     development: DevelopmentOption = None,
     only: Annotated[
-        Path | None, typer.Option(help="Report on these probes alone: a file with one probe id per line.")
+        Path | None,
+        typer.Option(help="Report on these probes alone: one probe id per line, or what 'annotate sign-off' wrote."),
     ] = None,
     as_one: AsOneOption = False,
     cases: CasesOption = 60,

@@ -17,6 +17,7 @@ from sightline.controls.rendering import Pixels
 from sightline.controls.text_replacement import ERASE, REPLACEMENT, SHAM, Replaced
 from sightline.core.spreadsheet import from_text
 from sightline.errors import SightlineError
+from sightline.probes.decision_file import is_decision_file, read_decision_file
 
 PADDING = 0.75
 """Of the box's width and height, added on every side of it before reading."""
@@ -89,7 +90,12 @@ def folded(text: str) -> str:
 
 
 def reviewed_images(path: Path) -> set[str]:
-    """Ids of the images that a person marked ``valid_semantic_edit`` in a screening.csv."""
+    """Ids of the images that people found valid: in a signed-off decision file, or a reviewed screening.csv."""
+    if is_decision_file(path):
+        signed = read_decision_file(path).valid_images
+        if not signed:
+            raise SightlineError(f"{path} found no image valid, so there is nothing to build")
+        return set(signed)
     try:
         with open(path, newline="", encoding="utf-8") as lines:
             rows = list(csv.DictReader(lines))

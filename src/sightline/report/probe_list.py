@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from sightline.errors import SightlineError
+from sightline.probes.decision_file import is_decision_file, read_decision_file
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,12 @@ class ProbeList:
 
 
 def read_probe_list(path: Path) -> ProbeList:
-    """One id per line, or a probe file, whose lines are JSON objects with an id."""
+    """One id per line; a probe file, whose lines are JSON objects with an id; or what people signed off as valid."""
+    if is_decision_file(path):
+        valid = read_decision_file(path).valid_probes
+        if not valid:
+            raise SightlineError(f"{path} found no probe valid, so there is nothing to report on")
+        return ProbeList(path, valid)
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:

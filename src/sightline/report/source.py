@@ -55,6 +55,8 @@ class Audited:
     """The threshold of every plain arm (``operating_point.CHOSEN``) where there is a rule."""
     set_apart: pd.DataFrame | None = None
     """Like ``rows``: those of the images on which a rule was chosen. They are in no table."""
+    unlimited: pd.DataFrame | None = None
+    """Where the report is limited to some probes: ``frame`` without that limit."""
 
     @property
     def model(self) -> str:
@@ -281,7 +283,8 @@ def _audit(run: Run, name: str, only: ProbeList | None) -> Audited:
     others = finite_alone(frame[~plain], notes).reset_index(drop=True)
     if main.empty:
         return Audited(name, run, main, others, notes)
-    return Audited(name, run, paired(main, notes), others, notes)
+    unlimited = None if only is None else _audit(run, name, None).frame
+    return Audited(name, run, paired(main, notes), others, notes, unlimited=unlimited)
 
 
 def _at_thresholds(source: Source, rules: Rules) -> Source:

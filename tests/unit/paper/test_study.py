@@ -132,6 +132,17 @@ def test_what_people_said_and_clip_are_remembered_when_another_table_is_run(data
     assert (later.options.valid, later.options.clip) == (valid, str(data / "tiny/clip"))
     (again,) = (printed for printed in with_earlier(later, []) if printed.table.number == "S7")
     assert again.blocks[0].measured_lines, again.missing
+    assert again.blocks[1].measured_lines, again.missing
+
+
+def test_signed_decisions_stand_for_a_list_of_valid_images(data: Path, tmp_path: Path) -> None:
+    from sightline.paper.tables.table_s07 import valid_images
+    from sightline.probes.decision_file import SignedDecision, write_decisions
+
+    signed = tmp_path / "decisions.jsonl"
+    decisions = [SignedDecision(name, name, (name,), "", name == "a", "agreement") for name in ("a", "b")]
+    write_decisions(signed, {"signed_by": "dora"}, decisions)
+    assert valid_images(pilot(data, tmp_path / "study", valid=signed)) == {"a"}
 
 
 @pytest.mark.parametrize("name", ["valid", "decisions"])

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from sightline.analysis.thresholds import accuracy_optimal, evaluate
 from sightline.errors import SightlineError
+from sightline.probes.decision_file import SignedDecision, write_decisions
+from sightline.report.build import build_report
 from sightline.report.probe_list import read_probe_list
 from sightline.report.sections.calibration import thresholds_table
 from sightline.report.source import read_source
@@ -126,3 +129,22 @@ def test_a_list_of_other_probes_is_refused(audited: Path, tmp_path: Path) -> Non
     listed.write_text("nothing of this run\n")
     with pytest.raises(SightlineError, match=r"lists no probe of .*audited; its ids look like"):
         read_source([audited], only=read_probe_list(listed))
+
+
+def test_a_limited_report_says_what_the_limit_changes(audited: Path, tmp_path: Path) -> None:
+    run = load_run(audited)
+    images = sorted({str(probe["image_id"]) for probe in run.probes})[:-2]
+    listed = tmp_path / "decisions.jsonl"
+    decisions = [
+        SignedDecision(
+            image, image, tuple(str(p["id"]) for p in run.probes if p["image_id"] == image), "valid", True, "agreement"
+        )
+        for image in images
+    ]
+    write_decisions(listed, {"signed_by": "dora"}, decisions)
+    page = build_report([audited], tmp_path / "limited", only=listed, cases=0, draws=100)
+    table = pd.read_csv(page.parent / "tables" / "limited.csv")
+    assert {"title", "arm", "all", "kept", "change"} <= set(table.columns)
+    assert (table["change"] - (table["kept"] - table["all"])).abs().max() < 1e-12
+    assert "What the limit changes" in page.read_text(encoding="utf-8")
+    assert not (build_report([audited], tmp_path / "whole", cases=0, draws=100).parent / "tables/limited.csv").exists()

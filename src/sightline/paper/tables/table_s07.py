@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
+from sightline.analysis.filter_effect import largest_changes
 from sightline.errors import SightlineError
 from sightline.paper.models import LLAVA, MODELS, QWEN
-from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable, metric_heads
+from sightline.paper.needs import Need
+from sightline.paper.paper_table import NOTHING, PAPER_TABLES, Block, Line, Measured, PaperTable, metric_heads
 from sightline.paper.probe_sets import CONFIRMATION
 from sightline.paper.tables.shared import cells
+from sightline.probes.decision_file import is_decision_file, read_decision_file
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
 
+PEOPLE = "people's decisions (--valid)"
 METRICS = ("accuracy", "hfpr", "auroc", "pos_ecr", "anchor_ecr", "neg_src")
 
 
@@ -41,6 +48,8 @@ LINES = (
 def valid_images(study: Study) -> frozenset[str]:
     """Ids of images that people found valid; a demonstration leaves out about one in ten by a hash instead."""
     path = study.options.valid
+    if path is not None and is_decision_file(path):
+        return read_decision_file(path).valid_images
     if path is not None:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -49,21 +58,51 @@ def valid_images(study: Study) -> frozenset[str]:
         return frozenset(line.strip() for line in lines if line.strip())
     if not study.options.demo:
         raise SightlineError(
-            "which images people found valid is not known: give --valid FILE with one image id per line "
-            "(the paper's own list of 465 was not published)"
+            "which images people found valid is not known: give --valid FILE, what 'sightline annotate sign-off' wrote "
+            "or one image id per line (the paper's own list of 465 was not published)"
         )
     images = study.rows(QWEN, CONFIRMATION)["image_id"].astype(str).unique()
     return frozenset(name for name in images if int(hashlib.sha1(name.encode()).hexdigest()[:8], 16) % 10)
 
 
-def on_valid_images(study: Study, line: Line) -> list[Measured]:
+def valid_rows(study: Study, line: Line) -> tuple[pd.DataFrame, frozenset[str]]:
+    """The rows of valid images, and which those are."""
     valid = valid_images(study)
     rows = study.rows(line.model, line.probes)
     rows = rows[rows["image_id"].astype(str).isin(valid)]
     if rows.empty:
         raise SightlineError("none of the images that people found valid is in the confirmation set")
+    return rows, valid
+
+
+def on_valid_images(study: Study, line: Line) -> list[Measured]:
+    rows, valid = valid_rows(study, line)
     key = ("valid", line.model, line.probes, valid)
     return cells(study.summary(rows, study.arm(line.model, line.arm), METRICS, key), METRICS)
+
+
+CHANGES = (
+    Line((MODELS[QWEN].short,), (0.018, 0.005, 0.022, 0.014, 0.014, 0.007), QWEN, CONFIRMATION),
+    Line((MODELS[LLAVA].short,), (0.008, 0.009, 0.011, 0.008, 0.008, 0.007), LLAVA, CONFIRMATION),
+)
+"""The largest change of each metric over the methods of a model, as its artifact's table of differences has it."""
+
+
+def methods_of(line: Line) -> list[Need]:
+    """The rows of all methods of a line's model."""
+    arms = tuple(each.arm for each in LINES if each.model == line.model)
+    return [Need(line.model, line.probes, arms)]
+
+
+def largest_of_methods(study: Study, line: Line) -> list[Measured]:
+    """Valid images against all of them: for every metric the method that changes most."""
+    kept, _ = valid_rows(study, line)
+    arms = [study.arm(line.model, each.arm) for each in LINES if each.model == line.model]
+    every = study.rows(line.model, line.probes)
+    every, kept = (rows[rows["arm"].isin(arms)] for rows in (every, kept))
+    found = largest_changes(every, kept, METRICS)
+    changes = dict(zip(found["metric"], found["change"], strict=True))
+    return [Measured(float(changes[name])) if name in changes else NOTHING for name in METRICS]
 
 
 @PAPER_TABLES.register("S7")
@@ -80,6 +119,15 @@ class ValidPairs(PaperTable):
             metric_heads(*METRICS),
             LINES,
             on_valid_images,
-            requires="a list of valid images (--valid)",
+            requires=PEOPLE,
+        ),
+        Block(
+            ("Model",),
+            tuple(replace(head, kind="signed", interval=False) for head in metric_heads(*METRICS)),
+            CHANGES,
+            largest_of_methods,
+            needs=methods_of,
+            title="Largest change of each metric, valid images against all",
+            requires=PEOPLE,
         ),
     )

@@ -1,0 +1,253 @@
+"""``sightline annotate``: tasks for people, pages to work on, agreement, adjudication, files in and out, sign-off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sightline.commands.help_pages import Commands
+from sightline.commands.probe_options import PrefixOption
+from sightline.errors import SightlineError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from sightline.annotate.work_queue import WorkQueue
+
+SERVE = "serve"
+
+
+class TaskFirst(Commands):
+    """A group in which ``annotate TASK`` means ``annotate serve TASK``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            args = [SERVE, *args]
+        found: list[str] = super().parse_args(ctx, args)
+        return found
+
+
+app = typer.Typer(
+    cls=TaskFirst,
+    help="People in the loop: 'annotate TASK --as NAME' opens the pages of a task; the commands below do the rest.",
+    no_args_is_help=True,
+)
+
+TaskArgument = Annotated[Path, typer.Argument(metavar="TASK", help="Folder of 'sightline annotate new'.")]
+NameOption = Annotated[str, typer.Option("--as", metavar="NAME", help="Your name, as the journal shall have it.")]
+PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any that is free.")]
+HostOption = Annotated[str, typer.Option(help="Address of this machine to listen on.")]
+BrowserOption = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
+DrawsOption = Annotated[int, typer.Option(min=100, help="Bootstrap draws of kappa's interval.")]
+
+
+@app.command()
+def new(
+    task: Annotated[Path, typer.Argument(metavar="TASK", help="Folder to make.")],
+    kind: Annotated[
+        Literal["hard-negatives", "text-replacement", "evidence"], typer.Option(help="What people are asked.")
+    ],
+    probes: Annotated[Path, typer.Option(help="Probe file that the items come from.")],
+    images: Annotated[Path, typer.Option(help="Folder that image names are relative to.")],
+    n: Annotated[int | None, typer.Option("--n", min=1, help="How many items; all if left out.")] = None,
+    second: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of every batch that a second person annotates too.")
+    ] = 0.2,
+    seed: Annotated[str, typer.Option(help="Text that draws the second sample by a hash.")] = "second-sample-v1",
+    batch: Annotated[int, typer.Option(min=1, help="Items per batch.")] = 100,
+    audit: Annotated[
+        Path | None,
+        typer.Option(
+            help="What a program found before, for the suspicious come first: the folder of 'sightline probes audit "
+            "--out' (hard-negatives), or a screening.csv (text-replacement)."
+        ),
+    ] = None,
+    image_prefix: PrefixOption = "",
+) -> None:
+    """Make a task: the suspicious items first, the others from every stratum, a hashed second sample."""
+    from sightline.annotate.item_making import earlier_look
+    from sightline.annotate.item_order import SamplingRule
+    from sightline.annotate.task_folder import create_task
+    from sightline.probes import read_probes
+
+    rule = SamplingRule(n, second, seed, batch)
+    look = earlier_look(kind, audit)
+    made = create_task(task, kind, read_probes(probes, image_prefix=image_prefix or None), images, rule, look)
+    items = made.items
+    typer.echo(f"task         {task}: {len(items)} items in {items[-1].batch + 1} batches")
+    typer.echo(f"suspicious   {sum(bool(item.suspicion) for item in items)}, they come first")
+    typer.echo(f"second       {sum(item.second for item in items)} items for a second person")
+    typer.echo(f"next         sightline annotate {task} --as NAME")
+
+
+@app.command(SERVE)
+def serve_task(
+    task: TaskArgument,
+    name: NameOption,
+    second: Annotated[bool, typer.Option("--second", help="Annotate the second sample.")] = False,
+    port: PortOption = 0,
+    host: HostOption = "127.0.0.1",
+    open_browser: BrowserOption = True,
+) -> None:
+    """Open the pages of a task, as 'annotate TASK' does: one person, one pass, nobody else's work in sight."""
+    _serve(task, name, "second" if second else "first", port, host, open_browser)
+
+
+@app.command()
+def adjudicate(
+    task: TaskArgument,
+    name: NameOption,
+    allow_party: Annotated[
+        bool, typer.Option("--allow-party", help="Let one of the two who differ decide, as the paper's artifact did.")
+    ] = False,
+    port: PortOption = 0,
+    host: HostOption = "127.0.0.1",
+    open_browser: BrowserOption = True,
+) -> None:
+    """Decide, as a third person, the items on which two people differ."""
+    _serve(task, name, "adjudication", port, host, open_browser, allow_party=allow_party)
+
+
+def _serve(
+    task: Path, name: str, pass_: str, port: int, host: str, open_browser: bool, *, allow_party: bool = False
+) -> None:
+    from sightline.serving.extra import need_extra
+
+    need_extra("annotate")
+    from sightline.annotate.annotation_app import annotation_app
+    from sightline.annotate.task_folder import open_task
+    from sightline.annotate.work_queue import WorkQueue
+    from sightline.serving.listening import serve
+
+    opened = open_task(task)
+    opened.refuse_missing_pictures()
+    queue = WorkQueue(opened, name, pass_, allow_party=allow_party)
+    _refuse_empty(queue)
+    done = queue.progress()
+    typer.echo(f"{queue.task.kind.title}, {pass_} pass, {name}: {done['done']} of {done['all']} done")
+    serve(annotation_app(queue), port, open_browser, host=host, say=typer.echo)
+
+
+def _refuse_empty(queue: WorkQueue) -> None:
+    if not queue.items():
+        raise SightlineError(
+            f"{queue.task.path} has nothing for {queue.who} in the {queue.pass_} pass; see 'sightline annotate status'"
+        )
+
+
+@app.command()
+def status(task: TaskArgument) -> None:
+    """How far everybody is, without a word of what they said."""
+    from sightline.annotate.task_folder import open_task
+    from sightline.annotate.task_status import status_lines
+
+    for label, words in status_lines(open_task(task)):
+        typer.echo(f"{label:<14} {words}")
+
+
+@app.command()
+def agreement(
+    task: TaskArgument,
+    out: Annotated[Path | None, typer.Option(help="Folder for agreement.html and the tables as CSV.")] = None,
+    draws: DrawsOption = 10_000,
+) -> None:
+    """How far two people agree, before adjudication: fields with kappa, boxes by overlap, roles by F1."""
+    from rich.console import Console
+
+    from sightline.annotate.agreement_page import write_agreement
+    from sightline.annotate.agreement_report import agreement_report
+    from sightline.annotate.readings import all_readings
+    from sightline.annotate.task_folder import open_task
+
+    opened = open_task(task)
+    readings = all_readings(opened)
+    found = agreement_report(opened.kind, readings, draws=draws)
+    for table in found.tables.values():
+        Console().print(_printed(table))
+    typer.echo(f"disagreements  {found.disputed}, of which {found.adjudicated} adjudicated")
+    if out is not None:
+        typer.echo(f"page           {write_agreement(out, found, opened, readings)}")
+
+
+def _printed(frame: pd.DataFrame) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in frame.columns:
+        words = frame[column].dtype == object
+        table.add_column(str(column).replace("_", "\n"), justify="left" if words else "right")
+    for line in frame.itertuples(index=False):
+        table.add_row(
+            *("-" if cell != cell else f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in line)
+        )
+    return table
+
+
+@app.command()
+def export(
+    task: TaskArgument,
+    out: Annotated[Path, typer.Option(help="File to write.")],
+    file_format: Annotated[
+        Literal["artifact", "label-studio", "decisions"],
+        typer.Option(
+            "--format",
+            help="artifact: the paper's columns; label-studio: tasks with all annotations, and the labelling "
+            "configuration beside them; decisions: one line per item with what is final.",
+        ),
+    ] = "artifact",
+    whose: Annotated[
+        Literal["final", "first", "second", "adjudication"], typer.Option(help="artifact: whose answers.")
+    ] = "final",
+) -> None:
+    """Write answers to a file."""
+    from sightline.annotate.exporting import export_answers
+    from sightline.annotate.task_folder import open_task
+
+    for path, count in export_answers(open_task(task), file_format, out, whose):
+        typer.echo(f"wrote        {path}: {count}")
+
+
+@app.command("import")
+def import_(
+    task: TaskArgument,
+    file: Annotated[Path, typer.Argument(help="What 'export' writes, or the artifact, or Label Studio's JSON.")],
+    file_format: Annotated[Literal["artifact", "label-studio"], typer.Option("--format")] = "artifact",
+    name: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Whose answers these are, where the file does not say.")
+    ] = None,
+    second: Annotated[bool, typer.Option("--second", help="artifact: answers of the second pass.")] = False,
+) -> None:
+    """Take answers from a file into the journal: all of them, or none."""
+    from sightline.annotate.artifact_columns import read_artifact
+    from sightline.annotate.importing import import_answers
+    from sightline.annotate.label_studio import read_label_studio
+    from sightline.annotate.task_folder import open_task
+
+    opened = open_task(task)
+    if file_format == "artifact":
+        answers = {"second" if second else "first": read_artifact(opened, file)}
+    else:
+        answers = read_label_studio(opened, file)
+    count = sum(map(len, answers.values()))
+    typer.echo(f"imported     {import_answers(opened, answers, name)} new of {count} answers")
+
+
+@app.command("sign-off")
+def sign_off(
+    task: TaskArgument,
+    name: NameOption,
+    out: Annotated[
+        Path | None, typer.Option(help="Decision file to write; decisions.jsonl in the task if left out.")
+    ] = None,
+) -> None:
+    """Write the signed decision file that 'report --only', 'controls build --decisions' and 'paper run' use."""
+    from sightline.annotate.sign_off import sign_off as signed
+    from sightline.annotate.task_folder import open_task
+
+    path = task / "decisions.jsonl" if out is None else out
+    counts = signed(open_task(task), name, path)
+    typer.echo(f"signed       {path}: {sum(counts.values())} decisions by {name}")
+    for decision, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
+        typer.echo(f"{count:>12} {decision}")

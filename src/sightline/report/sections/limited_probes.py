@@ -1,0 +1,54 @@
+"""What limiting a report to some probes changes: the largest change of every metric."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from sightline.analysis.filter_effect import largest_changes
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.source import Source
+from sightline.report.table import Table, TableColumn, format_value
+from sightline.statistics.metrics import METRICS, metrics_shown_in
+
+
+@SECTIONS.register("limited")
+class LimitedProbes(SectionMaker):
+    id = "limited"
+    title = "What the limit changes"
+    order = 12
+    lead = "This report is about some of the probes that were audited. How far is it from one about all of them?"
+
+    def fill(self, section: Section, context: Context) -> None:
+        runs = [run for run in context.source.runs if run.unlimited is not None]
+        if not runs:
+            return
+        if any(run.rule is not None for run in runs):
+            section.notes.append("answers are read at chosen thresholds here, which all probes together may not have")
+            return
+        section.add(lambda: limit_table(context.source))
+
+
+def limit_table(source: Source) -> Table:
+    """Per run and metric the arm that changes most."""
+    names = [metric.name for metric in metrics_shown_in("main")]
+    parts = []
+    for run in source.runs:
+        if run.unlimited is not None:
+            parts.append(largest_changes(run.unlimited, run.frame, names).assign(run=run.name))
+    frame = pd.concat(parts, ignore_index=True)
+    frame["title"] = frame["metric"].map(lambda name: METRICS[str(name)].label)
+    most = max(frame.to_dict("records"), key=lambda line: abs(line["change"]))
+    reading = (
+        f"{most['title']} of {most['arm']} changes most, by {format_value(float(most['change']), 'signed')}: "
+        f"{format_value(float(most['all']), 'score')} on all probes, {format_value(float(most['kept']), 'score')} here."
+    )
+    columns = [
+        *([TableColumn("run", "Run")] if len(source.runs) > 1 else []),
+        TableColumn("title", "Metric"),
+        TableColumn("arm", "Arm that changes most"),
+        TableColumn("all", "All probes", "score"),
+        TableColumn("kept", "These probes", "score"),
+        TableColumn("change", "Change", "signed"),
+    ]
+    caption = "Of every metric the arm whose value differs most, up or down, from its value on all audited probes."
+    return Table("limited", "Largest change of every metric", caption, columns, frame, reading=reading)

@@ -1,0 +1,1 @@
+"""What every page that Sightline serves has in common: who may come in, what pages may do, look, start, stop."""

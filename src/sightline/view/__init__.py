@@ -1,0 +1,1 @@
+"""A viewer of runs that is kept open: overview, rows, cases, comparison; it only ever reads."""

@@ -1,0 +1,398 @@
+"""Annotating in a browser: every kind of task by keyboard, undo, kill and restart, adjudication, attacks."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from selenium.webdriver.chrome.webdriver import WebDriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
+from sightline.annotate.readings import all_readings
+from sightline.annotate.task_folder import TaskFolder
+from sightline.annotate.task_kinds import KINDS, TaskKind
+from tests.unit.annotate.sample_task import EVIDENCE, TEXT_REPLACEMENT, boxed, said, sample_task
+from tests.unit.annotate.served_task import served
+
+PATIENCE = 60
+"""Seconds; only a page that never gets there fails."""
+
+
+class Annotator:
+    """A person at the page: presses keys, waits until the page says what it did."""
+
+    def __init__(self, browser: WebDriver, address: str) -> None:
+        self.browser = browser
+        browser.get(address)
+        self.until("return document.body.dataset.ready === 'yes'")
+
+    def until(self, script: str) -> Any:
+        return WebDriverWait(self.browser, PATIENCE).until(lambda driver: driver.execute_script(script))
+
+    def press(self, *keys: str) -> None:
+        ActionChains(self.browser).send_keys(*keys).perform()
+
+    def said(self, words: str) -> None:
+        """Waits for a message that begins like this."""
+        self.until(f"return document.getElementById('message').textContent.startsWith({words!r})")
+
+    def at(self, place: int) -> None:
+        self.until(f"return location.hash === '#{place}' && document.getElementById('question').textContent !== ''")
+
+    def text(self, name: str) -> str:
+        return str(self.browser.find_element(By.ID, name).text)
+
+    def chosen(self) -> list[str]:
+        script = "return [...document.querySelectorAll('#fields input:checked')].map((input) => input.value)"
+        found: list[str] = self.browser.execute_script(script)
+        return found
+
+    def boxes(self) -> int:
+        return len(self.browser.find_elements(By.CSS_SELECTOR, "#pictures .box"))
+
+    def drag(self, start: tuple[int, int], by: tuple[int, int]) -> None:
+        """On the first picture, from a place beside its middle."""
+        picture = self.browser.find_element(By.CSS_SELECTOR, "#pictures svg")
+        moves = ActionChains(self.browser).move_to_element_with_offset(picture, *start).click_and_hold()
+        moves.move_by_offset(by[0] // 2, by[1] // 2).move_by_offset(by[0] - by[0] // 2, by[1] - by[1] // 2)
+        moves.release().perform()
+
+
+@contextmanager
+def annotator(browser: WebDriver, task: TaskFolder, who: str = "ann", *words: str) -> Iterator[Annotator]:
+    with served(task.path, "--as", who, *words) as server:
+        yield Annotator(browser, server.address)
+    # What the server refused in words is logged as well, by the network.
+    assert [line for line in browser.get_log("browser") if line["source"] != "network"] == []
+
+
+@pytest.fixture
+def negatives(tmp_path: Path) -> TaskFolder:
+    return sample_task(tmp_path / "task")
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> TaskFolder:
+    return sample_task(tmp_path / "evidence", 4, EVIDENCE)
+
+
+def test_hard_negatives_by_keyboard_alone(browser: WebDriver, negatives: TaskFolder) -> None:
+    with annotator(browser, negatives) as ann:
+        ann.press("1", "2", "y", "1", "1")
+        ann.said("draft saved")
+        assert ann.chosen() == ["yes", "no", "yes", "yes", "valid_negative"]
+        ann.press(Keys.ENTER)
+        ann.at(1)
+        assert ann.text("count") == "1 of 6 done"
+        ann.press("2", "2", Keys.ARROW_UP, "3")
+        ann.said("draft saved")
+        assert ann.chosen() == ["no", "unclear"]
+        ann.press(Keys.ENTER)
+        ann.said("target_absent_after_case_punct_normalization is not answered yet")
+    first, second, *_ = all_readings(negatives)
+    assert first.fields(FIRST) == said()
+    assert second.given == {}, "a draft is no answer"
+
+
+def test_a_contradiction_is_said_and_not_confirmed(browser: WebDriver, negatives: TaskFolder) -> None:
+    with annotator(browser, negatives) as ann:
+        ann.press("2", "2", "1", "1", "1", Keys.ENTER)
+        ann.said("qc_decision is valid_negative, but human_source_text_visible is no")
+    assert all_readings(negatives)[0].given == {}
+
+
+def test_undo_goes_back_over_items_and_through_a_confirmation(browser: WebDriver, negatives: TaskFolder) -> None:
+    with annotator(browser, negatives) as ann:
+        ann.press("1", "2", "1", "1", "1", Keys.ENTER)
+        ann.at(1)
+        ann.press("u")
+        ann.said("undone")
+        ann.at(0)
+        assert len(ann.chosen()) == 5, "the answers stay, only the confirmation is taken back"
+        assert ann.text("count") == "0 of 6 done"
+        ActionChains(browser).key_down(Keys.CONTROL).send_keys("z").key_up(Keys.CONTROL).perform()
+        ann.until("return document.querySelectorAll('#fields input:checked').length === 4")
+    assert len(negatives.journal.entries()) == 8, "five drafts, a confirmation, two undos"
+
+
+def test_text_replacement_shows_four_pictures_and_nine_questions(browser: WebDriver, tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "task", 2, TEXT_REPLACEMENT)
+    with annotator(browser, task) as ann:
+        captions = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "#pictures figcaption")]
+        assert len(captions) == 4
+        ann.press(*"11111111", "1", Keys.ENTER)
+        ann.at(1)
+    assert all_readings(task)[0].fields(FIRST) == said(TEXT_REPLACEMENT)
+
+
+def test_boxes_by_pointer_and_by_keyboard(browser: WebDriver, evidence: TaskFolder) -> None:
+    with annotator(browser, evidence) as ann:
+        ann.drag((-120, -80), (160, 60))
+        ann.said("draft saved")
+        assert ann.boxes() == 1
+        ann.press("l", "t", "Total", Keys.ESCAPE, "d", "v", *[Keys.ARROW_RIGHT] * 3)
+        ann.until("return document.querySelectorAll('#pictures .box').length === 2")
+        ActionChains(browser).key_down(Keys.SHIFT).send_keys(Keys.ARROW_DOWN).key_up(Keys.SHIFT).perform()
+        ann.press("d", Keys.DELETE)
+        ann.press(Keys.ENTER)
+        ann.at(1)
+    fields = all_readings(evidence)[0].fields(FIRST)
+    assert fields is not None
+    assert [(box["role"], box["text"]) for box in fields["boxes"]] == [("field_label", "Total"), ("answer_value", "")]
+    x1, y1, x2, y2 = fields["boxes"][0]["region"]
+    assert 0 < x1 < x2 < 1
+    assert 0 < y1 < y2 < 1
+    assert fields["status"] == "annotated"
+
+
+def test_a_box_is_moved_sized_and_undone(browser: WebDriver, evidence: TaskFolder) -> None:
+    with annotator(browser, evidence) as ann:
+        ann.drag((-100, -60), (120, 60))
+        ann.said("draft saved")
+        ann.drag((-40, -30), (50, 20))
+        ann.until("return document.getElementById('message').textContent.startsWith('draft saved')")
+        ann.press("u")
+        ann.said("undone")
+        ann.press("u")
+        ann.until("return document.querySelectorAll('#pictures .box').length === 0")
+    regions = [entry.fields["boxes"][0]["region"] for entry in evidence.journal.entries()[:2] if entry.fields]
+    assert regions[0] != regions[1]
+    (w1, h1), (w2, h2) = ((r[2] - r[0], r[3] - r[1]) for r in regions)
+    assert (w1, h1) == pytest.approx((w2, h2)), "moved, not sized"
+
+
+def test_evidence_that_nobody_sees_is_an_answer_too(browser: WebDriver, evidence: TaskFolder) -> None:
+    with annotator(browser, evidence) as ann:
+        ann.press("3", Keys.ENTER)
+        ann.at(1)
+    assert all_readings(evidence)[0].fields(FIRST) == {"boxes": [], "status": "not_visible"}
+
+
+def test_tab_goes_through_the_boxes_and_then_on_through_the_page(browser: WebDriver, evidence: TaskFolder) -> None:
+    with annotator(browser, evidence) as ann:
+        ann.press("d", "d")
+        ann.until("return document.querySelectorAll('#pictures .box').length === 2")
+        chosen = (
+            "return [...document.querySelectorAll('#pictures .box')].findIndex((box) => box.classList.contains('on'))"
+        )
+        assert browser.execute_script(chosen) == 1
+        ActionChains(browser).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).perform()
+        assert browser.execute_script(chosen) == 0
+        ann.press(Keys.TAB, Keys.TAB)
+        assert browser.execute_script(chosen) == -1
+        assert browser.execute_script("return document.activeElement !== document.body")
+
+
+def test_a_changed_picture_is_said_and_not_shown(browser: WebDriver, negatives: TaskFolder) -> None:
+    with annotator(browser, negatives) as ann:
+        Image.new("RGB", (120, 80), "black").save(negatives.images / "page.png")
+        ann.press("j")
+        ann.said("A picture cannot be shown")
+
+
+def test_kill_and_restart_in_the_middle(browser: WebDriver, evidence: TaskFolder) -> None:
+    with served(evidence.path, "--as", "ann") as server:
+        ann = Annotator(browser, server.address)
+        ann.drag((-100, -60), (120, 60))
+        ann.said("draft saved")
+        ann.press(Keys.ENTER)
+        ann.at(1)
+        ann.drag((-100, -60), (120, 60))
+        ann.said("draft saved")
+        server.process.kill()
+        server.process.wait()
+        ann.press("d")
+        ann.said("The server does not answer")
+    browser.get_log("browser")
+    with annotator(browser, evidence) as ann:
+        ann.at(1)
+        assert ann.text("count") == "1 of 4 done"
+        assert ann.boxes() == 1, "the draft is where it was; the box that was not said to be saved is not there"
+        ann.press(Keys.ENTER)
+        ann.at(2)
+    assert [bool(each.given) for each in all_readings(evidence)] == [True, True, False, False]
+
+
+def test_when_all_is_done_the_page_says_so_and_lets_look_back(browser: WebDriver, tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "task", 1)
+    with annotator(browser, task) as ann:
+        ann.press("1", "2", "1", "1", "1", Keys.ENTER)
+        ann.until("return !document.getElementById('done').hidden")
+        assert "All 1 of your items are confirmed" in ann.text("done-words")
+        browser.find_element(By.ID, "look-back").click()
+        ann.until("return !document.getElementById('work').hidden")
+        assert len(ann.chosen()) == 5
+
+
+def test_the_second_person_sees_nothing_of_the_first(browser: WebDriver, negatives: TaskFolder) -> None:
+    negatives.journal.append_all((FIRST, "ann", item.id, said(annotator_notes="SECRET")) for item in negatives.items)
+    with annotator(browser, negatives, "bob", "--second") as bob:
+        assert bob.chosen() == []
+        assert "SECRET" not in str(browser.page_source)
+        assert bob.text("count") == "0 of 3 done"
+
+
+def test_a_third_person_decides_what_two_differ_about(browser: WebDriver, negatives: TaskFolder) -> None:
+    disputed = next(item for item in negatives.items if item.second)
+    negatives.journal.append_all((FIRST, "ann", item.id, said()) for item in negatives.items)
+    negatives.journal.append_all(
+        (SECOND, "bob", item.id, said(qc_decision="unclear" if item is disputed else "valid_negative"))
+        for item in negatives.items
+        if item.second
+    )
+    with served("adjudicate", negatives.path, "--as", "carol") as server:
+        carol = Annotator(browser, server.address)
+        differing = browser.find_elements(By.CSS_SELECTOR, "fieldset.differs")
+        assert [each.find_element(By.TAG_NAME, "legend").text for each in differing] == ["What is this item?"]
+        assert len(carol.chosen()) == 4, "what two people agree on stands"
+        words = differing[0].find_element(By.CSS_SELECTOR, ".said").text
+        assert {"one person", "another"} <= {part.strip().partition(":")[0] for part in words.split("·")}
+        carol.press("5", Keys.ENTER)
+        carol.until("return !document.getElementById('done').hidden")
+    found = next(each for each in all_readings(negatives) if each.item is disputed)
+    assert found.given[ADJUDICATION].who == "carol"
+    assert found.final is not None
+    assert found.final[1] == "adjudicated"
+
+
+def test_an_adjudicator_takes_one_persons_boxes(browser: WebDriver, evidence: TaskFolder) -> None:
+    one, other = boxed(("context", (0.1, 0.1, 0.3, 0.3))), boxed(("answer_value", (0.6, 0.6, 0.9, 0.9)))
+    evidence.journal.append_all((FIRST, "ann", item.id, one) for item in evidence.items)
+    evidence.journal.append_all((SECOND, "bob", item.id, other) for item in evidence.items if item.second)
+    with served("adjudicate", evidence.path, "--as", "carol") as server:
+        carol = Annotator(browser, server.address)
+        assert len(browser.find_elements(By.CSS_SELECTOR, "#pictures .reading")) == 2
+        carol.press("g", Keys.ENTER)
+        carol.until("return document.getElementById('progress').value === 1")
+    (decided,) = [each for each in all_readings(evidence) if ADJUDICATION in each.given]
+    assert decided.fields(ADJUDICATION) in (one, other)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_everything_has_a_name_and_nothing_moves(browser: WebDriver, tmp_path: Path, kind: TaskKind) -> None:
+    task = sample_task(tmp_path / "task", 3, kind)
+    with annotator(browser, task) as ann:
+        shifts = """
+            window.shifted = [];
+            new PerformanceObserver((list) => window.shifted.push(...list.getEntries().map((each) => each.value)))
+              .observe({ type: "layout-shift", buffered: true });
+        """
+        browser.execute_script(shifts)
+        ann.press("j")
+        ann.at(1)
+        ann.press("1", "k")
+        ann.at(0)
+        ann.until("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+        assert sum(browser.execute_script("return window.shifted")) < 0.001
+        for element in browser.find_elements(By.CSS_SELECTOR, "button, input, select, progress, svg, form, section"):
+            if element.is_displayed():
+                assert element.accessible_name, element.get_attribute("outerHTML")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_stand_out_from_the_paper_in_both_schemes(browser: WebDriver, negatives: TaskFolder, scheme: str) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+    contrast = """
+        const light = (colour) => {
+          const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map((part) => {
+            const value = part / 255;
+            return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+          });
+          return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const ground = (element) => {
+          for (let each = element; each; each = each.parentElement) {
+            const colour = getComputedStyle(each).backgroundColor;
+            if (!/, 0\\)$/.test(colour)) return colour;
+          }
+          return "rgb(255, 255, 255)";
+        };
+        return [...document.querySelectorAll("legend, .answers span, #question, .words b, .facts, .confirm, .message")]
+          .filter((element) => element.textContent.trim())
+          .map((element) => {
+            const [a, b] = [light(getComputedStyle(element).color), light(ground(element))];
+            return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.id + element.textContent];
+          });
+    """
+    with annotator(browser, negatives) as ann:
+        ann.press("1")
+        ann.said("draft saved")
+        found = browser.execute_script(contrast)
+        assert len(found) > 15
+        assert [each for each in found if each[0] < 4.5] == []
+
+
+@pytest.fixture
+def foreign_page(tmp_path: Path) -> Iterator[str]:
+    """A page of another site."""
+    folder = tmp_path / "foreign"
+    folder.mkdir()
+    (folder / "page.html").write_text("<!DOCTYPE html><title>Elsewhere</title><p>Elsewhere", encoding="utf-8")
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, directory=str(folder), **options)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/page.html"
+        server.shutdown()
+
+
+def test_a_foreign_page_in_the_same_browser_gets_and_changes_nothing(
+    browser: WebDriver, negatives: TaskFolder, foreign_page: str
+) -> None:
+    """The annotator's cookie is in the browser; a page of another origin still cannot use it."""
+    attack = """
+        const [origin, body, done] = arguments;
+        const attempt = (promise) => promise.then((answer) => answer.status ?? "opaque", () => "refused");
+        const picture = new Promise((loaded, failed) => {
+          const image = new Image();
+          image.onload = () => loaded({ status: "shown" });
+          image.onerror = failed;
+          image.src = `${origin}/picture/0/0`;
+        });
+        Promise.all([
+          attempt(fetch(`${origin}/item/0`, { credentials: "include" })),
+          attempt(fetch(`${origin}/save`, { method: "POST", mode: "no-cors", credentials: "include", body })),
+          attempt(fetch(`${origin}/undo`, { method: "POST", mode: "no-cors", credentials: "include" })),
+          attempt(picture),
+        ]).then(done);
+    """
+    with served(negatives.path, "--as", "ann") as server:
+        ann = Annotator(browser, server.address)
+        ann.press("1")
+        ann.said("draft saved")
+        browser.get(foreign_page)
+        body = '{"number": 1, "fields": {"qc_decision": "unclear"}, "confirmed": false, "supersedes": null}'
+        outcome = browser.execute_async_script(attack, server.origin, body)
+        assert "shown" not in outcome
+        assert 200 not in outcome
+        assert outcome[0] == outcome[3] == "refused"
+    browser.get_log("browser")
+    (entry,) = negatives.journal.entries()
+    assert (entry.item, entry.fields) == (negatives.items[0].id, {"human_source_text_visible": "yes"})
+
+
+def test_the_page_asks_nothing_of_any_other_machine(browser: WebDriver, negatives: TaskFolder) -> None:
+    with served(negatives.path, "--as", "ann") as server:
+        Annotator(browser, server.address)
+        names = browser.execute_script("return performance.getEntriesByType('resource').map((each) => each.name)")
+        assert names
+        assert [name for name in names if not name.startswith((server.origin, "data:"))] == []
+        assert "token" not in browser.current_url

@@ -1,0 +1,1 @@
+"""Annotation tasks: items, journal, queues, agreement, files, sign-off."""

@@ -1,0 +1,311 @@
+"""Tasks from probes, answers to files and back, sign-off: what a person does at the command line, through it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from sightline.annotate.artifact_columns import answers_of, artifact_text, read_artifact
+from sightline.annotate.importing import import_answers
+from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
+from sightline.annotate.readings import all_readings
+from sightline.annotate.task_folder import ITEMS, TaskFolder, open_task
+from sightline.annotate.task_kinds import KINDS, TaskKind
+from sightline.cli import app
+from sightline.controls.text_replacement import ERASE, LABELS, ORIGINAL, REPLACEMENT, SHAM
+from sightline.core.probe import Probe
+from sightline.errors import SightlineError
+from sightline.probes import write_probes
+from sightline.probes.decision_file import read_decision_file
+from sightline.probes.typed_rows import read_typed_rows
+from tests.unit.annotate.sample_task import EVIDENCE, HARD_NEGATIVES, said, sample_task
+
+BOX = (0.2, 0.2, 0.6, 0.4)
+
+
+def sightline(*words: object) -> list[str]:
+    """Lines that a command prints; its error is raised."""
+    done = CliRunner().invoke(app, ["annotate", *map(str, words)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output.splitlines()
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for name in ("a", "b", "c", *(f"r-{version}" for version in (ORIGINAL, SHAM, REPLACEMENT, ERASE))):
+        Image.new("RGB", (60, 40), "white").save(folder / f"{name}.png")
+    return folder
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """A positive and a near miss on each of three images."""
+    words = {"a": ("hello", "hallo"), "b": ("stationhouse", "stotionhouse"), "c": ("Tea", "tea")}
+    probes = [
+        Probe(f"{image}-{label}", f"{image}.png", image, f'"{text}"?', label, text, source, (BOX,))  # type: ignore[arg-type]
+        for image, (source, target) in words.items()
+        for label, text in (("yes", source), ("no", target))
+    ]
+    write_probes(tmp_path / "pairs.jsonl", probes)
+    return tmp_path / "pairs.jsonl"
+
+
+def test_hard_negatives_are_the_negatives_and_speak_for_their_image(pairs: Path, images: Path, tmp_path: Path) -> None:
+    lines = sightline("new", tmp_path / "task", "--kind", "hard-negatives", "--probes", pairs, "--images", images)
+    assert lines[0].endswith("3 items in 1 batches")
+    task = open_task(tmp_path / "task")
+    assert [item.id for item in task.items] == ["c-no", "b-no", "a-no"], "suspicious, then by difficulty"
+    assert task.items[0].suspicion == ("source_target_same",)
+    assert task.by_id["a-no"].probes == ("a-yes", "a-no")
+    assert task.by_id["a-no"].facts["edit_distance"] == 1
+
+
+def test_the_lexical_audit_says_what_is_suspicious(pairs: Path, images: Path, tmp_path: Path) -> None:
+    audit = tmp_path / "audit"
+    audit.mkdir()
+    matches = "global_other_image_nfkc_casefold_matches"
+    (audit / "hard_negative_lexical_details.csv").write_text(f"sample_id,{matches}\na-no,3\n", encoding="utf-8")
+    (audit / "hard_negative_suspicious_examples.csv").write_text("sample_id,reason\na-no,x;y\n", encoding="utf-8")
+    sightline(
+        "new", tmp_path / "task", "--kind", "hard-negatives", "--probes", pairs, "--images", images, "--audit", audit
+    )  # fmt: skip
+    item = open_task(tmp_path / "task").items[0]
+    assert (item.id, item.suspicion, item.facts[matches]) == ("a-no", ("x", "y"), "3")
+
+
+def test_an_audit_of_other_probes_is_refused(pairs: Path, images: Path, tmp_path: Path) -> None:
+    for name in ("details", "suspicious_examples"):
+        stem = "hard_negative_lexical_details" if name == "details" else "hard_negative_suspicious_examples"
+        (tmp_path / f"{stem}.csv").write_text("sample_id,reason\nz-no,x\n", encoding="utf-8")
+    with pytest.raises(SightlineError, match="about other probes: 'z-no'"):
+        sightline(
+            "new", tmp_path / "task", "--kind", "hard-negatives", "--probes", pairs, "--images", images,
+            "--audit", tmp_path,
+        )  # fmt: skip
+    assert not (tmp_path / "task").exists()
+
+
+def test_text_replacement_shows_the_four_versions(images: Path, tmp_path: Path) -> None:
+    probes = [
+        Probe(
+            f"r:{version}-{asked}", f"r-{version}.png", "r", "?", label, text, "word", (BOX,), kind=f"{version}_{asked}"
+        )
+        for version, both in LABELS.items()
+        for asked, text, label in zip(("source", "target"), ("word", "ward"), both, strict=True)
+    ]
+    write_probes(tmp_path / "replaced.jsonl", probes)
+    screening = tmp_path / "screening.csv"
+    screening.write_text("image_id,passed\nr,False\n", encoding="utf-8")
+    sightline(
+        "new", tmp_path / "task", "--kind", "text-replacement", "--probes", tmp_path / "replaced.jsonl",
+        "--images", images, "--audit", screening,
+    )  # fmt: skip
+    (item,) = open_task(tmp_path / "task").items
+    assert [view.image for view in item.views] == [f"r-{v}.png" for v in (ORIGINAL, SHAM, REPLACEMENT, ERASE)]
+    assert (item.source_text, item.target_text, item.suspicion) == ("word", "ward", ("not_read_as_intended",))
+    assert len(item.probes) == 8
+
+
+def test_evidence_does_not_show_the_regions_that_are_known(images: Path, tmp_path: Path) -> None:
+    probe = Probe("q:1", "a.png", "a", "What year?", "open", "", "", (BOX,), answers=("1999", "1999"), task="docvqa")
+    write_probes(tmp_path / "open.jsonl", [probe])
+    sightline(
+        "new", tmp_path / "task", "--kind", "evidence", "--probes", tmp_path / "open.jsonl", "--images", images
+    )  # fmt: skip
+    (item,) = open_task(tmp_path / "task").items
+    assert (item.views[0].regions, item.answers) == ((), ("1999",))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"--images": "nowhere"}, "--images: there is no folder nowhere"),
+        ({"--kind": "text-replacement"}, "no replaced images; make one with"),
+        ({"--audit": "nowhere"}, "cannot read nowhere"),
+    ],
+)
+def test_what_cannot_become_a_task_is_one_line(
+    pairs: Path, images: Path, tmp_path: Path, change: dict[str, str], words: str
+) -> None:
+    options = {"--kind": "hard-negatives", "--probes": pairs, "--images": images} | change
+    with pytest.raises(SightlineError, match=words):
+        sightline("new", tmp_path / "task", *(word for pair in options.items() for word in pair))
+    assert not (tmp_path / "task").exists()
+
+
+def test_a_task_is_never_begun_anew(pairs: Path, images: Path, tmp_path: Path) -> None:
+    words = ("new", tmp_path / "task", "--kind", "hard-negatives", "--probes", pairs, "--images", images)
+    sightline(*words)
+    with pytest.raises(SightlineError, match="exists already"):
+        sightline(*words)
+
+
+def test_changed_items_and_pictures_are_noticed(tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "task")
+    Image.new("RGB", (120, 80), "black").save(tmp_path / "pictures" / "page.png")
+    with pytest.raises(SightlineError, match=r"page\.png was changed after the task was made"):
+        task.picture("item-000", 0)
+    file = tmp_path / "task" / ITEMS
+    file.write_text(file.read_text().replace("ward", "word"), encoding="utf-8")
+    with pytest.raises(SightlineError, match="changed after the task was made"):
+        open_task(tmp_path / "task")
+
+
+def answered(task: TaskFolder, *, differ: bool = True) -> TaskFolder:
+    """All read once, half of it twice, the last of those differently; a third person decides."""
+    twice = [item.id for item in task.items if item.second]
+    worst = task.kind.field(task.kind.decision).answers[-1]
+    task.journal.append_all((FIRST, "ann", item.id, said(task.kind)) for item in task.items)
+    task.journal.append_all(
+        (SECOND, "bob", name, said(task.kind, worst if differ and name == twice[-1] else "")) for name in twice
+    )
+    return task
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_the_artifacts_columns_come_back_as_they_went(kind: TaskKind, tmp_path: Path) -> None:
+    task = answered(sample_task(tmp_path / "task", kind=kind))
+    file = tmp_path / ("rows.jsonl" if kind.draws_boxes else "rows.csv")
+    file.write_text(artifact_text(kind, answers_of(all_readings(task), FIRST)), encoding="utf-8")
+    back = [(item.id, fields) for item, fields, _ in read_artifact(task, file)]
+    sent = [(item.id, fields) for item, fields, _ in answers_of(all_readings(task), FIRST)]
+    assert [name for name, _ in back] == [name for name, _ in sent]
+    for (_, one), (_, two) in zip(back, sent, strict=True):
+        assert {name: value for name, value in one.items() if value and name != "boxes"} == {
+            name: value for name, value in two.items() if value and name != "boxes"
+        }
+        for drawn, wanted in zip(one.get("boxes", ()), two.get("boxes", ()), strict=True):
+            assert drawn["region"] == pytest.approx(wanted["region"], abs=1e-4), "a hundredth of a pixel"
+            assert (drawn["role"], drawn["text"]) == (wanted["role"], wanted["text"])
+
+
+def test_hard_negatives_have_the_artifacts_columns(tmp_path: Path) -> None:
+    task = answered(sample_task(tmp_path / "task"))
+    sightline("export", tmp_path / "task", "--out", tmp_path / "first.csv", "--whose", "first")
+    with (tmp_path / "first.csv").open(encoding="utf-8", newline="") as stream:
+        table = list(csv.DictReader(stream))
+    assert list(table[0]) == [
+        "sample_id", "image_id", "image", "question", "source_text", "target_text", "target_answer",
+        "evidence_regions_json", "selection_priority", "auto_suspicion_reason", "edit_distance", "token_area_rank",
+        "human_source_text_visible", "human_target_text_visible_same_image",
+        "target_absent_after_case_punct_normalization", "source_bbox_matches_source_text", "qc_decision",
+        "invalid_reason", "annotator_id", "annotator_notes",
+    ]  # fmt: skip
+    assert json.loads(table[0]["evidence_regions_json"]) == [[0.25, 0.25, 0.5, 0.5]]
+    assert {row["annotator_id"] for row in table} == {"ann"}
+    assert len(table) == len(task.items)
+
+
+def test_evidence_is_rows_that_the_paper_reads(tmp_path: Path) -> None:
+    answered(sample_task(tmp_path / "task", kind=EVIDENCE), differ=False)
+    sightline("export", tmp_path / "task", "--out", tmp_path / "rows.jsonl")
+    rows = read_typed_rows(tmp_path / "rows.jsonl", complete=True)
+    assert len(rows) == 6
+    assert (rows[0].boxes[0].label, rows[0].boxes[0].x, rows[0].boxes[0].w) == ("answer_value:42", 12.0, 48.0)
+
+
+def test_answers_are_imported_once_and_all_or_none(tmp_path: Path) -> None:
+    source = answered(sample_task(tmp_path / "task"))
+    sightline("export", tmp_path / "task", "--out", tmp_path / "first.csv", "--whose", "first")
+    sightline("export", tmp_path / "task", "--out", tmp_path / "second.csv", "--whose", "second")
+    (tmp_path / "two").mkdir()
+    target = sample_task(tmp_path / "two" / "task")
+    assert sightline("import", target.path, tmp_path / "first.csv") == ["imported     6 new of 6 answers"]
+    assert sightline("import", target.path, tmp_path / "first.csv") == ["imported     0 new of 6 answers"]
+    assert sightline("import", target.path, tmp_path / "second.csv", "--second") == ["imported     3 new of 3 answers"]
+    ours, theirs = ([(e.pass_, e.who, e.item) for e in task.journal.entries()] for task in (source, target))
+    assert ours == theirs
+    with pytest.raises(SightlineError, match="ann has already worked on 'item-000' in the first pass; nothing was"):
+        sightline("import", target.path, tmp_path / "first.csv", "--as", "eve")
+    assert len(target.journal.entries()) == 9
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("item-000,maybe,ann", "line 2: qc_decision is 'maybe'"),
+        ("other,valid_negative,ann", "line 2: has no sample_id or image_id of an item"),
+        ("item-000,unclear,ann", "line 2: human_source_text_visible is not answered yet"),
+    ],
+)
+def test_a_wrong_row_is_named(tmp_path: Path, line: str, words: str) -> None:
+    task = sample_task(tmp_path / "task")
+    (tmp_path / "rows.csv").write_text(f"sample_id,qc_decision,annotator_id\n{line}\n", encoding="utf-8")
+    with pytest.raises(SightlineError, match=words):
+        read_artifact(task, tmp_path / "rows.csv")
+
+
+def test_answers_without_a_name_are_refused(tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "task")
+    with pytest.raises(SightlineError, match="say whose answers these are with --as"):
+        import_answers(task, {FIRST: [(task.items[0], said(), "")]}, None)
+
+
+def test_sign_off_is_refused_until_nothing_is_open(tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "task")
+    with pytest.raises(SightlineError, match="6 of the first pass and 3 of the second pass"):
+        sightline("sign-off", task.path, "--as", "dora")
+    answered(task)
+    with pytest.raises(SightlineError, match=r"1 open disagreements .* third person"):
+        sightline("sign-off", task.path, "--as", "dora")
+    (disputed,) = [each.item.id for each in all_readings(task) if each.disputed]
+    task.journal.append_all([(ADJUDICATION, "carol", disputed, said(HARD_NEGATIVES, "invalid_bad_box"))])
+    lines = sightline("sign-off", task.path, "--as", "dora")
+    assert lines[1:] == ["           5 valid_negative", "           1 invalid_bad_box"]
+    found = read_decision_file(task.path / "decisions.jsonl")
+    assert found.head["journal_digest"] == task.journal.digest()
+    assert found.head["items_digest"] == task.digest
+    assert disputed not in found.valid_probes
+    assert len(found.valid_probes) == 10
+
+
+def test_decisions_can_be_written_without_a_signature(tmp_path: Path) -> None:
+    answered(sample_task(tmp_path / "task"), differ=False)
+    sightline("export", tmp_path / "task", "--format", "decisions", "--out", tmp_path / "decisions.csv")
+    with (tmp_path / "decisions.csv").open(encoding="utf-8", newline="") as stream:
+        table = list(csv.DictReader(stream))
+    assert {row["provenance"] for row in table} == {"agreement", "first_only"}
+    assert {row["valid"] for row in table} == {"true"}
+
+
+@pytest.mark.parametrize("kind", [HARD_NEGATIVES, EVIDENCE], ids=lambda kind: kind.name)
+def test_agreement_is_printed_and_written(kind: TaskKind, tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "task", kind=kind)
+    with pytest.raises(SightlineError, match="no item has been read by two people yet"):
+        sightline("agreement", task.path)
+    answered(task)
+    lines = sightline("agreement", task.path, "--out", tmp_path / "agreement", "--draws", 200)
+    assert "disagreements  1, of which 0 adjudicated" in lines
+    page = (tmp_path / "agreement" / "agreement.html").read_text(encoding="utf-8")
+    assert "Cohen" in page
+    tables = {file.name for file in (tmp_path / "agreement" / "tables").glob("*.csv")}
+    assert tables == ({"fields.csv", "boxes.csv", "roles.csv"} if kind.draws_boxes else {"fields.csv"})
+
+
+def test_a_folder_name_means_its_pages(tmp_path: Path) -> None:
+    with pytest.raises(SightlineError, match="is no task; make one with 'sightline annotate new'"):
+        sightline(tmp_path / "nothing", "--as", "ann")
+
+
+def test_a_pass_with_nothing_in_it_is_refused_before_anything_is_served(tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "task", second=0.0)
+    with pytest.raises(SightlineError, match="has nothing for bob in the second pass"):
+        sightline(task.path, "--as", "bob", "--second")
+    with pytest.raises(SightlineError, match="has nothing for carol in the adjudication pass"):
+        sightline("adjudicate", task.path, "--as", "carol")
+
+
+def test_missing_pictures_are_said_before_anything_is_served(tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "task")
+    (tmp_path / "pictures").rename(tmp_path / "elsewhere")
+    with pytest.raises(SightlineError, match=r"picture page\.png is not in .*put the folder back"):
+        sightline(task.path, "--as", "ann")

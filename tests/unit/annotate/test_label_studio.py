@@ -1,0 +1,218 @@
+"""A hundred annotations to Label Studio's format and back, through its own package: configuration, tasks, converters.
+
+Without label-studio-sdk the tests that use it skip; where CI is set they fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sightline.annotate.exporting import export_answers
+from sightline.annotate.importing import import_answers
+from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
+from sightline.annotate.label_studio import label_config, label_studio_tasks, read_label_studio
+from sightline.annotate.readings import all_readings
+from sightline.annotate.task_folder import TaskFolder
+from sightline.annotate.task_kinds import KINDS, TaskKind
+from sightline.errors import SightlineError
+from sightline.probes.roles import ROLES
+from tests.unit.annotate.sample_task import EVIDENCE, HARD_NEGATIVES, SIZE, VIEWS, said, sample_task
+
+COUNT = 100
+
+
+@pytest.fixture(scope="session")
+def sdk() -> Any:
+    """Label Studio's ``Converter`` and ``LabelInterface``."""
+    try:
+        import_module("label_studio_sdk")
+    except ImportError:
+        if os.environ.get("CI"):
+            pytest.fail("label-studio-sdk is not installed; 'make install' installs it", pytrace=False)
+        pytest.skip("label-studio-sdk is not installed; 'make install' installs it")
+    return SimpleNamespace(
+        Converter=import_module("label_studio_sdk.converter").Converter,
+        LabelInterface=import_module("label_studio_sdk.label_interface").LabelInterface,
+    )
+
+
+def answered(path: Path, kind: TaskKind) -> TaskFolder:
+    """A hundred annotations in all: of a first and a second person, and of a third about what they differ in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    task = sample_task(path, 60, kind, second=0.5)
+    rng = random.Random(7)
+    answers = [
+        (pass_, who, item.id, _answer(kind, rng))
+        for pass_, who in ((FIRST, "ann"), (SECOND, "bob"))
+        for item in task.items
+        if pass_ == FIRST or item.second
+    ]
+    task.journal.append_all(answers)
+    differing = [each.item.id for each in all_readings(task) if each.disputed]
+    task.journal.append_all(
+        (ADJUDICATION, "carol", name, _answer(kind, rng)) for name in differing[: COUNT - len(answers)]
+    )
+    assert sum(len(each.given) for each in all_readings(task)) == COUNT
+    return task
+
+
+def _answer(kind: TaskKind, rng: random.Random) -> dict[str, Any]:
+    decision = rng.choice(["", *kind.field(kind.decision).answers[1:]])
+    answer = said(kind, decision, **{name: rng.choice(["", "ä “quoted” <note>\n2"]) for name, _ in kind.remarks})
+    if kind.draws_boxes:
+        boxes = []
+        for _ in range(rng.randrange(1, 5)):
+            x, y = rng.uniform(0, 0.8), rng.uniform(0, 0.8)
+            region = [x, y, x + rng.uniform(0.05, 0.2), y + rng.uniform(0.05, 0.2)]
+            boxes.append({"region": region, "role": rng.choice(list(ROLES)), "text": rng.choice(["", "1,000 €"])})
+        answer["boxes"] = boxes
+    return kind.check(answer, confirmed=True)
+
+
+def spoken(task: TaskFolder) -> dict[tuple[str, str], tuple[str, dict[str, Any]]]:
+    """Who said what, without free texts that were left empty."""
+    return {
+        (entry.pass_, entry.item): (entry.who, {name: value for name, value in (entry.fields or {}).items() if value})
+        for entry in task.journal.current()
+    }
+
+
+def same(one: Any, two: Any) -> bool:
+    """Equal, numbers up to the last digits that percent take."""
+    if isinstance(one, float):
+        return one == pytest.approx(two, abs=1e-12)
+    if isinstance(one, dict):
+        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(two) and all(map(same, one, two))
+    return bool(one == two)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_a_hundred_annotations_come_back_as_they_went(kind: TaskKind, tmp_path: Path) -> None:
+    task = answered(tmp_path / "one" / "task", kind)
+    export_answers(task, "label-studio", tmp_path / "out.json", "final")
+    (tmp_path / "two").mkdir()
+    back = sample_task(tmp_path / "two" / "task", 60, kind, second=0.5)
+    assert import_answers(back, read_label_studio(back, tmp_path / "out.json"), None) == COUNT
+    assert same(spoken(task), spoken(back))
+    assert import_answers(back, read_label_studio(back, tmp_path / "out.json"), None) == 0, (
+        "a second import adds nothing"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_label_studio_accepts_configuration_tasks_and_annotations(kind: TaskKind, sdk: Any, tmp_path: Path) -> None:
+    interface = sdk.LabelInterface(label_config(kind, VIEWS.get(kind.name, 1)))
+    interface.validate()
+    tasks = label_studio_tasks(kind, all_readings(answered(tmp_path / "task", kind)))
+    assert len(tasks) == 60
+    for task in tasks:
+        assert interface.validate_task({"data": task["data"]})
+        for annotation in task["annotations"]:
+            assert interface.validate_prediction({"result": annotation["result"]}, return_errors=True) == []
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_what_label_studios_converter_writes_comes_back(kind: TaskKind, sdk: Any, tmp_path: Path) -> None:
+    task = answered(tmp_path / "one" / "task", kind)
+    export_answers(task, "label-studio", tmp_path / "out.json", "final")
+    converter = sdk.Converter(str(tmp_path / "out.xml"), None)
+    converter.convert_to_json(str(tmp_path / "out.json"), str(tmp_path / "json"), is_dir=False)
+    (tmp_path / "two").mkdir()
+    back = sample_task(tmp_path / "two" / "task", 60, kind, second=0.5)
+    import_answers(back, read_label_studio(back, tmp_path / "json" / "result.json"), None)
+    assert same(spoken(task), spoken(back))
+
+
+def test_label_studios_coco_has_our_boxes_in_pixels(sdk: Any, tmp_path: Path) -> None:
+    task = answered(tmp_path / "task", EVIDENCE)
+    export_answers(task, "label-studio", tmp_path / "out.json", "final")
+    converter = sdk.Converter(str(tmp_path / "out.xml"), None)
+    converter.convert_to_coco(
+        str(tmp_path / "out.json"), str(tmp_path / "coco"), output_image_dir=str(tmp_path / "coco"), is_dir=False
+    )
+    coco = json.loads((tmp_path / "coco" / "result.json").read_text(encoding="utf-8"))
+    names = {category["id"]: category["name"] for category in coco["categories"]}
+    theirs = sorted(
+        (names[each["category_id"]], *(round(side, 6) for side in each["bbox"])) for each in coco["annotations"]
+    )
+    ours = sorted(
+        (box["role"], *(round(side, 6) for side in _pixels(box["region"])))
+        for entry in task.journal.current()
+        for box in (entry.fields or {})["boxes"]
+    )
+    assert theirs == ours
+
+
+def _pixels(region: list[float]) -> tuple[float, float, float, float]:
+    x1, y1, x2, y2 = region
+    return x1 * SIZE[0], y1 * SIZE[1], (x2 - x1) * SIZE[0], (y2 - y1) * SIZE[1]
+
+
+def test_label_studios_short_form_has_our_decisions(sdk: Any, tmp_path: Path) -> None:
+    task = answered(tmp_path / "task", HARD_NEGATIVES)
+    export_answers(task, "label-studio", tmp_path / "out.json", "final")
+    sdk.Converter(str(tmp_path / "out.xml"), None).convert_to_json_min(
+        str(tmp_path / "out.json"), str(tmp_path / "short"), is_dir=False
+    )
+    rows = json.loads((tmp_path / "short" / "result.json").read_text(encoding="utf-8"))
+    theirs = sorted((row["sightline_item"], row["annotator"], row["qc_decision"]) for row in rows)
+    ours = sorted((entry.item, entry.who, (entry.fields or {})["qc_decision"]) for entry in task.journal.current())
+    assert theirs == ours
+
+
+def _exported(tmp_path: Path) -> tuple[TaskFolder, list[dict[str, Any]]]:
+    task = sample_task(tmp_path / "task", 2, EVIDENCE, second=0.0)
+    task.journal.append_all([(FIRST, "ann", task.items[0].id, said(EVIDENCE))])
+    return task, label_studio_tasks(EVIDENCE, all_readings(task))
+
+
+def test_numbers_stand_for_people_where_label_studio_gives_no_more(tmp_path: Path) -> None:
+    task, tasks = _exported(tmp_path)
+    tasks[0]["annotations"][0]["completed_by"] = 7
+    (tmp_path / "file.json").write_text(json.dumps(tasks), encoding="utf-8")
+    assert [who for _, _, who in read_label_studio(task, tmp_path / "file.json")[FIRST]] == ["7"]
+
+
+def test_skipped_annotations_are_none(tmp_path: Path) -> None:
+    task, tasks = _exported(tmp_path)
+    tasks[0]["annotations"][0]["was_cancelled"] = True
+    (tmp_path / "file.json").write_text(json.dumps(tasks), encoding="utf-8")
+    assert read_label_studio(task, tmp_path / "file.json") == {FIRST: [], SECOND: [], ADJUDICATION: []}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (
+            lambda tasks: tasks[0]["annotations"][0]["result"][0]["value"].update(rotation=30),
+            "task 1: has a rotated box",
+        ),
+        (lambda tasks: tasks[0]["data"].clear(), "task 1 is not as Label Studio writes it: KeyError"),
+        (lambda tasks: tasks[1]["data"].update(sightline_item="other"), "task 2: .* has no item 'other'"),
+        (lambda tasks: tasks[0]["annotations"][0]["result"].pop(), "task 1: status is not answered yet"),
+        (lambda tasks: tasks.__setitem__(0, 7), "task 1 is not as Label Studio writes it"),
+    ],
+)
+def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path, spoil: Any, words: str) -> None:
+    task, tasks = _exported(tmp_path)
+    spoil(tasks)
+    (tmp_path / "file.json").write_text(json.dumps(tasks), encoding="utf-8")
+    with pytest.raises(SightlineError, match=words):
+        read_label_studio(task, tmp_path / "file.json")
+
+
+def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
+    task, _ = _exported(tmp_path)
+    (tmp_path / "file.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(SightlineError, match="is not a list of tasks"):
+        read_label_studio(task, tmp_path / "file.json")

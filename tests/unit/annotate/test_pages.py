@@ -1,0 +1,220 @@
+"""The pages' server: what goes out, what comes in, who is refused, and what survives a kill."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from sightline.annotate.annotation_app import LONGEST_BODY, annotation_app
+from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
+from sightline.annotate.readings import all_readings
+from sightline.annotate.task_folder import TaskFolder, open_task
+from sightline.annotate.work_queue import WorkQueue
+from sightline.serving.door import Door
+from sightline.serving.guard import Guard
+from tests.unit.annotate.sample_task import EVIDENCE, said, sample_task
+from tests.unit.annotate.served_task import served
+
+ORIGIN = "http://127.0.0.1:8000"
+TOKEN = "the-token"
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> TaskFolder:
+    return sample_task(tmp_path / "task")
+
+
+def client(task: TaskFolder, who: str = "ann", pass_: str = FIRST, **headers: str) -> TestClient:
+    """A browser that has come in by the printed address."""
+    door = Door(8000, token=TOKEN)
+    usual = {"origin": ORIGIN, "cookie": f"{door.cookie}={TOKEN}"}
+    guarded = Guard(annotation_app(WorkQueue(task, who, pass_)), door)
+    return TestClient(guarded, base_url=ORIGIN, headers=usual | headers, follow_redirects=False)
+
+
+def save(page: TestClient, number: int, fields: Any, supersedes: int | None = None, *, confirmed: bool = True) -> Any:
+    return page.post(
+        "/save", json={"number": number, "fields": fields, "confirmed": confirmed, "supersedes": supersedes}
+    )
+
+
+def test_an_item_is_shown_saved_and_confirmed(task: TaskFolder) -> None:
+    page = client(task)
+    assert page.get("/next").json() == {"number": 0}
+    shown = page.get("/item/0").json()
+    assert (shown["entry"], shown["place"], shown["before"], shown["after"]) == (None, 1, None, 1)
+    draft = save(page, 0, {"qc_decision": "unclear"}, confirmed=False).json()["entry"]
+    assert page.get("/item/0").json()["entry"] == draft
+    done = save(page, 0, said(), draft["number"])
+    assert done.status_code == 200
+    assert done.json()["progress"] == {"done": 1, "all": 6}
+    assert page.get("/next").json() == {"number": 1}
+
+
+def test_undo_names_the_item_that_it_changed(task: TaskFolder) -> None:
+    page = client(task)
+    assert page.post("/undo").json() == {"number": None}
+    save(page, 3, said())
+    assert page.post("/undo").json() == {"number": 3}
+    assert page.get("/task").json()["progress"]["done"] == 0
+
+
+def test_pictures_are_the_files_of_the_task_and_nothing_else(task: TaskFolder) -> None:
+    page = client(task)
+    assert page.get("/picture/0/0").content == (task.path.parent / "pictures" / "page.png").read_bytes()
+    assert page.get("/picture/0/1").status_code == 400
+    assert page.get("/picture/99/0").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/picture/../../task.json", "/picture/0/..%2f..%2ftask.json", "/annotate/../task.json",
+        "/annotate/..%2f..%2fjournal.py", "/annotate/%2e%2e/annotation_app.py", "/journal.sqlite", "/task.json",
+        "/annotate//etc/passwd", "/picture/-1/0", "/item/-1", "/look/../report.py",
+    ],
+)  # fmt: skip
+def test_no_path_leads_out(task: TaskFolder, path: str) -> None:
+    response = client(task).get(path)
+    assert response.status_code in (400, 404)
+    assert "sightline_task" not in response.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example:8000"}, {"host": "127.0.0.1:9999"}, {"origin": "http://evil.example"},
+        {"origin": "null"}, {"origin": "https://127.0.0.1:8000"}, {"cookie": ""}, {"cookie": "sightline-8000=guess"},
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize(("method", "path"), [("GET", "/item/0"), ("POST", "/save"), ("POST", "/undo")])
+def test_strangers_are_refused_and_nothing_is_written(
+    task: TaskFolder, headers: dict[str, str], method: str, path: str
+) -> None:
+    body = {"number": 0, "fields": said(), "confirmed": True, "supersedes": None}
+    response = client(task, **headers).request(method, path, json=body if method == "POST" else None)
+    assert response.status_code == 403
+    assert "Question" not in response.text
+    assert task.journal.entries() == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"[]", b"{", b'{"number": 99}', b'{"number": true, "fields": {}}', b'{"number": "0", "fields": {}}',
+        b'{"number": 0, "fields": 7}', b'{"number": 0, "fields": {}, "supersedes": "x"}',
+        b'{"number": 0, "fields": {"qc_decision": ["unclear"]}}', b'{"number": 0, "fields": {}, "supersedes": 12345}',
+        b'{"number": 0, "fields": {"qc_decision": {}}}', b"\xff\xfe",
+    ],
+)  # fmt: skip
+def test_what_is_no_answer_is_refused_in_words(task: TaskFolder, body: bytes) -> None:
+    response = client(task).post("/save", content=body)
+    assert response.status_code == 400
+    assert response.json()["error"]
+    assert task.journal.entries() == []
+
+
+def test_an_endless_answer_is_cut_off(task: TaskFolder) -> None:
+    assert client(task).post("/save", content=b" " * (LONGEST_BODY + 1)).status_code == 413
+
+
+def test_two_windows_do_not_overwrite_each_other(task: TaskFolder) -> None:
+    one, two = client(task), client(task)
+    first = save(one, 0, {"qc_decision": "unclear"}, confirmed=False).json()["entry"]["number"]
+    assert save(two, 0, said(), first).status_code == 200
+    late = save(one, 0, {"qc_decision": "invalid_bad_box"}, first, confirmed=False)
+    assert (late.status_code, "nothing was saved" in late.json()["error"]) == (409, True)
+    assert all_readings(task)[0].fields(FIRST) == said()
+
+
+def test_nobody_sees_what_another_said(task: TaskFolder) -> None:
+    number = next(number for number, item in enumerate(task.items) if item.second)
+    save(client(task), number, said(annotator_notes="SECRET", qc_decision="unclear"))
+    other = client(task, "bob", SECOND)
+    seen = "".join(other.get(path).text for path in ("/task", "/next", f"/item/{number}", "/"))
+    assert "SECRET" not in seen
+    assert "ann" not in other.get(f"/item/{number}").json().values()
+    assert client(task, "eve").get(f"/item/{number}").status_code == 400, "taken by another person in this pass"
+
+
+def test_the_adjudicator_sees_both_answers_without_names(task: TaskFolder) -> None:
+    number = next(number for number, item in enumerate(task.items) if item.second)
+    save(client(task), number, said())
+    save(client(task, "bob", SECOND), number, said(qc_decision="unclear"))
+    shown = client(task, "carol", ADJUDICATION).get(f"/item/{number}").json()
+    assert shown["disagreement"]["differing"] == ["qc_decision"]
+    assert len(shown["disagreement"]["readings"]) == 2
+    assert not {"ann", "bob"} & set(str(shown).replace("'", " ").split())
+
+
+def test_roles_come_with_their_marks(tmp_path: Path) -> None:
+    roles = client(sample_task(tmp_path / "evidence", kind=EVIDENCE)).get("/task").json()["roles"]
+    assert [mark["letter"] for mark in roles.values()] == ["V", "L", "R", "C", "A", "X"]
+
+
+@contextmanager
+def coming_in(task: Path, who: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    """A real server, and a client that has opened its address."""
+    with (
+        served(task, "--as", who) as server,
+        httpx.Client(base_url=server.origin, follow_redirects=True, timeout=60) as browser,
+    ):
+        assert browser.get(server.address).status_code == 200
+        browser.headers["origin"] = server.origin
+        yield server.process, browser
+
+
+def test_nothing_that_was_confirmed_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
+    """Killed without warning, three times, in the middle of a stream of answers."""
+    task = sample_task(tmp_path / "task", 12)
+    rng = random.Random(5)
+    heads: dict[int, int | None] = dict.fromkeys(range(12))
+    promised: dict[int, str] = {}
+    for _ in range(3):
+        with coming_in(task.path, "ann") as (process, browser):
+            for number in heads:
+                entry = browser.get(f"/item/{number}").json()["entry"]
+                heads[number] = None if entry is None else entry["number"]
+                if number in promised:
+                    assert entry["fields"]["annotator_notes"] == promised[number]
+            last = rng.randrange(8, 20)
+            for place in range(last + 1):
+                number, note = rng.randrange(12), f"note {rng.random()}"
+                said_now = said(annotator_notes=note)
+                if place == last:
+                    process.send_signal(signal.SIGKILL)
+                try:
+                    answer = save(browser, number, said_now, heads[number])  # type: ignore[arg-type]
+                except httpx.HTTPError:
+                    promised.pop(number, None)  # it may have arrived or not; nobody was told that it had
+                    break
+                assert answer.status_code == 200
+                heads[number], promised[number] = answer.json()["entry"]["number"], note
+    assert len(promised) > 5
+    kept = {each.item.id: each.fields(FIRST) for each in all_readings(open_task(task.path))}
+    for number, note in promised.items():
+        fields = kept[task.items[number].id]
+        assert fields is not None
+        assert fields["annotator_notes"] == note
+
+
+def test_two_people_work_at_the_same_time_in_processes_of_their_own(tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "task", 8)
+    with coming_in(task.path, "ann") as (_, ann), coming_in(task.path, "bob") as (_, bob):
+        for browser in (ann, bob) * 4:
+            number = browser.get("/next").json()["number"]
+            assert browser.get(f"/item/{number}").status_code == 200
+            assert save(browser, number, said()).status_code == 200  # type: ignore[arg-type]
+        assert ann.get("/next").json() == bob.get("/next").json() == {"number": None}
+    people = [each.given[FIRST].who for each in all_readings(task)]
+    assert people == ["ann", "bob"] * 4

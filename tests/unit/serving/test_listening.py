@@ -1,0 +1,63 @@
+"""A real server: it answers under the address that it says, stops in one line, and says so where a port is taken."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.serving import extra
+from sightline.serving.listening import listen
+
+SCRIPT = """
+from functools import partial
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from sightline.serving.application import application
+from sightline.serving.listening import serve
+app = application([Route("/", lambda request: PlainTextResponse("hello"))], {})
+serve(app, 0, False, say=partial(print, flush=True))
+"""
+
+
+def test_a_server_says_its_address_and_stops_in_one_line(tmp_path: Path) -> None:
+    server = subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    found = re.search(r"http://127\.0\.0\.1:\d+/", line := server.stdout.readline())
+    assert found, line
+    with pytest.raises(HTTPError, match="403"):
+        urlopen(found[0])
+    server.send_signal(signal.SIGINT)
+    output, errors = server.communicate()
+    assert (server.returncode, output, errors) == (0, "stop with Ctrl-C\nstopped\n", "")
+
+
+def test_a_port_that_is_taken_is_one_line() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(SightlineError, match=f"port {port} is in use; choose another with --port"):
+            listen("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(("host", "port"), [("0.0.0.0", 0), ("::", 0), ("no.host.invalid", 0), ("127.0.0.1", 70000)])
+def test_what_cannot_be_listened_on_is_one_line(host: str, port: int) -> None:
+    with pytest.raises(SightlineError, match=r"choose others|every address") as caught:
+        listen(host, port)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra.need_extra("view")
+    monkeypatch.setattr(extra, "NEEDED", ("starlette", "no_such_package"))
+    with pytest.raises(SightlineError, match=r"needs no_such_package; .* pip install 'sightline\[view\]'"):
+        extra.need_extra("view")
