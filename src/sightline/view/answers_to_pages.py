@@ -52,10 +52,13 @@ class AnswersToPages:
     def rows(self, given: Parameters) -> dict[str, Any]:
         """Some of the rows that a query names."""
         asked = self.run(given).asked()
-        places = asked.ordered(
-            asked.matching(given.get("query", "")), given.get("sort", ""), given.get("down", "") == "1"
+        places = asked.listed(
+            given.get("query", ""), given.get("sort", ""), given.get("down") == "1", given.get("cases") == "1"
         )
         offset, limit = _number(given, "offset", 0), min(MOST_ROWS, _number(given, "limit", 50))
+        if given.get("near"):  # the page of three with this probe in the middle
+            here = asked.place_in(places, given["near"], given.get("near_view") or None)
+            offset, limit = max(0, here - 1), 3 if here else 2
         columns = [name for name in (given.get("columns") or ",".join(TABLE)).split(",") if name in asked.names]
         shown = places[offset : offset + limit]
         return {
@@ -101,7 +104,7 @@ class AnswersToPages:
             if not len(places):
                 raise SightlineError(f"no rows of probe {given['probe']!r}")
         else:
-            places = asked.ordered(asked.matching(given.get("query", "")), given.get("sort", ""), given.get("down") == "1")
+            places = asked.listed(given.get("query", ""), given.get("sort", ""), given.get("down") == "1", False)
         columns = [name for name in (given.get("columns") or ",".join(TABLE)).split(",") if name in asked.names]
         return taken_along(asked, run.reader, places, given.get("format", "csv"), columns)
 

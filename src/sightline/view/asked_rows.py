@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,8 @@ REFERENCES = {
     "ecr_full": ("ecr", "Coverage under Full on the same probe."),
 }
 """Columns that no file has: what Full says of the same probe and view."""
+KEPT_LISTS = 12
+"""Answers that stay in memory: whoever goes from case to case asks for one list again and again."""
 TEXTS = {
     "question": "What was asked.",
     "target_text": "The queried string.",
@@ -36,6 +38,7 @@ class AskedRows:
     def __init__(self, rows: Rows, probes: ProbeBook) -> None:
         self.rows, self.probes = rows, probes
         self._columns: dict[str, Value] = {}
+        self._lists: dict[tuple[str, str, bool, bool], NDArray[np.int64]] = {}
 
     @cached_property
     def names(self) -> list[str]:
@@ -76,8 +79,7 @@ class AskedRows:
     @cached_property
     def full_place(self) -> NDArray[np.int64]:
         """(rows,) which row is Full's about the same probe and view; -1 where there is none."""
-        probes, views = self.rows.codes("probe_id")[0], self.rows.codes("view")[0]
-        asked = probes.astype(np.int64) * (int(views.max(initial=0)) + 1) + views
+        asked = self._cases
         plain = self.rows.codes("intervention")[0] == self.rows.code("intervention", "none")
         full = np.flatnonzero((self.rows.codes("selector")[0] == self.rows.code("selector", "full")) & plain)
         if not len(full):
@@ -109,6 +111,33 @@ class AskedRows:
         keys = np.where(np.isnan(keys), np.inf, -keys if descending else keys)
         return places[np.argsort(keys, kind="stable")]
 
+    def listed(self, query: str, by: str, descending: bool, cases: bool) -> NDArray[np.int64]:
+        """The rows of a query in an order; with ``cases`` the first of every probe and view alone."""
+        key = (query, by, descending, cases)
+        if key not in self._lists:
+            places = self.ordered(self.matching(query), by, descending)
+            if cases:
+                places = places[np.sort(np.unique(self._cases[places], return_index=True)[1])]
+            while len(self._lists) >= KEPT_LISTS:
+                self._lists.pop(next(iter(self._lists)), None)
+            self._lists[key] = places
+        return self._lists[key]
+
+    def place_in(self, places: NDArray[np.int64], probe: str, view: str | None) -> int:
+        """Where a list of rows has a probe; said in words where it has not."""
+        found = self.rows.codes("probe_id")[0][places] == self.rows.code("probe_id", probe)
+        if view is not None:
+            found &= self.rows.codes("view")[0][places] == self.rows.code("view", view)
+        if not found.any():
+            raise SightlineError(f"the list has no row of probe {probe!r}")
+        return int(found.argmax())
+
+    @cached_property
+    def _cases(self) -> NDArray[np.int64]:
+        """(rows,) one number for every probe and view."""
+        probes, views = self.rows.codes("probe_id")[0], self.rows.codes("view")[0]
+        return probes.astype(np.int64) * (int(views.max(initial=0)) + 1) + views
+
     def records(self, places: NDArray[np.int64] | Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
         """Rows as plain values, with columns of Full and of the probe file too."""
         own = [name for name in columns if name in self.rows.table.column_names]
@@ -128,9 +157,3 @@ class AskedRows:
             return [None if code < 0 else value.texts[code] for code in value.codes[places]]
         found: list[Any] = value.take(pa.array(places)).to_pylist()
         return [None if isinstance(one, float) and not np.isfinite(one) else one for one in found]
-
-    def counted(self, places: NDArray[np.int64], column: str) -> Mapping[str, int]:
-        """How many of the rows have each text of a column."""
-        codes, texts = self.rows.codes(column)
-        counts = np.bincount(codes[places][codes[places] >= 0], minlength=len(texts))
-        return {text: int(count) for text, count in zip(texts, counts, strict=True) if count}

@@ -41,6 +41,7 @@ class ViewedRun:
         self.intervals = IntervalsBeside(self.folder)
         self._asked = AskedRows(self.index.rows, self.reader.probes)
         self._looked = monotonic()
+        self.reader.probes.text("", "question")  # read now, not while somebody waits for the first case
 
     def asked(self) -> AskedRows:
         """The rows of this moment."""
