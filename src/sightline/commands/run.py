@@ -59,7 +59,7 @@ def rows(
         pq.write_table(table, buffer)
     else:
         frame = table.to_pandas()
-        for column in ("kept_mask", "lineage_mask"):
+        for column in ("kept_mask", "lineage_mask", "scores"):
             frame[column] = [None if v is None else base64.b64encode(v).decode() for v in frame[column]]
         if format == "csv":
             frame.to_csv(buffer, index=False)

@@ -32,6 +32,8 @@ from sightline.statistics.plain_rows import are_in_words, is_plain
 from sightline.store.load import Run, load_run
 
 MASK_COLUMNS = ("kept_mask", "lineage_mask")
+UNREAD = (*MASK_COLUMNS, "scores")
+"""Columns of bytes, which no number is made from."""
 
 
 @dataclass(frozen=True)
@@ -374,7 +376,7 @@ def _with_reference(audited: Audited) -> Audited:
 
 def _without_masks(rows: pa.Table) -> pa.Table:
     """The rows without what only pictures need, and without a margin that no row has."""
-    unused = [name for name in MASK_COLUMNS if name in rows.column_names]
+    unused = [name for name in UNREAD if name in rows.column_names]
     if "margin" in rows.column_names and rows.column("margin").null_count == rows.num_rows:
         unused.append("margin")
     return rows.drop_columns(unused)

@@ -25,6 +25,7 @@ SUBFOLDERS = ("images", "rows")
 FIXED = (
     "model_type", "weight_digest", "probe_digest", "dtype", "profile", "positions", "box_source", "image_options",
     "shard_images", "limit", "execution", "batch_images", "scorer",
+    "keep_scores",
 )  # fmt: skip
 """What may never change under one folder: rows with different values here do not belong in one table."""
 FIXED_ONCE_SAID = ("attention", "checkpoint_files", "clip_files")
@@ -33,7 +34,7 @@ CHECKPOINTS = {"checkpoint_files": "the checkpoint", "clip_files": "the CLIP che
 """Fields that hold a digest per file, and whose files they are."""
 MODEL = ("model_type", "weight_digest")
 """Fields that tell one model from another."""
-BEFORE = {"execution": "eager", "batch_images": 1, "scorer": "yes_no"}
+BEFORE = {"execution": "eager", "batch_images": 1, "scorer": "yes_no", "keep_scores": False}
 """What runs were made with before the manifest said so."""
 
 

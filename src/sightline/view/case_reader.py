@@ -156,5 +156,3 @@ def _heavy_columns(file: Path, group: int) -> pa.Table:
 @lru_cache(maxsize=KEPT_TABLES)
 def _image_table(file: Path) -> pa.Table:
     return migrated_images(read_table(file))
-
-

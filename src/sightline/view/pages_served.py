@@ -43,6 +43,4 @@ def viewer(answers: AnswersToPages) -> Starlette:
         return PlainTextResponse(words, media_type=FORMATS[request.query_params.get("format", "csv")])
 
     own = [Route(f"/api/{name}", in_json(name)) for name in answers.names]
-    return application(
-        [Route("/", index), *own, Route("/api/image", image), Route("/api/take", take)], {"view": PAGES}
-    )
+    return application([Route("/", index), *own, Route("/api/image", image), Route("/api/take", take)], {"view": PAGES})

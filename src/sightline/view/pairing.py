@@ -25,9 +25,7 @@ def paired_rows(first: AskedRows, arm: str, second: AskedRows, other: str) -> tu
     there = _of_arm(second, other)
     known = {key: place for key, place in zip(_asked(second, there), there.tolist(), strict=True)}
     pairs = [
-        (place, known[key])
-        for key, place in zip(_asked(first, places), places.tolist(), strict=True)
-        if key in known
+        (place, known[key]) for key, place in zip(_asked(first, places), places.tolist(), strict=True) if key in known
     ]
     if not pairs:
         raise SightlineError(f"{arm} and {other} have no probe in common; compare runs over the same probes")
@@ -82,9 +80,7 @@ def compared(
         "coverage": [_mean(one) for one in coverage],
         "outcome": outcome,
         "total": len(chosen),
-        "rows": [
-            {**record, "first": one, "second": two} for record, one, two in zip(records, *sides, strict=True)
-        ],
+        "rows": [{**record, "first": one, "second": two} for record, one, two in zip(records, *sides, strict=True)],
     }
 
 

@@ -253,8 +253,10 @@ class _Reader:
         if isinstance(first, Coded):
             chosen = set(second)
             return first.where(lambda text: text in chosen)
-        if isinstance(first, pa.Array) and not pa.types.is_boolean(first.type) and not any(
-            isinstance(value, str) for value in second
+        if (
+            isinstance(first, pa.Array)
+            and not pa.types.is_boolean(first.type)
+            and not any(isinstance(value, str) for value in second)
         ):
             return pc.is_in(first.cast(pa.float64()), pa.array([float(value) for value in second]))
         raise self._unlike(node)

@@ -165,9 +165,7 @@ def _row_files(folder: RunFolder, arms: Sequence[str]) -> Iterator[tuple[str, Pa
 
 
 def _slices(rows: Rows) -> list[pa.Table]:
-    return [
-        rows.table.slice(int(start), file.count) for start, file in zip(rows.starts[:-1], rows.files, strict=True)
-    ]
+    return [rows.table.slice(int(start), file.count) for start, file in zip(rows.starts[:-1], rows.files, strict=True)]
 
 
 def _light(of: tuple[str, Path]) -> pa.Table:

@@ -21,12 +21,12 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 FORMATS = {"csv": "text/csv", "probes": "text/plain", "label-studio": "application/json"}
 
 
-def taken_along(
-    rows: AskedRows, reader: CaseReader, places: NDArray[Any], format: str, columns: Sequence[str]
-) -> str:
+def taken_along(rows: AskedRows, reader: CaseReader, places: NDArray[Any], format: str, columns: Sequence[str]) -> str:
     """The rows at these places in one of ``FORMATS``."""
     if len(places) > MOST:
-        raise SightlineError(f"{len(places)} rows are too many to copy; narrow the query to {MOST}, or use `sightline rows`")
+        raise SightlineError(
+            f"{len(places)} rows are too many to copy; narrow the query to {MOST}, or use `sightline rows`"
+        )
     if format == "csv":
         return _csv(rows, places, columns)
     if format not in FORMATS:

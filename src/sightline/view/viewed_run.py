@@ -83,11 +83,13 @@ class ViewedRun:
 
 
 def _kind(asked: AskedRows, name: str) -> str:
-    """Whether a column holds texts, numbers or truths."""
+    """Whether a column holds texts, truths, counts or other numbers."""
     if name not in asked.rows.table.column_names:
         return {"margin_full": "number", "ecr_full": "number", "correct_full": "truth"}.get(name, "text")
     kind = str(asked.rows.table.schema.field(name).type)
-    return "text" if kind.startswith("dictionary") else "truth" if kind == "bool" else "number"
+    if kind.startswith("dictionary"):
+        return "text"
+    return "truth" if kind == "bool" else "count" if kind.startswith("int") else "number"
 
 
 def viewed_runs(folders: list[Path], images: Path | None) -> list[ViewedRun]:

@@ -16,12 +16,15 @@ const USUAL = 4;
 const seen = { mask: true, regions: true, boxes: false };
 let current = null;
 
-// Full, the arm that was clicked, then others without an intervention.
+// Full, the arm that was clicked, then one of every other method, none with an intervention.
 export function usualPanels(place, runs) {
   const run = Number(place.run ?? 0);
   const plain = runs[run].arms.filter((arm) => !arm.includes("+"));
   const full = plain.filter((arm) => arm === "full");
-  const arms = [...new Set([...full, ...(place.arm && !place.from ? [place.arm] : []), ...plain])].slice(0, USUAL);
+  const clicked = place.arm && !place.from ? [place.arm] : [];
+  const methods = new Set([...full, ...clicked].map((arm) => arm.split(":")[0]));
+  const firsts = plain.filter((arm) => !methods.has(arm.split(":")[0]) && methods.add(arm.split(":")[0]));
+  const arms = [...new Set([...full, ...clicked, ...firsts, ...plain])].slice(0, USUAL);
   return arms.map((arm) => ({ run, arm }));
 }
 
@@ -124,7 +127,7 @@ function buildPanels() {
   const built = panels.map(({ run, arm }) => {
     const found = cases.get(run);
     const row = found?.panels.find((panel) => panel.arm === arm);
-    return row ? panel(found, row, run, runs.length > 1 ? runs[run].name : "") : el("div", { class: "panel-case" }, el("h2", null, arm), el("p", { class: "note" }, "no row of this arm for this probe"));
+    return row ? panel(found, row, run, new Set(panels.map((one) => one.run)).size > 1 ? runs[run].name : "") : el("div", { class: "panel-case" }, el("h2", null, arm), el("p", { class: "note" }, "no row of this arm for this probe"));
   });
   holder.style.setProperty("--columns", Math.min(built.length, globalThis.innerWidth > 1100 ? (built.length > 4 ? 3 : built.length === 4 ? 4 : built.length) : 2));
   holder.replaceChildren(...built);

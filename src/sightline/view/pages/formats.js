@@ -9,11 +9,11 @@ export function whole(value) {
   return String(value).replace(/\B(?=(\d{3})+(?!\d))/g, " ");
 }
 
-export function cell(value) {
+export function cell(value, kind) {
   if (value === null || value === undefined) return "–";
   if (value === true) return "yes";
   if (value === false) return "no";
-  if (typeof value === "number") return Number.isInteger(value) ? whole(value) : number(value);
+  if (typeof value === "number") return kind === "number" ? number(value) : whole(value);
   return String(value);
 }
 

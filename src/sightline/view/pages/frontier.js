@@ -35,10 +35,10 @@ export function frontierChart(points, axes, run) {
   const narrow = globalThis.innerWidth < 640;
   const [width, height] = narrow ? [360, 340] : [900, 400];
   const x = scaleOf(shown.flatMap((p) => [p.x, ...(p.x_range ?? [])]), 52, width - 16);
-  const y = scaleOf(shown.flatMap((p) => [p.y, ...(p.y_range ?? [])]), height - 44, 16);
+  const y = scaleOf(shown.flatMap((p) => [p.y, ...(p.y_range ?? [])]), height - 44, 30);
   const parts = [];
   for (const tick of x.ticks) {
-    parts.push(svg("line", { class: "grid", x1: x.place(tick), x2: x.place(tick), y1: 16, y2: height - 44 }));
+    parts.push(svg("line", { class: "grid", x1: x.place(tick), x2: x.place(tick), y1: 30, y2: height - 44 }));
     parts.push(svg("text", { class: "tick", x: x.place(tick), y: height - 28, "text-anchor": "middle" }, number(tick, 2)));
   }
   for (const tick of y.ticks) {

@@ -16,7 +16,7 @@ export async function rowsPage(place, runs) {
   const asked = { run, query: place.query, sort: place.sort, down: place.down };
   show(
     el("h1", null, "Rows"),
-    bundled() ? el("p", { class: "facts" }, bundled().words) : queryForm(place, runs[run]),
+    bundled() ? el("p", { class: "facts" }, bundled().words, place.query ? " Of a query a bundle follows the arm alone." : "") : queryForm(place, runs[run]),
     el("p", { class: "message", id: "told", role: "status" }),
     el("div", { id: "list", "aria-live": "off" }),
   );
@@ -82,13 +82,14 @@ function table(found, place, run, runs) {
   const sorted = (name) => (place.sort === name ? (place.down ? "descending" : "ascending") : "none");
   const turn = (name) => () => go({ ...placeNow(), sort: name, down: place.sort === name && !place.down ? "1" : "", offset: "" });
   const docs = Object.fromEntries(runs[run].columns.map(({ name, doc }) => [name, doc]));
+  const kinds = Object.fromEntries(runs[run].columns.map(({ name, kind }) => [name, kind]));
   const columns = ["probe_id", ...found.columns.filter((name) => name !== "probe_id")];
   const numeric = (name) => found.rows.some((row) => typeof row[name] === "number");
   const head = columns.map((name) => el("th", { scope: "col", "aria-sort": sorted(name), class: numeric(name) ? "n" : null },
     el("button", { type: "button", title: docs[name] || null, onclick: turn(name) }, name)));
   const body = found.rows.map((row) => el("tr", null, columns.map((name, i) => (i === 0
     ? el("th", { scope: "row" }, el("a", { href: addressOf(caseOf(row, place, run)) }, row.probe_id))
-    : el("td", { class: numeric(name) ? "n" : row[name] === false && name === "correct" ? "wrong" : null, title: typeof row[name] === "string" ? row[name] : null }, cell(row[name]))))));
+    : el("td", { class: numeric(name) ? "n" : row[name] === false && name === "correct" ? "wrong" : null, title: typeof row[name] === "string" ? row[name] : null }, cell(row[name], kinds[name]))))));
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Rows" },
     el("table", { class: "rows" }, el("thead", null, el("tr", null, head)), el("tbody", null, body)));
 }
