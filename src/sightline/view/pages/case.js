@@ -28,9 +28,10 @@ export function usualPanels(place, runs) {
   return arms.map((arm) => ({ run, arm }));
 }
 
-export async function casePage(place, runs) {
+export async function casePage(place, runs, still) {
   const panels = place.panels ? panelsOf(place.panels) : usualPanels(place, runs);
   const cases = await casesOf(place, panels);
+  if (!still()) return;
   const zoom = new Zoom(() => drawAll());
   const main = Number(place.run ?? 0);
   const found = cases.get(main) ?? cases.values().next().value;
@@ -137,6 +138,7 @@ function panel(found, row, run, runName) {
   const image = found.images[row.image_key];
   const canvas = el("canvas", { role: "img", tabindex: "0", "aria-label": described(row) });
   canvas.style.aspectRatio = `${image.width} / ${image.height}`;
+  canvas.style.maxWidth = `calc(78vh * ${image.width / image.height})`;
   const picture = new Picture(canvas, current.zoom);
   const cells = cellsOf(image.cells);
   const n = cells.length / 4;

@@ -6,7 +6,7 @@ import { number, plural, whole } from "./formats.js";
 import { addressOf, go, panelWords, placeNow } from "./place.js";
 import { ask, inWords } from "./source.js";
 
-const PER_PAGE = 50;
+const PAIRS_PER_PAGE = 50;
 const OUTCOMES = [
   ["only_first", "only the first is right"],
   ["only_second", "only the second is right"],
@@ -25,7 +25,7 @@ export function comparedOf(place, runs) {
   return { first, second, arm, other, outcome: place.outcome ?? "only_first" };
 }
 
-export async function comparePage(place, runs) {
+export async function comparePage(place, runs, still) {
   const chosen = comparedOf(place, runs);
   const offset = Number(place.offset ?? 0);
   show(
@@ -38,10 +38,10 @@ export async function comparePage(place, runs) {
   );
   if (runs[chosen.first].probe_digest !== runs[chosen.second].probe_digest) tell("these runs are over different probe files; only probes of the same name are compared");
   try {
-    const found = await ask("compare", { ...chosen, offset, limit: PER_PAGE });
-    byId("list").replaceChildren(...outcome(found, chosen, runs, offset));
+    const found = await ask("compare", { ...chosen, offset, limit: PAIRS_PER_PAGE });
+    if (still()) byId("list").replaceChildren(...outcome(found, chosen, runs, offset));
   } catch (error) {
-    tell(inWords(error), true);
+    if (still()) tell(inWords(error), true);
   }
 }
 
@@ -73,7 +73,7 @@ function outcome(found, chosen, runs, offset) {
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Pairs" }, el("table", { class: "rows" },
       el("thead", null, el("tr", null, ["probe", "question", "label", both[0], both[1], "margin", "coverage"].map((words, i) => el("th", { scope: "col", class: i > 4 ? "n" : null }, el("span", { class: "unsorted" }, words))))),
       el("tbody", null, lines))),
-    el("div", { class: "line" }, step(offset - PER_PAGE, "← Earlier"), el("span", null, found.total ? `${whole(offset + 1)} to ${whole(offset + found.rows.length)} of ${whole(found.total)}, the largest change first` : "No pair has this outcome."), step(offset + PER_PAGE, "Later →")),
+    el("div", { class: "line" }, step(offset - PAIRS_PER_PAGE, "← Earlier"), el("span", null, found.total ? `${whole(offset + 1)} to ${whole(offset + found.rows.length)} of ${whole(found.total)}, the largest change first` : "No pair has this outcome."), step(offset + PAIRS_PER_PAGE, "Later →")),
   ];
 }
 

@@ -13,20 +13,23 @@ import { ask, bundled, inWords } from "./source.js";
 const PAGES = { overview: overviewPage, rows: rowsPage, case: casePage, compare: comparePage };
 const LOOK_MS = 4000;
 let runs = [];
+let opened = 0;
 
 async function open() {
   const place = placeNow();
   const page = PAGES[place.page] ?? overviewPage;
+  const mine = (opened += 1);
+  const still = () => mine === opened; // whoever went on meanwhile does not want this page any more
   bindKeys({});
   try {
     if (!runs.length) ({ runs } = await ask("runs"));
     if (!runs[Number(place.run ?? 0)]) throw new Error(`there is no run ${place.run}`);
     bar(place);
     document.title = `${place.page === "case" ? place.probe : place.page} · ${runs[Number(place.run ?? 0)].name} · Sightline`;
-    await page(place, runs);
-    document.body.dataset.page = place.page;
+    await page(place, runs, still);
+    if (still()) document.body.dataset.page = place.page;
   } catch (error) {
-    show(el("p", { class: "note", role: "alert" }, inWords(error)), el("p", null, el("a", { href: "#/overview" }, "To the overview")));
+    if (still()) show(el("p", { class: "note", role: "alert" }, inWords(error)), el("p", null, el("a", { href: "#/overview" }, "To the overview")));
   }
 }
 

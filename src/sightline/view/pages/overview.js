@@ -9,10 +9,11 @@ import { ask, bundled, inWords } from "./source.js";
 const AGAIN_MS = 1500;
 let waiting = 0;
 
-export async function overviewPage(place, runs) {
+export async function overviewPage(place, runs, still) {
   clearTimeout(waiting);
   const run = Number(place.run ?? 0);
   const found = await ask("overview", { run });
+  if (!still()) return;
   const facts = runs[run];
   show(
     el("h1", null, facts.name),

@@ -10,7 +10,7 @@ import { ask, bundled, inWords, takeAddress, takeAlong } from "./source.js";
 const PER_PAGE = 50;
 const HINT = 'arm == "target:0.3" and correct and ecr < 0.1';
 
-export async function rowsPage(place, runs) {
+export async function rowsPage(place, runs, still) {
   const run = Number(place.run ?? 0);
   const offset = Number(place.offset ?? 0);
   const asked = { run, query: place.query, sort: place.sort, down: place.down };
@@ -22,9 +22,11 @@ export async function rowsPage(place, runs) {
   );
   try {
     const found = await ask("rows", { ...asked, offset, limit: PER_PAGE });
+    if (!still()) return;
     byId("list").replaceChildren(tools(found, place, asked), table(found, place, run, runs), pages(found, place));
     say(`${plural(found.total, "row")} found`);
   } catch (error) {
+    if (!still()) return;
     tell(inWords(error), true);
     byId("query")?.setAttribute("aria-invalid", "true");
   }
