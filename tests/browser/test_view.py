@@ -114,8 +114,10 @@ def open_case(browser: WebDriver, viewer: Served, probe: str, rest: str = "") ->
     canvases = "#panels canvas"
     wait(
         browser,
-        lambda b: len(b.find_elements(By.CSS_SELECTOR, canvases))
-        == len(b.find_elements(By.CSS_SELECTOR, f"{canvases}[data-pixels]")),
+        lambda b: (
+            len(b.find_elements(By.CSS_SELECTOR, canvases))
+            == len(b.find_elements(By.CSS_SELECTOR, f"{canvases}[data-pixels]"))
+        ),
     )
     return browser.find_elements(By.CSS_SELECTOR, canvases)
 
@@ -174,7 +176,10 @@ def test_from_a_point_and_from_a_cell_to_the_cases_behind(page: WebDriver, viewe
     first = link.text
     assert first == frame.sort_values("margin", ascending=False)["probe_id"].iloc[0]
     link.click()
-    assert wait(page, lambda b: first in b.find_element(By.CSS_SELECTOR, "main").text and b.find_elements(By.CSS_SELECTOR, "canvas"))
+    assert wait(
+        page,
+        lambda b: first in b.find_element(By.CSS_SELECTOR, "main").text and b.find_elements(By.CSS_SELECTOR, "canvas"),
+    )
 
 
 def test_a_case_shows_the_file_and_exactly_the_kept_cells(page: WebDriver, viewer: Served, home: Path) -> None:
@@ -216,7 +221,11 @@ def test_a_key_blinks_between_two_arms(page: WebDriver, viewer: Served) -> None:
     open_case(page, viewer, "img0003:yes", "&panels=0,full|0,target:0.15|0,grid:0.3")
 
     def shown() -> list[str]:
-        return [figure.find_element(By.CSS_SELECTOR, "h2").text for figure in page.find_elements(By.CSS_SELECTOR, "figure") if figure.is_displayed()]
+        return [
+            figure.find_element(By.CSS_SELECTOR, "h2").text
+            for figure in page.find_elements(By.CSS_SELECTOR, "figure")
+            if figure.is_displayed()
+        ]
 
     body = at(page, "body")
     seen = [shown()]
@@ -230,13 +239,16 @@ def test_a_key_blinks_between_two_arms(page: WebDriver, viewer: Served) -> None:
 
 
 def test_hovering_tells_a_tokens_cell_score_rank_and_keepers(page: WebDriver, viewer: Served, home: Path) -> None:
+    page.set_window_size(1360, 1300)  # all of the picture in sight: offsets count from the middle of what is
     (canvas,) = open_case(page, viewer, "img0004:no", "&panels=0,target:0.3")
     run = load_run(home / "first")
     row = run.row("img0004:no", "target:0.3")
     token, cells = 47, grid_cells()
     size = canvas.size
     x, y = float(cells[token, :3:2].mean()) - 0.5, float(cells[token, 1::2].mean()) - 0.5
-    ActionChains(page).move_to_element_with_offset(canvas, round(x * size["width"]), round(y * size["height"])).perform()
+    ActionChains(page).move_to_element_with_offset(
+        canvas, round(x * size["width"]), round(y * size["height"])
+    ).perform()
     keepers = [arm for arm in run.arms if run.masks(arm)["img0004:no"][token]]
     wait(page, lambda b: f"kept by {len(keepers)} of 8 arms: {', '.join(keepers)}" in at(b, "#hover").text)
     scores = np.frombuffer(row["scores"], "<f4")
@@ -271,7 +283,12 @@ def test_the_slider_replays_what_the_method_would_keep(page: WebDriver, viewer: 
 
 def test_next_case_by_key_follows_the_list(page: WebDriver, viewer: Served, home: Path) -> None:
     query = 'arm == "target:0.15" and not correct'
-    frame = load_run(home / "first").frame().query("arm == 'target:0.15' and not correct").sort_values("margin", kind="stable")
+    frame = (
+        load_run(home / "first")
+        .frame()
+        .query("arm == 'target:0.15' and not correct")
+        .sort_values("margin", kind="stable")
+    )
     names = frame["probe_id"].tolist()
     open_case(page, viewer, names[0], f"&sort=margin&query={quote(query)}")
     wait(page, lambda b: at(b, "#position").text == f"1 of {len(names)}")
@@ -297,7 +314,9 @@ def test_the_query_box_answers_and_says_what_is_wrong(page: WebDriver, viewer: S
     wait(page, lambda b: at(b, "#total").text == f"{wanted} rows")
     page.find_element(By.XPATH, "//thead//button[text()='margin']").click()
     wait(page, lambda b: "sort=margin" in b.current_url and b.find_elements(By.CSS_SELECTOR, "[aria-sort=ascending]"))
-    margins = [float(cell.text.replace("−", "-")) for cell in page.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(7)")]
+    margins = [
+        float(cell.text.replace("−", "-")) for cell in page.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(7)")
+    ]
     assert margins == sorted(margins)
     summary = at(page, "details summary")
     summary.click()
@@ -337,18 +356,32 @@ def test_rows_are_copied_as_csv_and_as_a_probe_list(page: WebDriver, viewer: Ser
     assert '"rectanglelabels"' in str(page.execute_async_script(read))
 
 
-def test_two_runs_are_compared_and_their_pictures_stand_side_by_side(page: WebDriver, viewer: Served, home: Path) -> None:
+def test_two_runs_are_compared_and_their_pictures_stand_side_by_side(
+    page: WebDriver, viewer: Served, home: Path
+) -> None:
     go(page, viewer, "#/compare?arm=target:0.3&other=target:0.3")
-    right = [load_run(home / name).frame().query("arm == 'target:0.3'").set_index("probe_id")["correct"] for name in ("first", "second")]
+    right = [
+        load_run(home / name).frame().query("arm == 'target:0.3'").set_index("probe_id")["correct"]
+        for name in ("first", "second")
+    ]
     counts = {"only_first": int((right[0] & ~right[1]).sum()), "only_second": int((~right[0] & right[1]).sum())}
     for outcome, count in counts.items():
         assert at(page, f"[data-outcome={outcome}] b").text == str(count)
     chosen = max(counts, key=lambda outcome: counts[outcome])
     at(page, f"[data-outcome={chosen}]").click()
-    wait(page, lambda b: f"outcome={chosen}" in b.current_url and len(b.find_elements(By.CSS_SELECTOR, "table.rows tbody tr")) == counts[chosen])
+    wait(
+        page,
+        lambda b: (
+            f"outcome={chosen}" in b.current_url
+            and len(b.find_elements(By.CSS_SELECTOR, "table.rows tbody tr")) == counts[chosen]
+        ),
+    )
     at(page, "table.rows tbody a").click()
     wait(page, lambda b: len(b.find_elements(By.CSS_SELECTOR, "canvas[data-pixels]")) == 2)
-    assert [heading.text for heading in page.find_elements(By.CSS_SELECTOR, "figure h2")] == ["target:0.3\nfirst", "target:0.3\nsecond"]
+    assert [heading.text for heading in page.find_elements(By.CSS_SELECTOR, "figure h2")] == [
+        "target:0.3\nfirst",
+        "target:0.3\nsecond",
+    ]
     wait(page, lambda b: at(b, "#position").text == f"1 of {counts[chosen]}")
 
 
@@ -383,7 +416,9 @@ def test_everything_that_is_operated_has_a_name(page: WebDriver, viewer: Served)
 
 
 def test_dark_is_dark(page: WebDriver, viewer: Served) -> None:
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]})
+    page.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    )
     go(page, viewer, "#/rows")
     at(page, "table")
     assert page.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(21, 23, 26)"
@@ -412,9 +447,23 @@ def test_attacks_on_host_origin_and_paths_come_to_nothing(viewer: Served, home: 
     for method in ("POST", "PUT", "DELETE", "PATCH"):
         assert answer(viewer, "/api/runs", method, origin=viewer.base.rstrip("/"))[0] == 405
     (home / "secret.jpg").write_bytes(b"secret")
-    tricks = ["/view/../secret.jpg", "/view/%2e%2e/%2e%2e/secret.jpg", "/look/..%2f..%2fsecret.jpg", "//etc/passwd", "/view//etc/passwd"]
-    tricks += [f"/api/image?key={quote(name)}" for name in ("../secret.jpg", str(home / "secret.jpg"), "img0000.jpg@orig/../../secret.jpg")]
-    tricks += ["/api/image?run=99&key=x", "/api/image?run=x&key=x", "/api/case?probe=../../secret.jpg", "/api/rows?offset=-9&limit=x"]
+    tricks = [
+        "/view/../secret.jpg",
+        "/view/%2e%2e/%2e%2e/secret.jpg",
+        "/look/..%2f..%2fsecret.jpg",
+        "//etc/passwd",
+        "/view//etc/passwd",
+    ]
+    tricks += [
+        f"/api/image?key={quote(name)}"
+        for name in ("../secret.jpg", str(home / "secret.jpg"), "img0000.jpg@orig/../../secret.jpg")
+    ]
+    tricks += [
+        "/api/image?run=99&key=x",
+        "/api/image?run=x&key=x",
+        "/api/case?probe=../../secret.jpg",
+        "/api/rows?offset=-9&limit=x",
+    ]
     for path in tricks:
         status, body = answer(viewer, path)
         assert status in (400, 404), path
@@ -465,9 +514,20 @@ def test_a_run_is_followed_while_it_is_written(browser: WebDriver, home: Path, t
 
 
 def test_a_bundle_works_from_a_file(browser: WebDriver, home: Path, tmp_path: Path) -> None:
-    words = ["--bundle", str(tmp_path / "site"), "--query", 'label == "yes"', "--most", "5", "--images", str(home / "images")]
+    words = [
+        "--bundle",
+        str(tmp_path / "site"),
+        "--query",
+        'label == "yes"',
+        "--most",
+        "5",
+        "--images",
+        str(home / "images"),
+    ]
     runs = [str(home / "first"), str(home / "second")]
-    done = subprocess.run([sys.executable, "-m", "sightline", "view", *runs, *words], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "sightline", "view", *runs, *words], capture_output=True, text=True, check=True
+    )
     assert done.stdout == f"bundle: {tmp_path / 'site' / 'index.html'}\n"
     moved = shutil.move(tmp_path / "site", tmp_path / "elsewhere")
     browser.get_log("browser")  # type: ignore[no-untyped-call]

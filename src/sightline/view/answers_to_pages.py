@@ -1,4 +1,4 @@
-"""What a page can ask, each a name with parameters and an answer in plain values; a server and a bundle give the same."""
+"""What a page can ask: names with parameters, answers in plain values; a server and a bundle give the same."""
 
 from __future__ import annotations
 
@@ -46,8 +46,7 @@ class AnswersToPages:
         """Points at once; headline and intervals as soon as they are computed."""
         run = self.run(given)
         found = {**run.numbers(), "version": run.asked().rows.version}
-        fuller = run.intervals.of(found["version"])
-        return {**found, **fuller} if fuller["state"] == "done" else {**found, "headline": [], **fuller}
+        return {**found, "headline": [], **run.intervals.of(found["version"])}
 
     def rows(self, given: Parameters) -> dict[str, Any]:
         """Some of the rows that a query names."""

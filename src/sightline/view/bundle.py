@@ -56,7 +56,10 @@ def write_bundle(answers: AnswersToPages, folder: Path, query: str, most: int) -
 def _words(query: str, most: int, chosen: list[_Chosen]) -> str:
     shown = " and ".join(f"{len(one.probes)} of {one.total}" for one in chosen)
     said = f"rows with {query}" if query else "all rows"
-    return f"A fixed part of the run: {shown} cases of {said}, at most {most} per run. Numbers of the overview are over all rows."
+    return (
+        f"A fixed part of the run: {shown} cases of {said}, at most {most} per run. "
+        "Numbers of the overview are over all rows."
+    )
 
 
 class _Chosen:
@@ -126,10 +129,7 @@ class _Chosen:
 
 def _overview(run: ViewedRun) -> dict[str, Any]:
     """With intervals: a bundle has no process beside it."""
-    try:
-        return {**run.numbers(), "state": "done", **measured(str(run.folder)), "version": 0}
-    except RuntimeError as error:
-        return {**run.numbers(), "state": "failed", "why": str(error), "headline": [], "version": 0}
+    return {**run.numbers(), "headline": [], **measured(str(run.folder)), "version": 0}
 
 
 def _compared(answers: AnswersToPages, chosen: list[_Chosen]) -> Iterator[dict[str, Any]]:

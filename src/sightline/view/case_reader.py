@@ -24,9 +24,9 @@ KEPT_TABLES = 96
 """Files whose masks stay in memory: the next case is mostly of the same shard."""
 OF_PROBE = ("question", "label", "target_text", "source_text", "answers", "task", "kind", "image", "image_id")
 SHOWN = (
-    "arm", "plain_arm", "selector", "regime", "budget", "intervention", "view", "label", "kind", "predicted", "correct", "margin",
-    "score", "ecr", "anchor_ecr", "visible", "legibility", "center_recall", "lpp", "n_tokens", "k_tokens", "keep", "policy",
-    "image_key", "scores_rule",
+    "arm", "plain_arm", "selector", "regime", "budget", "intervention", "view", "label", "kind", "predicted", "correct",
+    "margin", "score", "ecr", "anchor_ecr", "visible", "legibility", "center_recall", "lpp", "n_tokens", "k_tokens",
+    "keep", "policy", "image_key", "scores_rule",
 )  # fmt: skip
 """Columns of a row that a case shows, as far as the run has them."""
 

@@ -23,10 +23,10 @@ from sightline.view.behind_numbers import behind
 from sightline.view.row_index import Rows
 
 NEEDED = (
-    "arm", "plain_arm", "selector", "regime", "box_source", "intervention", "view", "probe_id", "image_id", "label", "kind",
-    "predicted", "correct", "keep", "keep_spent", "n_regions", "visible", "ecr", "anchor_ecr", "lpp", "geo_f1", "anchor_lpp",
-    "anchor_geo_f1", "worst_region", "all_half", "legibility", "center_recall", "patch_recall", "policy", "n_tokens",
-    "k_tokens",
+    "arm", "plain_arm", "selector", "regime", "box_source", "intervention", "view", "probe_id", "image_id", "label",
+    "kind", "predicted", "correct", "keep", "keep_spent", "n_regions", "visible", "ecr", "anchor_ecr", "lpp", "geo_f1",
+    "anchor_lpp", "anchor_geo_f1", "worst_region", "all_half", "legibility", "center_recall", "patch_recall", "policy",
+    "n_tokens", "k_tokens",
 )  # fmt: skip
 """Columns of every row that metrics read."""
 FIXED = {column.name for column in ROW_COLUMNS}

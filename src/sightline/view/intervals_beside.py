@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import os
+import subprocess
+import sys
 import threading
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from sightline.errors import SightlineError
 
 DRAWS = 2000
 """Bootstrap draws, as the page says."""
-BUSY = "computing"
+BUSY, DONE, FAILED = "computing", "done", "failed"
 
 
 @dataclass
@@ -23,37 +24,46 @@ class IntervalsBeside:
 
     folder: Path
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
-    _running: tuple[int, Future[dict[str, Any]]] | None = field(init=False, default=None)
-    _pool: ProcessPoolExecutor | None = field(init=False, default=None)
+    _process: subprocess.Popen[bytes] | None = field(init=False, default=None)
+    _found: tuple[int, dict[str, Any]] | None = field(init=False, default=None)
+    """Of which version, and what."""
+    _stopped: bool = field(init=False, default=False)
 
     def of(self, version: int) -> dict[str, Any]:
         """The result for these rows; ``{"state": "computing"}`` while there is none."""
         with self._lock:
-            if self._running is None or (self._running[0] != version and self._running[1].done()):
-                if self._pool is None:
-                    self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
-                self._running = version, self._pool.submit(measured, str(self.folder))
-            of, future = self._running
-        if of != version or not future.done():
-            return {"state": BUSY}
-        error = future.exception()
-        if error is not None:
-            return {"state": "failed", "why": str(error) or type(error).__name__}
-        return {"state": "done", **future.result()}
+            if self._found is not None and self._found[0] == version:
+                return self._found[1]
+            if self._process is None and not self._stopped:
+                # A session of its own: Ctrl-C is for the server, which ends this process itself.
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "sightline.view.intervals_beside", str(self.folder)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+                threading.Thread(target=self._read, args=(version, self._process), daemon=True).start()
+        return {"state": BUSY}
+
+    def _read(self, version: int, process: subprocess.Popen[bytes]) -> None:
+        output = process.communicate()[0]
+        try:
+            found = json.loads(output)
+        except ValueError:
+            found = {"state": FAILED, "why": f"the process ended with code {process.returncode}"}
+        with self._lock:
+            self._found, self._process = (version, found), None
 
     def stop(self) -> None:
         with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            for process in list((pool._processes or {}).values()):
-                process.terminate()
-            pool.shutdown(wait=False, cancel_futures=True)
+            self._stopped = True
+            if self._process is not None:
+                self._process.kill()
 
 
 def measured(folder: str, draws: int = DRAWS) -> dict[str, Any]:
-    """The report's own headline, table and frontier, with intervals."""
-    if hasattr(os, "nice") and multiprocessing.parent_process() is not None:
-        os.nice(10)
+    """The report's own headline, table and frontier, with intervals; in one line what stands in the way of them."""
     from sightline.report.headline import headlines
     from sightline.report.overview import main_table
     from sightline.report.source import read_source
@@ -64,9 +74,10 @@ def measured(folder: str, draws: int = DRAWS) -> dict[str, Any]:
         source = read_source([folder])
         summary = summarise(source, draws)
     except SightlineError as error:
-        raise RuntimeError(str(error)) from None  # which every process can hand on
+        return {"state": FAILED, "why": str(error)}
     audited = source.runs[0]
     return {
+        "state": DONE,
         "headline": headlines(source, summary),
         "table": table_cells(main_table(summary), audited.in_words),
         "points": frontier_points(summary.arms, audited.in_words, audited.yes_or_no),
@@ -74,3 +85,9 @@ def measured(folder: str, draws: int = DRAWS) -> dict[str, Any]:
         "notes": [*summary.at_chance.values(), *source.notes],
         "draws": draws,
     }
+
+
+if __name__ == "__main__":
+    if hasattr(os, "nice"):
+        os.nice(10)  # whoever looks at a page is served first
+    print(json.dumps(measured(sys.argv[1])))

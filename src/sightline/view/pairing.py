@@ -23,7 +23,7 @@ def paired_rows(first: AskedRows, arm: str, second: AskedRows, other: str) -> tu
     """Places in both runs of the rows about the same probe and view, in the order of the first."""
     places = _of_arm(first, arm)
     there = _of_arm(second, other)
-    known = {key: place for key, place in zip(_asked(second, there), there.tolist(), strict=True)}
+    known = dict(zip(_asked(second, there), there.tolist(), strict=True))
     pairs = [
         (place, known[key]) for key, place in zip(_asked(first, places), places.tolist(), strict=True) if key in known
     ]

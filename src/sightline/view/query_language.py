@@ -5,9 +5,9 @@
     "total" in target_text and margin > margin_full
     ecr is None or k_tokens / n_tokens > 0.5
 
-Comparisons (chained too), ``and``, ``or``, ``not``, ``in``, ``is None``, plus, minus, times, divided by, numbers, texts,
-True, False and the names of columns: whatever else Python can say is refused with its place. What compares with nothing
-is neither true nor false, and a row is shown where the whole is true.
+Comparisons (chained too), ``and``, ``or``, ``not``, ``in``, ``is None``, plus, minus, times, divided by, numbers,
+texts, True, False and the names of columns: whatever else Python can say is refused with its place. What compares with
+nothing is neither true nor false, and a row is shown where the whole is true.
 """
 
 from __future__ import annotations

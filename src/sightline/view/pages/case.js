@@ -172,12 +172,13 @@ function verdict(row) {
 
 // The preview first where it is another file: something is to be seen at once, sharp a moment later.
 function loadPixels(picture, address, image) {
-  const load = (parameters, done) => {
+  const load = (parameters, done) => new Promise((drawn) => {
     const bitmap = new Image();
-    bitmap.onload = () => { done(bitmap); picture.draw(); };
+    bitmap.onload = () => { done(bitmap); picture.draw(); drawn(); };
     bitmap.src = imageAddress(parameters);
-  };
-  load(address, (bitmap) => { picture.bitmap = bitmap; picture.canvas.dataset.pixels = bitmap.naturalWidth; });
+  });
+  load(address, (bitmap) => { picture.bitmap = bitmap; picture.canvas.dataset.pixels = bitmap.naturalWidth; })
+    .then(() => current.pictures.every((one) => one.bitmap) && performance.mark("case-drawn"));
   if (image.source === "preview") {
     image.details.forEach((box, detail) => load({ run: address.run, key: address.key, detail: String(detail) }, (bitmap) => picture.details.push({ box, bitmap })));
   }

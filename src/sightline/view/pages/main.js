@@ -27,7 +27,7 @@ async function open() {
     bar(place);
     document.title = `${place.page === "case" ? place.probe : place.page} · ${runs[Number(place.run ?? 0)].name} · Sightline`;
     await page(place, runs, still);
-    if (still()) document.body.dataset.page = place.page;
+    if (still()) performance.mark("page-shown");
   } catch (error) {
     if (still()) show(el("p", { class: "note", role: "alert" }, inWords(error)), el("p", null, el("a", { href: "#/overview" }, "To the overview")));
   }
