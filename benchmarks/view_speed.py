@@ -3,8 +3,9 @@
     python -m benchmarks.view_speed
     python -m benchmarks.view_speed --run FOLDER
 
-A run folder is generated (``benchmarks.large_runs``) or named, the real command serves it, and a headless Chromium reads
-the marks that the pages leave in its performance timeline: ``page-shown`` after navigation, ``case-drawn`` after a key.
+A run folder is generated (``benchmarks.large_runs``) or named, the real command serves it, and a headless Chromium
+tells when the pages set the marks of its performance timeline: ``page-shown`` after navigation, ``case-drawn`` after a
+key.
 
 start: from the command to its address, all rows read. First view: from the navigation to the overview with its table.
 Query: from sending a query to its rows. Next case: from the key to four pictures drawn, pressed again as soon as they

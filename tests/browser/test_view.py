@@ -30,6 +30,32 @@ from tests.unit.view.viewed_folder import SHARP, viewed_folder
 
 PATIENCE_S = 60
 """How long a machine under load may take; nothing passes or fails by it."""
+SHIFTS = """
+new PerformanceObserver((list) => {
+  window.shifted = (window.shifted ?? 0) + list.getEntries().reduce((sum, entry) => sum + entry.value, 0);
+}).observe({ type: 'layout-shift', buffered: true });
+"""
+WHEEL = """
+const { x, y } = arguments[0].getBoundingClientRect();
+const turned = { deltaY: -600, clientX: x + 80, clientY: y + 60, cancelable: true };
+arguments[0].dispatchEvent(new WheelEvent('wheel', turned));
+"""
+FETCH = """
+const [address, done] = arguments;
+fetch(address + 'api/runs', { credentials: 'include' }).then((answer) => answer.text())
+  .then(done, () => done('blocked'));
+"""
+FRAME = """
+const [address, done] = arguments;
+const frame = document.createElement('iframe');
+frame.onload = () => done(frame.contentDocument === null ? 'blocked' : 'open');
+frame.src = address;
+document.body.append(frame);
+"""
+REPLAY = """
+const [scores, keep, done] = arguments;
+import('/view/replay.js').then(({ replayed }) => done([...replayed(scores, keep, [[15, 20]], false)]));
+"""
 
 
 @dataclass
@@ -87,9 +113,9 @@ def viewer(home: Path) -> Iterator[Served]:
 @pytest.fixture
 def page(browser: WebDriver, viewer: Served) -> Iterator[WebDriver]:
     browser.get(viewer.address)
-    browser.get_log("browser")  # type: ignore[no-untyped-call]
+    browser.get_log("browser")
     yield browser
-    severe = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]  # type: ignore[no-untyped-call]
+    severe = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
     assert [entry for entry in severe if "400" not in entry["message"]] == []
 
 
@@ -149,8 +175,7 @@ def lit(browser: WebDriver, canvas: WebElement) -> np.ndarray:
 
 def test_the_first_page_has_the_headline_and_intervals_come_without_a_shift(page: WebDriver, viewer: Served) -> None:
     go(page, viewer, "#/overview")
-    shifts = "new PerformanceObserver((list) => { window.shifted = (window.shifted ?? 0) + list.getEntries().reduce((sum, entry) => sum + entry.value, 0); }).observe({ type: 'layout-shift', buffered: true });"
-    page.execute_script(shifts)
+    page.execute_script(SHIFTS)
     wait(page, lambda b: b.find_elements(By.CSS_SELECTOR, "#lead[data-state=done]"))
     assert "evidence" in at(page, "#lead .headline").text
     assert len(page.find_elements(By.CSS_SELECTOR, "#table-main tbody:not(.heading) tr")) == 8
@@ -199,8 +224,7 @@ def test_a_case_shows_the_file_and_exactly_the_kept_cells(page: WebDriver, viewe
 def test_pictures_are_zoomed_together_and_the_link_says_so(page: WebDriver, viewer: Served) -> None:
     canvases = open_case(page, viewer, "img0003:yes", "&panels=0,full|0,full")
     before = [page.execute_script("return arguments[0].toDataURL()", canvas) for canvas in canvases]
-    wheel = "arguments[0].dispatchEvent(new WheelEvent('wheel', { deltaY: -600, clientX: arguments[0].getBoundingClientRect().x + 80, clientY: arguments[0].getBoundingClientRect().y + 60, cancelable: true }))"
-    page.execute_script(wheel, canvases[0])
+    page.execute_script(WHEEL, canvases[0])
     after = [page.execute_script("return arguments[0].toDataURL()", canvas) for canvas in canvases]
     assert after[0] != before[0]
     assert after[0] == after[1]
@@ -272,7 +296,7 @@ def test_the_slider_replays_what_the_method_would_keep(page: WebDriver, viewer: 
         assert canvases[0].get_attribute("data-replayed") == str(k)
         if keep == 0.5:
             state = page.execute_async_script(
-                "const done = arguments[2]; import('/view/replay.js').then(({ replayed }) => done([...replayed(arguments[0], arguments[1], [[15, 20]], false)]))",
+                REPLAY,
                 scores.tolist(),
                 keep,
             )
@@ -405,8 +429,10 @@ def test_a_telephone_shows_every_page_without_scrolling_sideways(page: WebDriver
 
 def test_everything_that_is_operated_has_a_name(page: WebDriver, viewer: Served) -> None:
     script = """
-    return [...document.querySelectorAll('button, a, input, select, canvas')].filter((element) => element.checkVisibility()
-      && !(element.textContent.trim() || element.getAttribute('aria-label') || element.title || element.labels?.length))
+    return [...document.querySelectorAll('button, a, input, select, canvas')]
+      .filter((element) => element.checkVisibility())
+      .filter((element) => !(element.textContent.trim() || element.getAttribute('aria-label')
+        || element.title || element.labels?.length))
       .map((element) => element.outerHTML.slice(0, 120));
     """
     for address in ("#/overview", "#/rows", "#/case?probe=img0003:yes", "#/compare"):
@@ -476,11 +502,9 @@ def test_a_page_of_another_origin_gets_nothing(browser: WebDriver, viewer: Serve
     other.write_text("<title>other</title>")
     browser.get(viewer.address)
     browser.get(other.as_uri())
-    script = "const done = arguments[1]; fetch(arguments[0] + 'api/runs', { credentials: 'include' }).then((answer) => answer.text()).then(done, () => done('blocked'))"
-    assert browser.execute_async_script(script, viewer.base) == "blocked"
-    frame = "const done = arguments[1]; const frame = document.createElement('iframe'); frame.onload = () => done(frame.contentDocument === null ? 'blocked' : 'open'); frame.src = arguments[0]; document.body.append(frame);"
-    assert browser.execute_async_script(frame, viewer.base) == "blocked"
-    browser.get_log("browser")  # type: ignore[no-untyped-call]
+    assert browser.execute_async_script(FETCH, viewer.base) == "blocked"
+    assert browser.execute_async_script(FRAME, viewer.base) == "blocked"
+    browser.get_log("browser")
 
 
 def test_the_token_leaves_the_address(browser: WebDriver, viewer: Served) -> None:
@@ -530,7 +554,7 @@ def test_a_bundle_works_from_a_file(browser: WebDriver, home: Path, tmp_path: Pa
     )
     assert done.stdout == f"bundle: {tmp_path / 'site' / 'index.html'}\n"
     moved = shutil.move(tmp_path / "site", tmp_path / "elsewhere")
-    browser.get_log("browser")  # type: ignore[no-untyped-call]
+    browser.get_log("browser")
     browser.get((Path(moved) / "index.html").as_uri())
     assert "evidence" in at(browser, "#lead .headline").text
     at(browser, "#table-main tbody tr td a").click()
@@ -544,4 +568,4 @@ def test_a_bundle_works_from_a_file(browser: WebDriver, home: Path, tmp_path: Pa
     browser.get((Path(moved) / "index.html").as_uri() + "#/compare?arm=grid:0.3&other=grid:0.3")
     browser.refresh()
     assert "answered by both" in at(browser, "#list .facts").text
-    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []  # type: ignore[no-untyped-call]
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

@@ -48,7 +48,7 @@ class CaseReader:
         columns = [name for name in SHOWN if name in rows.table.column_names]
         records = rows.records(places, columns)
         views = list(dict.fromkeys(record["view"] for record in records))
-        own = view if view in views else views[0]
+        own = str(view if view in views else views[0])
         asked = self.probes.record(probe, own)
         panels = [
             self._panel(rows, int(place), record)
