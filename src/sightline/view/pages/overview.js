@@ -8,6 +8,7 @@ import { ask, bundled, inWords } from "./source.js";
 
 const AGAIN_MS = 1500;
 let waiting = 0;
+let drawn = null;
 
 export async function overviewPage(place, runs, still) {
   clearTimeout(waiting);
@@ -46,7 +47,14 @@ function wait(found, run) {
   }, AGAIN_MS);
 }
 
+// A telephone that is turned gets the frontier of its new width.
+addEventListener("resize", () => {
+  const holder = byId("frontier");
+  if (holder && drawn) holder.replaceChildren(...[frontierChart(drawn.found.points, drawn.found.axes ?? [], drawn.run)].filter(Boolean));
+});
+
 function draw(found, run) {
+  drawn = { found, run };
   const lead = byId("lead");
   if (found.state === "done") lead.replaceChildren(...found.headline.map((words) => el("p", { class: "headline" }, words)));
   else if (found.state === "failed") lead.replaceChildren(el("p", { class: "note" }, `No intervals: ${found.why}`));

@@ -109,7 +109,9 @@ export class Picture {
   }
 }
 
-function outline(paint, [x, y, width, height], colour, line, dash = []) {
+// Around the box, not on it: what stands inside is often as small as the line is wide.
+function outline(paint, [left, top, across, down], colour, line, dash = []) {
+  const [x, y, width, height] = [left - line, top - line, across + 2 * line, down + 2 * line];
   paint.setLineDash(dash);
   paint.strokeStyle = "rgb(0 0 0 / .55)";
   paint.lineWidth = line + 2;

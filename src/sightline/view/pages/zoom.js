@@ -34,11 +34,11 @@ export class Zoom {
     this.set(this.scale, this.x + dx / this.scale, this.y + dy / this.scale);
   }
 
-  // So near that a box fills about half of the picture.
+  // So near that a box fills about a third of the picture.
   to(box) {
     const [x1, y1, x2, y2] = box;
     const size = Math.max(x2 - x1, y2 - y1, 0.01);
-    this.set(0.5 / size, (x1 + x2) / 2, (y1 + y2) / 2);
+    this.set(0.3 / size, (x1 + x2) / 2, (y1 + y2) / 2);
   }
 
   get words() {
