@@ -9,12 +9,14 @@ key.
 
 start: from the command to its address, all rows read. First view: from the navigation to the overview with its table.
 Query: from sending a query to its rows. Next case: from the key to four pictures drawn, pressed again as soon as they
-are. Any case: from a link to a case far away in the list, of which nothing was read before.
+are. Any case: from a link to a case far away in the list, of which nothing was read before. Load: processes that wanted
+a core meanwhile, per core; beyond 1 the waits are the machine's as much as the viewer's.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import signal
@@ -153,14 +155,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=SIZES, help="Sizes to generate, over all arms.")
     parser.add_argument("--run", type=Path, nargs="*", help="Run folders to measure instead.")
     asked = parser.parse_args()
-    print("| run | start | first view | query | next case | slowest next case | any case |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    print("| run | start | first view | query | next case | slowest next case | any case | load per core |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         runs = asked.run or [generated(rows, Path(folder)) for rows in asked.rows]
         for run in runs:
             found = measured(run)
             cells = [f"{found['start']:.1f} s"]
             cells += [f"{found[name]:.0f} ms" for name in ("first", "query", "next", "next_worst", "any")]
+            cells.append(f"{os.getloadavg()[0] / (os.cpu_count() or 1):.1f}")
             print(f"| {run.name} | {' | '.join(cells)} |", flush=True)
 
 

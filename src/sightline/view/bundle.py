@@ -159,7 +159,7 @@ def _page(data: dict[str, Any]) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     page = (PAGES / PAGE).read_text(encoding="utf-8")
-    page = re.sub(r"<link rel=\"stylesheet\"[^>]*>\n", "", page)
+    page = re.sub(r"<link rel=\"(stylesheet|modulepreload)\"[^>]*>\n", "", page)
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{sheets}</style>\n</head>'
     page = page.replace("</head>", head)
     held = f'<script type="application/json" id="bundle">{embed_json(data)}</script>\n<script>{script}</script>'

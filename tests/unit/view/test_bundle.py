@@ -34,6 +34,12 @@ def test_all_modules_are_joined_and_none_is_asked_for() -> None:
         assert len(IMPORT.findall(file.read_text(encoding="utf-8"))) == len(lines), file.name
 
 
+def test_the_page_asks_for_all_modules_at_once() -> None:
+    page = (PAGES / "index.html").read_text(encoding="utf-8")
+    asked = set(re.findall(r"/view/(\w+)\.js", page))
+    assert asked == {file.stem for file in PAGES.glob("*.js")} - {"held_answers"}
+
+
 def test_a_bundle_holds_what_was_chosen_and_no_more(tmp_path: Path) -> None:
     viewed_folder(tmp_path / "run", images=5)
     answers = AnswersToPages(viewed_runs([tmp_path / "run"], None))

@@ -14,6 +14,7 @@ const PAGES = { overview: overviewPage, rows: rowsPage, case: casePage, compare:
 const LOOK_MS = 4000;
 let runs = [];
 let opened = 0;
+let expected = null;
 
 async function open() {
   const place = placeNow();
@@ -22,11 +23,15 @@ async function open() {
   const still = () => mine === opened; // whoever went on meanwhile does not want this page any more
   bindKeys({});
   try {
-    if (!runs.length) ({ runs } = await ask("runs"));
+    if (!runs.length) {
+      if (page === overviewPage) expected = ask("overview", { run: place.run ?? 0 }); // both at once: nobody waits twice
+      ({ runs } = await ask("runs"));
+    }
     if (!runs[Number(place.run ?? 0)]) throw new Error(`there is no run ${place.run}`);
     bar(place);
     document.title = `${place.page === "case" ? place.probe : place.page} · ${runs[Number(place.run ?? 0)].name} · Sightline`;
-    await page(place, runs, still);
+    await page(place, runs, still, expected);
+    expected = null;
     if (still()) performance.mark("page-shown");
   } catch (error) {
     if (still()) show(el("p", { class: "note", role: "alert" }, inWords(error)), el("p", null, el("a", { href: "#/overview" }, "To the overview")));

@@ -10,10 +10,10 @@ const AGAIN_MS = 1500;
 let waiting = 0;
 let drawn = null;
 
-export async function overviewPage(place, runs, still) {
+export async function overviewPage(place, runs, still, expected) {
   clearTimeout(waiting);
   const run = Number(place.run ?? 0);
-  const found = await ask("overview", { run });
+  const found = await (expected ?? ask("overview", { run }));
   if (!still()) return;
   const facts = runs[run];
   show(
