@@ -27,21 +27,26 @@ class IntervalsBeside:
     _process: subprocess.Popen[bytes] | None = field(init=False, default=None)
     _found: tuple[int, dict[str, Any]] | None = field(init=False, default=None)
     """Of which version, and what."""
+    _asked: int | None = field(init=False, default=None)
+    """The version that a page has asked for before."""
     _stopped: bool = field(init=False, default=False)
 
     def of(self, version: int) -> dict[str, Any]:
-        """The result for these rows; ``{"state": "computing"}`` while there is none."""
+        """The result for these rows; ``{"state": "computing"}`` while there is none. Begun when asked a second time."""
         with self._lock:
             if self._found is not None and self._found[0] == version:
                 return self._found[1]
-            if self._process is None and not self._stopped:
-                # A session of its own: Ctrl-C is for the server, which ends this process itself.
+            if self._asked != version:  # the page that asks first is shown before anything else begins
+                self._asked = version
+            elif self._process is None and not self._stopped:
+                # A group of its own: Ctrl-C is for the server, which ends this process itself. Not a session: there it
+                # would have a share of the cores as large as the server's, however nice it is.
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "sightline.view.intervals_beside", str(self.folder)],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    start_new_session=True,
+                    process_group=0,
                 )
                 threading.Thread(target=self._read, args=(version, self._process), daemon=True).start()
         return {"state": BUSY}
