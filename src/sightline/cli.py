@@ -34,6 +34,7 @@ _COMMANDS = {
     "report": ("report", "compare", "gate"),
     "leaderboard": ("leaderboard",),
     "show": ("show",),
+    "view": ("view",),
     "check": ("doctor", "ask"),
     "agreement": ("agreement",),
     "convert": ("convert",),

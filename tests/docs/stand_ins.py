@@ -248,6 +248,7 @@ latency_table = lambda source: None
         (BUILD, BUILD.replace("probes.jsonl", "probes/textocr.jsonl"), f"{RUN} {QWEN} --out runs/first"),
         files={"my.py": A_METHOD},
     ),
+    "docs/view.md": Prepared((BUILD, f"{RUN} {QWEN} --out runs/qwen")),
     "docs/statistics.md": Prepared(
         (BUILD, f"{RUN} {INTERNVL} --out runs/first"),
         python='import sightline\nrows = frame = development_frame = sightline.load_run("runs/first").frame()',
@@ -273,6 +274,9 @@ NOT_EXECUTED = {
     ("CONTRIBUTING.md", "make reference"): SUITE,
     ("CONTRIBUTING.md", ".venv/bin/python -m pytest"): SUITE,
     ("CONTRIBUTING.md", ".venv/bin/pre-commit install"): ONLINE,
+    ("docs/view.md", "pip install 'sightline[view]'"): ONLINE,
+    ("docs/view.md", "sightline view runs/"): "serves until it is stopped; the browser tests run it",
+    ("docs/view.md", "python -m benchmarks.view_speed"): "measures a browser on runs of up to a million rows for minutes",
     ("docs/reader.md", "sightline reader train --minutes 9.2"): TRAINING,
     ("docs/reader.md", "sightline reader train --minutes 9.3"): TRAINING,
     ("docs/reader.md", "sightline reader train --language-only"): TRAINING,

@@ -47,6 +47,7 @@ class Answerer:
     Parameters
     ----------
     positions: the usual position policy; None is the paper's for the architecture. An arm's intervention may swap it.
+    keeps_scores: whether traces of scored selectors hold what they ranked tokens by.
     """
 
     def __init__(
@@ -56,10 +57,11 @@ class Answerer:
         *,
         clip: ClipSpace | None = None,
         positions: PositionPolicy | None = None,
+        keeps_scores: bool = False,
     ) -> None:
         self.backbone = backbone
         self.scorer = scorer
-        self.step = SelectStep(backbone, clip)
+        self.step = SelectStep(backbone, clip, keeps_scores=keeps_scores)
         self.positions: PositionPolicy = positions or backbone.paper_positions
 
     def over(

@@ -34,6 +34,8 @@ class Trace:
     signal_ms: float
     select_ms: float
     materialise_ms: float
+    scores: np.ndarray | None = None
+    """(N,) float64, what the selector ranked tokens by; None where it ranks none or nobody asked for them."""
     inside_ms: float = 0.0
     """What of the signal and select time passed inside the language model's forward."""
 

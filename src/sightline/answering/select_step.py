@@ -69,9 +69,11 @@ class Piece(NamedTuple):
 class SelectStep:
     """Runs selectors on one backbone. Signals are computed once per image (or question), whichever arm asks first."""
 
-    def __init__(self, backbone: Backbone, clip: ClipSpace | None = None) -> None:
+    def __init__(self, backbone: Backbone, clip: ClipSpace | None = None, *, keeps_scores: bool = False) -> None:
         self.backbone = backbone
         self.clip = clip
+        self.keeps_scores = keeps_scores
+        """Whether scored selectors are asked for their scores once more, outside of what is timed."""
         self.queues = backbone.language.device.type == "cuda"
         """Whether work is queued on a device that the host does not wait for: alike probes are then selected in one
         call, and whoever reads the anchors must check them."""
@@ -196,6 +198,18 @@ class SelectStep:
         with on_behalf_of(arm.selector.name):
             found: np.ndarray = cast(Scored, arm.selector).scores(view).double().cpu().numpy()
         return found
+
+    @torch.inference_mode()
+    def kept_scores(self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm) -> np.ndarray | None:
+        """(N,) float64, what a scored selector ranked tokens by, each tile for itself where the budget is a tile's."""
+        selector = arm.selector
+        if not self.keeps_scores or not isinstance(selector, Scored):
+            return None
+        signals = {name: self.signal(name, encoded, probe)[0] for name in selector.needs}
+        view = self._view(encoded, prompt, probe, arm, signals)
+        parts = [on_cpu(part.of(view)) for part in parts_of(encoded.layout, arm.budget)]
+        with on_behalf_of(selector.name):
+            return np.concatenate([selector.scores(part).double().cpu().numpy() for part in parts])
 
     def signal(self, name: str, encoded: Encoded, probe: Probe) -> tuple[Tensor, Elapsed]:
         """The tensor and what computing it took. Those of an image are kept with it and serve every probe and arm."""

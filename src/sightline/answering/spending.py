@@ -159,7 +159,7 @@ class Reselecting(SelectStep):
     """A select step that gives what was selected before, to the very probes that it was selected for."""
 
     def __init__(self, step: SelectStep, selected: list[Selected]) -> None:
-        super().__init__(step.backbone, step.clip)
+        super().__init__(step.backbone, step.clip, keeps_scores=step.keeps_scores)
         self._known = selected
 
     def many(

@@ -156,6 +156,11 @@ class AuditConfig(BaseModel):
         1, ge=1, description="Images per vision call; with one, no image's tokens depend on its neighbours at all."
     )
 
+    keep_scores: Annotated[bool, Flag(OUTPUT)] = Field(
+        False,
+        description="Store what scored selectors rank tokens by, 4 or 8 bytes per token and row: the viewer then shows "
+        "scores and ranks, and replays other budgets.",
+    )
     skip_bad_images: Annotated[bool, Flag(OUTPUT)] = Field(
         False,
         description="Leave out the probes of images that are missing or damaged, and count them, instead of failing.",

@@ -83,6 +83,7 @@ def manifest_settings(
         "execution": config.execution,
         "batch_images": config.batch_images,
         "image_options": options.as_recorded(recorded.get("image_options", {})),
+        "keep_scores": config.keep_scores,
         "seed": config.seed,
         "images": str(config.images),
         "skip_bad_images": config.skip_bad_images,

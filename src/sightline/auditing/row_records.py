@@ -95,6 +95,7 @@ def _row(
         **{name: None if geometry is None else getattr(geometry, name) for name in GEOMETRY},
         "kept_mask": pack_mask(trace.anchors),
         "lineage_mask": pack_mask(trace.lineage) if trace.merges else None,
+        **_scores(arm, trace.scores),
         "sequence_full": trace.sequence_full,
         "sequence_pruned": trace.sequence_pruned,
         "preprocess_ms": image.preprocess_ms,
@@ -107,6 +108,16 @@ def _row(
         "positions": arm.positions(contract["positions"]),
         "versions": json.dumps(contract["versions"]),
     }
+
+
+def _scores(arm: Arm, scores: np.ndarray | None) -> dict[str, Any]:
+    """As few bytes as hold every score exactly: a replay at another budget must not meet new ties."""
+    if scores is None:
+        return {"scores": None, "scores_rule": None}
+    short = scores.astype("<f4")
+    exact = bool((short == scores).all())
+    rule = "top" if getattr(arm.selector, "plain_top", False) else "other"
+    return {"scores": (short if exact else scores.astype("<f8")).tobytes(), "scores_rule": rule}
 
 
 def _budget(arm: Arm, image: Encoded, answered: Answered) -> dict[str, Any]:

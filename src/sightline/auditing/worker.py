@@ -68,7 +68,9 @@ class Worker:
         if clip is not None:
             self._files["clip_files"] = checkpoint_digests(clip.folder)
         scorer = SCORERS.get(config.scorer)()
-        self.answerer = Answerer(backbone, scorer, clip=clip, positions=self.contract["positions"])
+        self.answerer = Answerer(
+            backbone, scorer, clip=clip, positions=self.contract["positions"], keeps_scores=config.keep_scores
+        )
 
     def settings(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """What the run folder, whose manifest may be ``recorded`` already, has to agree with."""

@@ -93,6 +93,13 @@ ROW_COLUMNS = (
         "binary",
         "As kept_mask: every source of a merged output; null for deletion (equal to kept_mask).",
     ),
+    Column(
+        "scores",
+        "binary",
+        "What the selector ranked tokens by, a little-endian float32 per cell, or float64 where that holds more; null "
+        "unless --keep-scores was given and the selector is a scored one.",
+    ),
+    Column("scores_rule", "string", "How it chose by them: top (the K highest, ties to the lower index) or other."),
     Column("sequence_full", "int32", "Length of the unpruned prompt."),
     Column("sequence_pruned", "int32", "Length of the pruned prompt that was run."),
     Column("preprocess_ms", "float32", "Decoding and resizing the image (once per image, shared by its rows)."),

@@ -33,6 +33,8 @@ from sightline.store.load import Run, load_run
 from sightline.store.run_parts import RunPlace
 
 MASK_COLUMNS = ("kept_mask", "lineage_mask")
+UNREAD = (*MASK_COLUMNS, "scores")
+"""Columns of bytes, which no number is made from."""
 
 
 @dataclass(frozen=True)
@@ -378,7 +380,7 @@ def _with_reference(audited: Audited) -> Audited:
 
 def _without_masks(rows: pa.Table) -> pa.Table:
     """The rows without what only pictures need, and without a margin that no row has."""
-    unused = [name for name in MASK_COLUMNS if name in rows.column_names]
+    unused = [name for name in UNREAD if name in rows.column_names]
     if "margin" in rows.column_names and rows.column("margin").null_count == rows.num_rows:
         unused.append("margin")
     return rows.drop_columns(unused)

@@ -43,6 +43,9 @@ class Scored(Selector):
 
     ranges: ClassVar[Ranges] = {"top": (1, 100_000)}
     parity: ClassVar[Parity] = "exact-index"
+    plain_top: ClassVar[bool] = False
+    """Whether ``choose`` is nothing but the K highest scores, ties to the lower index: stored scores then tell what it
+    would keep at any budget."""
     rule_on_device: ClassVar[bool] = False
     """Whether ``choose`` runs where the scores are; else they are brought to the CPU, for all views in one copy."""
 

@@ -23,6 +23,7 @@ class Target(Scored):
     """
 
     name: ClassVar[str] = "target"
+    plain_top: ClassVar[bool] = True
     rule_on_device: ClassVar[bool] = True
     official_ms: ClassVar[float | None] = TARGET_SCORE_MS + 0.2
 

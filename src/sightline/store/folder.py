@@ -36,7 +36,7 @@ BESIDE = (LEASES, NOTES)
 
 FIXED = (
     "model_type", "weight_digest", "probe_digest", "dtype", "profile", "positions", "box_source", "image_options",
-    "shard_images", "shard_probes", "limit", "execution", "batch_images", "scorer",
+    "shard_images", "shard_probes", "limit", "execution", "batch_images", "scorer", "keep_scores",
 )  # fmt: skip
 """What may never change under one folder: rows with different values here do not belong in one table."""
 FIXED_ONCE_SAID = ("attention", "checkpoint_files", "clip_files", "threads")
@@ -46,7 +46,7 @@ CHECKPOINTS = {"checkpoint_files": "the checkpoint", "clip_files": "the CLIP che
 """Fields that hold a digest per file, and whose files they are."""
 MODEL = ("model_type", "weight_digest")
 """Fields that tell one model from another."""
-BEFORE = {"execution": "eager", "batch_images": 1, "scorer": "yes_no", "shard_probes": None}
+BEFORE = {"execution": "eager", "batch_images": 1, "scorer": "yes_no", "shard_probes": None, "keep_scores": False}
 """What runs were made with before the manifest said so."""
 
 

@@ -1,0 +1,225 @@
+"""The rows of a run in memory without their masks: what is filtered, sorted and counted while somebody looks on.
+
+A run that is still being written grows: ``refresh`` reads the files that have appeared since, and nothing again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from sightline.errors import SightlineError
+from sightline.store.folder import RunFolder, read_table
+from sightline.store.migrations import migrated_rows
+
+HEAVY = ("kept_mask", "lineage_mask", "scores")
+"""Columns of bytes, which are read row by row where a picture needs them."""
+UNASKED = ("versions", "weight_digest", "k_layers")
+"""Columns that say the same in every row, or that no question is asked about."""
+READERS = 4
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """One file of rows, in the order of the run."""
+
+    path: Path
+    arm: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows that were there at some moment. A new moment has a new one, so that nobody sees half of a change."""
+
+    version: int
+    manifest: dict[str, Any]
+    files: list[RowFile]
+    table: pa.Table
+    """Every column in one piece, strings by code."""
+
+    @property
+    def arms(self) -> list[str]:
+        return list(self.manifest["arms"])
+
+    @property
+    def count(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def missing(self) -> int:
+        """Files of rows that are still to be written, as far as shards are counted."""
+        return max(0, len(self.arms) * int(self.manifest.get("shards", 0)) - len(self.files))
+
+    @cached_property
+    def docs(self) -> dict[str, str]:
+        """What every column means, as the files say it."""
+        found = {}
+        for each in self.table.schema:
+            words = (each.metadata or {}).get(b"doc", b"").decode()
+            found[each.name] = words
+        return found
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """(F + 1,) the first row of every file, and the number of rows."""
+        return np.concatenate([[0], np.cumsum([file.count for file in self.files])]).astype(np.int64)
+
+    def place(self, row: int) -> tuple[RowFile, int]:
+        """The file that holds a row, and which of its rows it is."""
+        file = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return self.files[file], int(row - self.starts[file])
+
+    def codes(self, column: str) -> tuple[NDArray[np.int32], list[Any]]:
+        """A column of strings as (rows,) codes, -1 where it is null, and what they stand for."""
+        known: dict[str, tuple[NDArray[np.int32], list[Any]]] = self.__dict__.setdefault("_codes", {})
+        if column not in known:
+            array = _one(self.table.column(column))
+            codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+            known[column] = codes, array.dictionary.to_pylist()
+        return known[column]
+
+    def code(self, column: str, value: str) -> int:
+        """The code of a value; -2, which no row has, where nobody has it."""
+        book: dict[str, dict[Any, int]] = self.__dict__.setdefault("_books", {})
+        if column not in book:
+            book[column] = {name: place for place, name in enumerate(self.codes(column)[1])}
+        return book[column].get(value, -2)
+
+    def of_probe(self, probe: str, view: str | None = None) -> NDArray[np.int64]:
+        """The rows of a probe under all arms; ``view`` where it is asked about several."""
+        places = np.flatnonzero(self.codes("probe_id")[0] == self.code("probe_id", probe))
+        if view is not None:
+            places = places[self.codes("view")[0][places] == self.code("view", view)]
+        return places
+
+    def records(self, rows: Sequence[int] | NDArray[np.int64], columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Some rows as plain values; numbers that are none become null, which JSON has a word for."""
+        part = self.table.select(list(columns)).take(pa.array(rows, pa.int64()))
+        return [{name: _plain(value) for name, value in record.items()} for record in part.to_pylist()]
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _one(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+@dataclass
+class RowIndex:
+    """A run folder, and its rows as they were when last looked at."""
+
+    path: Path
+    rows: Rows = field(init=False)
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        manifest = RunFolder(self.path).manifest()
+        self.rows = Rows(0, manifest, [], pa.table({}))
+        self.refresh()
+        if not self.rows.files:
+            raise SightlineError(f"{self.path} has no finished shard yet; view it when `sightline run` has written one")
+
+    def refresh(self) -> bool:
+        """Reads what has been written since; whether there was anything."""
+        with self._lock:
+            old = self.rows
+            folder = RunFolder(self.path)
+            manifest = folder.manifest()
+            paths = list(_row_files(folder, manifest["arms"]))
+            known = {file.path: file for file in old.files}
+            if paths == [(file.arm, file.path) for file in old.files]:
+                if manifest == old.manifest:
+                    return False
+                self.rows = Rows(old.version + 1, manifest, old.files, old.table)
+                return True
+            fresh = [(arm, path) for arm, path in paths if path not in known]
+            with ThreadPoolExecutor(READERS) as readers:
+                tables = dict(zip([path for _, path in fresh], readers.map(_light, fresh), strict=True))
+            for path, table in tables.items():
+                known[path] = RowFile(path, next(arm for arm, name in fresh if name == path), table.num_rows)
+            files = [known[path] for _, path in paths]
+            kept = {file.path: slice_ for file, slice_ in zip(old.files, _slices(old), strict=True)}
+            parts = [tables[file.path] if file.path in tables else kept[file.path] for file in files]
+            self.rows = Rows(old.version + 1, manifest, files, _together(parts))
+            return True
+
+
+def _row_files(folder: RunFolder, arms: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    for arm in arms:
+        for path in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet")):
+            yield arm, path
+
+
+def _slices(rows: Rows) -> list[pa.Table]:
+    return [rows.table.slice(int(start), file.count) for start, file in zip(rows.starts[:-1], rows.files, strict=True)]
+
+
+def _light(of: tuple[str, Path]) -> pa.Table:
+    """A file's rows without heavy columns, strings by code."""
+    arm, path = of
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowInvalid, OSError):
+        schema = read_table(path).schema  # says in words what is wrong
+    if "regime" in schema.names and "keep_spent" in schema.names and "anchor_lpp" in schema.names:
+        wanted = [name for name in schema.names if name not in (*HEAVY, *UNASKED)]
+        strings = [each.name for each in schema if pa.types.is_string(each.type) and each.name in wanted]
+        return pq.read_table(path, columns=wanted, partitioning=None, read_dictionary=strings, use_threads=False)
+    table = migrated_rows(read_table(path), arm)
+    table = table.drop_columns([name for name in (*HEAVY, *UNASKED) if name in table.column_names])
+    return pa.table(
+        [_coded(table.column(each.name)) for each in table.schema],
+        schema=pa.schema([_coded_field(each) for each in table.schema]),
+    )
+
+
+def _coded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.dictionary_encode() if pa.types.is_string(column.type) else column
+
+
+def _coded_field(each: pa.Field) -> pa.Field:
+    return each.with_type(pa.dictionary(pa.int32(), pa.string())) if pa.types.is_string(each.type) else each
+
+
+def _together(parts: Sequence[pa.Table]) -> pa.Table:
+    """Tables of one run as one, every column in one piece with one dictionary."""
+    if not parts:
+        return pa.table({})
+    schema = parts[0].schema
+    for part in parts:
+        for each in part.schema:
+            if each.name not in schema.names:
+                schema = schema.append(each)
+    whole = pa.concat_tables([part if part.schema.equals(schema) else _filled(part, schema) for part in parts])
+    return whole.unify_dictionaries().combine_chunks()
+
+
+def _filled(part: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the columns of others too, null where it has none: an arm of an amended run may say more."""
+    columns = []
+    for each in schema:
+        if each.name in part.column_names:
+            column = part.column(each.name)
+            columns.append(column if column.type == each.type else column.cast(each.type))
+        else:
+            columns.append(pa.nulls(part.num_rows, each.type))
+    return pa.table(columns, schema=schema)
+
+
+def layout_of(record: dict[str, Any]) -> list[list[int]]:
+    """(rows, columns) of every block of an image's tokens."""
+    return [list(block) for block in json.loads(record["layout"])]

@@ -1,0 +1,571 @@
+"""The viewer in a real browser, served by the real command: every flow, and attacks on host, origin and paths."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import numpy as np
+import pytest
+from selenium.webdriver.chrome.webdriver import WebDriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from sightline.core.selection import Budget
+from sightline.store import load_run
+from tests.unit.report.fake_run import HOSTILE, grid_cells
+from tests.unit.view.viewed_folder import SHARP, viewed_folder
+
+PATIENCE_S = 60
+"""How long a machine under load may take; nothing passes or fails by it."""
+SHIFTS = """
+new PerformanceObserver((list) => {
+  window.shifted = (window.shifted ?? 0) + list.getEntries().reduce((sum, entry) => sum + entry.value, 0);
+}).observe({ type: 'layout-shift', buffered: true });
+"""
+WHEEL = """
+const { x, y } = arguments[0].getBoundingClientRect();
+const turned = { deltaY: -600, clientX: x + 80, clientY: y + 60, cancelable: true };
+arguments[0].dispatchEvent(new WheelEvent('wheel', turned));
+"""
+FETCH = """
+const [address, done] = arguments;
+fetch(address + 'api/runs', { credentials: 'include' }).then((answer) => answer.text())
+  .then(done, () => done('blocked'));
+"""
+FRAME = """
+const [address, done] = arguments;
+const frame = document.createElement('iframe');
+frame.onload = () => done(frame.contentDocument === null ? 'blocked' : 'open');
+frame.src = address;
+document.body.append(frame);
+"""
+REPLAY = """
+const [scores, keep, done] = arguments;
+import('/view/replay.js').then(({ replayed }) => done([...replayed(scores, keep, [[15, 20]], false)]));
+"""
+
+
+@dataclass
+class Served:
+    """A running viewer."""
+
+    process: subprocess.Popen[str]
+    address: str
+
+    @property
+    def base(self) -> str:
+        return self.address.split("?")[0]
+
+    @property
+    def port(self) -> int:
+        return int(urlsplit(self.address).port or 0)
+
+    @property
+    def token(self) -> str:
+        return self.address.split("token=")[1]
+
+
+def served(*words: str) -> Served:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sightline", "view", *words, "--port", "0", "--no-browser"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    line = process.stdout.readline()
+    found = re.search(r"http://\S+", line)
+    assert found, line + process.stderr.read()
+    return Served(process, found[0])
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("view")
+    viewed_folder(home / "first", images=12, image_files=home / "images")
+    viewed_folder(home / "second", images=12, image_files=home / "images", shift=0.4, manifest={"model": "other"})
+    return home
+
+
+@pytest.fixture(scope="module")
+def viewer(home: Path) -> Iterator[Served]:
+    running = served(str(home / "first"), str(home / "second"), "--images", str(home / "images"))
+    yield running
+    running.process.send_signal(signal.SIGINT)
+    output, errors = running.process.communicate()
+    assert (running.process.returncode, output, errors) == (0, "stop with Ctrl-C\nstopped\n", "reading rows\n")
+
+
+@pytest.fixture
+def page(browser: WebDriver, viewer: Served) -> Iterator[WebDriver]:
+    browser.get(viewer.address)
+    browser.get_log("browser")
+    yield browser
+    severe = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    assert [entry for entry in severe if "400" not in entry["message"]] == []
+
+
+def wait(browser: WebDriver, found: Any) -> Any:
+    return WebDriverWait(browser, PATIENCE_S).until(found)
+
+
+def at(browser: WebDriver, css: str) -> WebElement:
+    return WebDriverWait(browser, PATIENCE_S).until(lambda b: b.find_element(By.CSS_SELECTOR, css))
+
+
+def go(browser: WebDriver, viewer: Served, address: str) -> None:
+    """To an address of the viewer, as somebody who pastes a link."""
+    browser.get("about:blank")
+    browser.get(viewer.base + address)
+
+
+def open_case(browser: WebDriver, viewer: Served, probe: str, rest: str = "") -> list[WebElement]:
+    """The pictures of a case, once their pixels are there."""
+    go(browser, viewer, f"#/case?probe={quote(probe)}{rest}")
+    wait(browser, lambda b: b.find_elements(By.CSS_SELECTOR, "canvas[data-pixels]"))
+    canvases = "#panels canvas"
+    wait(
+        browser,
+        lambda b: (
+            len(b.find_elements(By.CSS_SELECTOR, canvases))
+            == len(b.find_elements(By.CSS_SELECTOR, f"{canvases}[data-pixels]"))
+        ),
+    )
+    return browser.find_elements(By.CSS_SELECTOR, canvases)
+
+
+def lit(browser: WebDriver, canvas: WebElement) -> np.ndarray:
+    """(N,) bool: which cells are not veiled, read from the pixels of the picture.
+
+    The same picture without its veil is drawn once more: what is as bright there was lit.
+    """
+    read = """
+    const [canvas, cells] = arguments;
+    const { width, height } = canvas;
+    const pixels = canvas.getContext('2d').getImageData(0, 0, width, height).data;
+    return cells.map(([x, y]) => { const at = 4 * (Math.floor(y * height) * width + Math.floor(x * width));
+      return pixels[at] + pixels[at + 1] + pixels[at + 2]; });
+    """
+    cells = grid_cells()
+    # Beside the middle of a cell, where no outline runs.
+    points = [[float(x1 + 0.3 * (x2 - x1)), float(y1 + 0.3 * (y2 - y1))] for x1, y1, x2, y2 in cells]
+    body = browser.find_element(By.CSS_SELECTOR, "body")
+    body.send_keys("e")
+    veiled = np.array(browser.execute_script(read, canvas, points))
+    body.send_keys("m")
+    bright = np.array(browser.execute_script(read, canvas, points))
+    body.send_keys("m", "e")
+    found: np.ndarray = veiled > 0.8 * bright
+    return found
+
+
+def test_the_first_page_has_the_headline_and_intervals_come_without_a_shift(page: WebDriver, viewer: Served) -> None:
+    go(page, viewer, "#/overview")
+    page.execute_script(SHIFTS)
+    wait(page, lambda b: b.find_elements(By.CSS_SELECTOR, "#lead[data-state=done]"))
+    assert "evidence" in at(page, "#lead .headline").text
+    assert len(page.find_elements(By.CSS_SELECTOR, "#table-main tbody:not(.heading) tr")) == 8
+    assert "–" in at(page, "#table-main tbody tr td:nth-child(3) .range").text
+    assert len(page.find_elements(By.CSS_SELECTOR, ".frontier .bar")) > 0
+    assert page.execute_script("return window.shifted ?? 0") < 0.1  # what browsers call good
+
+
+def test_from_a_point_and_from_a_cell_to_the_cases_behind(page: WebDriver, viewer: Served, home: Path) -> None:
+    go(page, viewer, "#/overview")
+    points = wait(page, lambda b: b.find_elements(By.CSS_SELECTOR, ".frontier a"))
+    assert len(points) == 8
+    point = next(one for one in points if str(one.get_attribute("aria-label")).startswith("grid:0.3"))
+    ActionChains(page).move_to_element(point).click().perform()
+    wait(page, lambda b: "24 rows" in at(b, "#total").text)
+    assert at(page, "#query").get_attribute("value") == 'arm == "grid:0.3"'
+    go(page, viewer, "#/overview")
+    alarms = at(page, "#table-main tbody:nth-of-type(2) tr:nth-child(3) td:nth-child(4) a")
+    alarms.click()
+    frame = load_run(home / "first").frame().query("arm == 'target:0.3' and label == 'no' and predicted == 'yes'")
+    wait(page, lambda b: at(b, "#total").text == f"{len(frame)} row{'s' * (len(frame) != 1)}")
+    link = at(page, "table.rows tbody a")
+    first = link.text
+    assert first == frame.sort_values("margin", ascending=False)["probe_id"].iloc[0]
+    link.click()
+    assert wait(
+        page,
+        lambda b: first in b.find_element(By.CSS_SELECTOR, "main").text and b.find_elements(By.CSS_SELECTOR, "canvas"),
+    )
+
+
+def test_a_case_shows_the_file_and_exactly_the_kept_cells(page: WebDriver, viewer: Served, home: Path) -> None:
+    canvases = open_case(page, viewer, "img0003:yes", "&panels=0,full|0,target:0.3|0,grid:0.3|0,random:0.5")
+    assert [int(str(canvas.get_attribute("data-pixels"))) for canvas in canvases] == [SHARP[0]] * 4
+    run = load_run(home / "first")
+    for canvas, arm in zip(canvases, ("full", "target:0.3", "grid:0.3", "random:0.5"), strict=True):
+        assert (lit(page, canvas) == run.masks(arm)["img0003:yes"]).all()
+        assert str(canvas.get_attribute("aria-label")).startswith(f"{arm}: ")
+    words = at(page, "main").text
+    row = run.row("img0003:yes", "target:0.3")
+    assert f"coverage {row['ecr']:.2f}" in words
+    assert f"margin {row['margin']:.2f}".replace("-", "−") in words
+    assert 'Does the image contain the exact text "closed3"?' in words
+
+
+def test_pictures_are_zoomed_together_and_the_link_says_so(page: WebDriver, viewer: Served) -> None:
+    canvases = open_case(page, viewer, "img0003:yes", "&panels=0,full|0,full")
+    before = [page.execute_script("return arguments[0].toDataURL()", canvas) for canvas in canvases]
+    page.execute_script(WHEEL, canvases[0])
+    after = [page.execute_script("return arguments[0].toDataURL()", canvas) for canvas in canvases]
+    assert after[0] != before[0]
+    assert after[0] == after[1]
+    wait(page, lambda b: "zoom=2.6" in b.current_url)
+    link = page.current_url
+    page.get("about:blank")
+    page.get(link)
+    wait(page, lambda b: len(b.find_elements(By.CSS_SELECTOR, "canvas.zoomed[data-pixels]")) == 2)
+    at(page, "body").send_keys("0")
+    assert page.find_elements(By.CSS_SELECTOR, "canvas.zoomed") == []
+    at(page, "body").send_keys("z")
+    assert len(page.find_elements(By.CSS_SELECTOR, "canvas.zoomed")) == 2
+    ActionChains(page).drag_and_drop_by_offset(page.find_element(By.CSS_SELECTOR, "canvas"), 60, 30).perform()
+    wait(page, lambda b: "zoom=" in b.current_url)
+
+
+def test_a_key_blinks_between_two_arms(page: WebDriver, viewer: Served) -> None:
+    open_case(page, viewer, "img0003:yes", "&panels=0,full|0,target:0.15|0,grid:0.3")
+
+    def shown() -> list[str]:
+        return [
+            figure.find_element(By.CSS_SELECTOR, "h2").text
+            for figure in page.find_elements(By.CSS_SELECTOR, "figure")
+            if figure.is_displayed()
+        ]
+
+    body = at(page, "body")
+    seen = [shown()]
+    for _ in range(3):
+        body.send_keys("b")
+        seen.append(shown())
+    assert seen == [["full", "target:0.15", "grid:0.3"], ["full"], ["target:0.15"], ["full"]]
+    assert page.find_element(By.ID, "said").get_attribute("textContent") == "full"
+    body.send_keys(Keys.ESCAPE)
+    assert shown() == ["full", "target:0.15", "grid:0.3"]
+
+
+def test_hovering_tells_a_tokens_cell_score_rank_and_keepers(page: WebDriver, viewer: Served, home: Path) -> None:
+    page.set_window_size(1360, 1300)  # all of the picture in sight: offsets count from the middle of what is
+    (canvas,) = open_case(page, viewer, "img0004:no", "&panels=0,target:0.3")
+    run = load_run(home / "first")
+    row = run.row("img0004:no", "target:0.3")
+    token, cells = 47, grid_cells()
+    size = canvas.size
+    x, y = float(cells[token, :3:2].mean()) - 0.5, float(cells[token, 1::2].mean()) - 0.5
+    ActionChains(page).move_to_element_with_offset(
+        canvas, round(x * size["width"]), round(y * size["height"])
+    ).perform()
+    keepers = [arm for arm in run.arms if run.masks(arm)["img0004:no"][token]]
+    wait(page, lambda b: f"kept by {len(keepers)} of 8 arms: {', '.join(keepers)}" in at(b, "#hover").text)
+    scores = np.frombuffer(row["scores"], "<f4")
+    words = at(page, "#hover").text
+    assert words.startswith("token 47 of 300 under target:0.3 · cell 0.350, 0.133, 0.400, 0.200")
+    assert f"score {scores[token]:.4f}, rank {int((scores > scores[token]).sum()) + 1}" in words
+
+
+def test_the_slider_replays_what_the_method_would_keep(page: WebDriver, viewer: Served, home: Path) -> None:
+    canvases = open_case(page, viewer, "img0005:yes", "&panels=0,target:0.3|0,random:0.3")
+    assert len(page.find_elements(By.CSS_SELECTOR, ".slider")) == 1, "only a method that is nothing but its scores"
+    slide = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
+    row = load_run(home / "first").row("img0005:yes", "target:0.3")
+    scores = np.frombuffer(row["scores"], "<f4")
+    for keep in (0.07, 0.5, 1.0):
+        page.execute_script(slide, at(page, ".slider input"), str(keep))
+        k = Budget.ratio(keep).resolve(300)
+        wanted = np.zeros(300, dtype=bool)
+        wanted[np.argsort(-scores, kind="stable")[:k]] = True
+        assert f"K {k} at {keep:.2f}" in at(page, ".slider").text
+        assert canvases[0].get_attribute("data-replayed") == str(k)
+        if keep == 0.5:
+            state = page.execute_async_script(
+                REPLAY,
+                scores.tolist(),
+                keep,
+            )
+            assert (np.array(state, dtype=bool) == wanted).all()
+    at(page, ".slider button").click()
+    assert "as run" in at(page, ".slider output").text
+
+
+def test_next_case_by_key_follows_the_list(page: WebDriver, viewer: Served, home: Path) -> None:
+    query = 'arm == "target:0.15" and not correct'
+    frame = (
+        load_run(home / "first")
+        .frame()
+        .query("arm == 'target:0.15' and not correct")
+        .sort_values("margin", kind="stable")
+    )
+    names = frame["probe_id"].tolist()
+    open_case(page, viewer, names[0], f"&sort=margin&query={quote(query)}")
+    wait(page, lambda b: at(b, "#position").text == f"1 of {len(names)}")
+    for place, name in enumerate(names[1:4], start=2):
+        at(page, "body").send_keys("n")
+        wait(page, lambda b, place=place: at(b, "#position").text == f"{place} of {len(names)}")
+        assert f"probe {name}" in at(page, "main").text
+    at(page, "body").send_keys(Keys.ARROW_LEFT)
+    wait(page, lambda b: at(b, "#position").text == f"3 of {len(names)}")
+
+
+def test_the_query_box_answers_and_says_what_is_wrong(page: WebDriver, viewer: Served, home: Path) -> None:
+    go(page, viewer, "#/rows")
+    at(page, "#total")
+    at(page, "body").send_keys("/")
+    box = at(page, "#query")
+    box.send_keys("corect and ecr < 0.1", Keys.ENTER)
+    wait(page, lambda b: "did you mean correct?" in at(b, "#told").text)
+    box = at(page, "#query")
+    box.clear()
+    box.send_keys("correct and ecr < 0.1", Keys.ENTER)
+    wanted = len(load_run(home / "first").frame().query("correct and ecr < 0.1"))
+    wait(page, lambda b: at(b, "#total").text == f"{wanted} rows")
+    page.find_element(By.XPATH, "//thead//button[text()='margin']").click()
+    wait(page, lambda b: "sort=margin" in b.current_url and b.find_elements(By.CSS_SELECTOR, "[aria-sort=ascending]"))
+    margins = [
+        float(cell.text.replace("−", "-")) for cell in page.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(7)")
+    ]
+    assert margins == sorted(margins)
+    summary = at(page, "details summary")
+    summary.click()
+    assert "Requested kept fraction" in at(page, ".columns-list").text
+
+
+def test_views_are_saved_and_found_again(page: WebDriver, viewer: Served) -> None:
+    go(page, viewer, f"#/rows?query={quote('not correct')}&sort=ecr")
+    at(page, "#total")
+    at(page, "#view-name").send_keys("wrong ones")
+    page.find_element(By.XPATH, "//button[text()='Save view']").click()
+    link = page.current_url
+    go(page, viewer, "#/rows")
+    at(page, "#total")
+    Select(at(page, "#saved")).select_by_visible_text("wrong ones")
+    wait(page, lambda b: b.current_url == link)
+
+
+def test_rows_are_copied_as_csv_and_as_a_probe_list(page: WebDriver, viewer: Served) -> None:
+    page.execute_cdp_cmd(
+        "Browser.grantPermissions",
+        {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], "origin": viewer.base.rstrip("/")},
+    )
+    query = quote('arm == "full" and label == "yes"')
+    read = "const done = arguments[0]; navigator.clipboard.readText().then(done, (error) => done(String(error)))"
+    go(page, viewer, f"#/rows?query={query}")
+    for button, first, count in (("Copy as CSV", "arm,probe_id", 13), ("Copy as probe list", "img0000:yes", 12)):
+        wait(page, lambda b, button=button: b.find_element(By.XPATH, f"//button[text()='{button}']")).click()
+        wait(page, lambda b: "copied" in at(b, "#told").text)
+        lines = str(page.execute_async_script(read)).splitlines()
+        assert lines[0].startswith(first)
+        assert len(lines) == count
+        page.execute_script("document.getElementById('told').textContent = ''")
+    open_case(page, viewer, "img0000:yes")
+    page.find_element(By.XPATH, "//button[text()='Make this a Label Studio task']").click()
+    wait(page, lambda b: "Label Studio task copied" in at(b, "#told").text)
+    assert '"rectanglelabels"' in str(page.execute_async_script(read))
+
+
+def test_two_runs_are_compared_and_their_pictures_stand_side_by_side(
+    page: WebDriver, viewer: Served, home: Path
+) -> None:
+    go(page, viewer, "#/compare?arm=target:0.3&other=target:0.3")
+    right = [
+        load_run(home / name).frame().query("arm == 'target:0.3'").set_index("probe_id")["correct"]
+        for name in ("first", "second")
+    ]
+    counts = {"only_first": int((right[0] & ~right[1]).sum()), "only_second": int((~right[0] & right[1]).sum())}
+    for outcome, count in counts.items():
+        assert at(page, f"[data-outcome={outcome}] b").text == str(count)
+    chosen = max(counts, key=lambda outcome: counts[outcome])
+    at(page, f"[data-outcome={chosen}]").click()
+    wait(
+        page,
+        lambda b: (
+            f"outcome={chosen}" in b.current_url
+            and len(b.find_elements(By.CSS_SELECTOR, "table.rows tbody tr")) == counts[chosen]
+        ),
+    )
+    at(page, "table.rows tbody a").click()
+    wait(page, lambda b: len(b.find_elements(By.CSS_SELECTOR, "canvas[data-pixels]")) == 2)
+    assert [heading.text for heading in page.find_elements(By.CSS_SELECTOR, "figure h2")] == [
+        "target:0.3\nfirst",
+        "target:0.3\nsecond",
+    ]
+    wait(page, lambda b: at(b, "#position").text == f"1 of {counts[chosen]}")
+
+
+def test_what_a_run_holds_never_becomes_markup(page: WebDriver, viewer: Served) -> None:
+    open_case(page, viewer, "img0001:yes")
+    assert HOSTILE in at(page, "#question").text
+    assert page.title != "owned"
+    go(page, viewer, f"#/rows?query={quote(HOSTILE)}")
+    wait(page, lambda b: "cannot be read" in at(b, "#told").text)
+    assert page.title != "owned"
+
+
+@pytest.mark.parametrize("address", ["#/overview", "#/rows", "#/case?probe=img0003:yes", "#/compare"])
+def test_a_telephone_shows_every_page_without_scrolling_sideways(page: WebDriver, viewer: Served, address: str) -> None:
+    metrics = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    go(page, viewer, address)
+    at(page, "table")
+    assert page.execute_script("return document.documentElement.scrollWidth") <= 400
+
+
+def test_everything_that_is_operated_has_a_name(page: WebDriver, viewer: Served) -> None:
+    script = """
+    return [...document.querySelectorAll('button, a, input, select, canvas')]
+      .filter((element) => element.checkVisibility())
+      .filter((element) => !(element.textContent.trim() || element.getAttribute('aria-label')
+        || element.title || element.labels?.length))
+      .map((element) => element.outerHTML.slice(0, 120));
+    """
+    for address in ("#/overview", "#/rows", "#/case?probe=img0003:yes", "#/compare"):
+        go(page, viewer, address)
+        at(page, "table")
+        assert page.execute_script(script) == []
+
+
+def test_dark_is_dark(page: WebDriver, viewer: Served) -> None:
+    page.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    )
+    go(page, viewer, "#/rows")
+    at(page, "table")
+    assert page.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(21, 23, 26)"
+
+
+def answer(viewer: Served, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes]:
+    """What the server says to a request that no browser would make; paths go out as they are."""
+    connection = http.client.HTTPConnection("127.0.0.1", viewer.port)
+    connection.putrequest(method, path, skip_host="host" in headers, skip_accept_encoding=True)
+    for name, value in {"cookie": f"sightline-{viewer.port}={viewer.token}", **headers}.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    response = connection.getresponse()
+    return response.status, response.read()
+
+
+def test_attacks_on_host_origin_and_paths_come_to_nothing(viewer: Served, home: Path) -> None:
+    assert answer(viewer, "/api/runs")[0] == 200
+    assert answer(viewer, "/api/runs", cookie="")[0] == 403
+    assert answer(viewer, "/api/runs", cookie=f"sightline-{viewer.port}={'x' * 32}")[0] == 403
+    for host in ("rebound.example", f"rebound.example:{viewer.port}", "127.0.0.1"):
+        assert answer(viewer, "/api/runs", host=host)[0] == 403
+    for origin in ("http://evil.example", "null", f"http://127.0.0.1:{viewer.port + 1}"):
+        assert answer(viewer, "/api/runs", origin=origin)[0] == 403
+        assert answer(viewer, "/api/runs", "POST", origin=origin)[0] == 403
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        assert answer(viewer, "/api/runs", method, origin=viewer.base.rstrip("/"))[0] == 405
+    (home / "secret.jpg").write_bytes(b"secret")
+    tricks = [
+        "/view/../secret.jpg",
+        "/view/%2e%2e/%2e%2e/secret.jpg",
+        "/look/..%2f..%2fsecret.jpg",
+        "//etc/passwd",
+        "/view//etc/passwd",
+    ]
+    tricks += [
+        f"/api/image?key={quote(name)}"
+        for name in ("../secret.jpg", str(home / "secret.jpg"), "img0000.jpg@orig/../../secret.jpg")
+    ]
+    tricks += [
+        "/api/image?run=99&key=x",
+        "/api/image?run=x&key=x",
+        "/api/case?probe=../../secret.jpg",
+        "/api/rows?offset=-9&limit=x",
+    ]
+    for path in tricks:
+        status, body = answer(viewer, path)
+        assert status in (400, 404), path
+        assert b"secret" not in body.replace(b"secret.jpg", b"")
+        assert b"root:" not in body
+
+
+def test_a_page_of_another_origin_gets_nothing(browser: WebDriver, viewer: Served, tmp_path: Path) -> None:
+    other = tmp_path / "other.html"
+    other.write_text("<title>other</title>")
+    browser.get(viewer.address)
+    browser.get(other.as_uri())
+    assert browser.execute_async_script(FETCH, viewer.base) == "blocked"
+    assert browser.execute_async_script(FRAME, viewer.base) == "blocked"
+    browser.get_log("browser")
+
+
+def test_the_token_leaves_the_address(browser: WebDriver, viewer: Served) -> None:
+    browser.execute_cdp_cmd("Network.clearBrowserCookies", {})
+    browser.get(viewer.base)
+    assert "open the address that the command printed" in browser.find_element(By.CSS_SELECTOR, "body").text
+    browser.get(viewer.address + "#/rows?sort=ecr")
+    at(browser, "#total")
+    assert "token" not in browser.current_url
+    assert browser.current_url.endswith("#/rows?sort=ecr")
+    assert "sightline" not in str(browser.execute_script("return document.cookie"))
+
+
+def test_a_run_is_followed_while_it_is_written(browser: WebDriver, home: Path, tmp_path: Path) -> None:
+    part = shutil.copytree(home / "first", tmp_path / "part")
+    late = sorted((part / "rows").iterdir())[-2:]
+    for folder in late:
+        folder.rename(tmp_path / folder.name)
+    running = served(str(part))
+    try:
+        browser.get(running.address)
+        assert at(browser, "#state").text == "6 files of 8, growing"
+        assert len(wait(browser, lambda b: b.find_elements(By.CSS_SELECTOR, "#table-main tbody:not(.heading) tr"))) == 6
+        for folder in late:
+            (tmp_path / folder.name).rename(folder)
+        wait(browser, lambda b: at(b, "#state").text == "finished")
+        wait(browser, lambda b: len(b.find_elements(By.CSS_SELECTOR, "#table-main tbody:not(.heading) tr")) == 8)
+    finally:
+        running.process.send_signal(signal.SIGINT)
+        running.process.communicate()
+
+
+def test_a_bundle_works_from_a_file(browser: WebDriver, home: Path, tmp_path: Path) -> None:
+    words = [
+        "--bundle",
+        str(tmp_path / "site"),
+        "--query",
+        'label == "yes"',
+        "--most",
+        "5",
+        "--images",
+        str(home / "images"),
+    ]
+    runs = [str(home / "first"), str(home / "second")]
+    done = subprocess.run(
+        [sys.executable, "-m", "sightline", "view", *runs, *words], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"bundle: {tmp_path / 'site' / 'index.html'}\n"
+    moved = shutil.move(tmp_path / "site", tmp_path / "elsewhere")
+    browser.get_log("browser")
+    browser.get((Path(moved) / "index.html").as_uri())
+    assert "evidence" in at(browser, "#lead .headline").text
+    at(browser, "#table-main tbody tr td a").click()
+    wait(browser, lambda b: at(b, "#total").text == "5 rows")
+    assert "5 of 12 and 5 of 12 cases" in at(browser, "main").text
+    at(browser, "table.rows tbody a").click()
+    wait(browser, lambda b: len(b.find_elements(By.CSS_SELECTOR, f"canvas[data-pixels='{SHARP[0]}']")) == 4)
+    wait(browser, lambda b: at(b, "#position").text == "1 of 5")
+    at(browser, "body").send_keys("n")
+    wait(browser, lambda b: at(b, "#position").text == "2 of 5")
+    browser.get((Path(moved) / "index.html").as_uri() + "#/compare?arm=grid:0.3&other=grid:0.3")
+    browser.refresh()
+    assert "answered by both" in at(browser, "#list .facts").text
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

@@ -1,0 +1,60 @@
+"""A bundle: one script of all modules, the data of the chosen cases, images as files; bad wishes in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.view.answers_to_pages import AnswersToPages
+from sightline.view.bundle import IMPORT, joined_script, write_bundle
+from sightline.view.pages_served import PAGES
+from sightline.view.viewed_run import viewed_runs
+from tests.unit.view.viewed_folder import viewed_folder
+
+
+def test_no_two_modules_declare_one_name() -> None:
+    declared = re.findall(r"^(?:async )?(?:function|const|let|class) (\w+)", joined_script(), re.MULTILINE)
+    assert [name for name, count in Counter(declared).items() if count > 1] == []
+
+
+def test_all_modules_are_joined_and_none_is_asked_for() -> None:
+    script = joined_script()
+    modules = {file.stem for file in PAGES.glob("*.js")}
+    assert set(re.findall(r"^// (\w+)$", script, re.MULTILINE)) == modules
+    assert "import " not in script
+    assert not re.search(r"^export", script, re.MULTILINE)
+    assert "</script" not in script
+    for file in PAGES.glob("*.js"):
+        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("import")]
+        assert len(IMPORT.findall(file.read_text(encoding="utf-8"))) == len(lines), file.name
+
+
+def test_the_page_asks_for_all_modules_at_once() -> None:
+    page = (PAGES / "index.html").read_text(encoding="utf-8")
+    asked = set(re.findall(r"/view/(\w+)\.js", page))
+    assert asked == {file.stem for file in PAGES.glob("*.js")} - {"held_answers"}
+
+
+def test_a_bundle_holds_what_was_chosen_and_no_more(tmp_path: Path) -> None:
+    viewed_folder(tmp_path / "run", images=5)
+    answers = AnswersToPages(viewed_runs([tmp_path / "run"], None))
+    page = write_bundle(answers, tmp_path / "site", 'label == "no" and arm == "full"', 3)
+    text = page.read_text(encoding="utf-8")
+    held = json.loads(re.search(r'id="bundle">(.*?)</script>', text)[1])  # type: ignore[index]
+    assert list(held["cases"][0]) == ["img0000:no", "img0001:no", "img0002:no"]
+    assert len(held["rows"][0]) == 3 * 8
+    assert sorted(file.name for file in (tmp_path / "site" / "images").iterdir()) == sorted(
+        name.removeprefix("images/") for name in held["images"][0].values()
+    )
+    assert "unsafe-inline" not in text
+    assert str(tmp_path) not in text
+    with pytest.raises(SightlineError, match="is not empty"):
+        write_bundle(answers, tmp_path / "site", "", 3)
+    with pytest.raises(SightlineError, match="at least one case"):
+        write_bundle(answers, tmp_path / "other", "ecr > 2", 3)
+    assert not (tmp_path / "other").exists()

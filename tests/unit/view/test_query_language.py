@@ -1,0 +1,164 @@
+"""The query box: what can be said, what it means, and that nothing else is ever executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sightline.errors import SightlineError
+from sightline.store import load_run
+from sightline.view.asked_rows import AskedRows
+from sightline.view.probe_book import ProbeBook
+from sightline.view.row_index import RowIndex
+from tests.unit.view.viewed_folder import viewed_folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return viewed_folder(tmp_path_factory.mktemp("query") / "run", images=6)
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path) -> AskedRows:
+    return AskedRows(RowIndex(folder).rows, ProbeBook(folder))
+
+
+@pytest.fixture(scope="module")
+def frame(folder: Path) -> pd.DataFrame:
+    frame = load_run(folder).frame()
+    full = frame[frame["arm"] == "full"].set_index("probe_id")
+    return frame.assign(
+        margin_full=frame["probe_id"].map(full["margin"]), correct_full=frame["probe_id"].map(full["correct"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "same"),
+    [
+        ('arm == "target:0.3" and correct and ecr < 0.1', "arm == 'target:0.3' and correct and ecr < 0.1"),
+        ("not correct", "not correct"),
+        ("not correct and correct_full", "not correct and correct_full"),
+        ('selector in ("random", "grid") or keep == 1', "selector in ('random', 'grid') or keep == 1"),
+        ('selector not in ["random"]', "selector not in ['random']"),
+        ("0.1 <= ecr < 0.9", "0.1 <= ecr < 0.9"),
+        ("k_tokens / n_tokens > 0.4", "k_tokens / n_tokens > 0.4"),
+        ("margin < margin_full - 0.2", "margin < margin_full - 0.2"),
+        ('"TOTAL" in target_text', "target_text.str.contains('total', case=False)"),
+        ("-margin > 0.5", "-margin > 0.5"),
+        ("0.5 > margin", "margin < 0.5"),
+        ("arm != plain_arm", "arm != plain_arm"),
+        ("correct == False", "correct == False"),
+        ("n_regions in (1, 2)", "n_regions in (1, 2)"),
+        ("legibility is None", "legibility.isna()"),
+        ("boxes_ms is None and label > 'm'", "boxes_ms.isna() and label > 'm'"),
+        ("", "index >= 0"),
+    ],
+)
+def test_a_query_means_what_it_says(rows: AskedRows, frame: pd.DataFrame, query: str, same: str) -> None:
+    wanted = frame.query(same, engine="python").index.tolist()
+    assert rows.matching(query).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("amr == 'full'", "did you mean arm"),
+        ("__import__('os').system('true')", "not part of the query language"),
+        ("arm.upper() == 'X'", "not part of the query language"),
+        ("[x for x in (1,)] == 1", "not part of the query language"),
+        ("(lambda: correct)()", "not part of the query language"),
+        ("arm[0] == 'f'", "not part of the query language"),
+        ("f'{arm}' == 'full'", "not part of the query language"),
+        ("margin ** 9999999 > 1", "not part of the query language"),
+        ("arm == 1", "texts stand in quotes"),
+        ("ecr == 'x'", "texts stand in quotes"),
+        ("correct + 1 > 0", "is no number"),
+        ("ecr", "not true or false"),
+        ("ecr and correct", "not true or false"),
+        ("1 == 1", "two fixed values"),
+        ("ecr <", "cannot be read"),
+        ("ecr == None", "not part of the query language"),
+        ("(" * 300 + "correct" + ")" * 300, "cannot be read"),
+        ("not " * 80 + "correct", "nested more than"),
+        ("correct and " * 300 + "correct", "characters"),
+        ("correct := True", "cannot be read"),
+        ("ecr < 0.1\nimport os", "cannot be read"),
+    ],
+)
+def test_anything_else_is_refused_in_one_line(rows: AskedRows, query: str, said: str) -> None:
+    with pytest.raises(SightlineError, match=said) as caught:
+        rows.matching(query)
+    assert "\n" not in str(caught.value)
+
+
+WORDS = st.sampled_from(
+    [
+        "arm",
+        "ecr",
+        "correct",
+        "margin_full",
+        "question",
+        "'a'",
+        "0.5",
+        "1",
+        "(",
+        ")",
+        "and",
+        "or",
+        "not",
+        "in",
+        "is",
+        "None",
+        "<",
+        "==",
+        "!=",
+        "+",
+        "/",
+        "-",
+        ",",
+        "[",
+        "]",
+        "lambda",
+        ":",
+        ".",
+        "x",
+        "**",
+        "if",
+        "else",
+        "True",
+    ]
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(WORDS, max_size=9).map(" ".join))
+def test_no_text_does_more_than_choose_rows_or_be_refused(rows: AskedRows, query: str) -> None:
+    try:
+        found = len(rows.matching(query))
+    except SightlineError as error:
+        found = str(error).count("\n")
+    assert 0 <= found <= rows.rows.count
+
+
+def test_rows_are_sorted_with_nulls_last_and_ties_in_order(rows: AskedRows, frame: pd.DataFrame) -> None:
+    places = rows.matching("")
+    assert (
+        rows.ordered(places, "ecr", True).tolist()
+        == frame.sort_values("ecr", ascending=False, kind="stable").index.tolist()
+    )
+    assert (
+        rows.ordered(places, "question", False).tolist() == frame.sort_values("question", kind="stable").index.tolist()
+    )
+    with pytest.raises(SightlineError, match="cannot be sorted by 'x'"):
+        rows.ordered(places, "x", False)
+
+
+def test_cases_are_the_first_row_of_every_probe(rows: AskedRows, frame: pd.DataFrame) -> None:
+    places = rows.listed("not correct", "margin", False, True)
+    found = frame.loc[places, "probe_id"].tolist()
+    wanted = frame.query("not correct", engine="python").sort_values("margin", kind="stable")["probe_id"]
+    assert found == wanted.drop_duplicates().tolist()

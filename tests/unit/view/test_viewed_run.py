@@ -1,0 +1,195 @@
+"""A run as the pages see it: what the files hold, also while they are being written, and nothing beside them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.report.build import build_report
+from sightline.store import load_run
+from sightline.view import viewed_run
+from sightline.view.answers_to_pages import AnswersToPages
+from sightline.view.viewed_run import viewed_runs
+from tests.unit.view.viewed_folder import SHARP, viewed_folder
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("viewed")
+    viewed_folder(home / "first", images=6)
+    viewed_folder(home / "second", images=6, shift=0.4, manifest={"model": "other"})
+    return home
+
+
+@pytest.fixture(scope="module")
+def answers(home: Path) -> AnswersToPages:
+    return AnswersToPages(viewed_runs([home / "first", home / "second"], None))
+
+
+def test_the_first_numbers_are_the_reports(home: Path, answers: AnswersToPages, tmp_path: Path) -> None:
+    build_report([home / "first"], tmp_path, draws=100, cases=1)
+    written = (tmp_path / "tables" / "main.md").read_text().splitlines()
+    table = answers.runs[0].numbers()["table"]
+    for row in table["panels"][0]["rows"]:
+        line = next(line for line in written if line.startswith(f"| {row[0]['text']} |"))
+        assert [cell.split(" ")[0] for cell in line.strip("| ").split(" | ")] == [cell["text"] for cell in row]
+
+
+def test_every_number_opens_rows_that_exist(answers: AnswersToPages) -> None:
+    rows = answers.runs[0].asked()
+    for panel in answers.runs[0].numbers()["table"]["panels"]:
+        for row in panel["rows"]:
+            for cell in row:
+                found = rows.ordered(rows.matching(cell["behind"]["query"]), cell["behind"]["sort"], False)
+                assert {record["arm"] for record in rows.records(found, ["arm"])} <= {row[0]["text"]}
+
+
+def test_the_rows_behind_a_share_are_those_it_counts(answers: AnswersToPages) -> None:
+    table, rows = answers.runs[0].numbers()["table"], answers.runs[0].asked()
+    keys = [column["key"] for column in table["columns"]]
+    for row in table["panels"][0]["rows"]:
+        own = rows.matching(row[0]["behind"]["query"])
+        wrong = rows.matching(row[keys.index("accuracy")]["behind"]["query"])
+        assert float(row[keys.index("accuracy")]["text"]) == pytest.approx(1 - len(wrong) / len(own), abs=5e-4)
+        alarms = rows.matching(row[keys.index("hfpr")]["behind"]["query"])
+        assert float(row[keys.index("hfpr")]["text"]) == pytest.approx(2 * len(alarms) / len(own), abs=5e-4)
+
+
+def test_a_case_holds_the_stored_bits(home: Path, answers: AnswersToPages) -> None:
+    run = load_run(home / "first")
+    case = answers.case({"probe": "img0002:yes", "arms": "target:0.3|visionzip:0.3"})
+    assert [panel["arm"] for panel in case["panels"]] == ["target:0.3", "visionzip:0.3"]
+    for panel in case["panels"]:
+        row = run.row("img0002:yes", panel["arm"])
+        assert base64.b64decode(panel["kept_mask"]) == row["kept_mask"]
+        assert (panel["lineage_mask"] is None) == (row["lineage_mask"] is None)
+        cells = np.frombuffer(base64.b64decode(case["images"][panel["image_key"]]["cells"]), "<f4").reshape(-1, 4)
+        assert np.array_equal(cells, run.cells(row))
+    assert len(case["answers_of_arms"]) == len(run.arms)
+    assert case["regions"][0]["words"] == "region with the evidence"
+
+
+def test_all_arms_that_keep_a_token(home: Path, answers: AnswersToPages) -> None:
+    run = load_run(home / "first")
+    found = answers.keepers({"probe": "img0001:no", "key": "img0001.jpg@orig"})["arms"]
+    assert [one["arm"] for one in found] == run.arms
+    assert all(base64.b64decode(one["kept_mask"]) == run.row("img0001:no", one["arm"])["kept_mask"] for one in found)
+
+
+def test_two_runs_are_compared_probe_by_probe(home: Path, answers: AnswersToPages) -> None:
+    both = [
+        load_run(home / name).frame().query("arm == 'target:0.3'").set_index("probe_id") for name in ("first", "second")
+    ]
+    right = [frame["correct"] for frame in both]
+    asked = {"first": "0", "second": "1", "arm": "target:0.3", "other": "target:0.3"}
+    found = answers.compare({**asked, "outcome": "only_second"})
+    assert found["counts"]["only_second"] == int((~right[0] & right[1]).sum())
+    assert found["counts"]["both"] == int((right[0] & right[1]).sum())
+    assert (
+        sum(found["counts"][name] for name in ("both", "neither", "only_first", "only_second")) == found["pairs"] == 12
+    )
+    assert {row["probe_id"] for row in found["rows"]} == set(right[0].index[~right[0] & right[1]])
+    with pytest.raises(SightlineError, match="no row of arm 'targt'"):
+        answers.compare({**asked, "arm": "targt"})
+
+
+def test_rows_go_along_as_csv_probe_list_and_tasks(answers: AnswersToPages) -> None:
+    asked = {"query": 'arm == "full" and label == "yes"'}
+    lines = answers.take({**asked, "format": "csv", "columns": "probe_id,question,margin"}).splitlines()
+    assert lines[0] == "probe_id,question,margin"
+    assert len(lines) == 7
+    assert answers.take({**asked, "format": "probes"}).split() == [f"img{i:04d}:yes" for i in range(6)]
+    (task,) = json.loads(answers.take({"probe": "img0000:yes", "format": "label-studio"}))
+    value = task["predictions"][0]["result"][0]["value"]
+    box = answers.runs[0].reader.probes.record("img0000:yes", "orig")["regions"][0]
+    assert [value["x"], value["y"]] == pytest.approx([100 * box[0], 100 * box[1]])
+    assert [value["x"] + value["width"], value["y"] + value["height"]] == pytest.approx([100 * box[2], 100 * box[3]])
+    with pytest.raises(SightlineError, match="no format 'xls'"):
+        answers.take({**asked, "format": "xls"})
+
+
+def test_a_text_that_a_spreadsheet_would_compute_is_made_harmless(tmp_path: Path) -> None:
+    def hostile(row: dict[str, object]) -> None:
+        row["kind"] = "=cmd()"
+
+    from tests.unit.report.fake_run import make_run
+
+    (run,) = viewed_runs([make_run(tmp_path / "run", images=2, edit_row=hostile)], None)
+    assert "'=cmd()" in AnswersToPages([run]).take({"format": "csv"})
+
+
+def test_a_file_is_shown_where_it_is_the_one_that_was_audited(tmp_path: Path) -> None:
+    viewed_folder(tmp_path / "run", images=2, image_files=tmp_path / "images")
+    answers = AnswersToPages(viewed_runs([tmp_path / "run"], tmp_path / "images"))
+    case = answers.case({"probe": "img0000:yes", "arms": "full"})
+    assert case["images"]["img0000.jpg@orig"] | {"cells": "", "layout": ""} == {
+        "image": "img0000.jpg", "width": SHARP[0], "height": SHARP[1], "layout": "", "cells": "", "details": [],
+        "source": "file",
+    }  # fmt: skip
+    content, media = answers.image({"key": "img0000.jpg@orig", "source": "file"})
+    assert (content, media) == ((tmp_path / "images" / "img0000.jpg").read_bytes(), "image/jpeg")
+    (tmp_path / "images" / "img0000.jpg").write_bytes((tmp_path / "images" / "img0001.jpg").read_bytes())
+    case = answers.case({"probe": "img0000:yes", "arms": "full"})
+    assert case["images"]["img0000.jpg@orig"]["source"] == "preview"
+
+
+def test_a_link_out_of_the_image_folder_is_never_followed(tmp_path: Path) -> None:
+    viewed_folder(tmp_path / "run", images=2, image_files=tmp_path / "images")
+    (tmp_path / "images" / "img0000.jpg").rename(tmp_path / "elsewhere.jpg")
+    (tmp_path / "images" / "img0000.jpg").symlink_to(tmp_path / "elsewhere.jpg")
+    answers = AnswersToPages(viewed_runs([tmp_path / "run"], tmp_path / "images"))
+    content, _ = answers.image({"key": "img0000.jpg@orig", "source": "file"})
+    assert content != (tmp_path / "elsewhere.jpg").read_bytes()
+
+
+def test_a_growing_run_is_read_as_far_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(viewed_run, "LOOK_EVERY_S", -1.0)
+    whole = viewed_folder(tmp_path / "whole", images=3)
+    part = shutil.copytree(whole, tmp_path / "part")
+    later = sorted((part / "rows").iterdir())[-3:]
+    for folder in later:
+        folder.rename(tmp_path / folder.name)
+    (run,) = viewed_runs([part], None)
+    assert (run.facts()["missing"], run.facts()["rows"]) == (3, 30)
+    before = run.numbers()
+    for folder in later:
+        (tmp_path / folder.name).rename(folder)
+    assert (run.facts()["missing"], run.facts()["rows"], run.facts()["version"]) == (0, 48, 2)
+    (other,) = viewed_runs([whole], None)
+    assert run.numbers() == other.numbers() != before
+    assert run.asked().rows.table.to_pylist() == other.asked().rows.table.to_pylist()
+
+
+def test_a_run_without_a_row_is_one_line(tmp_path: Path) -> None:
+    folder = viewed_folder(tmp_path / "run", images=2)
+    shutil.rmtree(folder / "rows")
+    with pytest.raises(SightlineError, match="no finished shard yet"):
+        viewed_runs([folder], None)
+    with pytest.raises(SightlineError, match="not a run folder"):
+        viewed_runs([tmp_path], None)
+    with pytest.raises(SightlineError, match="is no folder"):
+        viewed_runs([folder], tmp_path / "nowhere")
+
+
+def test_a_run_of_the_first_release_is_viewed_too(data: Path) -> None:
+    (run,) = viewed_runs([data / "run_v1"], None)
+    stored = load_run(data / "run_v1")
+    assert run.facts()["rows"] == stored.rows.num_rows
+    probe = stored.rows.column("probe_id")[0].as_py()
+    case = AnswersToPages([run]).case({"probe": probe, "arms": stored.arms[0]})
+    assert case["panels"][0]["kept_mask"]
+
+
+def test_looking_writes_nothing(home: Path, answers: AnswersToPages) -> None:
+    before = {file: file.stat().st_mtime_ns for file in home.rglob("*")}
+    for _ in range(2):  # the second time intervals are begun
+        assert answers.overview({})["state"] == "computing"
+    answers.case({"probe": "img0002:yes", "arms": "full"})
+    answers.runs[0].intervals.stop()
+    assert {file: file.stat().st_mtime_ns for file in home.rglob("*")} == before
