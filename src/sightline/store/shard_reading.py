@@ -45,10 +45,13 @@ class Owner:
             return f"holds shard{'s' * (len(held) != 1)} {_span(held)}, as its name does not say"
         return ""
 
-    def opened(self, file: ShardFile) -> tuple[pq.ParquetFile, Mark | None]:
-        """The file, or one line that says what is wrong with it and how to go on."""
+    def opened(self, file: ShardFile, *, footer_alone: bool = False) -> tuple[pq.ParquetFile, Mark | None]:
+        """The file, or one line that says what is wrong with it and how to go on.
+
+        ``footer_alone`` leaves its checksum to others, for whoever cannot wait until all of it has been read.
+        """
         try:
-            parquet, mark = read_marked(file.path, must_be_marked=self.marked or file.packed)
+            parquet, mark = read_marked(file.path, must_be_marked=self.marked or file.packed, footer_alone=footer_alone)
         except DamagedError as error:
             raise SightlineError(self._line(file, f"is damaged ({error})")) from None
         if problem := self.problem(file, mark):

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 
 from sightline.errors import SightlineError
 from sightline.geometry.region_marks import marks_of
-from sightline.store.folder import read_table
+from sightline.store.folder import RunFolder
 from sightline.store.migrations import migrated_images
+from sightline.store.shard_files import ShardFile, ShardPiece
 from sightline.view.probe_book import ProbeBook
 from sightline.view.row_index import HEAVY, Rows, layout_of
 
@@ -37,8 +38,8 @@ class CaseReader:
 
     folder: Path
     probes: ProbeBook
-    _images: dict[str, tuple[Path, int]] = field(init=False, default_factory=dict)
-    _read: set[Path] = field(init=False, default_factory=set)
+    _images: dict[str, tuple[ShardFile, int]] = field(init=False, default_factory=dict)
+    _read: set[ShardFile] = field(init=False, default_factory=set)
 
     def case(self, rows: Rows, probe: str, view: str | None, arms: Sequence[str]) -> dict[str, Any]:
         """A probe with every arm's answer, and for the named arms what they kept: bits and cells as base64."""
@@ -95,12 +96,12 @@ class CaseReader:
         if key not in self._images:
             raise SightlineError(f"{self.folder.name} has no image record of {key!r}; it may still be written")
         file, at = self._images[key]
-        return dict(_image_table(file).slice(at, 1).to_pylist()[0])
+        return dict(_image_table(self.folder, file).slice(at, 1).to_pylist()[0])
 
     def _look_for_images(self) -> None:
-        for file in sorted((self.folder / "images").glob("*.parquet")):
+        for file in RunFolder(self.folder).files_of_images():
             if file not in self._read:
-                for at, key in enumerate(_image_table(file).column("image_key").to_pylist()):
+                for at, key in enumerate(_image_table(self.folder, file).column("image_key").to_pylist()):
                     self._images.setdefault(key, (file, at))
                 self._read.add(file)
 
@@ -149,10 +150,11 @@ def _heavy_columns(file: Path, group: int) -> pa.Table:
         source = pq.ParquetFile(file)
         names = [name for name in HEAVY if name in source.schema_arrow.names]
         return source.read_row_group(group, columns=names, use_threads=False)
-    except (pa.ArrowInvalid, OSError):
-        return read_table(file, ["kept_mask", "lineage_mask"])  # says in words what is wrong
+    except (pa.ArrowException, OSError) as error:
+        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SightlineError(f"{file} cannot be read ({line}); `sightline verify` says more") from None
 
 
 @lru_cache(maxsize=KEPT_TABLES)
-def _image_table(file: Path) -> pa.Table:
-    return migrated_images(read_table(file))
+def _image_table(folder: Path, file: ShardFile) -> pa.Table:
+    return migrated_images(RunFolder(folder).owner().read(ShardPiece(file, file.first, file.last)))

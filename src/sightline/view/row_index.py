@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,8 +20,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sightline.errors import SightlineError
-from sightline.store.folder import RunFolder, read_table
+from sightline.store.folder import RunFolder
 from sightline.store.migrations import migrated_rows
+from sightline.store.shard_files import ShardPiece, pieces
+from sightline.store.shard_reading import bounds
 
 HEAVY = ("kept_mask", "lineage_mask", "scores")
 """Columns of bytes, which are read row by row where a picture needs them."""
@@ -32,11 +34,17 @@ READERS = 4
 
 @dataclass(frozen=True)
 class RowFile:
-    """One file of rows, in the order of the run."""
+    """Rows of an arm that stand together in one file, in the order of the run."""
 
-    path: Path
     arm: str
+    piece: ShardPiece
+    start: int
+    """Its first row within the file."""
     count: int
+
+    @property
+    def path(self) -> Path:
+        return self.piece.file.path
 
 
 @dataclass(frozen=True)
@@ -59,8 +67,9 @@ class Rows:
 
     @property
     def missing(self) -> int:
-        """Files of rows that are still to be written, as far as shards are counted."""
-        return max(0, len(self.arms) * int(self.manifest.get("shards", 0)) - len(self.files))
+        """Shards under an arm that are still to be computed."""
+        there = sum(file.piece.last - file.piece.first + 1 for file in self.files)
+        return max(0, len(self.arms) * int(self.manifest.get("shards", 0)) - there)
 
     @cached_property
     def docs(self) -> dict[str, str]:
@@ -78,8 +87,9 @@ class Rows:
 
     def place(self, row: int) -> tuple[RowFile, int]:
         """The file that holds a row, and which of its rows it is."""
-        file = int(np.searchsorted(self.starts, row, side="right")) - 1
-        return self.files[file], int(row - self.starts[file])
+        place = int(np.searchsorted(self.starts, row, side="right")) - 1
+        file = self.files[place]
+        return file, int(row - self.starts[place]) + file.start
 
     def codes(self, column: str) -> tuple[NDArray[np.int32], list[Any]]:
         """A column of strings as (rows,) codes, -1 where it is null, and what they stand for."""
@@ -139,49 +149,49 @@ class RowIndex:
             old = self.rows
             folder = RunFolder(self.path)
             manifest = folder.manifest()
-            paths = list(_row_files(folder, manifest["arms"]))
-            known = {file.path: file for file in old.files}
-            if paths == [(file.arm, file.path) for file in old.files]:
+            places = [(arm, piece) for arm in manifest["arms"] for piece in pieces(folder.files_of_rows(arm))]
+            known = {(file.arm, file.piece): file for file in old.files}
+            if places == list(known):
                 if manifest == old.manifest:
                     return False
                 self.rows = Rows(old.version + 1, manifest, old.files, old.table)
                 return True
-            fresh = [(arm, path) for arm, path in paths if path not in known]
+            fresh = [place for place in places if place not in known]
             with ThreadPoolExecutor(READERS) as readers:
-                tables = dict(zip([path for _, path in fresh], readers.map(_light, fresh), strict=True))
-            for path, table in tables.items():
-                known[path] = RowFile(path, next(arm for arm, name in fresh if name == path), table.num_rows)
-            files = [known[path] for _, path in paths]
-            kept = {file.path: slice_ for file, slice_ in zip(old.files, _slices(old), strict=True)}
-            parts = [tables[file.path] if file.path in tables else kept[file.path] for file in files]
+                read = list(readers.map(lambda place: _light(folder, *place), fresh))
+            tables = {(file.arm, file.piece): table for file, table in read}
+            known.update({(file.arm, file.piece): file for file, _ in read})
+            files = [known[place] for place in places]
+            kept = {(file.arm, file.piece): part for file, part in zip(old.files, _slices(old), strict=True)}
+            parts = [tables[place] if place in tables else kept[place] for place in places]
             self.rows = Rows(old.version + 1, manifest, files, _together(parts))
             return True
-
-
-def _row_files(folder: RunFolder, arms: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    for arm in arms:
-        for path in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet")):
-            yield arm, path
 
 
 def _slices(rows: Rows) -> list[pa.Table]:
     return [rows.table.slice(int(start), file.count) for start, file in zip(rows.starts[:-1], rows.files, strict=True)]
 
 
-def _light(of: tuple[str, Path]) -> pa.Table:
-    """A file's rows without heavy columns, strings by code."""
-    arm, path = of
-    try:
-        schema = pq.read_schema(path)
-    except (pa.ArrowInvalid, OSError):
-        schema = read_table(path).schema  # says in words what is wrong
+def _light(folder: RunFolder, arm: str, piece: ShardPiece) -> tuple[RowFile, pa.Table]:
+    """A piece of a file without heavy columns, strings by code.
+
+    Whose the file is, is compared; its checksum, for which all of it would have to be read, is left to others.
+    """
+    owner = folder.owner(arm)
+    parquet, mark = owner.opened(piece.file, footer_alone=True)
+    schema = parquet.schema_arrow
+    start, stop = bounds(piece, mark, parquet.metadata.num_rows)
+    file = RowFile(arm, piece, start, stop - start)
     if "regime" in schema.names and "keep_spent" in schema.names and "anchor_lpp" in schema.names:
         wanted = [name for name in schema.names if name not in (*HEAVY, *UNASKED)]
         strings = [each.name for each in schema if pa.types.is_string(each.type) and each.name in wanted]
-        return pq.read_table(path, columns=wanted, partitioning=None, read_dictionary=strings, use_threads=False)
-    table = migrated_rows(read_table(path), arm)
+        table = pq.read_table(
+            piece.file.path, columns=wanted, partitioning=None, read_dictionary=strings, use_threads=False
+        ).replace_schema_metadata(None)
+        return file, table.slice(start, stop - start)
+    table = migrated_rows(owner.read(piece), arm, piece.file.path)
     table = table.drop_columns([name for name in (*HEAVY, *UNASKED) if name in table.column_names])
-    return pa.table(
+    return file, pa.table(
         [_coded(table.column(each.name)) for each in table.schema],
         schema=pa.schema([_coded_field(each) for each in table.schema]),
     )

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 from PIL import Image
 
 from sightline.probes.images import image_digest
-from sightline.store.folder import RunFolder, read_table
+from sightline.store.folder import RunFolder
 from sightline.store.load import pack_mask
 from tests.unit.report.fake_run import make_run
 
@@ -35,10 +36,12 @@ def viewed_folder(path: Path, image_files: Path | None = None, **settings: Any) 
     make_run(path, edit_row=with_scores, **settings)
     if image_files is not None:
         image_files.mkdir(exist_ok=True)
-        records = read_table(path / "images" / "00000.parquet").to_pylist()
+        file = path / "images" / "00000.parquet"
+        records = pq.read_table(file, partitioning=None).to_pylist()
         for record in records:
             with Image.open(io.BytesIO(record["preview"])) as preview:
                 preview.resize(SHARP).save(image_files / record["image"], quality=60)
             record |= {"digest": image_digest(image_files / record["image"]), "width": SHARP[0], "height": SHARP[1]}
+        file.unlink()  # records that are there stay
         RunFolder(path).write_images(0, "orig", records)
     return path
