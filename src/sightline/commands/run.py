@@ -11,7 +11,7 @@ import typer
 from sightline.auditing.config import read_config
 from sightline.commands.from_config import overrides, takes_config
 from sightline.errors import SightlineError
-from sightline.progress import waiting_for
+from sightline.progress import say, waiting_for
 
 
 @takes_config
@@ -52,7 +52,7 @@ def rows(
         refuse_unusable_place(out.parent)
     run = load_run(folder)
     if run.unfinished:
-        typer.echo(f"note: {folder}: {run.unfinished}", err=True)
+        say(f"note: {folder}: {run.unfinished}", err=True)
     table = run.rows
     buffer = io.BytesIO()
     if format == "parquet":
