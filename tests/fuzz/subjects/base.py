@@ -12,7 +12,7 @@ class Subject(ABC):
     """One kind of input. ``folder`` is its own, for files; nothing else is written."""
 
     name: ClassVar[str]
-    share: ClassVar[int] = 1
+    share: ClassVar[float] = 1
     """How many of a run's inputs it gets, beside the shares of others: many where an input is read in no time."""
     forgives: ClassVar[bool] = False
     """Whether nothing is ever refused: what cannot be read counts as never written."""

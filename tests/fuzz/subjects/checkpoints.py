@@ -23,7 +23,7 @@ class Checkpoints(Subject):
     """``config.json`` alone, as ``selectors --model`` and the checks before a run read it."""
 
     name = "checkpoint configs"
-    share = 8
+    share = 4
     file = "config.json"
 
     def prepare(self) -> None:
@@ -54,7 +54,7 @@ class LoadedCheckpoints(Subject):
     """Every other file, and the weights: all of it is really loaded."""
 
     name = "checkpoint loads"
-    share = 1
+    share = 0.5
 
     def prepare(self) -> None:
         transformers.logging.set_verbosity_error()

@@ -25,7 +25,7 @@ class RunFolders(Subject):
     """Everything that reads a run without a page."""
 
     name = "run folders"
-    share = 10
+    share = 5
 
     def prepare(self) -> None:
         self.good = make_run(self.folder / "good", images=3, arms=("full", "target:0.3"))
@@ -85,7 +85,7 @@ class Reports(RunFolders):
     """The same, as a page with pictures and tables."""
 
     name = "reports"
-    share = 1
+    share = 0.5
 
     def read(self, given: tuple[str, str]) -> None:
         out = self.folder / "report"

@@ -77,7 +77,7 @@ class CostCards(FileSubject):
     """Cards, read and shown on a page."""
 
     name = "cost cards"
-    share = 4
+    share = 2
     file_name = "card.json"
 
     def prepare(self) -> None:
