@@ -31,7 +31,7 @@ STORE_GB_S = 20.0
 """Assumed: what a shared file system hands out to all workers together."""
 WORKER_GB_S = 2.0
 """Assumed: what one worker reads at most."""
-SEEDS = (0, 1, 2)
+SEEDS = (0,)
 SHARD_SIZES = (32, 64, 128, 256, 512, 1024)
 
 
@@ -269,7 +269,7 @@ def shards_table(model: Model, audit: Audit, gpus: int) -> str:
 def folders_table(model: Model, audit: Audit, gpus: int) -> str:
     """One folder for all workers, or some folders of fewer probes."""
     lines = []
-    for folders in (1, 4, 16, 32):
+    for folders in (number for number in (1, 4, 16, 32) if number <= gpus):
         cut = replace(audit, folders=folders)
         cluster = replace(model.cluster(gpus // folders), first_start=model.cluster(gpus).first_start)
         work = list(model.work(cut))

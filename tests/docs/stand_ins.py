@@ -72,6 +72,7 @@ LIMITS = (
     (r"sightline leaderboard ", "--pages 2 --method target --draws 100"),
     (r"sightline run .*--arm policy:", "--image-option max_pixels=50176"),
     (r"sightline policy ", "--draws 200"),
+    (r"python -m benchmarks\.scale_model", "--probes 20000 --gpus 4"),
 )
 """(pattern, options added to a command that it begins). A command that names the option itself keeps its own."""
 
@@ -280,6 +281,8 @@ NOT_EXECUTED = {
         "docs/view.md",
         "python -m benchmarks.view_speed",
     ): "measures a browser on runs of a million rows for minutes",
+    ("docs/scale.md", "python -m benchmarks.scale_check"): "times five runs, which takes minutes",
+    ("docs/scale.md", "python -m benchmarks.kills"): "takes an hour; tests/faults/test_kills.py does a few",
     ("docs/reader.md", "sightline reader train --minutes 9.2"): TRAINING,
     ("docs/reader.md", "sightline reader train --minutes 9.3"): TRAINING,
     ("docs/reader.md", "sightline reader train --language-only"): TRAINING,

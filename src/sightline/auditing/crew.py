@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
+
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -107,7 +107,7 @@ def _watch(job: Job, attendance: Attendance, starts: Sequence[Callable[[], CrewM
         first = next((last for last in lasts if last.error), lasts[0])
         raise SightlineError(first.error or f"every worker died, the first like this: {first.how}")
     for error in dict.fromkeys(last.error for last in lasts if last.error):
-        print(f"note: a worker ended early: {error}", file=sys.stderr, flush=True)
+        say(f"note: a worker ended early: {error}", err=True)
 
 
 def _look_after(place: _Place) -> None:
