@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -121,7 +122,8 @@ def page(browser: WebDriver, viewer: Served) -> Iterator[WebDriver]:
 
 
 def wait(browser: WebDriver, found: Any) -> Any:
-    return WebDriverWait(browser, PATIENCE_S).until(found)
+    """Pages are rebuilt while they are looked at: an element that is gone is looked for again."""
+    return WebDriverWait(browser, PATIENCE_S, ignored_exceptions=[StaleElementReferenceException]).until(found)
 
 
 def at(browser: WebDriver, css: str) -> WebElement:
