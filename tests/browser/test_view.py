@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -90,6 +91,7 @@ def served(*words: str) -> Served:
     line = process.stdout.readline()
     found = re.search(r"http://\S+", line)
     assert found, line + process.stderr.read()
+    assert process.stdout.readline() == "stop with Ctrl-C\n"  # as a line: communicate() does not see what is buffered
     return Served(process, found[0])
 
 
@@ -107,7 +109,7 @@ def viewer(home: Path) -> Iterator[Served]:
     yield running
     running.process.send_signal(signal.SIGINT)
     output, errors = running.process.communicate()
-    assert (running.process.returncode, output, errors) == (0, "stop with Ctrl-C\nstopped\n", "reading rows\n")
+    assert (running.process.returncode, output, errors) == (0, "stopped\n", "reading rows\n")
 
 
 @pytest.fixture
@@ -120,7 +122,8 @@ def page(browser: WebDriver, viewer: Served) -> Iterator[WebDriver]:
 
 
 def wait(browser: WebDriver, found: Any) -> Any:
-    return WebDriverWait(browser, PATIENCE_S).until(found)
+    """Pages are rebuilt while they are looked at: an element that is gone is looked for again."""
+    return WebDriverWait(browser, PATIENCE_S, ignored_exceptions=[StaleElementReferenceException]).until(found)
 
 
 def at(browser: WebDriver, css: str) -> WebElement:
