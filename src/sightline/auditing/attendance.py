@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from sightline.errors import SightlineError
@@ -104,3 +104,14 @@ class Attendance:
 def _of_a_process(name: str) -> bool:
     """Whether a lease says that a process is at work, whatever on."""
     return name == DRIVER or name.startswith(MEMBER)
+
+
+@contextmanager
+def alone_in(*folders: Path, timeout: float = 60.0) -> Iterator[None]:
+    """Within it nobody else is at work in some run folders; refused where somebody is."""
+    with ExitStack() as held:
+        for folder in folders:
+            attendance = held.enter_context(Attendance(folder, timeout).attending())
+            with attendance.opening():
+                attendance.drive()
+        yield

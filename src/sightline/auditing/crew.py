@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from sightline.auditing.job import Job
 from sightline.auditing.opening import begin_alone
 from sightline.auditing.shards import Task, tasks_left
 from sightline.errors import SightlineError
-from sightline.progress import Progress, waiting_for
+from sightline.progress import Progress, say, waiting_for
 from sightline.store import RunFolder
 
 DEATHS = 3
@@ -76,7 +75,7 @@ def drive(job: Job, starts: Sequence[Callable[[], CrewMember]]) -> None:
 
 
 def _watch(job: Job, attendance: Attendance, starts: Sequence[Callable[[], CrewMember]]) -> None:
-    tally = Tally(job.folder, tasks_left(job.folder, job.shards, job.plan.arms))
+    tally = Tally(job.folder, tasks_left(job.folder, job.own_shards, job.plan.arms))
     places: list[_Place] = []
     try:
         with waiting_for(f"starting {len(starts)} worker{'s' * (len(starts) > 1)}"):

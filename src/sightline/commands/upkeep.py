@@ -20,6 +20,9 @@ def verify(
 
     Exit code 0: nothing; 1: something, in a line each; 2: error.
     """
+    from contextlib import nullcontext
+
+    from sightline.auditing.attendance import alone_in
     from sightline.progress import waiting_for
     from sightline.store.folder_check import verify_folder
     from sightline.store.run_parts import part_folders
@@ -27,10 +30,11 @@ def verify(
     wrong = False
     for path in runs:
         for folder in part_folders(path):
-            with waiting_for(f"reading {folder.path}", logged=False):
-                found = verify_folder(folder.path)
-            for problem in found.problems:
-                aside = problem.set_aside() if repair else None
+            with alone_in(folder.path) if repair else nullcontext():
+                with waiting_for(f"reading {folder.path}", logged=False):
+                    found = verify_folder(folder.path)
+                set_aside = [problem.set_aside() if repair else None for problem in found.problems]
+            for problem, aside in zip(found.problems, set_aside, strict=True):
                 typer.echo(f"{problem.words}; set aside as {aside.name}" if aside else problem.words)
             if not found.problems:
                 typer.echo(f"{folder.path}: {found.files} files, {found.rows} rows, nothing wrong")
@@ -50,13 +54,15 @@ def compact(
 ) -> None:
     """Put the many files of a run into few: the same rows in the same order, every bit of them.
 
-    Kill it at any moment and run it again. A compacted run can be gone on with, amended and verified as before; do not
-    compact a folder that is being written to.
+    Kill it at any moment and run it again. A compacted run can be gone on with, amended and verified as before; a
+    folder that is being written to is refused.
     """
+    from sightline.auditing.attendance import alone_in
     from sightline.progress import waiting_for
     from sightline.store.compaction import compact_run
+    from sightline.store.run_parts import part_folders
 
-    with waiting_for(f"compacting {run}", logged=False):
+    with waiting_for(f"compacting {run}", logged=False), alone_in(*(folder.path for folder in part_folders(run))):
         done = compact_run(run, out)
     typer.echo(
         f"{out or run}: {done.files_before} files of {done.bytes_before / 1e6:.1f} MB are now "

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from sightline.auditing.attendance import alone_in
 from sightline.cli import app
+from sightline.errors import SightlineError
 from sightline.store import RunFolder, load_run
 from tests.unit.report.fake_run import make_run
 
@@ -54,3 +56,14 @@ def test_compact_says_what_became_of_the_files(run: Path, tmp_path: Path) -> Non
     result = called("compact", str(run), "--out", str(tmp_path / "copy"))
     assert f"{tmp_path / 'copy'}: 3 files" in result.stdout
     assert load_run(tmp_path / "copy").rows.equals(before)
+
+
+def test_a_folder_that_somebody_writes_to_is_neither_compacted_nor_repaired(run: Path) -> None:
+    before = sorted(file.name for file in run.rglob("*.parquet"))
+    with alone_in(run):
+        for words in (["compact", str(run)], ["verify", str(run), "--repair"]):
+            with pytest.raises(SightlineError, match="is being written by"):
+                called(*words)
+        assert called("verify", str(run)).exit_code == 0
+    assert sorted(file.name for file in run.rglob("*.parquet")) == before
+    assert called("compact", str(run)).exit_code == 0
