@@ -213,7 +213,9 @@ def export(
 def import_(
     task: TaskArgument,
     file: Annotated[Path, typer.Argument(help="What 'export' writes, or the artifact, or Label Studio's JSON.")],
-    file_format: Annotated[Literal["artifact", "label-studio"], typer.Option("--format")] = "artifact",
+    file_format: Annotated[
+        Literal["artifact", "label-studio"], typer.Option("--format", help="How the file is written.")
+    ] = "artifact",
     name: Annotated[
         str | None, typer.Option("--as", metavar="NAME", help="Whose answers these are, where the file does not say.")
     ] = None,
