@@ -15,7 +15,13 @@ from sightline.analysis.comparison import Record, by_model, clustered_means, int
 from sightline.analysis.outcomes import OUTCOMES, SCALES, STRATA, samples, tertiles
 from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import DRAWS
-from sightline.statistics.correlation import conditional_spearman, pearson, spearman_intervals
+from sightline.statistics.correlation import (
+    FixedResiduals,
+    conditional_residuals,
+    fixed_residual_intervals,
+    pearson,
+    spearman_intervals,
+)
 from sightline.statistics.intervals import Estimate
 from sightline.statistics.plain_rows import plain_rows
 
@@ -223,15 +229,16 @@ def _conditional(rows: pd.DataFrame, predictors: Mapping[str, str], draws: int) 
     if arms < 2 or rows["image_id"].nunique() < 3:
         return []
     change = rows["selected_margin"].astype(float) - rows["full_margin"].astype(float)
-    records: list[Record] = []
+    image = np.unique(rows["image_id"].astype(str), return_inverse=True)[1]
+    keys, pairs = [], []
     for name, held in (("measured controls, arm effects", controls(rows)), ("image and arm effects", None)):
         for predictor, column in predictors.items():
             x = rows[column].astype(float)
-            estimate = conditional_spearman(x, change, rows["image_id"], rows["arm"], held, draws=draws)
-            records.append(
-                {
-                    "arms": arms, "images": rows["image_id"].nunique(), "n": len(rows), "predictor": predictor,
-                    "specification": name, **interval_columns("estimate", estimate),
-                }
-            )  # fmt: skip
-    return records
+            keys.append({"predictor": predictor, "specification": name})
+            pairs.append(FixedResiduals.of(*conditional_residuals(x, change, image, rows["arm"], held), image))
+    sizes = {"arms": arms, "images": rows["image_id"].nunique(), "n": len(rows)}
+    estimates = fixed_residual_intervals(pairs, draws=draws)
+    return [
+        {**sizes, **key, **interval_columns("estimate", estimate)}
+        for key, estimate in zip(keys, estimates, strict=True)
+    ]

@@ -12,7 +12,7 @@ from sightline.analysis.comparison import Record
 from sightline.errors import SightlineError
 from sightline.statistics.arrays import FloatArray, IntArray
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
-from sightline.statistics.correlation import fixed_residual_draws, ranks
+from sightline.statistics.correlation import FixedResiduals, ranks
 from sightline.statistics.intervals import percentile_interval
 
 MEASURES = ("ecr", "legibility")
@@ -60,14 +60,21 @@ def ordering_table(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = SEED)
         if arms >= FEWEST_ARMS:
             lines.append(({"over": "arms", "change": change, "n": arms}, _over_arms(columns, arm, image)))
         lines.append(({"over": "answers", "change": change, "n": len(rows)}, _over_answers(columns, image)))
-    # One image cannot be resampled; otherwise all lines share the draws.
-    blocks = list(count_blocks(images, draws, seed)) if images > 1 else []
-    records = []
-    for record, correlations in lines:
-        drawn = [correlations(counts) for counts in blocks]
-        found = np.concatenate(drawn, axis=1) if drawn else np.full((2, 1), np.nan)
-        records.append(record | _with_intervals(correlations(np.ones((1, images)))[:, 0], found))
-    return pd.DataFrame(records)
+    # One image cannot be resampled; otherwise all lines share the draws, of which few are held at once.
+    drawn: list[list[FloatArray]] = [[] for _ in lines]
+    for counts in count_blocks(images, draws, seed) if images > 1 else ():
+        for (_, correlations), found in zip(lines, drawn, strict=True):
+            found.append(correlations(counts))
+    return pd.DataFrame(
+        [
+            record
+            | _with_intervals(
+                correlations(np.ones((1, images)))[:, 0],
+                np.concatenate(found, axis=1) if found else np.full((2, 1), np.nan),
+            )
+            for (record, correlations), found in zip(lines, drawn, strict=True)
+        ]
+    )
 
 
 Correlations = Callable[[FloatArray], FloatArray]
@@ -105,10 +112,11 @@ def _correlation(first: FloatArray, second: FloatArray) -> FloatArray:
 
 
 def _over_answers(columns: list[FloatArray], image: IntArray) -> Correlations:
-    coverage, legibility, change = (ranks(column) for column in columns)
+    *measures, change = (ranks(column) for column in columns)
+    pairs = [FixedResiduals.of(measure, change, image) for measure in measures]
 
     def correlations(counts: FloatArray) -> FloatArray:
-        return np.stack([fixed_residual_draws(measure, change, image, counts) for measure in (coverage, legibility)])
+        return np.stack([pair.at(counts) for pair in pairs])
 
     return correlations
 

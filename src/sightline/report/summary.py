@@ -14,10 +14,11 @@ from sightline.report.metric_columns import about_given_answers
 from sightline.report.panels import arm_facts
 from sightline.report.source import Audited, Source
 from sightline.report.table import format_range, format_value
+from sightline.statistics.arm_analysis import ArmAnalysis, every_metric
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.plain_rows import are_in_words
-from sightline.statistics.summaries import arm_summary, paired_differences
+from sightline.statistics.summaries import difference_table, summary_table
 
 AT_CHANCE = "the model answers at chance: nothing about pruning can be read from its answers"
 
@@ -64,7 +65,10 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         # Statistics see the run's own arm names ("full" reads as Full in words); the report's names come back after.
         names = dict(zip(audited.frame["arm_name"], audited.frame["arm"], strict=True))
         frame = audited.frame.assign(arm=audited.frame["arm_name"])
-        table = arm_summary(frame, draws=draws, seed=seed)
+        told = [metric.name for metric in every_metric(frame)]
+        asked = dict.fromkeys([*told, *compared()])
+        analysis = ArmAnalysis.of(frame, list(asked), None, draws, seed)
+        table = summary_table(analysis, metrics=told)
         extra = audited.frame.groupby("arm_name", sort=False)["selector"].first()
         table["selector"] = table["arm"].map(extra)
         table["arm"] = table["arm"].map(names)
@@ -79,7 +83,7 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
             at_chance[audited.name] = f"{audited.name}: {chance}" if audited.name else chance
         for reference in dict.fromkeys([*wanted, *references]):
             if reference in names and len(names) > 1:
-                found = paired_differences(frame, reference, metrics=compared(), draws=draws, seed=seed)
+                found = difference_table(analysis, reference, metrics=compared())
                 found = about_given_answers(found)
                 against = "Full" if reference in wanted else reference
                 differences.append(found.assign(arm=found["arm"].map(names), against=against))
