@@ -23,6 +23,7 @@ from sightline.statistics.correlation import (
     spearman_intervals,
 )
 from sightline.statistics.intervals import Estimate
+from sightline.statistics.keyed import numbered
 from sightline.statistics.plain_rows import plain_rows
 
 PREDICTORS = ("ecr", "lpp", "geo_f1")
@@ -193,7 +194,7 @@ def conditional_table(
     for model, rows in by_model(plain):
         wanted = set(arms if arms is not None else pooled_arms(rows))
         rows = rows[rows["plain_arm"].isin(wanted) | (rows["selector"] == "full")]
-        merging = set(rows.loc[rows["lineage_mask"].notna(), "plain_arm"]) if "lineage_mask" in rows else set()
+        merging = _merging_arms(rows)
         joined = samples(rows, scales)
         joined = joined.dropna(subset=["full_margin", *columns.values(), "evidence_area"])
         for budget, every in joined.groupby("budget", sort=False):
@@ -210,6 +211,17 @@ def conditional_table(
             "no budget has two pruning arms and a Full arm on three or more images with regions; add arms at one budget"
         )
     return pd.DataFrame(records)
+
+
+def _merging_arms(rows: pd.DataFrame) -> set[str]:
+    """Arms that merge tokens: their rows say so, or have the mask of everything that was merged."""
+    if "merged" in rows:
+        merged = rows["merged"]
+    elif "lineage_mask" in rows:
+        merged = rows["lineage_mask"].notna()
+    else:
+        return set()
+    return {str(arm) for arm in rows.loc[merged, "plain_arm"].unique()}
 
 
 def _refuse_unknown(arms: Sequence[str], rows: pd.DataFrame) -> None:
@@ -229,7 +241,7 @@ def _conditional(rows: pd.DataFrame, predictors: Mapping[str, str], draws: int) 
     if arms < 2 or rows["image_id"].nunique() < 3:
         return []
     change = rows["selected_margin"].astype(float) - rows["full_margin"].astype(float)
-    image = np.unique(rows["image_id"].astype(str), return_inverse=True)[1]
+    image, _ = numbered(rows["image_id"])
     keys, pairs = [], []
     for name, held in (("measured controls, arm effects", controls(rows)), ("image and arm effects", None)):
         for predictor, column in predictors.items():

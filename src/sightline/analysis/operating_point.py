@@ -122,7 +122,7 @@ def _check(rows: pd.DataFrame, development: pd.DataFrame | None) -> None:
             raise SightlineError(f"{NO_MARGIN}, and there is no threshold to set")
     if rows.empty:
         raise SightlineError(NONE_LEFT)
-    if development is not None and not {"yes", "no"} <= set(development["label"]):
+    if development is not None and not {"yes", "no"} <= set(development["label"].unique()):
         raise SightlineError("thresholds need both labels on the development images; add images")
 
 
@@ -147,7 +147,7 @@ def at_thresholds(rows: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     An answer without a finite margin stays as it was recorded.
     """
     by_arm = dict(zip(chosen["arm"], chosen["threshold"].astype(float), strict=True))
-    threshold = rows["plain_arm"].map(by_arm).astype(float)
+    threshold = rows["plain_arm"].astype(str).map(by_arm).astype(float)
     margin = rows["margin"].astype(np.float64)
     answered = pd.Series(np.where(margin >= threshold, "yes", "no"), index=rows.index)
     known = pd.Series(np.isfinite(margin), index=rows.index)

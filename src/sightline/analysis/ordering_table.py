@@ -14,6 +14,7 @@ from sightline.statistics.arrays import FloatArray, IntArray
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.correlation import FixedResiduals, ranks
 from sightline.statistics.intervals import percentile_interval
+from sightline.statistics.keyed import looked_up, numbered
 
 MEASURES = ("ecr", "legibility")
 CHANGES = ("changed", "margin_change")
@@ -26,6 +27,8 @@ def answer_changes(frame: pd.DataFrame) -> pd.DataFrame:
     ``changed`` is 1 where the answer is another one, ``margin_change`` the distance between the margins (absent where
     rows have none). Rows whose legibility nobody knows are left out.
     """
+    told = ("arm", "selector", "probe_id", "image_id", "predicted", "margin", "ecr", "legibility")
+    frame = frame[[name for name in told if name in frame]]
     is_full = frame["selector"] == "full"
     full = frame[is_full].drop_duplicates("probe_id").set_index("probe_id")
     if full.empty:
@@ -37,9 +40,9 @@ def answer_changes(frame: pd.DataFrame) -> pd.DataFrame:
             "no pruned row with a region has a legibility: rows of earlier releases lack it, and so do those of an "
             "architecture that does not say how many pixels a token is made from"
         )
-    rows["changed"] = (rows["predicted"] != rows["probe_id"].map(full["predicted"])).astype(float)
+    rows["changed"] = (rows["predicted"] != looked_up(rows["probe_id"], full["predicted"])).astype(float)
     if "margin" in rows:
-        rows["margin_change"] = (rows["margin"] - rows["probe_id"].map(full["margin"])).abs()
+        rows["margin_change"] = (rows["margin"] - looked_up(rows["probe_id"], full["margin"])).abs()
     return rows
 
 
@@ -51,7 +54,7 @@ def ordering_table(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = SEED)
     probes are ranked anew in each draw; over answers, ranks are those of the whole sample.
     """
     rows = answer_changes(frame)
-    image = np.unique(rows["image_id"].astype(str), return_inverse=True)[1]
+    image, _ = numbered(rows["image_id"])
     arm = pd.factorize(rows["arm"])[0]
     images, arms = int(image.max()) + 1, int(arm.max()) + 1
     lines: list[tuple[Record, Correlations]] = []

@@ -63,14 +63,14 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
     arms, differences, notes, at_chance = [], [], [], {}
     for audited in source.runs:
         # Statistics see the run's own arm names ("full" reads as Full in words); the report's names come back after.
-        names = dict(zip(audited.frame["arm_name"], audited.frame["arm"], strict=True))
+        names = audited.shown_arms
         frame = audited.frame.assign(arm=audited.frame["arm_name"])
         told = [metric.name for metric in every_metric(frame)]
         asked = dict.fromkeys([*told, *compared()])
         analysis = ArmAnalysis.of(frame, list(asked), None, draws, seed)
         table = summary_table(analysis, metrics=told)
-        extra = audited.frame.groupby("arm_name", sort=False)["selector"].first()
-        table["selector"] = table["arm"].map(extra)
+        selectors = audited.frame[["arm_name", "selector"]].drop_duplicates("arm_name").astype(str)
+        table["selector"] = table["arm"].map(selectors.set_index("arm_name")["selector"])
         table["arm"] = table["arm"].map(names)
         arms.append(table.join(facts, on="arm"))
         if audited.full is not None and len(audited.arms) > 1:
@@ -101,9 +101,7 @@ def chance_words(audited: Audited, arms: pd.DataFrame) -> str:
 
     ``arms`` is ``arm_summary`` of the run. Only yes and no can be guessed with one half.
     """
-    answers_yes_or_no = (
-        set(audited.frame["label"].astype(str)) <= {"yes", "no"} and not are_in_words(audited.frame).any()
-    )
+    answers_yes_or_no = set(audited.frame["label"].unique()) <= {"yes", "no"} and not are_in_words(audited.frame).any()
     if audited.full is None or not answers_yes_or_no:
         return ""
     line = arms[arms["arm"] == audited.full].iloc[0]

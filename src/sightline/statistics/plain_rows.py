@@ -12,7 +12,8 @@ UNCHANGED = "none"
 
 def is_plain(frame: pd.DataFrame) -> pd.Series[bool]:
     """Per row whether it is plain. Only such rows are an arm's own result."""
-    return (frame["intervention"].fillna(UNCHANGED) == UNCHANGED) & (frame["view"] == ORIGINAL)
+    untouched = (frame["intervention"] == UNCHANGED) | frame["intervention"].isna()
+    return untouched & (frame["view"] == ORIGINAL)
 
 
 def plain_rows(frame: pd.DataFrame) -> pd.DataFrame:

@@ -24,7 +24,15 @@ from sightline.statistics.metrics import Metric, finish, metric_named, point
 from sightline.statistics.paired import mcnemar, win_loss_tie
 from sightline.statistics.wording import describe_difference, describe_noninferiority
 
-__all__ = ["Threshold", "arm_points", "arm_rows", "arm_summary", "difference_table", "paired_differences", "summary_table"]
+__all__ = [
+    "Threshold",
+    "arm_points",
+    "arm_rows",
+    "arm_summary",
+    "difference_table",
+    "paired_differences",
+    "summary_table",
+]
 
 
 def arm_points(frame: pd.DataFrame, metrics: Sequence[str], threshold: float | None = None) -> dict[str, float]:
@@ -58,9 +66,7 @@ def arm_summary(
     return summary_table(ArmAnalysis.of(frame, metrics, threshold, draws, seed), level=level)
 
 
-def summary_table(
-    analysis: ArmAnalysis, *, metrics: Sequence[str] | None = None, level: float = LEVEL
-) -> pd.DataFrame:
+def summary_table(analysis: ArmAnalysis, *, metrics: Sequence[str] | None = None, level: float = LEVEL) -> pd.DataFrame:
     """``arm_summary`` of arms that are analysed already, in all of their metrics or some."""
     chosen = [metric for metric in analysis.metrics if metrics is None or metric.name in metrics]
     lines: list[dict[str, Any]] = []

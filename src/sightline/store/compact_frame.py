@@ -32,7 +32,7 @@ _TOLD_BY_OTHERS = (("visible", "ecr"), ("anchor_lpp", "lpp"))
 """Columns that rows of an earlier release get from elsewhere, and what those rows do have."""
 
 
-class _EarlierRun(Exception):
+class _EarlierRunError(Exception):
     """Some rows were written before every row had all columns of today."""
 
 
@@ -45,7 +45,7 @@ def compact_frame(run: Run, wanted: Callable[[str], bool]) -> pd.DataFrame:
     files = [(arm, file, _metadata(file).num_rows) for arm, file in _files(run)]
     try:
         return _frame(_tables(files, wanted), sum(rows for _, _, rows in files))
-    except _EarlierRun:  # such a run is read as a whole: rows tell what others lack
+    except _EarlierRunError:  # such a run is read as a whole: rows tell what others lack
         return _frame([_chosen(run.rows, _names(run.rows.schema, wanted))], run.rows.num_rows)
 
 
@@ -105,11 +105,11 @@ def _tables(files: Iterable[tuple[str, Path, int]], wanted: Callable[[str], bool
     for _, file, _ in files:
         with pq.ParquetFile(file) as opened:
             if not set(opened.schema_arrow.names) >= _COMMON:
-                raise _EarlierRun
+                raise _EarlierRunError
             names = names or _names(opened.schema_arrow, wanted)
             table = _chosen(opened.read(columns=[*names, _LINEAGE], use_threads=False), names)
         if _lacks(table):
-            raise _EarlierRun
+            raise _EarlierRunError
         yield table
 
 

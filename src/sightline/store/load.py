@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -111,10 +111,17 @@ class Run:
     @cached_property
     def probes(self) -> list[dict[str, Any]]:
         """The audited probes as written into the run folder (without the header line)."""
-        # Not splitlines(): a question may hold one of the other characters that Unicode ends lines with.
-        lines = (self.path / PROBES).read_text(encoding="utf-8").split("\n")
-        records = [json.loads(line) for line in lines if line.strip()]
-        return [record for record in records if "sightline_probes" not in record]
+        return list(self.each_probe())
+
+    def each_probe(self, saying: str = "") -> Iterator[dict[str, Any]]:
+        """The same one after the other; only those whose line has some text, where one is named."""
+        # Lines end in "\n" alone: a question may hold one of the other characters that Unicode ends lines with.
+        with open(self.path / PROBES, encoding="utf-8", newline="\n") as lines:
+            for line in lines:
+                if saying in line and line.strip():
+                    record = json.loads(line)
+                    if "sightline_probes" not in record:
+                        yield record
 
     @cached_property
     def _packed_cells(self) -> dict[str, bytes]:

@@ -14,6 +14,7 @@ from sightline.report.sections.base import SECTIONS, Context, Section, SectionMa
 from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import Table, TableColumn
+from sightline.statistics.keyed import looked_up
 from sightline.statistics.plain_rows import are_positives
 from sightline.statistics.summaries import arm_points
 
@@ -64,7 +65,7 @@ def strata_table(source: Source) -> Table:
                 continue  # Cells of one size cannot be stratified: a fixed raster has a single cell area.
             stratum = np.searchsorted(np.quantile(values, [1 / 3, 2 / 3]), values, side="left")
             where = pd.Series(stratum, index=values.index)
-            for (arm, third), rows in positive.groupby(["arm", positive["probe_id"].map(where)], sort=False):
+            for (arm, third), rows in positive.groupby(["arm", looked_up(positive["probe_id"], where)], sort=False):
                 place = int(str(third))
                 records.append(
                     {
