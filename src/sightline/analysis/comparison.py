@@ -24,6 +24,10 @@ Record = dict[str, Any]
 
 
 def by_model(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    models = frame["model"].unique()
+    if len(models) == 1:
+        yield str(models[0]), frame  # as it is: a run's rows are not held a second time
+        return
     for model, rows in frame.groupby("model", sort=False):
         yield str(model), rows
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from sightline.analysis.comparison import Record, by_model, clustered_means, interval_columns
-from sightline.analysis.outcomes import OUTCOMES, SCALES, STRATA, samples, tertiles
+from sightline.analysis.outcomes import COVERAGE, OUTCOMES, SCALES, STRATA, samples, tertiles
 from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import DRAWS
 from sightline.statistics.correlation import (
@@ -33,6 +33,11 @@ COVERAGE_COLUMNS: Mapping[str, Mapping[str, str]] = {
     "lineage": {name: name for name in PREDICTORS},
 }
 """By what merged tokens count -> predictor -> row column. Both are the same for what only deletes."""
+CONDITIONED = (
+    "model", "plain_arm", "arm", "selector", "role", "arguments", "budget", "label", "view", "intervention", "probe_id",
+    "image_id", "margin", "correct", "merged", "lineage_mask", *COVERAGE,
+)  # fmt: skip
+"""Columns that the conditional audit reads."""
 FLOOR = 1e-12
 
 
@@ -187,7 +192,7 @@ def conditional_table(
     """
     if coverage not in COVERAGE_COLUMNS:
         raise SightlineError(f"coverage is counted by {' or '.join(COVERAGE_COLUMNS)}, not by '{coverage}'")
-    plain = plain_rows(frame)
+    plain = plain_rows(frame[[name for name in CONDITIONED if name in frame]])
     _refuse_unknown(arms or (), plain)
     columns = COVERAGE_COLUMNS[coverage]
     records: list[Record] = []

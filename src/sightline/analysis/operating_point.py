@@ -26,6 +26,7 @@ from sightline.analysis.threshold_rules import (
 from sightline.analysis.thresholds import evaluate
 from sightline.errors import SightlineError
 from sightline.probes.split import hash_side
+from sightline.statistics.keyed import looked_up
 from sightline.statistics.plain_rows import is_plain
 
 NO_MARGIN = "the rows have no margin: their scorer gives answers alone"
@@ -92,8 +93,9 @@ def _of_model(rows: pd.DataFrame | None, model: str, like: pd.DataFrame) -> pd.D
 
 def on_development_side(rows: pd.DataFrame, dev_buckets: int = 5) -> pd.Series[bool]:
     """Per row whether its image falls on the development side of the grouped hash split."""
-    images = rows["image_id"].astype(str)
-    return images.map({image: hash_side(image, dev_buckets) == "dev" for image in images.unique()}).astype(bool)
+    images = rows["image_id"]
+    sides = {str(image): hash_side(str(image), dev_buckets) == "dev" for image in images.unique()}
+    return looked_up(images, pd.Series(sides, dtype=bool)).astype(bool)
 
 
 def choose(rows: pd.DataFrame, development: pd.DataFrame, rule: ThresholdRule) -> pd.DataFrame:

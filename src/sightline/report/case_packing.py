@@ -51,9 +51,8 @@ def pack_cases(source: Source, cases: list[Case], reference: str = "Full") -> di
             if case.probe_id not in marked[index].index:
                 continue
             for _, row in marked[index].loc[[case.probe_id]].iterrows():
-                panels.append(
-                    packer.panel(source.runs[index], probe, row, shown_rows[index], arm_index[str(row["arm"])])
-                )
+                arm = arm_index[str(row["arm"])]
+                panels.append(packer.panel(source.runs[index], probe, row, shown_rows[index], arm))
         # The same arm of several runs side by side.
         panels.sort(key=lambda panel: order[arms[panel["arm"]][1]])
         packed.append(

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from sightline.errors import SightlineError
-from sightline.statistics.arm_frames import arm_rows, by_image_and_probe
+from sightline.statistics.arm_frames import arm_rows, by_image_and_probe, metric_inputs
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import AnyArray, BoolArray, FloatArray
 from sightline.statistics.bootstrap import ImageSums, Measured, replicate_all
@@ -111,7 +111,7 @@ class ArmAnalysis:
             raise SightlineError("the run has no rows; statistics need at least one arm")
         chosen = every_metric(frame) if metrics is None else [metric_named(name) for name in metrics]
         arms = {}
-        for arm, part in frame.groupby("arm", sort=False, observed=True):
+        for arm, part in frame[["arm", *metric_inputs(frame)]].groupby("arm", sort=False, observed=True):
             cut = threshold.get(str(arm)) if isinstance(threshold, Mapping) else threshold
             arms[str(arm)] = AnalysedArm.of(str(arm), part, chosen, cut)
         resampled = {name: arm.sums for name, arm in arms.items() if arm.sums is not None and arm.n_images > 1}

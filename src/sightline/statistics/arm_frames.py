@@ -26,7 +26,7 @@ def arm_rows(frame: pd.DataFrame, threshold: float | None = None) -> ArmRows:
     positive, answered right or not.
     """
     needed = dict.fromkeys(column for metric in METRICS.values() for column in metric.columns)
-    frame = by_image_and_probe(frame[[name for name in dict.fromkeys((*_OWN, *needed)) if name in frame]])
+    frame = by_image_and_probe(frame[metric_inputs(frame)])
     if frame["probe_id"].duplicated().any():
         twice = frame.loc[frame["probe_id"].duplicated(), "probe_id"].iloc[0]
         raise SightlineError(f"probe '{twice}' has more than one row in this arm; filter views and interventions first")
@@ -66,6 +66,12 @@ def _numbers(frame: pd.DataFrame, name: str) -> FloatArray:
         return frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError):
         raise SightlineError(f"column '{name}' holds something that is not a number") from None
+
+
+def metric_inputs(frame: pd.DataFrame) -> list[str]:
+    """The columns of a frame that ``arm_rows`` looks at: whoever takes rows apart needs no others."""
+    needed = (column for metric in METRICS.values() for column in metric.columns)
+    return [name for name in dict.fromkeys((*_OWN, *needed)) if name in frame]
 
 
 def by_image_and_probe(frame: pd.DataFrame) -> pd.DataFrame:

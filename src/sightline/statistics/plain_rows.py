@@ -18,7 +18,8 @@ def is_plain(frame: pd.DataFrame) -> pd.Series[bool]:
 
 def plain_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """The plain rows."""
-    found: pd.DataFrame = frame[is_plain(frame)]
+    plain = is_plain(frame)
+    found: pd.DataFrame = frame if plain.all() else frame[plain]
     return found
 
 

@@ -189,8 +189,10 @@ def _sides(audited: Audited, development: pd.DataFrame | None) -> tuple[pd.DataF
     """Rows to choose on and rows to judge on: others and all of this run's, or this run's two sides."""
     if development is not None:
         return development, audited.frame
-    aside = on_development_side(audited.frame)
-    return audited.frame[aside], audited.frame[~aside]
+    told = ("arm", "plain_arm", "selector", "view", "intervention", "label", "margin", "image_id")
+    frame = audited.frame[[name for name in told if name in audited.frame]]
+    aside = on_development_side(frame)
+    return frame[aside], frame[~aside]
 
 
 def flips_table(source: Source) -> Table | None:

@@ -14,6 +14,7 @@ from sightline.report.sections.base import SECTIONS, Context, Section, SectionMa
 from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import Table, TableColumn
+from sightline.statistics.arm_frames import metric_inputs
 from sightline.statistics.keyed import looked_up
 from sightline.statistics.plain_rows import are_positives
 from sightline.statistics.summaries import arm_points
@@ -57,7 +58,8 @@ def strata_table(source: Source) -> Table:
     records: list[dict[str, Any]] = []
     for audited in source.runs:
         sizes = audited.scales
-        positive = audited.frame[are_positives(audited.frame) & audited.frame["probe_id"].isin(sizes.index)]
+        concerned = are_positives(audited.frame) & audited.frame["probe_id"].isin(sizes.index)
+        positive = audited.frame.loc[concerned, ["arm", *metric_inputs(audited.frame)]]
         quality = ("score", "accuracy") if audited.in_words else ("accuracy",)
         for key, title in STRATA.items():
             values = sizes.loc[sizes.index.isin(positive["probe_id"]), key]

@@ -164,6 +164,8 @@ def association_table(source: Source, draws: int) -> Table | None:
     """At each budget that several arms share: does the arm that covers more of an image keep more of its margin?"""
 
     def wanted(rows: pd.DataFrame) -> bool:
+        told = ["selector", "plain_arm", "role", "arguments", "budget", "label", "ecr", "arm", "image_id"]
+        rows = rows[[name for name in told if name in rows]]
         pooled = (rows["selector"] != "full") & rows["plain_arm"].isin(pooled_arms(rows))
         pruned = rows[pooled & (rows["label"] == "yes") & rows["ecr"].notna()]
         several = (pruned.groupby("budget")["arm"].nunique() > 1).any()
