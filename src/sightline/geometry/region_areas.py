@@ -24,13 +24,13 @@ def region_areas(cells: Floats, questions: Sequence[Boxes]) -> Floats:
     single = np.array([len(regions) == 1 for regions in questions], dtype=bool)
     fast = np.flatnonzero(single) if lines is not None else np.zeros(0, dtype=np.int64)
     if lines is not None and len(fast):
-        boxes = np.array([questions[place][0] for place in fast], dtype=np.float64)
+        boxes = np.array([questions[int(place)][0] for place in fast], dtype=np.float64)
         spans = [_Span.of(axis, boxes[:, i], boxes[:, i + 2]) for i, axis in enumerate(lines)]
         within = spans[0].within & spans[1].within
         areas[fast[within]] = _grid_areas(*(span.chosen(within) for span in spans))
         fast = fast[within]
     for place in np.setdiff1d(np.arange(len(questions)), fast):
-        areas[place] = _area(cells, questions[place])
+        areas[place] = _area(cells, questions[int(place)])
     return areas
 
 
@@ -68,11 +68,11 @@ class _Span:
     @property
     def within(self) -> NDArray[np.bool_]:
         """Whether a region has an extent and lies between the outermost lines."""
-        inside: NDArray[np.bool_] = (self.lines[0] <= self.start) & (self.start < self.end)
-        return inside & (self.end <= self.lines[-1])
+        inside = (self.lines[0] <= self.start) & (self.start < self.end) & (self.end <= self.lines[-1])
+        return np.asarray(inside, dtype=bool)
 
     def chosen(self, which: NDArray[np.bool_]) -> _Span:
-        return _Span(self.lines, *(part[which] for part in (self.start, self.end, self.first, self.last)))
+        return _Span(self.lines, self.start[which], self.end[which], self.first[which], self.last[which])
 
     def shapes(self) -> Whole:
         """(q, 3) how many pieces, and whether the cells at either end stick out of the region."""

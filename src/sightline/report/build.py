@@ -73,7 +73,7 @@ def build_report(
     page = Page(
         title=f"Visual-token pruning audit of {', '.join(models)}",
         facts=[run_facts(audited) for audited in source.runs],
-        notes=[*summary.at_chance.values(), *source.notes],
+        notes=[*summary.at_chance.values(), *summary.ranked_notes(draws), *source.notes],
         verdicts=verdicts(source, summary),
         overview=[main_table(summary)],
         sections=parts,

@@ -80,7 +80,7 @@ def compare_runs(
     page = Page(
         title=f"Comparison of {called[0]} (A) and {called[1]} (B)",
         facts=[run_facts(audited) for audited in source.runs],
-        notes=[*summary.at_chance.values(), *source.notes],
+        notes=[*summary.at_chance.values(), *summary.ranked_notes(draws), *source.notes],
         verdicts=_verdicts(source, differences.frame, sameness.frame, list(summary.at_chance)),
         overview=[main_table(_side_by_side(summary, source), by_run=False)],
         sections=parts,

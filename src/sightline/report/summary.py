@@ -15,7 +15,7 @@ from sightline.report.panels import arm_facts
 from sightline.report.source import Audited, Source
 from sightline.report.table import format_range, format_value
 from sightline.statistics.arm_analysis import ArmAnalysis, every_metric
-from sightline.statistics.bootstrap import DRAWS, SEED
+from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.plain_rows import are_in_words
 from sightline.statistics.summaries import difference_table, summary_table
@@ -36,6 +36,11 @@ class ReportSummary:
     """Name of a run whose Full arm answers at chance -> the sentence that says so, with the numbers."""
     answers_at: str = ""
     """The threshold of the answers as a sentence behind a caption; "" where they are as recorded."""
+
+    def ranked_notes(self, draws: int) -> list[str]:
+        """A line where an arm is too large for AUROC to be ranked in every draw."""
+        words = ranked_words(int(self.arms["n_probes"].max()), draws) if self.arms["auroc"].notna().any() else ""
+        return [words] if words else []
 
     @property
     def facts(self) -> pd.DataFrame:

@@ -66,6 +66,17 @@ def ranked_draws(rows: int, draws: int) -> int:
     return min(draws, max(FEWEST_RANKED, RANKED_ROWS // max(1, rows)))
 
 
+def ranked_words(rows: int, draws: int) -> str:
+    """Says that AUROC has fewer draws than everything else, where the largest arm has so many rows; else ""."""
+    ranked = ranked_draws(rows, draws)
+    if ranked == draws:
+        return ""
+    return (
+        f"intervals of AUROC rest on the first {ranked:,} of {draws:,} draws: every one of them ranks the up to "
+        f"{rows:,} rows of an arm anew"
+    )
+
+
 @dataclass(frozen=True)
 class ImageSums:
     """What an arm's metrics need per image; ``at`` evaluates them all for any weighting of images."""

@@ -161,7 +161,7 @@ def _why_not_paired(arm: AnalysedArm, base: AnalysedArm) -> str:
     """Why two arms cannot be compared at all, or ""."""
     if arm.sums is None or base.sums is None:
         return ""  # both carry their own reason already
-    same = arm.probes.array.equals(base.probes.array)
+    same = arm.probes.reset_index(drop=True).equals(base.probes.reset_index(drop=True))
     common = len(arm.probes) if same else len(set(arm.probes) & set(base.probes))
     if common != len(arm.probes) or common != len(base.probes):
         return (

@@ -60,6 +60,11 @@ def _frame(tables: Iterable[pa.Table], length: int) -> pd.DataFrame:
     return pd.DataFrame({name: columns.pop(name).finished() for name in list(columns)}, copy=False)
 
 
+def count_rows(run: Run) -> int:
+    """How many rows a run has so far, from what its files say of themselves."""
+    return sum(_metadata(file).num_rows for _, file in _files(run))
+
+
 def rows_at(run: Run, places: Sequence[int], columns: Sequence[str]) -> pa.Table:
     """Some columns of some rows, by their places in the run's order; only the files that hold them are read."""
     asked = np.asarray(places, dtype=np.int64)
