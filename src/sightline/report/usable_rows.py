@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sightline.core.probe import ORIGINAL
 from sightline.statistics.keyed import as_names, looked_up
@@ -70,7 +71,7 @@ def paired(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     arms, probes = (pd.factorize(frame[name])[0].astype(np.int64) for name in ("arm", "probe_id"))
     answered = np.zeros((int(probes.max()) + 1, int(arms.max()) + 1), dtype=bool)
     answered[probes, arms] = True
-    common = answered.all(axis=1)
+    common: NDArray[np.bool_] = np.asarray(answered.all(axis=1))
     if common.all():
         return frame
     if not common.any():

@@ -70,7 +70,7 @@ def rows_at(run: Run, places: Sequence[int], columns: Sequence[str]) -> pa.Table
     asked = np.asarray(places, dtype=np.int64)
     order = np.argsort(asked, kind="stable")
     ascending, start = asked[order], 0
-    found = []
+    found: list[pa.Table] = []
     for arm, file in _files(run):
         metadata = _metadata(file)
         low, high = np.searchsorted(ascending, [start, start + metadata.num_rows])
