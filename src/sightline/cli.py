@@ -26,7 +26,9 @@ _GROUPS = ("probes", "controls", "masks", "bench", "paper", "policy", "reader")
 """Sub-command groups: ``sightline.commands.<name>`` with an ``app``."""
 _COMMANDS = {
     "demo": ("demo",),
-    "run": ("run", "rows"),
+    "run": ("run",),
+    "rows": ("rows",),
+    "upkeep": ("verify", "compact"),
     "methods": ("selectors", "backbones"),
     "report": ("report", "compare", "gate"),
     "leaderboard": ("leaderboard",),

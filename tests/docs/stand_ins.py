@@ -61,6 +61,7 @@ LIMITS = (
     (r"sightline (report|gate|compare) ", "--draws 200"),
     (r"sightline reader scenes ", "--images 6"),
     (r"sightline run .*--probes scenes/open_", "--limit 3"),
+    (r"sightline run .*--part ", "--limit 2 --shard-images 1"),
     (r"sightline bench prefill ", QUICK),
     (r"sightline bench ttft ", f"{QUICK} --decode 1"),
     (r"sightline bench vision ", QUICK),

@@ -13,6 +13,7 @@ import pytest
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig, flag_of
 from sightline.errors import SightlineError
+from tests.earlier_release import without_marks
 from tests.integration.conftest import MODELS, TEN_ARMS
 from tests.integration.test_audit import facts
 from tests.warm_python import run_python
@@ -69,6 +70,7 @@ def test_a_run_of_the_first_release_under_the_artifact_profile_goes_on(config: A
     """Its manifest named the artifact's image options of all architectures at once."""
     settings = config("llava", arms=["full"], limit=1, profile="artifact")
     audit(settings)
+    without_marks(settings.out)
     manifest = settings.out / "run.json"
     recorded = json.loads(manifest.read_text(encoding="utf-8"))
     assert recorded["image_options"] == {"crop_blind": True}

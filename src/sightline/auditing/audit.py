@@ -14,7 +14,7 @@ from sightline.arms.plan import ArmPlan, plan_arms, refuse_unusable
 from sightline.auditing.config import AuditConfig, flag_of
 from sightline.auditing.launchers import LAUNCHERS, Launcher
 from sightline.auditing.reporting_contract import settings_before_loading
-from sightline.auditing.shards import Shard, look, looked_at, make_shards, tasks_left, with_boxes
+from sightline.auditing.shards import Shard, lacks_images, look, looked_at, make_shards, tasks_left, with_boxes
 from sightline.backbones.loading import checkpoint_folder, choose_device, model_type
 from sightline.backbones.served import Served
 from sightline.boxes.beside import BoxesBeside
@@ -26,6 +26,7 @@ from sightline.probes.probe_file import probes_text
 from sightline.progress import waiting_for
 from sightline.statistics.metrics import METRICS
 from sightline.store import Run, RunFolder, load_run
+from sightline.store.folder_check import damaged_files
 
 
 def audit(config: AuditConfig) -> Run:
@@ -67,6 +68,12 @@ class Job:
     imports: Mapping[str, str]
     """Digests of imported files, by name."""
 
+    @property
+    def own_shards(self) -> list[Shard]:
+        """Those that this command computes: all, or every N-th of a part."""
+        first, step = self.config.share or (1, 1)
+        return self.shards[first - 1 :: step]
+
 
 def planned_job(config: AuditConfig) -> Job:
     """Everything that can be refused without a model is refused here."""
@@ -77,6 +84,8 @@ def planned_job(config: AuditConfig) -> Job:
         folder.refuse_foreign()
     source = source_under(config.profile, config.box_source)
     config = config.model_copy(update={"seed": chosen_seed(config, recorded), "box_source": source})
+    if recorded and "shard_probes" not in recorded and "shard_probes" not in config.model_fields_set:
+        config = config.model_copy(update={"shard_probes": None})  # shards of that release were bounded by images alone
     plan = plan_arms(
         config.arms,
         interventions=config.interventions,
@@ -91,7 +100,9 @@ def planned_job(config: AuditConfig) -> Job:
     probes = read_probes(config.probes, image_prefix=config.image_prefix or None)
     config = config.model_copy(update={"scorer": chosen_scorer(config.scorer, probes)})
     probes = put_by(SCORERS.get(config.scorer)(), probes)
-    shards = make_shards(probes.probes, config.shard_images, config.limit)
+    shards = make_shards(probes.probes, config.shard_images, config.limit, config.shard_probes)
+    if config.share is not None and config.share[0] > len(shards):
+        raise SightlineError(f"--part {config.part}: the run has {len(shards)} shards, so that this part is empty")
     refuse_unusable(plan.arms, (probe for shard in shards for probe in shard.probes))
     for arm in plan.arms:
         arm.refuse_execution(config.execution, "leave it out or use --execution eager")
@@ -167,6 +178,7 @@ def run_job(job: Job, launcher: Launcher, boxes: BoxesBeside, box_facts: Mapping
                 **launcher.settings(recorded),
                 "probe_digest": job.probes.digest,
                 "shards": len(job.shards),
+                "part": recorded_part(job),
                 "boxes": dict(box_facts),
                 "matched_controls": list(dict.fromkeys([*recorded.get("matched_controls", []), *plan.controls])),
                 "imports": {**recorded.get("imports", {}), **job.imports},
@@ -175,11 +187,26 @@ def run_job(job: Job, launcher: Launcher, boxes: BoxesBeside, box_facts: Mapping
             [arm.text for arm in plan.arms],
             probe_bytes(job.probes, job.shards),
         )
+        set_damaged_aside(folder, names)
         folder.forget_shards_of(mended_images(job))
         resumed = list(resumable(job, names))
-        tasks = tasks_left(folder, job.shards, [*resumed, *plan.arms])
+        tasks = tasks_left(folder, job.own_shards, [*resumed, *plan.arms])
         folder.settle_inputs({**digests, **input_digests(resumed)})
         launcher.run(folder, tasks, boxes)
+
+
+def set_damaged_aside(folder: RunFolder, arms: Sequence[str]) -> None:
+    """A file that is not what was written, or that belongs to another run, is computed again instead of kept."""
+    for problem in damaged_files(folder, arms):
+        aside = problem.set_aside()
+        if aside is not None:
+            print(f"note: {problem.words}; set aside as {aside.name}", file=sys.stderr, flush=True)
+
+
+def recorded_part(job: Job) -> list[int] | None:
+    """Which part of the run the folder holds; None for all of it, and for more than one."""
+    share = None if job.config.share is None else list(job.config.share)
+    return share if not job.recorded or job.recorded.get("part") == share else None
 
 
 def mended_images(job: Job) -> list[str]:
@@ -198,11 +225,16 @@ def resumable(job: Job, names: Sequence[str]) -> Iterator[Arm]:
         if arm not in planned:
             _note_left_out(arm, reason)
     for name in names:
-        if name in planned or job.folder.has_all_rows(name, len(job.shards)):
+        if name in planned:
             continue
+        complete = job.folder.finished_shards(name).issuperset(shard.index for shard in job.own_shards)
         try:
-            yield recorded_arm(name)
+            arm = recorded_arm(name)
+            if not complete or lacks_images(job.folder, job.own_shards, arm):
+                yield arm
         except SightlineError as error:
+            if complete:
+                continue
             if job.folder.any_rows(name):
                 needed = ", ".join(f"--import {file}" for file in job.recorded.get("imports", {}))
                 raise SightlineError(f"{error} (the run was made with {needed})" if needed else str(error)) from error

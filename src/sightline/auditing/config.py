@@ -123,6 +123,11 @@ class AuditConfig(BaseModel):
     launcher: Annotated[str, Flag(SPEED)] = Field(
         "inline", description="Where the work runs: inline is here, in this process."
     )
+    part: Annotated[str | None, Flag(SPEED)] = Field(
+        None,
+        pattern=r"^[1-9][0-9]*/[1-9][0-9]*$",
+        description="K/N: compute every N-th shard alone, from the K-th on; folders of all parts together are one run.",
+    )
     batch_tokens: Annotated[int, Flag(SPEED)] = Field(
         default_factory=ByDevice(16384, 32768),
         ge=1,
@@ -142,6 +147,25 @@ class AuditConfig(BaseModel):
         ge=1,
         description="Images per shard: the unit of writing and resuming.",
     )
+    shard_probes: Annotated[int | None, Flag(OUTPUT)] = Field(
+        default_factory=ByDevice(512, 4096),
+        ge=1,
+        description="Most probes of a shard: an image with more is encoded again for each of its shards.",
+    )
+
+    @property
+    def share(self) -> tuple[int, int] | None:
+        """``part`` as numbers."""
+        if self.part is None:
+            return None
+        which, parts = map(int, self.part.split("/"))
+        return which, parts
+
+    @model_validator(mode="after")
+    def _part_exists(self) -> AuditConfig:
+        if self.share is not None and self.share[0] > self.share[1]:
+            raise ValueError(f"there is no part {self.part}; write K/N with K up to N, such as 1/4")
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -23,13 +23,12 @@ from sightline.core.selection_rules import lineage_mask
 from sightline.errors import SightlineError
 from sightline.probes import read_probes
 from sightline.probes.images import open_image
-from sightline.store import Run, RunFolder
-from sightline.store.folder import PROBES
+from sightline.store import Run
 from sightline.store.load import pack_mask, unpack_mask
 
 RECORDED = (
     "profile", "dtype", "positions", "box_source", "scorer", "image_options", "attention", "batch_images",
-    "shard_images", "execution", "limit",
+    "shard_images", "shard_probes", "execution", "limit",
 )  # fmt: skip
 """Options that a manifest has under their own names."""
 
@@ -58,9 +57,9 @@ def exported_merges(run: Run, arm: str, config: AuditConfig) -> Iterator[dict[st
     if chosen.policy is not None:
         raise SightlineError(f"{arm} merges tokens at a budget of each probe's own; export the arms of its levels")
     worker = Worker(config)
-    RunFolder(run.path).refuse_other(worker.settings(run.manifest))
-    probes = [probe for probe in read_probes(run.path / PROBES).probes if probe.id in rows]
-    for shard in make_shards(probes, config.shard_images):
+    run.folders[0].refuse_other(worker.settings(run.manifest))
+    probes = [probe for probe in read_probes(run.probe_file).probes if probe.id in rows]
+    for shard in make_shards(probes, config.shard_images, probes_per_shard=config.shard_probes):
         for probe, selection in zip(shard.probes, _selections(worker, shard, chosen), strict=True):
             row = rows[probe.id]
             _refuse_other(selection, row, arm)
@@ -137,6 +136,7 @@ def _group(anchor: int, row: Tensor) -> list[Any]:
 def config_of(run: Run, model: str, images: Path, **changes: Any) -> AuditConfig:
     """The configuration under which a run's arms are computed again."""
     said = {name: run.manifest[name] for name in RECORDED if name in run.manifest}
+    said.setdefault("shard_probes", None)  # as before there was a bound
     return AuditConfig(
-        model=model, probes=run.path / PROBES, images=images, out=run.path, arms=run.arms, **said, **changes
+        model=model, probes=run.probe_file, images=images, out=run.path, arms=run.arms, **said, **changes
     )

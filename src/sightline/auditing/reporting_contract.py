@@ -70,6 +70,7 @@ def manifest_settings(
     return {
         **contract,
         "shard_images": config.shard_images,
+        "shard_probes": config.shard_probes,
         "limit": config.limit,
         "execution": config.execution,
         "batch_images": config.batch_images,

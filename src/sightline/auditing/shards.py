@@ -15,6 +15,7 @@ from sightline.boxes.sources import Shown
 from sightline.core.prefix import Encoded
 from sightline.core.probe import ORIGINAL, Box, Probe
 from sightline.core.selection import Budget
+from sightline.core.shard_cuts import cut_shards
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import Intervention
@@ -44,6 +45,10 @@ class Shard:
         if self.image_budget is None:
             return self.view
         return f"{'' if self.view == ORIGINAL else f'{self.view}-'}fit-{self.image_budget}"
+
+    def version_for(self, arm: Arm) -> str:
+        """The version that an arm looks at."""
+        return replace(self, view=arm.view, image_budget=arm.image_budget).version
 
     def mapped(self, change: Callable[[Probe], Probe], view: str = ORIGINAL) -> Shard:
         """The shard with every probe changed, and the images that the changed probes are about."""
@@ -89,25 +94,28 @@ def image_key(probe: Probe, image_budget: Budget | None = None) -> str:
     return f"{probe.image}{painted}" if image_budget is None else f"{probe.image}{painted}#fit={image_budget}"
 
 
-def make_shards(probes: Sequence[Probe], images_per_shard: int, limit: int | None = None) -> list[Shard]:
-    """Shards in order of first appearance of each image; an image's probes are never separated."""
+def make_shards(
+    probes: Sequence[Probe], images_per_shard: int, limit: int | None = None, probes_per_shard: int | None = None
+) -> list[Shard]:
+    """Shards in order of first appearance of each image, of at most so many images and probes.
+
+    An image with more probes than a shard holds is encoded again for each of its shards.
+    """
     groups: dict[str, list[Probe]] = {}
     for probe in probes:
         groups.setdefault(image_key(probe), []).append(probe)
     keys = list(groups)[:limit]
     if not keys:
         raise SightlineError("the probe file holds no probes")
-    shards: list[Shard] = []
-    for start in range(0, len(keys), images_per_shard):
-        members = keys[start : start + images_per_shard]
-        shards.append(
-            Shard(
-                index=len(shards),
-                probes=tuple(probe for key in members for probe in groups[key]),
-                images=tuple(groups[key][0] for key in members),
-            )
+    cuts = cut_shards((len(groups[key]) for key in keys), images_per_shard, probes_per_shard)
+    return [
+        Shard(
+            index=index,
+            probes=tuple(probe for part in cut for probe in groups[keys[part.image]][part.start : part.stop]),
+            images=tuple(groups[keys[part.image]][part.start] for part in cut),
         )
-    return shards
+        for index, cut in enumerate(cuts)
+    ]
 
 
 def region_geometries(probes: Sequence[Probe], encoded: Sequence[Encoded]) -> list[RegionGeometry | None]:
@@ -123,12 +131,26 @@ def region_geometries(probes: Sequence[Probe], encoded: Sequence[Encoded]) -> li
 
 
 def tasks_left(folder: RunFolder, shards: Sequence[Shard], arms: Sequence[Arm]) -> list[Task]:
-    """What is not on disk yet."""
+    """What is not on disk yet.
+
+    Where rows are there and only the records of their images are gone, the first arm that looked at them does it again.
+    """
     tasks = []
+    finished = {arm.text: folder.finished_shards(arm.text) for arm in arms}
+    recorded = folder.recorded_images()
     for shard in shards:
-        missing = [arm for arm in arms if not folder.has_rows(arm.text, shard.index)]
-        tasks += [Task(shard.seen_by(alike[0]), alike) for alike in by_image(missing)]
+        for alike in by_image(arms):
+            missing = tuple(arm for arm in alike if shard.index not in finished[arm.text])
+            if not missing and (shard.index, shard.version_for(alike[0])) not in recorded:
+                missing = alike[:1]
+            tasks += [Task(shard.seen_by(alike[0]), missing)] if missing else []
     return tasks
+
+
+def lacks_images(folder: RunFolder, shards: Iterable[Shard], arm: Arm) -> bool:
+    """Whether records of some images that an arm looked at are gone."""
+    recorded = folder.recorded_images()
+    return any((shard.index, shard.version_for(arm)) not in recorded for shard in shards)
 
 
 def by_image(arms: Iterable[Arm]) -> list[tuple[Arm, ...]]:

@@ -9,7 +9,11 @@ from torch import Tensor
 
 from sightline.backbones.loading import checkpoint_folder, weight_files
 from sightline.backbones.pretrained import whole_model
+from sightline.core.recent import Recent
 from sightline.errors import SightlineError
+
+TEXTS = 8192
+"""Questions whose embeddings are remembered."""
 
 
 class ClipSpace:
@@ -29,22 +33,23 @@ class ClipSpace:
             self.tokenizer = AutoTokenizer.from_pretrained(self.folder)
         except (OSError, ValueError) as error:
             raise SightlineError(f"cannot load CLIP from {Path(source).name}: {str(error).splitlines()[0]}") from error
-        self._texts: dict[str, Tensor] = {}
+        self._texts: Recent[str, Tensor] = Recent(TEXTS)
 
     @torch.inference_mode()
     def text(self, question: str) -> Tensor:
         """(T, P) projected text embeddings, one row per block of the tower's length; a short question has one block."""
-        if question not in self._texts:
-            length = int(self.model.config.text_config.max_position_embeddings)
-            ids = torch.tensor(self.tokenizer(question).input_ids, device=self.model.device)
-            blocks = torch.zeros(-(-len(ids) // length), length, dtype=torch.long, device=ids.device)
-            mask = torch.zeros_like(blocks)
-            blocks.view(-1)[: len(ids)] = ids
-            mask.view(-1)[: len(ids)] = 1
-            if len(blocks) == 1:
-                blocks, mask = ids[None], mask[:, : len(ids)]
-            self._texts[question] = self._features(input_ids=blocks, attention_mask=mask)
-        return self._texts[question]
+        return self._texts.get(question, lambda: self._embedded(question))
+
+    def _embedded(self, question: str) -> Tensor:
+        length = int(self.model.config.text_config.max_position_embeddings)
+        ids = torch.tensor(self.tokenizer(question).input_ids, device=self.model.device)
+        blocks = torch.zeros(-(-len(ids) // length), length, dtype=torch.long, device=ids.device)
+        mask = torch.zeros_like(blocks)
+        blocks.view(-1)[: len(ids)] = ids
+        mask.view(-1)[: len(ids)] = 1
+        if len(blocks) == 1:
+            blocks, mask = ids[None], mask[:, : len(ids)]
+        return self._features(input_ids=blocks, attention_mask=mask)
 
     def _features(self, **inputs: Tensor) -> Tensor:
         features = self.model.get_text_features(**inputs)

@@ -13,12 +13,15 @@ from torch import Tensor
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.spans import span_by_characters, target_span
 from sightline.core.prefix import Prompt
+from sightline.core.recent import Recent
 from sightline.core.selection import QuerySpan
 from sightline.errors import SightlineError
 from sightline.selectors.focus_terms import focus_terms
 
 OPEN_INSTRUCTION = "Answer the question using a single word or phrase."
 """What the protocol writes on a line of its own behind an open question."""
+PROMPTS = 8192
+"""Prompts that are remembered: those of a shard and of the next, which all arms ask for again."""
 
 
 class Prompting(ABC):
@@ -92,19 +95,20 @@ class Prompting(ABC):
 
         ``in_words``: see ``render``. Query spans are those of the question itself, without its instruction.
         """
-        key = (question, target, answers, in_words)
-        if key not in self._prompts:
+
+        def tokenised() -> Prompt:
             head, tail = self._around_image(self.render(question, None, in_words=in_words))
             complete = [self._around_image(self.render(question, answer, in_words=in_words))[1] for answer in answers]
             common = common_length(complete) if complete else len(tail)
-            self._prompts[key] = Prompt(
+            return Prompt(
                 head=head,
                 shared=complete[0][:common] if complete else tail,
                 continuations=tuple(each[common:] for each in complete),
                 tail=tail,
                 spans=self._spans(head, tail, question, target),
             )
-        return self._prompts[key]
+
+        return self._prompts.get((question, target, answers, in_words), tokenised)
 
     def _spans(
         self, head: tuple[int, ...], tail: tuple[int, ...], question: str, target: str
@@ -140,8 +144,8 @@ class Prompting(ABC):
         return frozenset(i for i in (*ids, self.tokenizer.eos_token_id) if i is not None)
 
     @cached_property
-    def _prompts(self) -> dict[tuple[str, str, tuple[str, ...], bool], Prompt]:
-        return {}
+    def _prompts(self) -> Recent[tuple[str, str, tuple[str, ...], bool], Prompt]:
+        return Recent(PROMPTS)
 
 
 class _Spans(dict[QuerySpan, tuple[int, ...]]):

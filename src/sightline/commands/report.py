@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sightline.commands.run_places import AsOneOption, runs_or_one
+
 if TYPE_CHECKING:
     from sightline.report.gate import GatedRun
+    from sightline.store.run_parts import RunPlace
 
 OutOption = Annotated[Path, typer.Option(help="Folder for report.html and tables/.")]
 CasesOption = Annotated[int, typer.Option(min=0, help="How many images to put into the page.")]
@@ -41,18 +44,19 @@ def _steps() -> Iterator[Callable[[str], None]]:
         yield lambda step: status.update(f"{step} ...")
 
 
-def _note_unfinished(runs: Sequence[Path]) -> None:
+def _note_unfinished(runs: Sequence[RunPlace]) -> None:
     """One line on stderr for every run that is not finished, before anything is computed from it."""
     from sightline.store import load_run
 
-    for path in runs:
-        unfinished = load_run(path).unfinished
-        if unfinished:
-            typer.echo(f"note: {path}: {unfinished}", err=True)
+    for run in map(load_run, runs):
+        if run.unfinished:
+            typer.echo(f"note: {run.path}: {run.unfinished}", err=True)
 
 
 def report(
-    runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN...]", help="Run folders.")] = None,
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RUN...]", help="Run folders, or folders of parts of a run.")
+    ] = None,
     out: OutOption = Path("report"),
     cost: Annotated[
         list[Path] | None, typer.Option(help="Cost card of sightline bench, with or without a run. Repeatable.")
@@ -65,6 +69,7 @@ def report(
     only: Annotated[
         Path | None, typer.Option(help="Report on these probes alone: a file with one probe id per line.")
     ] = None,
+    as_one: AsOneOption = False,
     cases: CasesOption = 60,
     draws: DrawsOption = 10_000,
     seed: SeedOption = 17,
@@ -72,10 +77,11 @@ def report(
     """Write a self-contained HTML report with images, and every table as CSV, Markdown and LaTeX."""
     from sightline.report.build import build_report
 
-    _note_unfinished(runs or ())
+    places = runs_or_one(runs or (), as_one=as_one)
+    _note_unfinished(places)
     with _steps() as progress:
         page = build_report(
-            runs or (),
+            places,
             out,
             references=reference or (),
             costs=cost or (),
@@ -92,8 +98,8 @@ def report(
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="RUN_A", help="The run to compare with.")],
-    second: Annotated[Path, typer.Argument(metavar="RUN_B", help="The run to compare.")],
+    first: Annotated[Path, typer.Argument(metavar="RUN_A", help="The run to compare with, or a folder of its parts.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN_B", help="The run to compare, or a folder of its parts.")],
     out: OutOption = Path("comparison"),
     threshold: ThresholdOption = None,
     development: DevelopmentOption = None,
@@ -139,6 +145,7 @@ def gate(
     allow_partial: Annotated[
         bool, typer.Option("--allow-partial", help="Decide on a run that is not finished instead of refusing it.")
     ] = False,
+    as_one: AsOneOption = False,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Append a Markdown summary to this file.")] = None,
     draws: DrawsOption = 10_000,
@@ -155,7 +162,7 @@ def gate(
         with _steps() as progress:
             progress("resampling images")
             gated = gate_runs(
-                runs,
+                runs_or_one(runs, as_one=as_one),
                 asked,
                 developments=development or (),
                 threshold=threshold or None,

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sightline.backbones.clip import ClipSpace
+from sightline.backbones.clip import TEXTS, ClipSpace
+from sightline.core.recent import Recent
 from sightline.cost.stand_in_tokenizer import StandInTokenizer
 from sightline.device.graphs import capture
 
@@ -60,4 +61,4 @@ class RandomClip(ForgetfulClip):
         with torch.device(device):
             self.model = CLIPModel._from_config(config, dtype=torch.float32).eval()
         self.tokenizer = StandInTokenizer(image_token_id=5)
-        self._texts: dict[str, Tensor] = {}
+        self._texts = Recent(TEXTS)

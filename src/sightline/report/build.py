@@ -22,6 +22,7 @@ from sightline.report.sections import Context, Section, columns_read, make_secti
 from sightline.report.source import Source, read_source
 from sightline.report.summary import summarise
 from sightline.statistics.bootstrap import DRAWS, SEED
+from sightline.store.run_parts import RunPlace
 
 CASES = 60
 
@@ -29,7 +30,7 @@ Progress = Callable[[str], None]
 
 
 def build_report(
-    runs: Sequence[Path | str],
+    runs: Sequence[RunPlace],
     out: Path | str,
     *,
     references: Sequence[str] = (),

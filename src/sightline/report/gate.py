@@ -31,6 +31,7 @@ from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
 from sightline.statistics.power import image_differences, image_shares, images_for_wilson, images_needed
 from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
 from sightline.store.load import Run, load_run
+from sightline.store.run_parts import RunPlace
 
 MOST_IMAGES = 1_000_000
 """A number of images that nobody will collect says nothing more."""
@@ -75,7 +76,7 @@ class GatedRun:
 
 
 def gate_runs(
-    runs: Sequence[Path],
+    runs: Sequence[RunPlace],
     rules: Iterable[str],
     *,
     developments: Sequence[Path | str] = (),
@@ -91,19 +92,19 @@ def gate_runs(
     ``developments`` that have a run's weights.
     """
     rules = list(rules)
-    names = [run.resolve().name for run in runs]
-    if len(set(names)) < len(names):
-        names = [str(run) for run in runs]
     opened = [load_run(run) for run in runs]
+    names = [run.path.resolve().name for run in opened]
+    if len(set(names)) < len(names):
+        names = [str(run.path) for run in opened]
     chosen_by = {} if threshold is None else read_thresholds(threshold)
     check_models(chosen_by, [str(run.manifest.get("model")) for run in opened])
     fitting = _by_weights(developments, opened)
     decide = partial(run_gate, rules=rules, least_n=least_n, allow_partial=allow_partial, draws=draws, seed=seed)
     gated = []
-    for name, run in zip(names, opened, strict=True):
+    for name, place, run in zip(names, runs, opened, strict=True):
         own = fitting.get(str(run.manifest.get("weight_digest")), [])
         rule = rule_of(chosen_by, str(run.manifest.get("model")))
-        gated.append(GatedRun(name, *decide(run.path, developments=own, threshold=rule)))
+        gated.append(GatedRun(name, *decide(place, developments=own, threshold=rule)))
     return gated
 
 
@@ -120,7 +121,7 @@ def _by_weights(developments: Sequence[Path | str], runs: Sequence[Run]) -> dict
 
 
 def run_gate(
-    run: Path | str,
+    run: RunPlace,
     rules: Iterable[str],
     *,
     developments: Sequence[Path | str] = (),

@@ -31,6 +31,7 @@ from sightline.statistics.keyed import looked_up
 from sightline.statistics.plain_rows import are_in_words, is_plain
 from sightline.store.compact_frame import compact_frame, rows_at
 from sightline.store.load import Run, load_run
+from sightline.store.run_parts import RunPlace
 
 MASK_COLUMNS = ("kept_mask", "lineage_mask")
 UNREAD = frozenset(
@@ -189,7 +190,7 @@ class Source:
 
 
 def read_source(
-    paths: Sequence[Path | str],
+    paths: Sequence[RunPlace],
     names: Sequence[str] | None = None,
     *,
     pairs: bool = False,

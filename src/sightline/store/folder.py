@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sightline.core.probe import ORIGINAL
 from sightline.core.row import SCHEMA_VERSION, Column, image_schema, row_schema
 from sightline.errors import SightlineError
+from sightline.store.marks import Mark, write_marked
 from sightline.store.migrations import READABLE, migrate_folder
+from sightline.store.shard_files import ShardFile, ShardPiece, is_packed, shard_file_name, shard_files
+from sightline.store.shard_packs import held_of, unpack
+from sightline.store.shard_reading import Owner
+from sightline.store.table_digest import texts_digest
 from sightline.store.whole_files import make_folder, refuse_unusable_place, write_whole
 
 MANIFEST = "run.json"
@@ -24,7 +30,7 @@ SUBFOLDERS = ("images", "rows")
 
 FIXED = (
     "model_type", "weight_digest", "probe_digest", "dtype", "profile", "positions", "box_source", "image_options",
-    "shard_images", "limit", "execution", "batch_images", "scorer",
+    "shard_images", "shard_probes", "limit", "execution", "batch_images", "scorer",
 )  # fmt: skip
 """What may never change under one folder: rows with different values here do not belong in one table."""
 FIXED_ONCE_SAID = ("attention", "checkpoint_files", "clip_files")
@@ -33,7 +39,7 @@ CHECKPOINTS = {"checkpoint_files": "the checkpoint", "clip_files": "the CLIP che
 """Fields that hold a digest per file, and whose files they are."""
 MODEL = ("model_type", "weight_digest")
 """Fields that tell one model from another."""
-BEFORE = {"execution": "eager", "batch_images": 1, "scorer": "yes_no"}
+BEFORE = {"execution": "eager", "batch_images": 1, "scorer": "yes_no", "shard_probes": None}
 """What runs were made with before the manifest said so."""
 
 
@@ -82,22 +88,28 @@ class RunFolder:
             manifest = {**migrate_folder(self.path, old), **manifest, "seed": old.get("seed"), "set_aside": aside}
         else:
             self.refuse_foreign()
+            manifest = {**manifest, "marked": True}
         for folder in (self.path, *(self.path / name for name in SUBFOLDERS)):
             make_folder(folder)
         for leftover in self.path.rglob(".*.tmp"):
             leftover.unlink(missing_ok=True)
         write_whole(self.path / PROBES, probes)
         self._write_manifest({**manifest, "schema": SCHEMA_VERSION, "arms": arms})
+        self.__dict__.pop("_identity", None)
         return arms
 
     def refuse_other(self, settings: Mapping[str, Any]) -> None:
         """Refuses settings, of which only some may be known yet, that do not agree with the run in the folder."""
+        difference = self.difference(settings)
+        if difference is not None:
+            raise SightlineError(f"{self.path} holds a run {difference}; choose another --out")
+
+    def difference(self, settings: Mapping[str, Any]) -> str | None:
+        """In what settings do not agree with the run in the folder, in words."""
         old = {**BEFORE, **self.manifest()}
         said = [field for field in FIXED_ONCE_SAID if field in old]
-        for field in (*FIXED, *said):
-            if field in settings and old.get(field) != settings[field]:
-                difference = _difference(field, old, settings)
-                raise SightlineError(f"{self.path} holds a run {difference}; choose another --out")
+        differing = (field for field in (*FIXED, *said) if field in settings and old.get(field) != settings[field])
+        return next((_difference(field, old, settings) for field in differing), None)
 
     def refuse_foreign(self) -> None:
         """Refuses a place that cannot become a run folder: not writable, or holding something else."""
@@ -161,11 +173,19 @@ class RunFolder:
         bad = dict(manifest.get("bad_images", {}))
         mended = set(images)
         for shard in {entry["shard"] for name, entry in bad.items() if name in mended}:
-            for file in (*self.path.glob(f"rows/*/{shard:05d}.parquet"), *self.path.glob(f"images/{shard:05d}.*")):
-                file.unlink(missing_ok=True)
+            for arm in (*manifest["arms"], *manifest.get("set_aside", {})):
+                self._forget(self.files_of_rows(arm), self.owner(arm), shard)
+            self._forget(self.files_of_images(), self.owner(), shard)
         if mended:
             left = {name: entry for name, entry in bad.items() if name not in mended}
             self._write_manifest({**manifest, "bad_images": left})
+
+    def _forget(self, files: Iterable[ShardFile], owner: Owner, shard: int) -> None:
+        for file in files:
+            if shard in file.shards:
+                if file.packed:
+                    unpack(file, owner, without=shard)
+                file.path.unlink(missing_ok=True)
 
     def describe_boxes(self, facts: Mapping[str, Any], probes: bytes) -> None:
         """What a detector's boxes turned out to be like, and the probes with them, known when all have been found."""
@@ -181,15 +201,39 @@ class RunFolder:
         write_whole(self.path / MANIFEST, (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
 
     def rows_file(self, arm: str, shard: int) -> Path:
-        return self.path / "rows" / arm_folder_name(arm) / f"{shard:05d}.parquet"
+        """Where the rows of a shard are written; ``sightline compact`` puts them into a pack."""
+        return self.path / "rows" / arm_folder_name(arm) / shard_file_name(shard)
 
     def images_file(self, shard: int, view: str) -> Path:
         """Records of a shard's images; every version that an intervention shows has a file of its own."""
-        version = "" if view == ORIGINAL else f".{view}"
-        return self.path / "images" / f"{shard:05d}{version}.parquet"
+        return self.path / "images" / shard_file_name(shard, version=image_version(view))
+
+    def files_of_rows(self, arm: str) -> list[ShardFile]:
+        """The arm's files, by shard."""
+        return shard_files(self.rows_file(arm, 0).parent)
+
+    def files_of_images(self) -> list[ShardFile]:
+        """The records of all images, by shard and version."""
+        return shard_files(self.path / "images")
+
+    def owner(self, arm: str | None = None) -> Owner:
+        """What files of an arm's rows, or of image records, must say of themselves."""
+        identity, _, marked = self._identity
+        return Owner(self.path, identity, arm, marked)
+
+    @cached_property
+    def _identity(self) -> tuple[str, str, bool]:
+        """Of the run in this folder: its digest, its model in words, whether all of its files are marked."""
+        manifest = self.manifest()
+        return identity_of(manifest), model_words(manifest), bool(manifest.get("marked"))
 
     def has_images(self, shard: int, view: str) -> bool:
-        return self.images_file(shard, view).is_file()
+        file = self.images_file(shard, view)
+        return file.is_file() or is_packed(file.parent, shard, image_version(view))
+
+    def recorded_images(self) -> set[tuple[int, str]]:
+        """Shards and versions whose image records are there, by one listing."""
+        return {(shard, file.version or ORIGINAL) for file in self.files_of_images() for shard in file.shards}
 
     def image_digests(self, shard: int) -> dict[str, str]:
         """What the files of a shard's images were when they were recorded, by name; empty for a new shard.
@@ -197,49 +241,70 @@ class RunFolder:
         Every version of an image is made from the same file, so the records of one version speak for all.
         """
         digests: dict[str, str] = {}
-        for file in sorted((self.path / "images").glob(f"{shard:05d}.*")):
-            table = read_table(file, ["image", "digest"])
-            digests.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        for file in self.files_of_images():
+            if shard in file.shards:
+                table = self.owner().read(ShardPiece(file, shard, shard), ["image", "digest"])
+                digests.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
         return digests
 
     def any_rows(self, arm: str) -> bool:
         """Whether some shard of the arm is finished."""
-        return any(self.rows_file(arm, 0).parent.glob("*.parquet"))
+        return bool(self.files_of_rows(arm))
+
+    def finished_shards(self, arm: str) -> set[int]:
+        """Shards whose rows under an arm are there, by one listing."""
+        return {shard for file in self.files_of_rows(arm) for shard in file.shards}
 
     def has_all_rows(self, arm: str, shards: int) -> bool:
-        return all(self.has_rows(arm, shard) for shard in range(shards))
+        return self.finished_shards(arm).issuperset(range(shards))
 
     def has_rows(self, arm: str, shard: int) -> bool:
-        return self.rows_file(arm, shard).is_file()
+        file = self.rows_file(arm, shard)
+        return file.is_file() or is_packed(file.parent, shard)
 
     def write_rows(self, arm: str, shard: int, rows: list[dict[str, Any]], own: tuple[Column, ...]) -> None:
-        """``own`` are the columns that the scorer adds to every row."""
-        self._write(self.rows_file(arm, shard), rows, row_schema(own))
+        """``own`` are the columns that the scorer adds to every row. Rows that are there already stay as they are."""
+        if not self.has_rows(arm, shard):
+            self.write_row_table(arm, shard, pa.Table.from_pylist(rows, schema=row_schema(own)))
+
+    def write_row_table(self, arm: str, shard: int, rows: pa.Table) -> None:
+        self._write(self.rows_file(arm, shard), rows, shard, arm)
 
     def write_images(self, shard: int, view: str, images: list[dict[str, Any]]) -> None:
-        self._write(self.images_file(shard, view), images, image_schema())
+        self.write_image_table(shard, view, pa.Table.from_pylist(images, schema=image_schema()))
 
-    def _write(self, path: Path, records: list[dict[str, Any]], schema: pa.Schema) -> None:
+    def write_image_table(self, shard: int, view: str, images: pa.Table) -> None:
+        self._write(self.images_file(shard, view), images, shard, version=image_version(view))
+
+    def _write(self, path: Path, table: pa.Table, shard: int, arm: str | None = None, version: str = "") -> None:
         make_folder(path.parent)
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(records, schema=schema), sink, compression="zstd")
-        write_whole(path, sink.getvalue().to_pybytes())
+        held = held_of(table, shard, arm)
+        run, model, _ = self._identity
+        sink = BytesIO()
+        write_marked(sink, table.schema, [table], Mark(run, model, arm, version, (held,)))
+        write_whole(path, sink.getvalue())
 
 
-def read_table(file: Path, columns: list[str] | None = None) -> pa.Table:
-    """A file of rows or of image records, or only some of its columns."""
-    try:
-        return pq.read_table(file, columns=columns, partitioning=None)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise SightlineError(f"{file} cannot be read ({error}); delete it and run the same command again") from None
+def image_version(view: str) -> str:
+    """What file names and marks call a version of images."""
+    return "" if view == ORIGINAL else view
+
+
+def identity_of(manifest: Mapping[str, Any]) -> str:
+    """A digest of what may never change under one folder, so that a file can say whose it is.
+
+    What is as it was before a manifest named it does not enter: a setting that a later release adds changes nothing.
+    """
+    settings = {field: manifest.get(field) for field in FIXED if manifest.get(field) != BEFORE.get(field)}
+    return texts_digest([json.dumps(settings, sort_keys=True)])
 
 
 def _difference(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """How a recorded manifest and a command differ in a field: in names where there are some, not in digests."""
     if field in MODEL:
-        if _model(old) == _model(new):
-            return f"of {_model(old)} with other weights"
-        return f"of {_model(old)}, this command has {_model(new)}"
+        if model_words(old) == model_words(new):
+            return f"of {model_words(old)} with other weights"
+        return f"of {model_words(old)}, this command has {model_words(new)}"
     if field in CHECKPOINTS:
         before, now = old[field], new[field]
         names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
@@ -249,7 +314,7 @@ def _difference(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> s
     return f"with {field} {_short(old.get(field))}, this command has {_short(new[field])}"
 
 
-def _model(manifest: Mapping[str, Any]) -> str:
+def model_words(manifest: Mapping[str, Any]) -> str:
     return f"{manifest.get('model', 'another model')} ({manifest.get('model_type', 'unknown')})"
 
 

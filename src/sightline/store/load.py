@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
-from sightline.store.folder import PROBES, RunFolder, read_table
+from sightline.store.folder import PROBES, RunFolder
 from sightline.store.lookup import Row, image_of, plain_arms, probe_of, row_of, rows_of
 from sightline.store.migrations import migrated_images, migrated_rows, with_visible
 from sightline.store.packing import pack_mask, unpack_cells, unpack_mask
 from sightline.store.probe_picture import ArmPicture, draw_arms
 from sightline.store.probe_texts import with_texts
+from sightline.store.run_parts import RunPlace, joined_manifest, part_folders, refuse_conflicts
+from sightline.store.scan import ROWS, row_columns, scan_rows
+from sightline.store.shard_files import ShardFile, ShardPiece, pieces
+from sightline.store.shard_reading import Owner
 from sightline.store.stored_geometry import with_anchor_precision
 
 if TYPE_CHECKING:
@@ -40,6 +45,25 @@ class Run:
 
     path: Path
     manifest: dict[str, Any]
+    parts: tuple[Path, ...] = ()
+    """The folders of a run in parts; of an ordinary one none but its own."""
+
+    @cached_property
+    def folders(self) -> tuple[RunFolder, ...]:
+        return tuple(map(RunFolder, self.parts or (self.path,)))
+
+    @property
+    def probe_file(self) -> Path:
+        return self.folders[0].path / PROBES
+
+    def pieces(self, arm: str) -> list[ShardPiece]:
+        """Where an arm's rows are, in the order of shards, each shard once."""
+        return pieces(file for folder in self.folders for file in folder.files_of_rows(arm))
+
+    def owner(self, arm: str | None = None) -> Owner:
+        """What files of an arm's rows, or of image records, must say of themselves."""
+        owner = self.folders[0].owner(arm)
+        return replace(owner, path=self.path, marked=bool(self.manifest.get("marked")))
 
     @property
     def arms(self) -> list[str]:
@@ -47,21 +71,50 @@ class Run:
 
     @cached_property
     def rows(self) -> pa.Table:
-        """One row per probe and arm; the columns are documented in ``sightline.core.row`` and by the scorer."""
-        folder = RunFolder(self.path)
-        files = (
-            migrated_rows(read_table(file), arm)
-            for arm in self.arms
-            for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))
-        )
-        rows = with_visible(_concatenate(files, row_schema()))
+        """One row per probe and arm; the columns are documented in ``sightline.core.row`` and by the scorer.
+
+        All of them in memory: ``scan`` is for runs that are too large for that.
+        """
+        tables = (migrated_rows(self.owner(arm).read(piece), arm) for arm in self.arms for piece in self.pieces(arm))
+        rows = with_visible(_concatenate(tables, row_schema()))
         return with_anchor_precision(rows, lambda: self.images, lambda: self.probes)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        arms: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        *,
+        rows: int = ROWS,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same rows in the same order, in batches of at most ``rows``, so that a run of any size can be read.
+
+        Only some columns, only some arms, or only rows for which an Arrow expression is true:
+        ``run.scan(["probe_id", "ecr"], arms=["target:0.3"], where=pc.field("ecr") < 0.1)``. A run of an earlier
+        release, whose rows lack what only other rows can tell, is read into memory first.
+        """
+        return scan_rows(self, columns, arms, where, rows)
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The names of all columns that its rows have, in order."""
+        return row_columns(self)
 
     @cached_property
     def images(self) -> pa.Table:
         """One record per encoded image: cells, layout, preview."""
-        files = sorted((self.path / "images").glob("*.parquet"))
-        return _concatenate((migrated_images(read_table(file)) for file in files), image_schema())
+        owner = self.owner()
+        tables = (migrated_images(owner.read(piece)) for piece in self.image_pieces())
+        return _each_once(_concatenate(tables, image_schema()))
+
+    def image_pieces(self) -> list[ShardPiece]:
+        """Where image records are, by shard and version."""
+        versions: dict[str, list[ShardFile]] = {}
+        for folder in self.folders:
+            for file in folder.files_of_images():
+                versions.setdefault(file.version, []).append(file)
+        found = (piece for files in versions.values() for piece in pieces(files))
+        return sorted(found, key=lambda piece: (piece.first, piece.file.path.name))
 
     def frame(self, *, texts: bool = True) -> pd.DataFrame:
         """The rows and, as last columns, what was asked: ``question``, ``target_text``, ``source_text``.
@@ -110,13 +163,13 @@ class Run:
 
     @cached_property
     def probes(self) -> list[dict[str, Any]]:
-        """The audited probes as written into the run folder (without the header line)."""
+        """The audited probes as written into the run folder (without the header line), all in memory."""
         return list(self.each_probe())
 
     def each_probe(self, saying: str = "") -> Iterator[dict[str, Any]]:
         """The same one after the other; only those whose line has some text, where one is named."""
         # Lines end in "\n" alone: a question may hold one of the other characters that Unicode ends lines with.
-        with open(self.path / PROBES, encoding="utf-8", newline="\n") as lines:
+        with open(self.probe_file, encoding="utf-8", newline="\n") as lines:
             for line in lines:
                 if saying in line and line.strip():
                     record = json.loads(line)
@@ -132,15 +185,20 @@ class Run:
     @property
     def missing(self) -> int:
         """How many (arm, shard) files are still to be computed; 0 for a finished run."""
-        folder = RunFolder(self.path)
-        return sum(not folder.has_rows(arm, s) for arm in self.arms for s in range(self.manifest["shards"]))
+        shards = range(self.manifest["shards"])
+        return sum(len(set(shards).difference(self.finished_shards(arm))) for arm in self.arms)
+
+    def finished_shards(self, arm: str) -> set[int]:
+        return set().union(*(folder.finished_shards(arm) for folder in self.folders))
 
     @property
     def unfinished(self) -> str:
         """What is still to be computed, in a sentence; "" for a finished run."""
         reasons = []
         if missing := self.missing:
-            reasons.append(f"{missing} of its shards are still to be computed")
+            part = self.manifest.get("part")
+            hint = f" (the folder is part {part[0]}/{part[1]}; --as-one joins parts)" if part else ""
+            reasons.append(f"{missing} of its shards are still to be computed{hint}")
         if self.bad_images and not self.manifest.get("skip_bad_images"):
             reasons.append(self._unreadable)
         return f"the run is not finished: {', and '.join(reasons)}" if reasons else ""
@@ -158,18 +216,34 @@ class Run:
     @property
     def _unreadable(self) -> str:
         names = list(self.bad_images)
-        probes = sum(probe["image"] in self.bad_images for probe in self.probes)
+        probes = sum(probe["image"] in self.bad_images for probe in self.each_probe())
         named = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
         images = f"{len(names)} image{'s' * (len(names) > 1)}"
         return f"{images} could not be read ({named}), so that {probes} probes have no rows"
 
 
-def load_run(path: Path | str) -> Run:
-    """Opens a run folder. ``run.rows`` is an Arrow table, ``run.frame()`` a pandas frame."""
-    run = Run(Path(path), RunFolder(path).manifest())
+def load_run(path: RunPlace) -> Run:
+    """Opens a run folder. ``run.rows`` is an Arrow table, ``run.frame()`` a pandas frame.
+
+    Several folders, or one that holds them, are one run in parts if they are of one model and probe set.
+    """
+    folders = part_folders(path)
+    manifest = joined_manifest(folders)
+    place = Path(path) if isinstance(path, Path | str) else folders[0].path
+    parts = tuple(folder.path for folder in folders)
+    run = Run(place, manifest, () if parts == (place,) else parts)
     if run.missing == len(run.arms) * run.manifest["shards"]:
-        raise SightlineError(f"{path} has no finished shard yet; run `sightline run` with the same arguments to go on")
+        raise SightlineError(f"{place} has no finished shard yet; run `sightline run` with the same arguments to go on")
+    if len(folders) > 1:
+        refuse_conflicts(folders, run.arms)
     return run
+
+
+def _each_once(images: pa.Table) -> pa.Table:
+    """The first record of every image: one whose probes are divided among shards is recorded in each."""
+    codes = images.column("image_key").combine_chunks().dictionary_encode().indices
+    _, first = np.unique(codes.to_numpy(zero_copy_only=False), return_index=True)
+    return images if len(first) == images.num_rows else images.take(pa.array(np.sort(first)))
 
 
 def _concatenate(tables: Iterable[pa.Table], empty: pa.Schema) -> pa.Table:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from sightline.errors import SightlineError
 
@@ -15,17 +17,27 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file so that a kill at any moment leaves either the old content or the new, never a part."""
+    with whole_file(path) as handle:
+        handle.write(data)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """The same for content that is too large to hold: a file to write to and to read back, which gets its name when
+    all went well."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as handle:
-            handle.write(data)
+        with open(temporary, "w+b") as handle:
+            yield handle
             handle.flush()
             os.fsync(handle.fileno())
         os.replace(temporary, path)
-    except (OSError, ValueError) as error:
+    except Exception as error:
         with suppress(OSError, ValueError):
             temporary.unlink(missing_ok=True)
-        raise SightlineError(f"cannot write {path}: {_reason(error)}") from error
+        if isinstance(error, OSError | ValueError):
+            raise SightlineError(f"cannot write {path}: {_reason(error)}") from error
+        raise
 
 
 def make_folder(path: Path) -> None:

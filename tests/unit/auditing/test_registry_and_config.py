@@ -30,15 +30,16 @@ def test_flags_win_over_the_file_and_unknown_keys_are_errors(tmp_path: Path) -> 
         read_config(file, {})
 
 
-@pytest.mark.parametrize(("device", "gpu", "shard", "tokens"), [
-    ("auto", False, 8, 16384), ("auto", True, 64, 32768), ("cpu", True, 8, 16384), ("cuda:1", False, 64, 32768),
+@pytest.mark.parametrize(("device", "gpu", "shard", "tokens", "probes"), [
+    ("auto", False, 8, 16384, 512), ("auto", True, 64, 32768, 4096),
+    ("cpu", True, 8, 16384, 512), ("cuda:1", False, 64, 32768, 4096),
 ])  # fmt: skip
 def test_a_gpu_gets_longer_stretches_of_work(
-    monkeypatch: pytest.MonkeyPatch, device: str, gpu: bool, shard: int, tokens: int
+    monkeypatch: pytest.MonkeyPatch, device: str, gpu: bool, shard: int, tokens: int, probes: int
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
     config = AuditConfig(**GIVEN, device=device)
-    assert (config.shard_images, config.batch_tokens) == (shard, tokens)
+    assert (config.shard_images, config.batch_tokens, config.shard_probes) == (shard, tokens, probes)
     assert AuditConfig(**GIVEN, device=device, shard_images=3).shard_images == 3
 
 

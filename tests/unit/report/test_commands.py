@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from sightline.cli import main
 from sightline.commands.report import compare, gate, report
-from sightline.commands.run import rows
+from sightline.commands.rows import rows
 from sightline.errors import SightlineError
 from sightline.store.folder import RunFolder
 from tests.unit.report.fake_run import make_run

@@ -11,6 +11,7 @@ import pytest
 
 from sightline.core.row import row_schema
 from sightline.store import load_run
+from tests.earlier_release import without_marks
 from tests.unit.report.fake_run import make_run
 
 LATER = ["visible", "legibility"]
@@ -24,6 +25,7 @@ def half_seen(row: dict[str, Any]) -> None:
 
 
 def without_later_columns(run: Path, arms: tuple[str, ...]) -> None:
+    without_marks(run)
     for file in run.rglob("rows/*/*.parquet"):
         table = pq.read_table(file)
         if table.column("arm")[0].as_py() in arms:

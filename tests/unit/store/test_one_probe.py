@@ -14,7 +14,7 @@ from PIL import Image
 from sightline.core.row import row_schema
 from sightline.errors import SightlineError
 from sightline.geometry.lit_cells import overlay
-from sightline.store import Run, load_run
+from sightline.store import Run, RunFolder, load_run
 from sightline.store.packing import pack_mask
 from sightline.store.probe_picture import GAP, PER_LINE
 from sightline.store.probe_texts import TEXTS, with_texts
@@ -92,13 +92,14 @@ def shown_smaller(folder: Path) -> Path:
     (images,) = (made / "images").glob("*.parquet")
     table = pq.read_table(images)
     record = {**table.to_pylist()[0], "image_key": "img0000.jpg#fit=4t", "cells": quarters.tobytes()}
-    pq.write_table(table.from_pylist([*table.to_pylist(), record], schema=table.schema), images)
+    store = RunFolder(made)
+    store.write_image_table(0, "orig", table.from_pylist([*table.to_pylist(), record], schema=table.schema))
     (rows,) = (file for file in made.rglob("rows/*/*.parquet") if "grid" in file.parent.name)
     table = pq.read_table(rows)
     changed = [
         {**row, "image_key": "img0000.jpg#fit=4t", "kept_mask": pack_mask(np.ones(4))} for row in table.to_pylist()
     ]
-    pq.write_table(table.from_pylist(changed, schema=table.schema), rows)
+    store.write_row_table("grid:0.3", 0, table.from_pylist(changed, schema=table.schema))
     return made
 
 

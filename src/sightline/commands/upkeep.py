@@ -1,0 +1,64 @@
+"""``sightline verify`` and ``compact``: whether a run folder is what was written, and the same with fewer files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def verify(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders of parts of a run.")],
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Set damaged files aside (.damaged), so that the next run computes them again."),
+    ] = False,
+) -> None:
+    """Read all of a run and say what is wrong with it: a flipped bit, a file that is cut off, missing, there twice or
+    of another run, rows that do not fit the probes, images without a record.
+
+    Exit code 0: nothing; 1: something, in a line each; 2: error.
+    """
+    from sightline.progress import waiting_for
+    from sightline.store.folder_check import verify_folder
+    from sightline.store.run_parts import part_folders
+
+    wrong = False
+    for path in runs:
+        for folder in part_folders(path):
+            with waiting_for(f"reading {folder.path}", logged=False):
+                found = verify_folder(folder.path)
+            for problem in found.problems:
+                aside = problem.set_aside() if repair else None
+                typer.echo(f"{problem.words}; set aside as {aside.name}" if aside else problem.words)
+            if not found.problems:
+                typer.echo(f"{folder.path}: {found.files} files, {found.rows} rows, nothing wrong")
+            elif repair:
+                typer.echo(f"{folder.path}: run the same `sightline run` again to compute what is missing now")
+            wrong = wrong or bool(found.problems)
+    if wrong:
+        raise typer.Exit(1)
+
+
+def compact(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or a folder of parts of a run.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write a compacted copy here, of a run in parts one whole run; left out: in the folder."),
+    ] = None,
+) -> None:
+    """Put the many files of a run into few: the same rows in the same order, every bit of them.
+
+    Kill it at any moment and run it again. A compacted run can be gone on with, amended and verified as before; do not
+    compact a folder that is being written to.
+    """
+    from sightline.progress import waiting_for
+    from sightline.store.compaction import compact_run
+
+    with waiting_for(f"compacting {run}", logged=False):
+        done = compact_run(run, out)
+    typer.echo(
+        f"{out or run}: {done.files_before} files of {done.bytes_before / 1e6:.1f} MB are now "
+        f"{done.files_after} of {done.bytes_after / 1e6:.1f} MB"
+    )

@@ -1,0 +1,125 @@
+"""A run folder with fewer files: shards of an arm in packs, image records likewise.
+
+A pack is written under its own name and compared before the files that it holds are removed, so that a kill at any
+moment leaves every row readable: what two files hold is read once. Going on with the run stays possible, since the name
+of a pack says which shards are done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sightline.errors import SightlineError
+from sightline.store.folder import MANIFEST, PROBES, RunFolder, model_words
+from sightline.store.load import Run, load_run
+from sightline.store.shard_files import ShardFile, ShardPiece, pieces
+from sightline.store.shard_packs import held_shards, pack_groups, write_pack
+from sightline.store.shard_reading import Owner
+from sightline.store.whole_files import make_folder, refuse_unusable_place, whole_file, write_whole
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What became of a run's files."""
+
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+def compact_run(path: Path, out: Path | None = None) -> Compaction:
+    """Packs the files of a run in its folder, or writes a packed copy elsewhere: of a run in parts, one whole run."""
+    run = load_run(path)
+    before = _sizes(run.folders)
+    if out is None:
+        for folder in run.folders:
+            _pack_in_place(folder)
+        after = _sizes(run.folders)
+    else:
+        _write_copy(run, out)
+        after = _sizes([RunFolder(out)])
+    return Compaction(len(before), len(after), sum(before), sum(after))
+
+
+def _sizes(folders: Sequence[RunFolder]) -> list[int]:
+    return [
+        file.stat().st_size
+        for folder in folders
+        for part in ("rows", "images")
+        for file in (folder.path / part).rglob("*.parquet")
+    ]
+
+
+def _stocks(folder: RunFolder) -> Iterator[tuple[Owner, list[ShardFile]]]:
+    """The files of every arm, and of every version of the images, with what they must say of themselves."""
+    for arm in folder.manifest()["arms"]:
+        yield folder.owner(arm), folder.files_of_rows(arm)
+    yield from ((folder.owner(), files) for files in _by_version(folder.files_of_images()))
+
+
+def _by_version(files: Sequence[ShardFile]) -> list[list[ShardFile]]:
+    versions: dict[str, list[ShardFile]] = {}
+    for file in files:
+        versions.setdefault(file.version, []).append(file)
+    return list(versions.values())
+
+
+def _pack_in_place(folder: RunFolder) -> None:
+    model = model_words(folder.manifest())
+    for owner, files in _stocks(folder):
+        found = pieces(files)
+        for group in pack_groups(found, owner):
+            if len(group) > 1:
+                write_pack(group, owner, group[0].file.path.parent, model)
+                for piece in group:
+                    piece.file.path.unlink()
+        _remove_repeated(files, found, owner)
+
+
+def _remove_repeated(files: Sequence[ShardFile], found: Sequence[ShardPiece], owner: Owner) -> None:
+    """Removes what a kill left beside the pack that holds it, if it says the same."""
+    used = {piece.file for piece in found}
+    packed = {held.shard: held for piece in found if piece.file.path.exists() for held in held_shards(piece, owner)}
+    for file in files:
+        if file not in used and file.path.exists():
+            own = held_shards(ShardPiece(file, file.first, file.last), owner)
+            if all(packed.get(held.shard) == held for held in own):
+                file.path.unlink()
+
+
+def _write_copy(run: Run, out: Path) -> None:
+    """Beside its place first: the copy gets its name when it is whole."""
+    refuse_unusable_place(out)
+    if out.exists() and any(out.iterdir()):
+        raise SightlineError(f"{out} exists and is not empty; choose another --out")
+    building = out.with_name(f".{out.name}.compacting")
+    shutil.rmtree(building, ignore_errors=True)
+    for name in ("rows", "images"):
+        make_folder(building / name)
+    model = model_words(run.manifest)
+    for arm in run.arms:
+        owner = run.owner(arm)
+        for group in pack_groups(run.pieces(arm), owner):
+            write_pack(group, owner, RunFolder(building).rows_file(arm, 0).parent, model)
+    for found in _versions_of(run.image_pieces()):
+        for group in pack_groups(found, run.owner()):
+            write_pack(group, run.owner(), building / "images", model)
+    with open(run.probe_file, "rb") as probes, whole_file(building / PROBES) as handle:
+        shutil.copyfileobj(probes, handle)
+    write_whole(building / MANIFEST, (json.dumps(run.manifest, indent=2, ensure_ascii=False) + "\n").encode())
+    if out.exists():
+        out.rmdir()
+    os.rename(building, out)
+
+
+def _versions_of(found: Sequence[ShardPiece]) -> list[list[ShardPiece]]:
+    versions: dict[str, list[ShardPiece]] = {}
+    for piece in found:
+        versions.setdefault(piece.file.version, []).append(piece)
+    return list(versions.values())

@@ -1,0 +1,151 @@
+"""What every shard file says of itself: whose run, which arm, which shards, and a checksum over all of its bytes.
+
+The mark is one entry of the parquet footer. Its checksum is the SHA-256 of the whole file, taken while the place of the
+checksum holds zeros, so that nothing beside the file is needed and every bit counts, the footer's and the mark's own
+included. Files of earlier releases have no mark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+KEY = b"sightline"
+_OTHER_KEYS = {b"ARROW:schema", b"pandas"}
+"""What a file without a mark may have in its footer."""
+_PLACE = b'{"sightline_checksum": "'
+_UNKNOWN = "0" * 64
+_CHUNK = 1 << 20
+
+
+class Held(NamedTuple):
+    """One shard within a file."""
+
+    shard: int
+    rows: int
+    content: str
+    """Digest of what it is about, in order: probe ids, or image keys."""
+    values: str
+    """Digest of all that it says, timings aside."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Whose file this is and what it holds."""
+
+    run: str
+    """Digest of the settings that all rows of a run share."""
+    model: str
+    arm: str | None
+    """None of image records."""
+    version: str
+    """Of image records, the version of the images; "" for the original."""
+    shards: tuple[Held, ...]
+
+    def rows_before(self, shard: int) -> int:
+        return sum(held.rows for held in self.shards if held.shard < shard)
+
+    def within(self, first: int, last: int) -> tuple[int, int]:
+        """(start, stop) of the rows of some consecutive shards."""
+        return self.rows_before(first), self.rows_before(last + 1)
+
+
+class DamagedError(Exception):
+    """A file is not what it was when it was written; says how that shows."""
+
+
+def write_marked(
+    handle: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table], mark: Mark, group: int | None = None
+) -> None:
+    """Writes tables under one another, and the mark that holds of them, into an empty file that can be read back.
+
+    ``group`` is the most rows of a row group; None: one per table.
+    """
+    # What was read from a file has that file's mark with it.
+    with pq.ParquetWriter(handle, schema.remove_metadata(), compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(table, row_group_size=group)
+        writer.add_key_value_metadata({KEY.decode(): _text(mark)})
+    at = _checksum_at(handle)
+    if at is None:
+        raise DamagedError("its mark was not written")
+    digest = _digest(handle, at)
+    handle.seek(at)
+    handle.write(digest.encode())
+
+
+def _text(mark: Mark) -> str:
+    facts = {"run": mark.run, "model": mark.model, "arm": mark.arm, "version": mark.version}
+    return json.dumps({"sightline_checksum": _UNKNOWN, **facts, "shards": mark.shards})
+
+
+def _checksum_at(handle: BinaryIO) -> int | None:
+    """Where the checksum stands: in the last entry of the footer, behind all statistics."""
+    size = handle.seek(0, 2)
+    handle.seek(max(0, size - 8))
+    tail = handle.read(8)
+    length = int.from_bytes(tail[:4], "little")
+    if len(tail) < 8 or tail[4:] != b"PAR1" or length > size - 12:
+        return None
+    start = size - 8 - length
+    handle.seek(start)
+    found = handle.read(length).rfind(_PLACE)
+    return None if found < 0 else start + found + len(_PLACE)
+
+
+def _digest(handle: BinaryIO, at: int) -> str:
+    """Of the whole file, with zeros in the place of the checksum."""
+    digest = sha256()
+    handle.seek(0)
+    for part in (at, len(_UNKNOWN), None):
+        if part == len(_UNKNOWN):
+            handle.read(part)
+            digest.update(_UNKNOWN.encode())
+            continue
+        left = part
+        while chunk := handle.read(_CHUNK if left is None else min(_CHUNK, left)):
+            digest.update(chunk)
+            left = None if left is None else left - len(chunk)
+            if left == 0:
+                break
+    return digest.hexdigest()
+
+
+def read_marked(
+    path: Path, *, must_be_marked: bool = False, footer_alone: bool = False
+) -> tuple[pq.ParquetFile, Mark | None]:
+    """Opens a shard file after comparing its checksum; raises ``DamagedError`` where it is not what was written.
+
+    A file without a mark is one of an earlier release, unless the run it belongs to has none of those. ``footer_alone``
+    reads what the file says of itself and leaves the checksum alone.
+    """
+    try:
+        with path.open("rb") as handle:
+            at = None if footer_alone else _checksum_at(handle)
+            told = b"" if at is None else _read_at(handle, at)
+            if at is not None and told.decode("ascii", "replace") != _digest(handle, at):
+                raise DamagedError("its content does not fit its checksum")
+        file = pq.ParquetFile(pa.memory_map(str(path)))
+        entries: Mapping[bytes, bytes] = file.metadata.metadata or {}
+        if KEY not in entries and (must_be_marked or not _OTHER_KEYS.issuperset(entries)):
+            raise DamagedError("it does not say what it is")
+        return file, _mark(json.loads(entries[KEY])) if KEY in entries else None
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
+        raise DamagedError(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+
+
+def _read_at(handle: BinaryIO, at: int) -> bytes:
+    handle.seek(at)
+    return handle.read(len(_UNKNOWN))
+
+
+def _mark(facts: Mapping[str, Any]) -> Mark:
+    shards = tuple(Held(*held) for held in facts["shards"])
+    return Mark(facts["run"], facts["model"], facts["arm"], facts["version"], shards)

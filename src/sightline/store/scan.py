@@ -1,0 +1,89 @@
+"""The rows of a run in batches, in the run's order: memory does not grow with the run."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sightline.core.row import ROW_COLUMNS, row_schema
+from sightline.errors import SightlineError
+from sightline.store.gathering import gathered
+from sightline.store.migrations import migrated_rows
+
+if TYPE_CHECKING:
+    from sightline.store.load import Run
+
+ROWS = 8192
+"""Rows of a batch."""
+_COMMON = {column.name for column in ROW_COLUMNS}
+_TOLD_BY_OTHERS = ("visible", "anchor_lpp", "anchor_geo_f1")
+"""Columns that rows of an earlier release get from other rows, or from the images of the run."""
+
+
+def scan_rows(
+    run: Run,
+    columns: Sequence[str] | None = None,
+    arms: Sequence[str] | None = None,
+    where: pc.Expression | None = None,
+    rows: int = ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """See ``Run.scan``."""
+    chosen = run.arms if arms is None else [_known(arm, run.arms, f"{run.path} has no arm") for arm in arms]
+    names = run.columns
+    wanted = names if columns is None else [_known(name, names, "rows have no column") for name in columns]
+    # An expression does not tell which columns it reads: those that it may name are read too.
+    asked = "" if where is None else str(where)
+    read = [name for name in names if name in wanted or name in asked]
+    tables = _earlier(run, chosen, rows) if has_earlier_rows(run) else _today(run, chosen, read, rows)
+    found = (table.select(wanted) if where is None else table.filter(where).select(wanted) for table in tables)
+    for table in gathered(found, rows):
+        yield from table.combine_chunks().to_batches()
+
+
+def row_columns(run: Run) -> list[str]:
+    """The columns of a run's rows, its scorer's own among them, in order; known from one file."""
+    for arm in run.arms:
+        for piece in run.pieces(arm)[:1]:
+            parquet, _ = run.owner(arm).opened(piece.file)
+            return list(migrated_rows(parquet.schema_arrow.empty_table(), arm).column_names)
+    return list(row_schema().names)
+
+
+def has_earlier_rows(run: Run) -> bool:
+    """Whether some rows were written before every row had all columns of today that only other rows can tell."""
+    if run.manifest.get("marked"):
+        return False
+    files = (piece.file.path for arm in run.arms for piece in run.pieces(arm))
+    return any(not set(_TOLD_BY_OTHERS).issubset(pq.read_schema(file).names) for file in files)
+
+
+def _today(run: Run, arms: Sequence[str], columns: list[str], rows: int) -> Iterator[pa.Table]:
+    for arm in arms:
+        owner = run.owner(arm)
+        for piece in run.pieces(arm):
+            stored = set(pq.read_schema(piece.file.path).names)
+            if stored >= _COMMON:
+                yield from (table.select(columns) for table in owner.batches(piece, columns, rows))
+            else:
+                yield from (migrated_rows(table, arm).select(columns) for table in owner.batches(piece, rows=rows))
+
+
+def _earlier(run: Run, arms: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    """Such a run is read as a whole, since rows of one arm tell what others lack."""
+    for arm in arms:
+        own = run.rows.filter(pc.equal(run.rows.column("arm"), arm))
+        for start in range(0, own.num_rows, rows):
+            yield own.slice(start, rows)
+
+
+def _known(name: str, names: Sequence[str], otherwise: str) -> str:
+    if name in names:
+        return name
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+    raise SightlineError(f"{otherwise} '{name}'; {hint}")

@@ -1,0 +1,190 @@
+"""What is on disk, under an audit that goes on: many probes on few images, damage, packs, parts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sightline.auditing.audit import audit
+from sightline.backbones import prompting
+from sightline.core.recent import Recent
+from sightline.errors import SightlineError
+from sightline.probes import read_probes, write_probes
+from sightline.report.build import build_report
+from sightline.report.gate import run_gate
+from sightline.store import RunFolder, load_run
+from sightline.store.compaction import compact_run
+from sightline.store.folder_check import verify_folder
+from sightline.store.run_parts import RunPlace
+from tests.earlier_release import without_marks
+from tests.integration.test_audit import facts
+
+ARMS = ["full", "grid:0.3", "full+blank"]
+
+
+@pytest.fixture
+def crowded(mini_probes: Path, tmp_path: Path) -> Path:
+    """Twenty probes on each of two images."""
+    probes = read_probes(mini_probes).probes
+    images = list(dict.fromkeys(probe.image for probe in probes))[:2]
+    first = [next(probe for probe in probes if probe.image == image) for image in images]
+    many = [
+        replace(probe, id=f"{probe.id}-{i}", question=f"{probe.question} ({i})") for i in range(20) for probe in first
+    ]
+    path = tmp_path / "crowded.jsonl"
+    write_probes(path, many)
+    return path
+
+
+def test_many_probes_on_two_images_are_many_shards_and_are_forgotten_again(
+    config: Any, crowded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenised, at_first_write, held = [0], [], []
+    get, write = Recent.get, RunFolder.write_row_table
+
+    def counted(self: Any, key: Any, make: Any) -> Any:
+        def made() -> Any:
+            tokenised[0] += 1
+            return make()
+
+        value = get(self, key, made)
+        held.append(len(self))
+        return value
+
+    def noting(self: Any, *args: Any) -> None:
+        at_first_write.append(tokenised[0])
+        write(self, *args)
+
+    whole = audit(config("llava", probes=crowded, arms=["full", "grid:0.3"], out=tmp_path / "whole", shard_probes=500))
+    assert whole.manifest["shards"] == 1
+    monkeypatch.setattr(prompting, "PROMPTS", 8)
+    monkeypatch.setattr(Recent, "get", counted)
+    monkeypatch.setattr(RunFolder, "write_row_table", noting)
+    run = audit(config("llava", probes=crowded, arms=["full", "grid:0.3"], shard_probes=4))
+    assert run.manifest["shards"] == 10
+    assert at_first_write[0] <= 8, "the first rows are written when a shard is done, not when all are"
+    assert max(held) == 8, "what is remembered of prompts does not grow with the probes"
+    assert tokenised[0] == 40, "and is remembered while it is needed"
+    assert run.images.num_rows == whole.images.num_rows == 2, "an image of several shards is one image"
+    assert len(list((run.path / "images").glob("*.parquet"))) == 10
+    assert verify_folder(run.path).problems == []
+    _same_but_for_batches(run.frame(), whole.frame())
+
+
+def _same_but_for_batches(one: pd.DataFrame, other: pd.DataFrame) -> None:
+    """Another batch may move a loss in its last digits and nothing else."""
+    losses = ["loss_yes", "loss_no", "margin"]
+    pd.testing.assert_frame_equal(facts(one).drop(columns=losses), facts(other).drop(columns=losses))
+    np.testing.assert_allclose(one[losses], other[losses], atol=1e-5)
+
+
+def test_a_folder_from_before_shards_were_bounded_by_probes_goes_on(config: Any, crowded: Path) -> None:
+    settings = config("llava", probes=crowded, arms=["full"], shard_probes=500)
+    before = audit(settings).frame()
+    without_marks(settings.out)
+    manifest = json.loads((settings.out / "run.json").read_text())
+    del manifest["shard_probes"]
+    (settings.out / "run.json").write_text(json.dumps(manifest))
+    with pytest.raises(SightlineError, match="shard_probes null, this command has 30"):
+        audit(settings.model_copy(update={"shard_probes": 30}))
+    again = config("llava", probes=crowded, arms=["full", "grid:0.3"])
+    assert again.shard_probes == 512
+    run = audit(again)
+    assert run.manifest["shards"] == 1
+    pd.testing.assert_frame_equal(facts(run.frame()[: len(before)]), facts(before))
+
+
+def test_what_is_damaged_or_gone_is_computed_again(
+    config: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = config("llava", arms=ARMS, shard_images=1)
+    before = audit(settings)
+    whole, images, folder = before.frame(), before.images, RunFolder(settings.out)
+    flipped = bytearray(folder.rows_file("grid:0.3", 1).read_bytes())
+    flipped[len(flipped) // 3] ^= 16
+    folder.rows_file("grid:0.3", 1).write_bytes(flipped)
+    with pytest.raises(SightlineError, match=r"00001\.parquet is damaged .its content does not fit its checksum"):
+        _ = load_run(settings.out).rows
+    for problem in verify_folder(settings.out).problems:
+        problem.set_aside()
+    folder.rows_file("full", 0).write_bytes(folder.rows_file("full", 0).read_bytes()[:200])
+    shutil.copy(folder.rows_file("full", 2), folder.rows_file("grid:0.3", 2))
+    folder.images_file(0, "orig").unlink()
+    for file in (settings.out / "images").glob("*.blank.parquet"):
+        file.unlink()
+    assert len(verify_folder(settings.out).problems) >= 5
+    capsys.readouterr()
+    after = audit(settings.model_copy(update={"arms": ["full"]}))
+    said = capsys.readouterr().err
+    assert said.count("set aside as") == 2
+    assert "00000.parquet is damaged (" in said
+    assert "00002.parquet holds rows of full, not rows of grid:0.3; set aside" in said
+    pd.testing.assert_frame_equal(facts(after.frame()), facts(whole))
+    assert after.images.equals(images)
+    assert verify_folder(settings.out).problems == []
+
+
+def test_a_compacted_run_is_amended_and_gone_on_with(config: Any, tmp_path: Path) -> None:
+    whole = audit(config("llava", arms=ARMS, shard_images=1, out=tmp_path / "whole")).frame()
+    settings = config("llava", arms=["full", "full+blank"], shard_images=1)
+    audit(settings)
+    folder = RunFolder(settings.out)
+    folder.rows_file("full", 2).unlink()
+    compact_run(settings.out)
+    written = [file.name for file in folder.rows_file("full", 0).parent.iterdir()]
+    assert written == ["00000-00001.parquet"]
+    amended = audit(settings.model_copy(update={"arms": ARMS}))
+    assert amended.missing == 0
+    assert sorted(file.name for file in folder.rows_file("full", 0).parent.iterdir()) == [*written, "00002.parquet"]
+    order = amended.frame().assign(place=lambda frame: frame["arm"].map(ARMS.index)).sort_values("place", kind="stable")
+    pd.testing.assert_frame_equal(facts(order.drop(columns="place").reset_index(drop=True)), facts(whole))
+    compact_run(settings.out)
+    assert verify_folder(settings.out).problems == []
+
+
+def test_parts_give_the_rows_and_the_figures_of_an_undivided_run(config: Any, tmp_path: Path) -> None:
+    settings = config("llava", arms=ARMS, limit=5, shard_images=1)
+    whole = audit(settings.model_copy(update={"out": tmp_path / "whole"}))
+    parts = [tmp_path / "parts" / str(k) for k in (1, 2, 3)]
+    for k, place in enumerate(parts, start=1):
+        part = audit(settings.model_copy(update={"out": place, "part": f"{k}/3"}))
+        assert [len(files) for files in map(part.pieces, ARMS)] == [len(range(k - 1, 5, 3))] * 3
+        assert f"the folder is part {k}/3" in part.unfinished
+        assert verify_folder(place).problems == []
+    joined = load_run(tmp_path / "parts")
+    assert joined.unfinished == ""
+    pd.testing.assert_frame_equal(facts(joined.frame()), facts(whole.frame()))
+    assert joined.images.equals(whole.images)
+    places: list[RunPlace] = [whole.path, parts]
+    rule = ["accuracy(full) - accuracy(grid:0.3) >= -1", "posecr(grid:0.3) >= 0"]
+    decided = [run_gate(one, rule, least_n=1, draws=100)[0] for one in places]
+    assert decided[0] == decided[1]
+    for name, one in zip("ab", places, strict=True):
+        build_report([one], tmp_path / name, draws=100)
+    tables = sorted(file.name for file in (tmp_path / "a" / "tables").glob("*.csv"))
+    timed = [name for name in tables if any(part in name for part in ("cost", "runs", "stage"))]
+    assert len(tables) > len(timed) + 3
+    for name in set(tables) - set(timed):
+        assert (tmp_path / "a" / "tables" / name).read_text() == (tmp_path / "b" / "tables" / name).read_text(), name
+
+
+def test_a_part_that_is_empty_or_none_is_refused(config: Any) -> None:
+    with pytest.raises(SightlineError, match="--part 4/4: the run has 3 shards, so that this part is empty"):
+        audit(config("llava", shard_images=1, part="4/4"))
+    with pytest.raises(ValueError, match="there is no part 3/2"):
+        config("llava", part="3/2")
+
+
+def test_the_rest_of_a_run_may_be_added_to_a_part(config: Any, tmp_path: Path) -> None:
+    settings = config("llava", arms=["full"], shard_images=1)
+    audit(settings.model_copy(update={"part": "2/2"}))
+    run = audit(settings)
+    assert run.unfinished == ""
+    assert run.manifest["part"] is None

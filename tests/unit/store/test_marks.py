@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sightline.store.marks import DamagedError, Held, Mark, read_marked, write_marked
+
+TABLE = pa.table({
+    "arm": ["full"] * 3,
+    "margin": [0.5, None, -1.0],
+    "kept_mask": [b"\x00\xff", b"ab", None],
+    "arguments": ['{"sightline_checksum": "not this one"}'] * 3,
+})  # fmt: skip
+MARK = Mark("run", "tiny (llava)", "full", "", (Held(4, 3, "c" * 32, "v" * 32),))
+
+
+@pytest.fixture(scope="module")
+def content() -> bytes:
+    handle = BytesIO()
+    write_marked(handle, TABLE.schema, [TABLE], MARK)
+    return handle.getvalue()
+
+
+def test_a_file_says_what_it_is(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "00004.parquet"
+    path.write_bytes(content)
+    file, mark = read_marked(path, must_be_marked=True)
+    assert mark == MARK
+    assert file.read().equals(TABLE)
+    assert pq.read_table(path).equals(TABLE), "any reader of parquet reads it"
+    again = BytesIO()
+    write_marked(again, file.schema_arrow, [file.read()], replace(MARK, arm="other"))
+    path.write_bytes(again.getvalue())
+    assert read_marked(path)[1] == replace(MARK, arm="other"), "no mark is handed on"
+
+
+def is_damaged(path: Path) -> bool:
+    try:
+        read_marked(path, must_be_marked=True)
+    except DamagedError:
+        return True
+    return False
+
+
+def flips(path: Path, places: list[int], chosen: random.Random) -> bool:
+    """Whether a file is found damaged while one bit of each of these bytes is turned over."""
+    with open(path, "r+b", buffering=0) as file:
+        kept = []
+        for place in places:
+            file.seek(place)
+            byte = file.read(1)
+            kept.append((place, byte))
+            file.seek(place)
+            file.write(bytes([byte[0] ^ 1 << chosen.randrange(8)]))
+        found = is_damaged(path)
+        for place, byte in reversed(kept):
+            file.seek(place)
+            file.write(byte)
+    return found
+
+
+def test_a_flipped_bit_is_found_at_every_byte(content: bytes, tmp_path: Path) -> None:
+    path, chosen = tmp_path / "00004.parquet", random.Random(5)
+    path.write_bytes(content)
+    assert [place for place in range(len(content)) if not flips(path, [place], chosen)] == []
+    assert not is_damaged(path)
+
+
+def test_any_number_of_flipped_bits_is_found(content: bytes, tmp_path: Path) -> None:
+    path, chosen = tmp_path / "00004.parquet", random.Random(17)
+    path.write_bytes(content)
+    for _ in range(4000):
+        assert flips(path, chosen.sample(range(len(content)), chosen.randrange(1, 5)), chosen)
+    assert not is_damaged(path)
+
+
+def test_every_truncation_is_found(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "00004.parquet"
+    path.write_bytes(content + b"\x00")
+    assert is_damaged(path)
+    for length in range(len(content) - 1, -1, -1):
+        os.truncate(path, length)
+        assert is_damaged(path), length
+
+
+def test_a_file_of_an_earlier_release_has_no_mark(tmp_path: Path) -> None:
+    path = tmp_path / "00000.parquet"
+    pq.write_table(TABLE.drop(["arguments"]), path)
+    file, mark = read_marked(path)
+    assert mark is None
+    assert file.read().equals(TABLE.drop(["arguments"]))
+    with pytest.raises(DamagedError, match="does not say what it is"):
+        read_marked(path, must_be_marked=True)
+
+
+def test_a_flipped_bit_in_the_name_of_the_mark_makes_no_earlier_release_of_it(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "00000.parquet"
+    for name in (b"sightline", b"checksum"):
+        path.write_bytes(content[::-1].replace(name[::-1], b"y" + name[::-1][1:], 1)[::-1])
+        with pytest.raises(DamagedError):
+            read_marked(path)

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.store import load_run
+from sightline.store.compaction import compact_run
+
+
+def scanned(path: Path, *asked: object, **settings: object) -> pa.Table:
+    return pa.Table.from_batches(load_run(path).scan(*asked, **settings))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, 10_000])
+def test_batches_are_the_rows_in_order(finished: Path, rows: int) -> None:
+    run = load_run(finished)
+    batches = list(run.scan(rows=rows))
+    assert pa.Table.from_batches(batches).equals(run.rows.combine_chunks())
+    assert all(batch.num_rows == rows for batch in batches[:-1])
+
+
+def test_columns_arms_and_filters_choose(finished: Path) -> None:
+    whole = load_run(finished).rows
+    where = pc.field("correct") & (pc.field("ecr") < 0.5)
+    some = scanned(finished, ["ecr", "probe_id"], arms=["grid:0.3", "full"], where=where)
+    own = pa.concat_tables([whole.filter(pc.field("arm") == arm) for arm in ("grid:0.3", "full")])
+    expected = own.filter(where).select(["ecr", "probe_id"])
+    assert some.num_rows > 0
+    assert some.equals(expected.combine_chunks())
+
+
+def test_a_compacted_run_is_scanned_in_the_same_order(finished: Path, run_copy: Path) -> None:
+    compact_run(run_copy)
+    assert scanned(run_copy).equals(load_run(finished).rows.combine_chunks())
+
+
+def test_what_is_not_there_is_answered_with_what_may_be_meant(finished: Path) -> None:
+    with pytest.raises(SightlineError, match="rows have no column 'legibilty'; did you mean legibility"):
+        scanned(finished, ["legibilty"])
+    with pytest.raises(SightlineError, match=r"no arm 'target:0\.4'; did you mean target:0\.3"):
+        scanned(finished, arms=["target:0.4"])
+
+
+def test_a_run_of_the_first_release_is_scanned_with_the_columns_of_today(data: Path) -> None:
+    run = load_run(data / "run_v1")
+    assert pa.Table.from_batches(run.scan(rows=5)).equals(run.rows.combine_chunks())
+    assert run.columns == run.rows.column_names
+
+
+def test_probes_come_one_by_one(finished: Path) -> None:
+    run = load_run(finished)
+    assert list(run.each_probe()) == run.probes
+    assert len(run.probes) == 200
