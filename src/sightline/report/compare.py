@@ -171,7 +171,8 @@ def _of_other_run(before: pd.DataFrame, after: pd.DataFrame, arms: list[str], na
         own, others = (frame[frame["arm_name"] == arm] for frame in (after, before))
         table = as_names(others[name]).set_axis(pd.Index(as_names(others["probe_id"])))
         parts.append(looked_up(own["probe_id"], table))
-    return pd.concat(parts).reindex(after.index)
+    found: pd.Series[Any] = pd.concat(parts).reindex(after.index)
+    return found
 
 
 def _restrict(audited: Audited, arms: list[str], probes: set[str]) -> Audited:
@@ -242,7 +243,7 @@ def sameness_table(source: Source, arms: list[str]) -> Table:
     for arm in arms:
         a, b = _pair(source, arm)
         ours, theirs = (
-            rows_at(audited.run, frame["row"].to_numpy(), MASK_COLUMNS[:1]).column(0).combine_chunks()
+            rows_at(audited.run, frame["row"].tolist(), MASK_COLUMNS[:1]).column(0).combine_chunks()
             for audited, frame in zip(source.runs, (a, b), strict=True)
         )
         same_size = a["n_tokens"].to_numpy() == b["n_tokens"].to_numpy()
