@@ -20,7 +20,7 @@ def box_source_table(frame: pd.DataFrame, quality: Mapping[str, Mapping[str, Any
     ``quality`` maps a box source to the ``boxes`` entry of its run's manifest: missing rate, best IoU, latency.
     """
     plain = plain_rows(frame)
-    if set(plain["box_source"].dropna()) <= {"annotation", NO_BOXES}:
+    if set(plain["box_source"].dropna().unique()) <= {"annotation", NO_BOXES}:
         raise SightlineError("all rows saw annotated boxes; run again with --box-source and give both runs")
     records: list[Record] = []
     for model, rows in by_model(plain):

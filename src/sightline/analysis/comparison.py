@@ -16,6 +16,7 @@ from sightline.interventions import INTERVENTIONS
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.intervals import Estimate, percentile_interval
+from sightline.statistics.keyed import numbered
 from sightline.statistics.plain_rows import UNCHANGED
 from sightline.statistics.summaries import arm_points
 
@@ -23,6 +24,10 @@ Record = dict[str, Any]
 
 
 def by_model(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    models = frame["model"].unique()
+    if len(models) == 1:
+        yield str(models[0]), frame  # as it is: a run's rows are not held a second time
+        return
     for model, rows in frame.groupby("model", sort=False):
         yield str(model), rows
 
@@ -48,7 +53,7 @@ def on_image_alone(frame: pd.DataFrame) -> pd.Series[bool]:
     ``intervention`` names what the arm has behind its plus, or the view that a control set asks about.
     """
     changed = {name: _changes_image_alone(str(name)) for name in frame["intervention"].dropna().unique()}
-    return frame["intervention"].map(changed).fillna(True).astype(bool)
+    return ~frame["intervention"].isin([name for name, alone in changed.items() if not alone])
 
 
 def _changes_image_alone(intervention: str) -> bool:
@@ -105,7 +110,7 @@ def clustered_means(values: FloatArray, images: ArrayLike | pd.Series, draws: in
     if not len(values):
         return [Estimate(math.nan, math.nan, math.nan, 0, "no rows")] * values.shape[1]
     points = values.mean(axis=0)
-    _, index = np.unique(np.asarray(images).astype(str), return_inverse=True)
+    index, _ = numbered(pd.Series(images))
     count = int(index.max()) + 1
     if count < 2:
         return [Estimate(float(point), math.nan, math.nan, 0, "fewer than two images") for point in points]

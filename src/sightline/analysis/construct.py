@@ -12,11 +12,18 @@ import numpy as np
 import pandas as pd
 
 from sightline.analysis.comparison import Record, by_model, clustered_means, interval_columns
-from sightline.analysis.outcomes import OUTCOMES, SCALES, STRATA, samples, tertiles
+from sightline.analysis.outcomes import COVERAGE, OUTCOMES, SCALES, STRATA, samples, tertiles
 from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import DRAWS
-from sightline.statistics.correlation import conditional_spearman, pearson, spearman_intervals
+from sightline.statistics.correlation import (
+    FixedResiduals,
+    conditional_residuals,
+    fixed_residual_intervals,
+    pearson,
+    spearman_intervals,
+)
 from sightline.statistics.intervals import Estimate
+from sightline.statistics.keyed import numbered
 from sightline.statistics.plain_rows import plain_rows
 
 PREDICTORS = ("ecr", "lpp", "geo_f1")
@@ -26,6 +33,11 @@ COVERAGE_COLUMNS: Mapping[str, Mapping[str, str]] = {
     "lineage": {name: name for name in PREDICTORS},
 }
 """By what merged tokens count -> predictor -> row column. Both are the same for what only deletes."""
+CONDITIONED = (
+    "model", "plain_arm", "arm", "selector", "role", "arguments", "budget", "label", "view", "intervention", "probe_id",
+    "image_id", "margin", "correct", "merged", "lineage_mask", *COVERAGE,
+)  # fmt: skip
+"""Columns that the conditional audit reads."""
 FLOOR = 1e-12
 
 
@@ -180,14 +192,14 @@ def conditional_table(
     """
     if coverage not in COVERAGE_COLUMNS:
         raise SightlineError(f"coverage is counted by {' or '.join(COVERAGE_COLUMNS)}, not by '{coverage}'")
-    plain = plain_rows(frame)
+    plain = plain_rows(frame[[name for name in CONDITIONED if name in frame]])
     _refuse_unknown(arms or (), plain)
     columns = COVERAGE_COLUMNS[coverage]
     records: list[Record] = []
     for model, rows in by_model(plain):
         wanted = set(arms if arms is not None else pooled_arms(rows))
         rows = rows[rows["plain_arm"].isin(wanted) | (rows["selector"] == "full")]
-        merging = set(rows.loc[rows["lineage_mask"].notna(), "plain_arm"]) if "lineage_mask" in rows else set()
+        merging = _merging_arms(rows)
         joined = samples(rows, scales)
         joined = joined.dropna(subset=["full_margin", *columns.values(), "evidence_area"])
         for budget, every in joined.groupby("budget", sort=False):
@@ -204,6 +216,17 @@ def conditional_table(
             "no budget has two pruning arms and a Full arm on three or more images with regions; add arms at one budget"
         )
     return pd.DataFrame(records)
+
+
+def _merging_arms(rows: pd.DataFrame) -> set[str]:
+    """Arms that merge tokens: their rows say so, or have the mask of everything that was merged."""
+    if "merged" in rows:
+        merged = rows["merged"]
+    elif "lineage_mask" in rows:
+        merged = rows["lineage_mask"].notna()
+    else:
+        return set()
+    return {str(arm) for arm in rows.loc[merged, "plain_arm"].unique()}
 
 
 def _refuse_unknown(arms: Sequence[str], rows: pd.DataFrame) -> None:
@@ -223,15 +246,16 @@ def _conditional(rows: pd.DataFrame, predictors: Mapping[str, str], draws: int) 
     if arms < 2 or rows["image_id"].nunique() < 3:
         return []
     change = rows["selected_margin"].astype(float) - rows["full_margin"].astype(float)
-    records: list[Record] = []
+    image, _ = numbered(rows["image_id"])
+    keys, pairs = [], []
     for name, held in (("measured controls, arm effects", controls(rows)), ("image and arm effects", None)):
         for predictor, column in predictors.items():
             x = rows[column].astype(float)
-            estimate = conditional_spearman(x, change, rows["image_id"], rows["arm"], held, draws=draws)
-            records.append(
-                {
-                    "arms": arms, "images": rows["image_id"].nunique(), "n": len(rows), "predictor": predictor,
-                    "specification": name, **interval_columns("estimate", estimate),
-                }
-            )  # fmt: skip
-    return records
+            keys.append({"predictor": predictor, "specification": name})
+            pairs.append(FixedResiduals.of(*conditional_residuals(x, change, image, rows["arm"], held), image))
+    sizes = {"arms": arms, "images": rows["image_id"].nunique(), "n": len(rows)}
+    estimates = fixed_residual_intervals(pairs, draws=draws)
+    return [
+        {**sizes, **key, **interval_columns("estimate", estimate)}
+        for key, estimate in zip(keys, estimates, strict=True)
+    ]

@@ -10,6 +10,7 @@ from sightline.analysis.score_changes import full_arm, rows_in_words
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.correlation import partial_spearman_draws, spearman
 from sightline.statistics.intervals import Estimate, percentile_interval
+from sightline.statistics.keyed import looked_up, numbered
 
 COVERAGES = {"worst_region": "worst region", "ecr": "union"}
 """Row column -> how it takes several regions together: the least covered one decides, or their common area."""
@@ -27,7 +28,7 @@ def coverage_and_score_table(frame: pd.DataFrame, *, draws: int = DRAWS, seed: i
     for model, rows in by_model(rows_in_words(frame)):
         full = rows[rows["arm"] == full_arm(rows)].set_index("probe_id")["score"]
         known = rows[(rows["selector"] != "full") & rows["probe_id"].isin(full.index)].dropna(subset=list(COVERAGES))
-        known = known.assign(change=known["score"] - known["probe_id"].map(full).astype(float))
+        known = known.assign(change=known["score"] - looked_up(known["probe_id"], full).astype(float))
         for (selector, arguments), own in known.groupby(["selector", "arguments"], sort=False):
             if own["probe_id"].nunique() >= FEWEST:
                 arms = ", ".join(dict.fromkeys(own["arm"].astype(str)))
@@ -38,7 +39,7 @@ def coverage_and_score_table(frame: pd.DataFrame, *, draws: int = DRAWS, seed: i
 
 def _correlated(own: pd.DataFrame, draws: int, seed: int) -> list[Record]:
     """One record per coverage, over the rows of one selector."""
-    sample = np.unique(own["probe_id"].astype(str), return_inverse=True)[1]
+    sample, _ = numbered(own["probe_id"])
     samples = int(sample.max()) + 1
     change = own["change"].to_numpy(dtype=np.float64)
     columns = {name: own[name].to_numpy(dtype=np.float64) for name in COVERAGES}

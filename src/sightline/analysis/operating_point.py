@@ -26,6 +26,7 @@ from sightline.analysis.threshold_rules import (
 from sightline.analysis.thresholds import evaluate
 from sightline.errors import SightlineError
 from sightline.probes.split import hash_side
+from sightline.statistics.keyed import looked_up
 from sightline.statistics.plain_rows import is_plain
 
 NO_MARGIN = "the rows have no margin: their scorer gives answers alone"
@@ -92,8 +93,9 @@ def _of_model(rows: pd.DataFrame | None, model: str, like: pd.DataFrame) -> pd.D
 
 def on_development_side(rows: pd.DataFrame, dev_buckets: int = 5) -> pd.Series[bool]:
     """Per row whether its image falls on the development side of the grouped hash split."""
-    images = rows["image_id"].astype(str)
-    return images.map({image: hash_side(image, dev_buckets) == "dev" for image in images.unique()}).astype(bool)
+    images = rows["image_id"]
+    sides = {str(image): hash_side(str(image), dev_buckets) == "dev" for image in images.unique()}
+    return looked_up(images, pd.Series(sides, dtype=bool)).astype(bool)
 
 
 def choose(rows: pd.DataFrame, development: pd.DataFrame, rule: ThresholdRule) -> pd.DataFrame:
@@ -122,7 +124,7 @@ def _check(rows: pd.DataFrame, development: pd.DataFrame | None) -> None:
             raise SightlineError(f"{NO_MARGIN}, and there is no threshold to set")
     if rows.empty:
         raise SightlineError(NONE_LEFT)
-    if development is not None and not {"yes", "no"} <= set(development["label"]):
+    if development is not None and not {"yes", "no"} <= set(development["label"].unique()):
         raise SightlineError("thresholds need both labels on the development images; add images")
 
 
@@ -147,7 +149,7 @@ def at_thresholds(rows: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     An answer without a finite margin stays as it was recorded.
     """
     by_arm = dict(zip(chosen["arm"], chosen["threshold"].astype(float), strict=True))
-    threshold = rows["plain_arm"].map(by_arm).astype(float)
+    threshold = rows["plain_arm"].astype(str).map(by_arm).astype(float)
     margin = rows["margin"].astype(np.float64)
     answered = pd.Series(np.where(margin >= threshold, "yes", "no"), index=rows.index)
     known = pd.Series(np.isfinite(margin), index=rows.index)

@@ -12,8 +12,9 @@ from sightline.analysis.comparison import Record
 from sightline.errors import SightlineError
 from sightline.statistics.arrays import FloatArray, IntArray
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
-from sightline.statistics.correlation import fixed_residual_draws, ranks
+from sightline.statistics.correlation import FixedResiduals, ranks
 from sightline.statistics.intervals import percentile_interval
+from sightline.statistics.keyed import looked_up, numbered
 
 MEASURES = ("ecr", "legibility")
 CHANGES = ("changed", "margin_change")
@@ -26,6 +27,8 @@ def answer_changes(frame: pd.DataFrame) -> pd.DataFrame:
     ``changed`` is 1 where the answer is another one, ``margin_change`` the distance between the margins (absent where
     rows have none). Rows whose legibility nobody knows are left out.
     """
+    told = ("arm", "selector", "probe_id", "image_id", "predicted", "margin", "ecr", "legibility")
+    frame = frame[[name for name in told if name in frame]]
     is_full = frame["selector"] == "full"
     full = frame[is_full].drop_duplicates("probe_id").set_index("probe_id")
     if full.empty:
@@ -37,9 +40,9 @@ def answer_changes(frame: pd.DataFrame) -> pd.DataFrame:
             "no pruned row with a region has a legibility: rows of earlier releases lack it, and so do those of an "
             "architecture that does not say how many pixels a token is made from"
         )
-    rows["changed"] = (rows["predicted"] != rows["probe_id"].map(full["predicted"])).astype(float)
+    rows["changed"] = (rows["predicted"] != looked_up(rows["probe_id"], full["predicted"])).astype(float)
     if "margin" in rows:
-        rows["margin_change"] = (rows["margin"] - rows["probe_id"].map(full["margin"])).abs()
+        rows["margin_change"] = (rows["margin"] - looked_up(rows["probe_id"], full["margin"])).abs()
     return rows
 
 
@@ -51,7 +54,7 @@ def ordering_table(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = SEED)
     probes are ranked anew in each draw; over answers, ranks are those of the whole sample.
     """
     rows = answer_changes(frame)
-    image = np.unique(rows["image_id"].astype(str), return_inverse=True)[1]
+    image, _ = numbered(rows["image_id"])
     arm = pd.factorize(rows["arm"])[0]
     images, arms = int(image.max()) + 1, int(arm.max()) + 1
     lines: list[tuple[Record, Correlations]] = []
@@ -60,14 +63,21 @@ def ordering_table(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = SEED)
         if arms >= FEWEST_ARMS:
             lines.append(({"over": "arms", "change": change, "n": arms}, _over_arms(columns, arm, image)))
         lines.append(({"over": "answers", "change": change, "n": len(rows)}, _over_answers(columns, image)))
-    # One image cannot be resampled; otherwise all lines share the draws.
-    blocks = list(count_blocks(images, draws, seed)) if images > 1 else []
-    records = []
-    for record, correlations in lines:
-        drawn = [correlations(counts) for counts in blocks]
-        found = np.concatenate(drawn, axis=1) if drawn else np.full((2, 1), np.nan)
-        records.append(record | _with_intervals(correlations(np.ones((1, images)))[:, 0], found))
-    return pd.DataFrame(records)
+    # One image cannot be resampled; otherwise all lines share the draws, of which few are held at once.
+    drawn: list[list[FloatArray]] = [[] for _ in lines]
+    for counts in count_blocks(images, draws, seed) if images > 1 else ():
+        for (_, correlations), found in zip(lines, drawn, strict=True):
+            found.append(correlations(counts))
+    return pd.DataFrame(
+        [
+            record
+            | _with_intervals(
+                correlations(np.ones((1, images)))[:, 0],
+                np.concatenate(found, axis=1) if found else np.full((2, 1), np.nan),
+            )
+            for (record, correlations), found in zip(lines, drawn, strict=True)
+        ]
+    )
 
 
 Correlations = Callable[[FloatArray], FloatArray]
@@ -105,10 +115,11 @@ def _correlation(first: FloatArray, second: FloatArray) -> FloatArray:
 
 
 def _over_answers(columns: list[FloatArray], image: IntArray) -> Correlations:
-    coverage, legibility, change = (ranks(column) for column in columns)
+    *measures, change = (ranks(column) for column in columns)
+    pairs = [FixedResiduals.of(measure, change, image) for measure in measures]
 
     def correlations(counts: FloatArray) -> FloatArray:
-        return np.stack([fixed_residual_draws(measure, change, image, counts) for measure in (coverage, legibility)])
+        return np.stack([pair.at(counts) for pair in pairs])
 
     return correlations
 

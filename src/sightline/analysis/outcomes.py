@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sightline.analysis.comparison import by_model, indexed, margins_of, on_image_alone
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
-from sightline.geometry.coverage import RegionGeometry
+from sightline.geometry.region_areas import Boxes, region_areas
+from sightline.statistics.keyed import as_names, looked_up
 from sightline.statistics.plain_rows import plain_rows
-from sightline.store.load import Run, unpack_cells
+from sightline.store.chosen_images import image_cells
+from sightline.store.compact_frame import compact_frame
+from sightline.store.load import Run
 
 OUTCOMES = (
     "occlusion_drop",
@@ -26,28 +31,54 @@ OUTCOMES = (
 COVERAGE = ("ecr", "lpp", "geo_f1", "anchor_ecr", "anchor_lpp", "anchor_geo_f1")
 SCALES = ("evidence_area", "median_cell_area", "box_cell_ratio")
 STRATA = ("small", "medium", "large", "constant")
+KEYS = ("probe_id", "view", "image_key", "n_tokens")
+"""Columns that tell which image a probe was asked about, and whether it was shown whole."""
+PROBES_AT_ONCE = 100_000
 
 
-def probe_scales(run: Run) -> pd.DataFrame:
-    """Per probe with regions: area of the union of its regions, median area of the image's cells, and their ratio."""
-    cells = {}
-    table = run.images.select(["image_key", "cells"])
-    for key, packed in zip(table.column("image_key").to_pylist(), table.column("cells").to_pylist(), strict=True):
-        cells[key] = unpack_cells(packed).astype(np.float64)
-    keys = run.rows.select(["probe_id", "view", "image_key", "n_tokens"]).to_pandas()
+def probe_scales(run: Run, rows: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Per probe with regions: area of the union of its regions, median area of the image's cells, and their ratio.
+
+    ``rows`` are those of the run that say which image a probe was asked about (``KEYS``), if somebody has them already.
+    """
+    of_image, sets = image_cells(run)
+    keys = compact_frame(run, KEYS.__contains__) if rows is None else rows[list(KEYS)]
     keys = keys[keys["view"] == ORIGINAL].drop_duplicates(["probe_id", "image_key"])
+    cells = looked_up(keys["image_key"], pd.Series(of_image, dtype="int64"))
     # An image that an arm was shown smaller has fewer cells than the full prefix has tokens.
-    whole = keys["image_key"].map({key: len(found) for key, found in cells.items()}) == keys["n_tokens"]
-    shown = keys[whole].drop_duplicates("probe_id").set_index("probe_id")["image_key"]
-    records: dict[str, dict[str, float]] = {}
-    for probe in run.probes:
-        if probe.get("view", ORIGINAL) != ORIGINAL or not probe["regions"] or probe["id"] not in shown.index:
-            continue
-        boxes = cells[shown[probe["id"]]]
-        area = RegionGeometry(boxes, [(a, b, c, d) for a, b, c, d in probe["regions"]]).area
-        cell = float(np.median((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])))
-        records[probe["id"]] = {"evidence_area": area, "median_cell_area": cell, "box_cell_ratio": area / cell}
-    return pd.DataFrame.from_dict(records, orient="index", columns=list(SCALES)).rename_axis("probe_id")
+    whole = cells.map(dict(enumerate(map(len, sets)))) == keys["n_tokens"]
+    shown = pd.Series(cells[whole].to_numpy(dtype=np.int64), index=as_names(keys.loc[whole, "probe_id"]))
+    shown = shown[~shown.index.duplicated()]
+    asked = [one.astype(np.float64) for one in sets]
+    middle = [float(np.median((one[:, 2] - one[:, 0]) * (one[:, 3] - one[:, 1]))) for one in asked]
+    parts = [_scales(block, shown, asked, middle) for block in _blocks(run.each_probe())]
+    found = pd.concat(parts) if parts else pd.DataFrame(columns=list(SCALES), dtype=float)
+    return found.groupby(level=0, sort=False).last().rename_axis("probe_id") if found.index.has_duplicates else found
+
+
+def _blocks(probes: Iterator[dict[str, Any]]) -> Iterator[list[tuple[str, Boxes]]]:
+    """Probes with regions about the original image, some at a time: name and regions."""
+    asked = (
+        (str(probe["id"]), probe["regions"])
+        for probe in probes
+        if probe.get("view", ORIGINAL) == ORIGINAL and probe["regions"]
+    )
+    while block := list(islice(asked, PROBES_AT_ONCE)):
+        yield block
+
+
+def _scales(
+    block: list[tuple[str, Boxes]], shown: pd.Series[int], cells: list[NDArray[np.float64]], middle: list[float]
+) -> pd.DataFrame:
+    names = pd.Index([name for name, _ in block], dtype="str", name="probe_id")
+    place = shown.index.get_indexer(names)
+    area, median = np.full(len(block), np.nan), np.full(len(block), np.nan)
+    which = np.where(place >= 0, shown.to_numpy()[place], -1) if len(shown) else np.full(len(block), -1)
+    for one in np.unique(which[which >= 0]):
+        own = np.flatnonzero(which == one)
+        area[own], median[own] = region_areas(cells[one], [block[i][1] for i in own]), middle[one]
+    scales = dict(zip(SCALES, (area, median, area / median), strict=True))
+    return pd.DataFrame(scales, index=names)[which >= 0]
 
 
 def samples(frame: pd.DataFrame, scales: pd.DataFrame) -> pd.DataFrame:
@@ -118,7 +149,7 @@ def tertiles(values: pd.Series) -> pd.Series:
     ).where(values.notna())
 
 
-def lexically_plausible(probes: list[Mapping[str, Any]]) -> set[str]:
+def lexically_plausible(probes: Iterable[Mapping[str, Any]]) -> set[str]:
     """Images that a control set marks as having a decoy that is a word elsewhere; from ``run.probes``."""
     return {str(probe["image_id"]) for probe in probes if extra(probe).get("lexically_plausible")}
 

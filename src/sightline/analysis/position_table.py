@@ -36,9 +36,8 @@ def position_policy_table(
 
 def _both_policies(frame: pd.DataFrame) -> dict[tuple[str, str], Pair]:
     """By model and arm, for every pruning arm that was run under both."""
-    rows = frame[
-        (frame["view"] == ORIGINAL) & frame["intervention"].fillna(UNCHANGED).isin((UNCHANGED, "swap_positions"))
-    ]
+    told = frame["intervention"].isin((UNCHANGED, "swap_positions")) | frame["intervention"].isna()
+    rows = frame[(frame["view"] == ORIGINAL) & told]
     pairs: dict[tuple[str, str], Pair] = {}
     for model, members in by_model(rows):
         for arm, own in members.groupby("plain_arm", sort=False):

@@ -12,6 +12,7 @@ from sightline.analysis.comparison import Record, interval_columns
 from sightline.errors import SightlineError
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.bootstrap import SEED
+from sightline.statistics.keyed import as_names
 from sightline.statistics.paired_scores import EXAMPLE_DRAWS, ScoreDifferences, equally_weighted, sign_flip_p
 from sightline.statistics.plain_rows import are_in_words, plain_rows
 from sightline.statistics.wording import describe_difference
@@ -36,7 +37,7 @@ def rows_in_words(frame: pd.DataFrame) -> pd.DataFrame:
     if rows.empty:
         raise SightlineError("no row has an answer in words; run again with --scorer open on open questions")
     rows = rows.assign(arm=rows["plain_arm"])
-    tasks = rows["task"].fillna("") if "task" in rows else pd.Series("", index=rows.index)
+    tasks = as_names(rows["task"]).fillna("") if "task" in rows else pd.Series("", index=rows.index)
     return rows.assign(task=tasks.where(tasks != "", "qa"), score=rows["score"].astype(float))
 
 

@@ -9,11 +9,14 @@ from sightline.errors import SightlineError
 from sightline.progress import SafeConsole, say
 from sightline.report.metric_columns import heading, metrics_told, of_words
 from sightline.report.panels import panel_of
+from sightline.report.source import UNREAD
+from sightline.statistics.keyed import as_names
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.out_of_sight import out_of_sight
-from sightline.statistics.plain_rows import are_in_words, plain_rows
+from sightline.statistics.plain_rows import are_in_words, is_plain
 from sightline.statistics.summaries import arm_points
 from sightline.store import Run
+from sightline.store.compact_frame import compact_frame
 
 TIMES = {"select ms": ("select_ms", "signal_ms"), "language ms": ("language_ms",)}
 """Mean milliseconds per row: column -> the stages it adds up."""
@@ -36,11 +39,11 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def print_summary(run: Run) -> None:
-    frame = run.frame()
+    frame = compact_frame(run, lambda column: column not in UNREAD)
     if frame.empty:
         raise SightlineError(f"no image could be read: {next(iter(run.bad_images.values()), 'the run has no rows')}")
-    plain = plain_rows(frame)
-    frame = frame if plain.empty else plain
+    plain = is_plain(frame)
+    frame = frame[plain] if plain.any() and not plain.all() else frame
     manifest = run.manifest
     console = SafeConsole()
     print_panels(console, summary(frame), frame)
@@ -78,7 +81,7 @@ def print_panels(console: SafeConsole, lines: pd.DataFrame, frame: pd.DataFrame)
     printed = [[str(arm), *map(_number, columns, values)] for arm, *values in lines.itertuples(index=False)]
     # The panels are tables of their own: what stands below one another has one width in all of them.
     widths = [max(len(row[i]) for row in printed) for i in range(len(columns) + 1)]
-    panels = frame.drop_duplicates("arm").set_index("arm")["regime"].map(panel_of)
+    panels = frame[["arm", "regime"]].drop_duplicates("arm").apply(as_names).set_index("arm")["regime"].map(panel_of)
     for place, panel in enumerate(sorted(set(panels))):
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), show_header=place == 0)
         table.add_column("arm", overflow="fold", min_width=min(LONG_ARM, widths[0]))

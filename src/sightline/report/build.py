@@ -10,14 +10,15 @@ from sightline import __version__
 from sightline.analysis.threshold_rules import ThresholdLike
 from sightline.errors import SightlineError
 from sightline.geometry.region_marks import RegionMark
-from sightline.report.cases import choose_cases, pack_cases
+from sightline.report.case_packing import pack_cases
+from sightline.report.cases import choose_cases
 from sightline.report.headline import headlines
 from sightline.report.hero import Hero, make_hero
 from sightline.report.measured_cost import Card, card_facts, read_cards, realised_cost_section
 from sightline.report.overview import main_table, verdicts
 from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
 from sightline.report.probe_list import read_probe_list
-from sightline.report.sections import Context, Section, make_sections
+from sightline.report.sections import Context, Section, columns_read, make_sections
 from sightline.report.source import Source, read_source
 from sightline.report.summary import summarise
 from sightline.statistics.bootstrap import DRAWS, SEED
@@ -62,7 +63,7 @@ def build_report(
         return write_page(_cards_alone(cards), Path(out))
     progress("reading rows")
     chosen = None if only is None else read_probe_list(Path(only))
-    source = read_source(runs, only=chosen, developments=developments, threshold=threshold)
+    source = read_source(runs, only=chosen, developments=developments, threshold=threshold, also=columns_read())
     progress("resampling images")
     summary = summarise(source, draws, seed, references)
     parts = make_sections(Context(source, summary, draws, seed, cards), progress)
@@ -73,7 +74,7 @@ def build_report(
     page = Page(
         title=f"Visual-token pruning audit of {', '.join(models)}",
         facts=[run_facts(audited) for audited in source.runs],
-        notes=[*summary.at_chance.values(), *source.notes],
+        notes=[*summary.at_chance.values(), *summary.ranked_notes(draws), *source.notes],
         verdicts=verdicts(source, summary),
         overview=[main_table(summary)],
         sections=parts,

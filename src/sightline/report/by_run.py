@@ -52,7 +52,7 @@ def collect(
 
 def in_report(audited: Audited, names: pd.Series[str]) -> pd.Series[str]:
     """Arm names as the report has them: with the run in front when there are several."""
-    return f"{audited.name} · " + names if audited.name else names
+    return f"{audited.name} · " + names.astype(str) if audited.name else names
 
 
 def has_intervention(*names: str) -> Callable[[pd.DataFrame], bool]:
@@ -64,7 +64,7 @@ def has_kind(*kinds: str) -> Callable[[pd.DataFrame], bool]:
 
 
 def has_selectors(*names: str) -> Callable[[pd.DataFrame], bool]:
-    return lambda rows: set(names) <= set(rows["selector"])
+    return lambda rows: set(names) <= set(rows["selector"].unique())
 
 
 def signed(line: Any, key: str) -> str:

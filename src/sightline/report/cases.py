@@ -1,30 +1,22 @@
-"""Which probes are shown as pictures, and what the page needs to draw them: each image once, masks as bits."""
+"""Which probes are shown as pictures."""
 
 from __future__ import annotations
 
-import base64
-import io
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 
 from sightline.answers import normalised
 from sightline.arms.plan import MATCHED
-from sightline.errors import SightlineError
-from sightline.geometry.region_marks import RegionMark, marks_of
-from sightline.report.answer_changes import CHANGES, EVIDENCE, LOST, NONE, UNCHANGED, confident_wrong, with_changes
-from sightline.report.source import Audited, Source, masks_of
+from sightline.report.answer_changes import LOST, NONE, UNCHANGED, confident_wrong, with_changes
+from sightline.report.source import Audited, Source
 from sightline.statistics.correct_positives import has_little_evidence, has_no_evidence, unsupported_rows
 from sightline.statistics.plain_rows import are_positives
-from sightline.store.load import unpack_cells, unpack_mask
 
-LARGEST_SIDE = 560
-JPEG_QUALITY = 62
+TOLD_BY_PAIRS = ("probe_id", "arm", "said", "selector", "budget", "regime", "anchor_ecr", "unsupported")
+"""Columns of marked rows that two arms of one probe are compared by."""
 NEARLY_ALIKE = 0.25
 """Margins that differ by no more than this share of the smaller one."""
 
@@ -64,12 +56,15 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
         pair = None if between_runs else telling_pair(marked, index)
         if pair is not None and (told is None or pair[:2] < told[:2]):
             told = pair
-        for arm, rows in marked.groupby("arm", sort=False):
+        telling_flag = "flip" if between_runs else "unsupported"
+        columns = ["arm", "probe_id", "rank", "strength", "seen", "regime", "selector", telling_flag]
+        for arm, rows in marked[columns].groupby("arm", sort=False):
             if arm == audited.full and len(audited.arms) > 1 and not between_runs:
                 continue  # Full loses nothing: it is shown beside the others, never as the point of a case.
             ranked = rows.sort_values(["rank", "strength"], ascending=[True, False], kind="stable")
-            queues.append([Case(str(p), index, str(arm)) for p in ranked["probe_id"]])
-            telling = ranked[ranked["flip" if between_runs else "unsupported"]]
+            # Probes of one arm differ, so that no queue gives more of them than are shown.
+            queues.append([Case(str(p), index, str(arm)) for p in ranked["probe_id"].iloc[:limit]])
+            telling = ranked[ranked[telling_flag]]
             if not telling.empty:
                 best = telling.iloc[0]
                 score = (bool(best["seen"]), -standing(best["regime"], best["selector"]), float(best["strength"]))
@@ -95,7 +90,9 @@ def telling_pair(marked: pd.DataFrame, run: int) -> tuple[tuple[bool, ...], floa
     whether budgets differ, and how far they are apart relative to the smaller one. None where no probe has such a
     pair.
     """
-    right = marked[are_positives(marked) & marked["correct"] & marked["seen"]]
+    measure = next((name for name in ("margin", "answer_loss") if name in marked), None)
+    columns = [*TOLD_BY_PAIRS, *([measure] if measure else [])]
+    right = marked.loc[are_positives(marked) & marked["correct"] & marked["seen"], columns]
     kept = right[(right["regime"] == "box-free method") & ~has_little_evidence(right["anchor_ecr"])]
     gone = right[right["unsupported"] & right["regime"].isin(["box-free method", "box-free control"])]
     pairs = kept.merge(gone, on="probe_id", suffixes=("_kept", "_gone"))
@@ -103,7 +100,6 @@ def telling_pair(marked: pd.DataFrame, run: int) -> tuple[tuple[bool, ...], floa
     if pairs.empty:
         return None
     apart = pd.Series(0.0, index=pairs.index)
-    measure = next((name for name in ("margin", "answer_loss") if f"{name}_kept" in pairs), None)
     if measure is not None:
         both = pairs[[f"{measure}_kept", f"{measure}_gone"]].astype(float)
         apart = ((both.iloc[:, 0] - both.iloc[:, 1]) / both.abs().min(axis=1)).abs().fillna(np.inf)
@@ -153,7 +149,7 @@ def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:
     """
     if audited.in_words:
         return mark_words(audited, flips_first)
-    rows = audited.frame.copy()
+    rows = audited.frame.copy(deep=False)
     rows["said"] = rows["predicted"]
     rows["unsupported"] = unsupported_rows(rows)
     rows["low"] = are_positives(rows) & has_little_evidence(rows["ecr"])
@@ -165,7 +161,7 @@ def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:
     # Evidence that a crop took away before any pruning is no fault of the selector: it waits behind flips.
     rows["seen"] = ~has_no_evidence(rows["full_ecr"])
     telling = [rows["unsupported"] & rows["seen"], rows["flip"], rows["unsupported"], rows["low"] & rows["correct"]]
-    rows["rank"] = np.select(telling, [1, 0, 2, 3] if flips_first else [0, 1, 2, 3], 4)
+    rows["rank"] = np.select(telling, [1, 0, 2, 3] if flips_first else [0, 1, 2, 3], 4).astype(np.int8)
     rows["strength"] = np.where(rows["unsupported"], beyond.abs(), change)
     return rows
 
@@ -190,203 +186,7 @@ def mark_words(audited: Audited, flips_first: bool) -> pd.DataFrame:
         rows["unsupported"] | rows["confident"],  # Full is as blind, or as wrong: no fault of the selector.
         rows["low"] & rows["correct"],
     ]
-    rows["rank"] = np.select(telling, [2, 0, 1, 3, 4] if flips_first else [0, 1, 2, 3, 4], 5)
+    rows["rank"] = np.select(telling, [2, 0, 1, 3, 4] if flips_first else [0, 1, 2, 3, 4], 5).astype(np.int8)
     fall = (rows["reference_score"] - rows["score"]).abs().fillna(0.0) + (rows["evidence"] == NONE)
     rows["strength"] = np.where(rows["unsupported"] | rows["confident"], -rows["answer_loss"], fall)
     return rows
-
-
-def pack_cases(source: Source, cases: list[Case], reference: str = "Full") -> dict[str, Any]:
-    """The data of the gallery as plain JSON: arms, images (JPEG once each), cell sets (deduplicated), cases.
-
-    ``reference`` names what flips and margin changes are measured against.
-    """
-    if not cases:
-        raise SightlineError("no case to show: raise --cases")
-    arms = [(i, arm) for i, audited in enumerate(source.runs) for arm in audited.arms]
-    arm_index = {arm: n for n, (_, arm) in enumerate(arms)}
-    marked = [mark_rows(audited).set_index("probe_id") for audited in source.runs]
-    names = source.frame.drop_duplicates("arm").set_index("arm")["arm_name"]
-    seen = list(names.unique())
-    order = {arm: seen.index(name) for arm, name in names.items()}
-    packer = _Packer()
-    packed = []
-    for case in cases:
-        probe = source.runs[case.run].probes.get(case.probe_id, {})
-        panels = []
-        shown = range(len(source.runs)) if source.same_probes else [case.run]
-        for index in shown:
-            if case.probe_id not in marked[index].index:
-                continue
-            audited, rows = source.runs[index], marked[index].loc[[case.probe_id]]
-            for (_, row), masks in zip(rows.iterrows(), masks_of(audited, rows["row"].tolist()), strict=True):
-                panels.append(packer.panel(audited, probe, row, masks, arm_index[str(row["arm"])]))
-        # The same arm of several runs side by side.
-        panels.sort(key=lambda panel: order[arms[panel["arm"]][1]])
-        packed.append(
-            {
-                "probe": case.probe_id,
-                "question": probe.get("question", ""),
-                "label": str(marked[case.run].loc[[case.probe_id], "label"].iloc[0]),
-                "target": probe.get("target_text", ""),
-                "source": probe.get("source_text", ""),
-                "regions": [[round(float(v), 6) for v in box] for box in probe.get("regions", [])],
-                "marks": packer.marks(probe),
-                "accepted": list(dict.fromkeys(probe.get("answers") or [])) if source.runs[case.run].in_words else None,
-                "task": probe.get("task", ""),
-                "featured": arm_index[case.featured],
-                "beside": arm_index[case.beside] if case.beside else None,
-                "panels": panels,
-            }
-        )
-    return {
-        "reference": reference,
-        "arms": [{"label": arm, "full": arm == source.runs[i].full} for i, arm in arms],
-        "images": packer.images,
-        "cells": packer.cells,
-        "marks": packer.known_marks,
-        "words": {"changes": CHANGES, "evidence": EVIDENCE},
-        "cases": packed,
-    }
-
-
-class _Packer:
-    """Collects images and cell sets, each stored once however many panels use it."""
-
-    def __init__(self) -> None:
-        self.images: list[dict[str, Any]] = []
-        self.cells: list[str] = []
-        self.known_marks: list[RegionMark] = []
-        self._image: dict[str, int] = {}
-        self._cells: dict[bytes, int] = {}
-        self._known: dict[tuple[Path, str], tuple[int, int, np.ndarray]] = {}
-
-    def marks(self, probe: dict[str, Any]) -> list[int]:
-        """Which of the known marks each region of a probe has."""
-        found = marks_of(probe.get("roles") or (), len(probe.get("regions", [])))
-        self.known_marks += [mark for mark in dict.fromkeys(found) if mark not in self.known_marks]
-        return [self.known_marks.index(mark) for mark in found]
-
-    def panel(
-        self,
-        audited: Audited,
-        probe: dict[str, Any],
-        row: pd.Series[Any],
-        masks: tuple[bytes, bytes | None],
-        arm: int,
-    ) -> dict[str, Any]:
-        image, cell_set, cells = self._look_up(audited, str(row["image_key"]))
-        kept, lineage = masks
-        regions = probe.get("regions", [])
-        touched, lit = touching(cells, regions), unpack_mask(kept, len(cells))
-        return {
-            "arm": arm,
-            "image": image,
-            "cells": cell_set,
-            "kept": base64.b64encode(kept).decode(),
-            "lineage": None if lineage is None else base64.b64encode(lineage).decode(),
-            "margin": _number(row.get("margin")),
-            "threshold": _number(row.get("threshold")) or 0.0,
-            "reference_margin": _number(row["reference_margin"]),
-            "predicted": str(row["predicted"]),
-            "correct": bool(row["correct"]),
-            "ecr": _number(row["ecr"]),
-            "anchor_ecr": _number(row["anchor_ecr"]),
-            "evidence_cells": int(touched.sum()),
-            "evidence_kept": int((touched & lit).sum()),
-            "by_region": [_kept_of(touching(cells, [box]), lit) for box in regions],
-            "keep": _number(row["keep"]),
-            "unsupported": bool(row["unsupported"]),
-            "low": bool(row["low"]),
-            "flip": bool(row["flip"]),
-            **(_of_words(row) if audited.in_words else {}),
-        }
-
-    def _look_up(self, audited: Audited, key: str) -> tuple[int, int, np.ndarray]:
-        """Index of the image, index of its cell set, and the cells themselves."""
-        known = (audited.run.path, key)
-        if known not in self._known:
-            where = audited.image_index.get(key)
-            if where is None:
-                raise SightlineError(f"{audited.run.path} has no picture for {key}: its images table is incomplete")
-            record = audited.run.images.slice(where, 1).to_pylist()[0]
-            cells = unpack_cells(record["cells"])
-            self._known[known] = self._add_image(record), self._add_cells(cells), cells
-        return self._known[known]
-
-    def _add_image(self, record: dict[str, Any]) -> int:
-        # The same picture reaches the page once even when several runs carry it.
-        key = f"{record['digest']}|{record['image_key']}"
-        if key not in self._image:
-            data, width, height = small_jpeg(record["preview"], record["image_key"])
-            self._image[key] = len(self.images)
-            details = zip(record["detail_boxes"] or (), record["details"] or (), strict=True)
-            self.images.append(
-                {
-                    "w": width,
-                    "h": height,
-                    "jpeg": base64.b64encode(data).decode(),
-                    "details": [
-                        {"box": [round(v, 6) for v in box], "jpeg": base64.b64encode(jpeg).decode()}
-                        for box, jpeg in details
-                    ],
-                }
-            )
-        return self._image[key]
-
-    def _add_cells(self, cells: np.ndarray) -> int:
-        quantised = np.rint(np.clip(cells, 0, 1) * 65535).astype("<u2").tobytes()
-        if quantised not in self._cells:
-            self._cells[quantised] = len(self.cells)
-            self.cells.append(base64.b64encode(quantised).decode())
-        return self._cells[quantised]
-
-
-def _of_words(row: pd.Series[Any]) -> dict[str, Any]:
-    """What a panel says of an answer in words and of the answer it is compared with."""
-    before = row["reference_predicted"]
-    return {
-        "score": _number(row["score"]),
-        "loss": _number(row["answer_loss"]),
-        "reference_predicted": None if pd.isna(before) else str(before),
-        "reference_score": _number(row["reference_score"]),
-        "change": str(row["change"]),
-        "evidence": str(row["evidence"]),
-        "confident": bool(row["confident"]),
-    }
-
-
-def _kept_of(touched: np.ndarray, lit: np.ndarray) -> tuple[int, int]:
-    """Kept and all cells of one region."""
-    return int((touched & lit).sum()), int(touched.sum())
-
-
-def touching(cells: np.ndarray, regions: list[Any]) -> np.ndarray:
-    """(N,) bool: the cells that overlap any region with a positive area."""
-    boxes = np.asarray(regions, dtype=float).reshape(-1, 4)
-    width = np.minimum(cells[:, None, 2], boxes[:, 2]) - np.maximum(cells[:, None, 0], boxes[:, 0])
-    height = np.minimum(cells[:, None, 3], boxes[:, 3]) - np.maximum(cells[:, None, 1], boxes[:, 1])
-    overlapping: np.ndarray = ((width > 1e-9) & (height > 1e-9)).any(axis=1)
-    return overlapping
-
-
-def small_jpeg(preview: bytes, name: str) -> tuple[bytes, int, int]:
-    """The preview, recompressed when that makes it smaller; returns (JPEG, width, height)."""
-    try:
-        image = Image.open(io.BytesIO(preview))
-        image.load()
-    except (OSError, ValueError, Image.DecompressionBombError):
-        raise SightlineError(f"the stored preview of {name} is not a readable picture; write its shard again") from None
-    small = image.convert("RGB")
-    small.thumbnail((LARGEST_SIDE, LARGEST_SIDE), Image.Resampling.LANCZOS)
-    sink = io.BytesIO()
-    small.save(sink, "JPEG", quality=JPEG_QUALITY, optimize=True, progressive=True)
-    data = sink.getvalue()
-    if image.size == small.size and image.format == "JPEG" and len(preview) <= len(data):
-        data = preview
-    return data, small.width, small.height
-
-
-def _number(value: Any) -> float | None:
-    number = float("nan") if value is None else float(value)
-    return round(number, 5) if np.isfinite(number) else None

@@ -27,8 +27,10 @@ from sightline.report.source import MASK_COLUMNS, Audited, Source, read_source
 from sightline.report.summary import AT_CHANCE, ReportSummary, compared, summarise
 from sightline.report.table import Table, TableColumn, format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
+from sightline.statistics.keyed import as_names, looked_up
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import paired_differences
+from sightline.store.compact_frame import rows_at
 
 UNREMARKABLE = ("arms", "shards", "shard_images", "shard_probes", "created", "schema")
 """Manifest fields that say nothing about what the two runs measured."""
@@ -78,7 +80,7 @@ def compare_runs(
     page = Page(
         title=f"Comparison of {called[0]} (A) and {called[1]} (B)",
         facts=[run_facts(audited) for audited in source.runs],
-        notes=[*summary.at_chance.values(), *source.notes],
+        notes=[*summary.at_chance.values(), *summary.ranked_notes(draws), *source.notes],
         verdicts=_verdicts(source, differences.frame, sameness.frame, list(summary.at_chance)),
         overview=[main_table(_side_by_side(summary, source), by_run=False)],
         sections=parts,
@@ -130,13 +132,13 @@ def aligned(
     source = read_source([first, second], names=["A", "B"], pairs=True, developments=developments, threshold=threshold)
     a, b = source.runs
     if not source.same_probes:
-        ours, theirs = set(a.probes), set(b.probes)
+        ours, theirs = ({str(probe["id"]) for probe in one.run.each_probe()} for one in (a, b))
         common = len(ours & theirs)
         what = f"{len(ours) - common} probes only in A, {len(theirs) - common} only in B, {common} ids in common"
         if ours == theirs:
             what = "the same probe ids, but their content differs"
         raise SightlineError(f"{first} and {second} did not audit the same probes ({what}); run both on one probe set")
-    names = [set(audited.frame["arm_name"]) for audited in source.runs]
+    names = [set(audited.frame["arm_name"].unique()) for audited in source.runs]
     arms = [str(arm) for arm in a.frame["arm_name"].unique() if arm in names[1]]
     if not arms:
         raise SightlineError(
@@ -146,20 +148,31 @@ def aligned(
     for letter, only in (("A", names[0] - names[1]), ("B", names[1] - names[0])):
         if only:
             notes.append(f"only in {letter}, and not compared: {', '.join(sorted(only))}")
-    probes = set(a.frame["probe_id"]) & set(b.frame["probe_id"])
-    left_out = len(set(a.frame["probe_id"]) | set(b.frame["probe_id"])) - len(probes)
+    answered = [set(audited.frame["probe_id"].unique()) for audited in source.runs]
+    probes = answered[0] & answered[1]
+    left_out = len(answered[0] | answered[1]) - len(probes)
     if not probes:
         raise SightlineError("the runs have no answered probe in common yet; let both finish")
     if left_out:
         notes.append(f"{left_out} probes are usable in one of the runs alone and are left out")
     kept = [_restrict(audited, arms, probes) for audited in source.runs]
-    before = kept[0].frame.set_index(["arm_name", "probe_id"])
-    keys = pd.MultiIndex.from_frame(kept[1].frame[["arm_name", "probe_id"]])
+    before, after = kept[0].frame, kept[1].frame
     for name in ("margin", "predicted", "correct", "score"):
-        kept[0].frame[f"reference_{name}"] = None if name in ("predicted", "correct") else np.nan
         if name in before:
-            kept[1].frame[f"reference_{name}"] = before[name].reindex(keys).to_numpy()
+            after[f"reference_{name}"] = _of_other_run(before, after, arms, name)
+        before[f"reference_{name}"] = None if name in ("predicted", "correct") else np.nan
     return replace(source, runs=kept, notes=notes), arms
+
+
+def _of_other_run(before: pd.DataFrame, after: pd.DataFrame, arms: list[str], name: str) -> pd.Series[Any]:
+    """What the same arm says in the other run about the probe of each row."""
+    parts = []
+    for arm in arms:
+        own, others = (frame[frame["arm_name"] == arm] for frame in (after, before))
+        table = as_names(others[name]).set_axis(pd.Index(as_names(others["probe_id"])))
+        parts.append(looked_up(own["probe_id"], table))
+    found: pd.Series[Any] = pd.concat(parts).reindex(after.index)
+    return found
 
 
 def _restrict(audited: Audited, arms: list[str], probes: set[str]) -> Audited:
@@ -170,8 +183,9 @@ def _restrict(audited: Audited, arms: list[str], probes: set[str]) -> Audited:
 
 def _pair(source: Source, arm: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows of one arm in A and in B, probes in the same order."""
-    a, b = (run.frame[run.frame["arm_name"] == arm].set_index("probe_id", drop=False) for run in source.runs)
-    return a, b.loc[a.index]
+    a, b = (run.frame[run.frame["arm_name"] == arm] for run in source.runs)
+    places = pd.Index(as_names(b["probe_id"])).get_indexer(pd.Index(as_names(a["probe_id"])))
+    return a, b.iloc[places]
 
 
 def between_runs_table(source: Source, arms: list[str], draws: int, seed: int) -> Table:
@@ -225,13 +239,12 @@ def flips_between_runs_table(source: Source, arms: list[str]) -> Table:
 
 def sameness_table(source: Source, arms: list[str]) -> Table:
     """How far the runs are the same bit for bit: margins, kept cells, answers."""
-    masks = [audited.run.rows.select(list(MASK_COLUMNS[:1])) for audited in source.runs]
     records = []
     for arm in arms:
         a, b = _pair(source, arm)
         ours, theirs = (
-            table.column(0).take(frame["row"].to_numpy()).combine_chunks()
-            for table, frame in zip(masks, (a, b), strict=True)
+            rows_at(audited.run, frame["row"].tolist(), MASK_COLUMNS[:1]).column(0).combine_chunks()
+            for audited, frame in zip(source.runs, (a, b), strict=True)
         )
         same_size = a["n_tokens"].to_numpy() == b["n_tokens"].to_numpy()
         identical = same_size & np.asarray(pc.fill_null(pc.equal(ours, theirs), False))
@@ -303,7 +316,7 @@ def _flat(manifest: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 def _side_by_side(summary: ReportSummary, source: Source) -> ReportSummary:
     """The summary with the two rows of an arm next to each other."""
-    names = source.frame.drop_duplicates("arm").set_index("arm")["arm_name"]
+    names = arm_facts(source)["arm_name"]
     seen = list(names.unique())
     order = summary.arms["arm"].map(names).map(seen.index)
     return replace(summary, arms=summary.arms.iloc[order.argsort(kind="stable")].reset_index(drop=True))

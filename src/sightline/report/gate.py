@@ -26,7 +26,7 @@ from sightline.report.gate_rules import EXAMPLE, Rule, parse_rule, renamings
 from sightline.report.panels import oracle_notes
 from sightline.report.source import read_source
 from sightline.report.table import format_value
-from sightline.statistics.bootstrap import DRAWS, SEED
+from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words
 from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
 from sightline.statistics.power import image_differences, image_shares, images_for_wilson, images_needed
 from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
@@ -149,7 +149,10 @@ def run_gate(
     if audited.run.unfinished:
         outcomes = [_of_unfinished(outcome, audited.run.unfinished, allow_partial) for outcome in outcomes]
     named = [term.arm for rule in parsed for term in rule.terms]
-    return outcomes, [*source.notes, *renamings(rules), *oracle_notes(named, audited.frame)]
+    ranked = any(METRICS[rule.left.metric].form == "auroc" for rule in parsed)
+    largest = int(audited.frame["arm"].value_counts().max())
+    fewer = [words] if ranked and (words := ranked_words(largest, draws)) else []
+    return outcomes, [*source.notes, *fewer, *renamings(rules), *oracle_notes(named, audited.frame)]
 
 
 def _of_unfinished(outcome: Outcome, unfinished: str, allowed: bool) -> Outcome:

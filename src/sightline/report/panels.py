@@ -8,6 +8,7 @@ import pandas as pd
 
 from sightline.core.regime import Regime
 from sightline.report.source import Source
+from sightline.statistics.keyed import as_names
 
 BOX_FREE = "A. Box-free methods and controls"
 ASSISTED = "B. Detector-assisted"
@@ -31,9 +32,9 @@ def panel_of(regime: object) -> str:
 
 def arm_facts(source: Source) -> pd.DataFrame:
     """Per arm of the report: ``arm_name`` (the run's own), ``run`` (empty when there is one), ``regime``, boxes."""
+    told = ["arm", "arm_name", "regime", "box_source"]
     parts = [
-        audited.frame.drop_duplicates("arm")[["arm", "arm_name", "regime", "box_source"]].assign(run=audited.name)
-        for audited in source.runs
+        audited.frame[told].drop_duplicates("arm").apply(as_names).assign(run=audited.name) for audited in source.runs
     ]
     return pd.concat(parts, ignore_index=True).set_index("arm")
 
@@ -58,7 +59,7 @@ def in_panels(frame: pd.DataFrame, facts: pd.DataFrame, *, by_run: bool = True) 
 
 def oracle_notes(arms: Iterable[str], frame: pd.DataFrame) -> list[str]:
     """A line for each of the named arms that is an oracle: whatever is decided about it, it cannot be deployed."""
-    facts = frame.drop_duplicates("arm").set_index("arm")
+    facts = frame[["arm", "regime", "box_source"]].drop_duplicates("arm").set_index("arm")
     return [
         f"{arm} {oracle_words(facts.loc[arm, 'box_source'])}: a diagnostic, not a method that could be deployed"
         for arm in dict.fromkeys(arms)

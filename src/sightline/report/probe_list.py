@@ -21,7 +21,7 @@ class ProbeList:
 
     def chosen(self, rows: pd.DataFrame, run: Path, notes: list[str]) -> pd.DataFrame:
         """The rows of listed probes; says how many of each side the other one has."""
-        present = set(rows["probe_id"])
+        present = set(rows["probe_id"].unique())
         found = present & self.ids
         if not found:
             raise SightlineError(f"{self.path} lists no probe of {run}; its ids look like {min(present)}")

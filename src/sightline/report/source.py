@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from sightline.analysis.operating_point import (
     HASH_SPLIT,
@@ -28,13 +27,21 @@ from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.report.probe_list import ProbeList
 from sightline.report.usable_rows import finite_alone, finite_in_every_arm, note_data, paired, recast_controls
+from sightline.statistics.keyed import looked_up
 from sightline.statistics.plain_rows import are_in_words, is_plain
+from sightline.store.compact_frame import compact_frame, rows_at
 from sightline.store.load import Run, load_run
 from sightline.store.run_parts import RunPlace
 
 MASK_COLUMNS = ("kept_mask", "lineage_mask")
-UNREAD = (*MASK_COLUMNS, "scores")
-"""Columns of bytes, which no number is made from."""
+UNREAD = frozenset(
+    (
+        "loss_yes", "loss_no", "greedy_yes", "greedy_no", "keep_requested", "keep_spent", "levels", "decided_on",
+        "k_layers", "answer_tokens", "accepted", "model_type", "weight_digest", "versions", "scores", "scores_rule",
+        *MASK_COLUMNS,
+    )
+)  # fmt: skip
+"""Columns of rows that are not read: no section of Sightline's looks at them. One that does names them in ``reads``."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,12 @@ class Audited:
     def model(self) -> str:
         return str(self.run.manifest.get("model"))
 
+    @cached_property
+    def shown_arms(self) -> dict[str, str]:
+        """The run's own names of its arms -> what the report calls them."""
+        pairs = self.frame[["arm_name", "arm"]].drop_duplicates()
+        return {str(own): str(shown) for own, shown in zip(pairs["arm_name"], pairs["arm"], strict=True)}
+
     @property
     def arms(self) -> list[str]:
         return list(self.frame["arm"].unique())
@@ -76,7 +89,7 @@ class Audited:
     @cached_property
     def yes_or_no(self) -> bool:
         """Whether its questions are answered yes or no, so that there are positives, negatives and false alarms."""
-        return not self.in_words and set(self.frame["label"]) <= {"yes", "no"}
+        return not self.in_words and set(self.frame["label"].unique()) <= {"yes", "no"}
 
     @property
     def full(self) -> str | None:
@@ -90,13 +103,13 @@ class Audited:
         both = pd.concat([self.frame, self.others], ignore_index=True) if len(self.others) else self.frame
         return both.assign(arm=both["arm_name"])
 
-    @cached_property
-    def probes(self) -> dict[str, dict[str, Any]]:
-        """Probes by id; of a control set, which asks the same probe about several views, the one about the original."""
+    def probes(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Some probes by id; of a control set, which asks the same one about several views, that about the original."""
         found: dict[str, dict[str, Any]] = {}
-        for probe in self.run.probes:
-            if probe.get("view", ORIGINAL) == ORIGINAL or str(probe["id"]) not in found:
-                found[str(probe["id"])] = probe
+        for probe in self.run.each_probe():
+            name = str(probe["id"])
+            if name in names and (probe.get("view", ORIGINAL) == ORIGINAL or name not in found):
+                found[name] = probe
         return found
 
     @property
@@ -112,12 +125,7 @@ class Audited:
     @cached_property
     def scales(self) -> pd.DataFrame:
         """Per probe with regions: ``evidence_area``, ``median_cell_area`` and their ratio ``box_cell_ratio``."""
-        return probe_scales(self.run)
-
-    @cached_property
-    def image_index(self) -> dict[str, int]:
-        """Image key -> index into ``run.images``."""
-        return {key: i for i, key in enumerate(self.run.images.column("image_key").to_pylist())}
+        return probe_scales(self.run, self.rows)
 
 
 @dataclass(frozen=True)
@@ -134,7 +142,8 @@ class Source:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """Plain rows of all runs under one another."""
-        return pd.concat([audited.frame for audited in self.runs], ignore_index=True)
+        frames = [audited.frame for audited in self.runs]
+        return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
 
     @property
     def yes_or_no(self) -> bool:
@@ -191,19 +200,20 @@ def read_source(
     only: ProbeList | None = None,
     developments: Sequence[Path | str] = (),
     threshold: ThresholdLike | None = None,
+    also: Collection[str] = (),
 ) -> Source:
     """Reads run folders and checks them. Raises only where nothing could be reported at all.
 
     ``pairs`` refuses a run without plain rows, which a comparison of runs cannot use. ``only`` limits the runs to some
     of their probes. ``developments`` are runs on which thresholds are chosen; ``threshold`` is the one at which all
-    answers are read, or the rule that names it.
+    answers are read, or the rule that names it. ``also`` are columns to read although they are among ``UNREAD``.
     """
     if not paths:
         raise SightlineError("no run folder given: name at least one")
     runs = [load_run(path) for path in paths]
     names = list(names) if names is not None else _names(runs)
     rules = {} if threshold is None else read_rules(threshold)
-    audited = [_audit(run, name, only) for run, name in zip(runs, names, strict=True)]
+    audited = [_audit(run, name, only, also) for run, name in zip(runs, names, strict=True)]
     source = Source([one for one in audited if len(one.frame)], [], [one for one in audited if one.frame.empty])
     if not source.runs or (pairs and source.controls):
         path = source.controls[0].run.path
@@ -239,7 +249,7 @@ def _development(run: Run, source: Source) -> Audited:
     if found.frame.empty:
         raise SightlineError(f"development run {run.path} has no usable plain row")
     for one in same:
-        shared = set(found.frame["image_id"]) & set(one.frame["image_id"])
+        shared = set(found.frame["image_id"].unique()) & set(one.frame["image_id"].unique())
         if shared:
             raise SightlineError(
                 f"development run {run.path} and {one.run.path} share {len(shared)} images (first: {min(shared)}); "
@@ -266,14 +276,16 @@ def _names(runs: Sequence[Run]) -> list[str]:
     return [f"run {i + 1}" for i in range(len(runs))]
 
 
-def _audit(run: Run, name: str, only: ProbeList | None) -> Audited:
+def _audit(run: Run, name: str, only: ProbeList | None, also: Collection[str] = ()) -> Audited:
     notes: list[str] = []
-    frame = _without_masks(run.rows).to_pandas()
-    frame["row"] = np.arange(len(frame))
+    frame = compact_frame(run, lambda column: column not in UNREAD or column in also)
+    if "margin" in frame and frame["margin"].isna().all():
+        frame = frame.drop(columns="margin")  # of a scorer that gives none
+    frame["row"] = np.arange(len(frame), dtype=np.int32)
     if only is not None:
         frame = only.chosen(frame, run.path, notes).copy()
     frame["arm_name"] = frame["plain_arm"]
-    frame["arm"] = name + " · " + frame["plain_arm"].astype(str) if name else frame["plain_arm"]
+    frame["arm"] = frame["plain_arm"].cat.rename_categories(lambda arm: f"{name} · {arm}" if name else arm)
     recast_controls(frame, run)
     if run.unfinished:
         notes.append(run.unfinished)
@@ -281,7 +293,7 @@ def _audit(run: Run, name: str, only: ProbeList | None) -> Audited:
         notes.append(run.left_out)
     plain = is_plain(frame)
     # Apart: a margin that overflowed under an intervention takes nothing from the plain tables.
-    main = finite_in_every_arm(frame[plain], notes).reset_index(drop=True)
+    main = finite_in_every_arm(frame if plain.all() else frame[plain], notes).reset_index(drop=True)
     others = finite_alone(frame[~plain], notes).reset_index(drop=True)
     if main.empty:
         return Audited(name, run, main, others, notes)
@@ -367,23 +379,15 @@ def _full_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _with_reference(audited: Audited) -> Audited:
     """The run with Full's answers beside every row, and the lines that say what its rows lack."""
-    main = audited.frame.copy()
-    full = main[main["selector"] == "full"].drop_duplicates("probe_id").set_index("probe_id")
-    main["reference_margin"] = main["probe_id"].map(full["margin"]) if "margin" in full else np.nan
-    main["reference_predicted"] = main["probe_id"].map(full["predicted"])
-    main["reference_correct"] = main["probe_id"].map(full["correct"])
-    main["reference_score"] = main["probe_id"].map(full["score"]) if "score" in full else np.nan
-    main["full_ecr"] = main["probe_id"].map(full["ecr"])
+    main = audited.frame.copy(deep=False)
+    named = {"margin": "reference_margin", "predicted": "reference_predicted", "correct": "reference_correct",
+             "score": "reference_score", "ecr": "full_ecr"}  # fmt: skip
+    told = [name for name in named if name in main]
+    full = main.loc[main["selector"] == "full", ["probe_id", *told]].drop_duplicates("probe_id").set_index("probe_id")
+    for name, own in named.items():
+        main[own] = looked_up(main["probe_id"], full[name]) if name in full else np.float32(np.nan)
     note_data(main, audited.notes)
     return replace(audited, frame=main)
-
-
-def _without_masks(rows: pa.Table) -> pa.Table:
-    """The rows without what only pictures need, and without a margin that no row has."""
-    unused = [name for name in UNREAD if name in rows.column_names]
-    if "margin" in rows.column_names and rows.column("margin").null_count == rows.num_rows:
-        unused.append("margin")
-    return rows.drop_columns(unused)
 
 
 def with_masks(audited: Audited, rows: pd.DataFrame) -> pd.DataFrame:
@@ -394,6 +398,6 @@ def with_masks(audited: Audited, rows: pd.DataFrame) -> pd.DataFrame:
 
 def masks_of(audited: Audited, rows: Sequence[int]) -> list[tuple[bytes, bytes | None]]:
     """(kept, lineage) bit-packed masks of some rows, read only when a picture needs them."""
-    table = audited.run.rows.select(list(MASK_COLUMNS)).take(pa.array(rows, type=pa.int64()))
+    table = rows_at(audited.run, rows, MASK_COLUMNS)
     kept, lineage = (table.column(name).to_pylist() for name in MASK_COLUMNS)
     return list(zip(kept, lineage, strict=True))

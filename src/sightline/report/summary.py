@@ -14,10 +14,11 @@ from sightline.report.metric_columns import about_given_answers
 from sightline.report.panels import arm_facts
 from sightline.report.source import Audited, Source
 from sightline.report.table import format_range, format_value
-from sightline.statistics.bootstrap import DRAWS, SEED
+from sightline.statistics.arm_analysis import ArmAnalysis, every_metric
+from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.plain_rows import are_in_words
-from sightline.statistics.summaries import arm_summary, paired_differences
+from sightline.statistics.summaries import difference_table, summary_table
 
 AT_CHANCE = "the model answers at chance: nothing about pruning can be read from its answers"
 
@@ -35,6 +36,11 @@ class ReportSummary:
     """Name of a run whose Full arm answers at chance -> the sentence that says so, with the numbers."""
     answers_at: str = ""
     """The threshold of the answers as a sentence behind a caption; "" where they are as recorded."""
+
+    def ranked_notes(self, draws: int) -> list[str]:
+        """A line where an arm is too large for AUROC to be ranked in every draw."""
+        words = ranked_words(int(self.arms["n_probes"].max()), draws) if self.arms["auroc"].notna().any() else ""
+        return [words] if words else []
 
     @property
     def facts(self) -> pd.DataFrame:
@@ -62,11 +68,14 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
     arms, differences, notes, at_chance = [], [], [], {}
     for audited in source.runs:
         # Statistics see the run's own arm names ("full" reads as Full in words); the report's names come back after.
-        names = dict(zip(audited.frame["arm_name"], audited.frame["arm"], strict=True))
+        names = audited.shown_arms
         frame = audited.frame.assign(arm=audited.frame["arm_name"])
-        table = arm_summary(frame, draws=draws, seed=seed)
-        extra = audited.frame.groupby("arm_name", sort=False)["selector"].first()
-        table["selector"] = table["arm"].map(extra)
+        told = [metric.name for metric in every_metric(frame)]
+        asked = dict.fromkeys([*told, *compared()])
+        analysis = ArmAnalysis.of(frame, list(asked), None, draws, seed)
+        table = summary_table(analysis, metrics=told)
+        selectors = audited.frame[["arm_name", "selector"]].drop_duplicates("arm_name").astype(str)
+        table["selector"] = table["arm"].map(selectors.set_index("arm_name")["selector"])
         table["arm"] = table["arm"].map(names)
         arms.append(table.join(facts, on="arm"))
         if audited.full is not None and len(audited.arms) > 1:
@@ -79,7 +88,7 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
             at_chance[audited.name] = f"{audited.name}: {chance}" if audited.name else chance
         for reference in dict.fromkeys([*wanted, *references]):
             if reference in names and len(names) > 1:
-                found = paired_differences(frame, reference, metrics=compared(), draws=draws, seed=seed)
+                found = difference_table(analysis, reference, metrics=compared())
                 found = about_given_answers(found)
                 against = "Full" if reference in wanted else reference
                 differences.append(found.assign(arm=found["arm"].map(names), against=against))
@@ -97,9 +106,7 @@ def chance_words(audited: Audited, arms: pd.DataFrame) -> str:
 
     ``arms`` is ``arm_summary`` of the run. Only yes and no can be guessed with one half.
     """
-    answers_yes_or_no = (
-        set(audited.frame["label"].astype(str)) <= {"yes", "no"} and not are_in_words(audited.frame).any()
-    )
+    answers_yes_or_no = set(audited.frame["label"].unique()) <= {"yes", "no"} and not are_in_words(audited.frame).any()
     if audited.full is None or not answers_yes_or_no:
         return ""
     line = arms[arms["arm"] == audited.full].iloc[0]

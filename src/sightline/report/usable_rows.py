@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sightline.core.probe import ORIGINAL
+from sightline.statistics.keyed import as_names, looked_up
 from sightline.statistics.out_of_sight import out_of_sight
 from sightline.statistics.plain_rows import are_in_words
 from sightline.store.load import Run
+
+CONTROL = "control_type"
+"""What a probe of such a file says in its ``extra``; whoever does not say it is not looked at."""
 
 
 def recast_controls(frame: pd.DataFrame, run: Run) -> None:
@@ -17,15 +22,16 @@ def recast_controls(frame: pd.DataFrame, run: Run) -> None:
     Their probes say ``orig`` though the image is gray or somebody else's: such rows must not pass for plain ones.
     """
     views = {}
-    for probe in run.probes:
+    for probe in run.each_probe(CONTROL):
         extra = probe.get("extra") or {}
         kind = extra.get("control_type") if isinstance(extra, dict) else None
         if kind in ("blank", "image_mismatch") and probe.get("view", ORIGINAL) == ORIGINAL:
             views[str(probe["id"])] = kind if kind == "blank" else f"{kind}_seed{extra.get('control_seed')}"
     if views:
-        control = frame["probe_id"].map(views)
+        control = looked_up(frame["probe_id"], pd.Series(views))
         recast = control.notna() & (frame["view"] == ORIGINAL)
-        frame.loc[recast, ["view", "intervention"]] = control[recast]
+        for name in ("view", "intervention"):
+            frame[name] = as_names(frame[name]).where(~recast, control)
 
 
 def finite_in_every_arm(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
@@ -45,7 +51,7 @@ def finite_in_every_arm(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
             f"{len(bad)} probe{'s have' if len(bad) > 1 else ' has'} a non-finite margin in some arm "
             f"(first: {bad[0]}) and {'are' if len(bad) > 1 else 'is'} left out of every arm"
         )
-    return frame[alive & ~frame["probe_id"].isin(bad)].copy()
+    return frame[alive & ~frame["probe_id"].isin(bad)]
 
 
 def finite_alone(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
@@ -53,32 +59,35 @@ def finite_alone(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     if "margin" not in frame:
         return frame
     finite = np.isfinite(frame["margin"].to_numpy(dtype=float, na_value=np.nan))
-    if not finite.all():
-        notes.append(f"{int((~finite).sum())} rows under an intervention have a non-finite margin and are left out")
+    if finite.all():
+        return frame
+    notes.append(f"{int((~finite).sum())} rows under an intervention have a non-finite margin and are left out")
     found: pd.DataFrame = frame[finite]
     return found
 
 
 def paired(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     """Keeps the probes that every arm has: arms are compared on the same questions or not at all."""
-    arms = frame["arm"].nunique()
-    counts = frame.groupby("probe_id")["arm"].nunique()
-    common = counts.index[counts == arms]
-    if len(common) == len(counts):
+    arms, probes = (pd.factorize(frame[name])[0].astype(np.int64) for name in ("arm", "probe_id"))
+    answered = np.zeros((int(probes.max()) + 1, int(arms.max()) + 1), dtype=bool)
+    answered[probes, arms] = True
+    common: NDArray[np.bool_] = np.asarray(answered.all(axis=1))
+    if common.all():
         return frame
-    if len(common) == 0:
+    if not common.any():
         notes.append("no probe was answered by every arm yet: arms are summarised on different probes")
         return frame
-    notes.append(f"{len(counts) - len(common)} of {len(counts)} probes are missing from some arm and are left out")
-    return frame[frame["probe_id"].isin(common)].reset_index(drop=True)
+    notes.append(f"{int((~common).sum())} of {len(common)} probes are missing from some arm and are left out")
+    return frame[common[probes]].reset_index(drop=True)
 
 
 def note_data(frame: pd.DataFrame, notes: list[str]) -> None:
-    probes = frame.drop_duplicates("probe_id")
+    told = [name for name in ("probe_id", "image_id", "label", "n_regions", "score") if name in frame]
+    probes = frame[told].drop_duplicates("probe_id")
     images = probes["image_id"].nunique()
     if images < 2:
         notes.append("fewer than two images: intervals resample images, so none can be given")
-    labels = set(probes["label"])
+    labels = set(probes["label"].unique())
     if len(labels) < 2 and labels <= {"yes", "no"} and not are_in_words(probes).any():
         only = next(iter(labels), "no")
         notes.append(f"every probe has label {only}: AUROC and the rates of the other label are undefined")

@@ -15,7 +15,7 @@ import numpy as np
 
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.arrays import FloatArray
+from sightline.statistics.arrays import FloatArray, IntArray
 from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval, share_interval
 from sightline.statistics.metrics import POPULATIONS, Metric, finish, point, probe_sums, why_not
 from sightline.statistics.ranks import RankedMargins
@@ -23,6 +23,12 @@ from sightline.statistics.ranks import RankedMargins
 DRAWS = 10_000
 SEED = 17
 _BLOCK_CELLS = 1 << 18  # counts held at once: 2 MB of float64, about one processor cache
+_FEWEST_AT_ONCE = 16  # draws of a block however many images there are: a product with fewer reads all sums for little
+RANKED_ROWS = 2_000_000_000
+"""Rows times draws that ranks are resampled for. Sums per image do for every other metric; AUROC walks through all rows
+of an arm in every draw, so that of arms with more than 200,000 rows fewer than 10,000 draws are ranked."""
+FEWEST_RANKED = 1_000
+"""Draws of AUROC that are ranked in any case."""
 
 
 def generator(seed: int, purpose: str) -> np.random.Generator:
@@ -43,12 +49,32 @@ def count_blocks(
     if draws < 1:
         raise SightlineError(f"an interval needs at least one draw, got {draws}")
     rng = generator(seed, purpose)
-    step = block or max(1, _BLOCK_CELLS // units)
+    step = block or max(_FEWEST_AT_ONCE, _BLOCK_CELLS // units)
+    at_once = max(1, _BLOCK_CELLS // units)
     for start in range(0, draws, step):
-        rows = min(step, draws - start)
-        drawn = rng.integers(0, units, size=(rows, units))
-        drawn += np.arange(rows)[:, None] * units
-        yield np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units).astype(np.float64)
+        counts = np.empty((min(step, draws - start), units))
+        for first in range(0, len(counts), at_once):
+            rows = min(at_once, len(counts) - first)
+            drawn = rng.integers(0, units, size=(rows, units))
+            drawn += np.arange(rows)[:, None] * units
+            counts[first : first + rows] = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
+        yield counts
+
+
+def ranked_draws(rows: int, draws: int) -> int:
+    """How many of the draws AUROC is computed on, for an arm of that many rows: the first ones, or all of them."""
+    return min(draws, max(FEWEST_RANKED, RANKED_ROWS // max(1, rows)))
+
+
+def ranked_words(rows: int, draws: int) -> str:
+    """Says that AUROC has fewer draws than everything else, where the largest arm has so many rows; else ""."""
+    ranked = ranked_draws(rows, draws)
+    if ranked == draws:
+        return ""
+    return (
+        f"intervals of AUROC rest on the first {ranked:,} of {draws:,} draws: every one of them ranks the up to "
+        f"{rows:,} rows of an arm anew"
+    )
 
 
 @dataclass(frozen=True)
@@ -62,9 +88,16 @@ class ImageSums:
     """Per metric its columns; None where the metric is AUROC or has no value."""
     ranked: RankedMargins | None
     """For AUROC, when asked for and defined."""
+    n_rows: int
 
     @classmethod
     def of(cls, rows: ArmRows, metrics: Sequence[Metric]) -> ImageSums:
+        # Metric by metric: what all of them add per probe would be many times the rows.
+        by_image: IntArray | None = None
+        if (np.diff(rows.image_index) < 0).any():
+            by_image = np.argsort(rows.image_index, kind="stable")
+        ascending = rows.image_index if by_image is None else rows.image_index[by_image]
+        firsts = np.searchsorted(ascending, np.arange(rows.n_images))
         parts: list[FloatArray] = []
         spans: list[tuple[int, int] | None] = []
         ranked: RankedMargins | None = None
@@ -77,23 +110,27 @@ class ImageSums:
                 ranked = RankedMargins.of(rows.labels, rows.margins, rows.image_index)
                 spans.append(None)
             else:
-                parts.append(probe_sums(metric, rows))
+                added = probe_sums(metric, rows)
+                parts.append(np.add.reduceat(added if by_image is None else added[by_image], firsts, axis=0))
                 start, width = width, width + parts[-1].shape[1]
                 spans.append((start, width))
-        by_image = np.argsort(rows.image_index, kind="stable")
-        firsts = np.searchsorted(rows.image_index[by_image], np.arange(rows.n_images))
-        everything = np.concatenate(parts, axis=1)[by_image] if parts else np.zeros((len(rows.labels), 0))
-        return cls(tuple(metrics), np.add.reduceat(everything, firsts, axis=0), tuple(spans), ranked)
+        sums = np.concatenate(parts, axis=1) if parts else np.zeros((rows.n_images, 0))
+        return cls(tuple(metrics), sums, tuple(spans), ranked, len(rows.labels))
 
-    def at(self, counts: FloatArray) -> FloatArray:
-        """(b, m) counts of images -> (b, M) metrics of each weighting; NaN where a metric has no value."""
+    def at(self, counts: FloatArray, *, ranked: int | None = None) -> FloatArray:
+        """(b, m) counts of images -> (b, M) metrics of each weighting; NaN where a metric has no value.
+
+        ``ranked`` limits AUROC to the first weightings.
+        """
         totals: FloatArray = counts @ self.sums
         values = np.full((len(counts), len(self.metrics)), np.nan)
         for index, (metric, span) in enumerate(zip(self.metrics, self.spans, strict=True)):
             if span is not None:
                 values[:, index] = finish(metric, totals[:, slice(*span)])
             elif metric.form == "auroc" and self.ranked is not None:
-                values[:, index] = self.ranked.auroc(np.ascontiguousarray(counts.T))
+                chosen = counts[:ranked]
+                if len(chosen):
+                    values[: len(chosen), index] = self.ranked.auroc(chosen)
         return values
 
     def point(self) -> FloatArray:
@@ -127,9 +164,25 @@ class ImageSums:
 
 
 def replicate(rows: ArmRows, metrics: Sequence[Metric], *, draws: int = DRAWS, seed: int = SEED) -> FloatArray:
-    """(draws, M) bootstrap draws of an arm's metrics; draw d resamples the same images in all arms that have them."""
-    sums = ImageSums.of(rows, metrics)
-    return np.concatenate([sums.at(counts) for counts in count_blocks(rows.n_images, draws, seed)])
+    """(draws, M) bootstrap draws of an arm's metrics; draw d resamples the same images in all arms that have them.
+
+    AUROC is NaN behind the draws that it is ranked for (``ranked_draws``).
+    """
+    return replicate_all([ImageSums.of(rows, metrics)], draws=draws, seed=seed)[0]
+
+
+def replicate_all(arms: Sequence[ImageSums], *, draws: int = DRAWS, seed: int = SEED) -> list[FloatArray]:
+    """``replicate`` of several arms: those with equally many images share the counts, which are drawn once."""
+    found: list[FloatArray] = [np.empty((draws, len(arm.metrics))) for arm in arms]
+    for images in dict.fromkeys(len(arm.sums) for arm in arms):
+        alike = [place for place, arm in enumerate(arms) if len(arm.sums) == images]
+        start = 0
+        for counts in count_blocks(images, draws, seed):
+            for place in alike:
+                left = max(0, ranked_draws(arms[place].n_rows, draws) - start)
+                found[place][start : start + len(counts)] = arms[place].at(counts, ranked=left)
+            start += len(counts)
+    return found
 
 
 def metric_interval(
@@ -148,13 +201,31 @@ def estimate(rows: ArmRows, metric: Metric, draws: FloatArray, level: float = LE
 
     Every table takes the interval of an arm's metric from here, so that one share has one interval.
     """
-    value, valid = point(metric, rows), int(np.isfinite(draws).sum())
-    if not metric.is_share:
-        return Estimate(value, *percentile_interval(draws, level), valid)
-    concerned = POPULATIONS[metric.over](rows)
-    probes, images = int(concerned.sum()), len(np.unique(rows.image_index[concerned]))
-    low, high, kind = share_interval(value, draws, probes, images, level)
-    return Estimate(value, low, high, valid, kind=kind)
+    return Measured.of(rows, metric).estimate(draws, level)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is left to know of an arm's metric when its rows are gone: its value, and on how much it rests."""
+
+    value: float
+    is_share: bool
+    probes: int
+    images: int
+
+    @classmethod
+    def of(cls, rows: ArmRows, metric: Metric) -> Measured:
+        """Of a metric that has a value on these rows."""
+        concerned = POPULATIONS[metric.over](rows)
+        images = np.count_nonzero(np.bincount(rows.image_index[concerned]))
+        return cls(point(metric, rows), metric.is_share, int(concerned.sum()), int(images))
+
+    def estimate(self, draws: FloatArray, level: float = LEVEL) -> Estimate:
+        valid = int(np.isfinite(draws).sum())
+        if not self.is_share:
+            return Estimate(self.value, *percentile_interval(draws, level), valid)
+        low, high, kind = share_interval(self.value, draws, self.probes, self.images, level)
+        return Estimate(self.value, low, high, valid, kind=kind)
 
 
 def difference_interval(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -236,25 +237,45 @@ def conditional_residuals(
 
 
 def fixed_residual_draws(left: FloatArray, right: FloatArray, images: ArrayLike, counts: FloatArray) -> FloatArray:
-    """(d, m) counts of images -> (d,) Pearson correlation of two residual columns (n,) over each resample of images.
+    """(d, m) counts of images -> (d,) Pearson correlation of two residual columns (n,) over each resample of images."""
+    return FixedResiduals.of(left, right, _group_numbers(images, len(left), "images")).at(counts)
 
-    A product of counts and sums per image gives all draws at once. Where a resample hardly varies, sums of squares
-    cancel and their difference is rounding: those few draws are correlated row by row.
-    """
-    image = _group_numbers(images, len(left), "images")
-    left, right = left - left.mean(), right - right.mean()
-    moments = (np.ones(len(left)), left, right, left**2, right**2, left * right)
-    per_image = np.stack([np.bincount(image, moment) for moment in moments], axis=1)
-    n, a, b, aa, bb, ab = (counts @ per_image).T
-    spread = np.stack([aa - a * a / n, bb - b * b / n])
-    cancelled = (spread <= _CANCELLED * np.stack([aa, bb])).any(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = (ab - a * b / n) / np.sqrt(spread[0] * spread[1])
-    if cancelled.any():
-        weights = np.ascontiguousarray(counts[cancelled].T[image])
-        columns = np.broadcast_to(np.stack([left, right])[:, :, None], (2, *weights.shape))
-        found[cancelled] = _correlation(columns, weights)
-    return np.asarray(np.clip(found, -1.0, 1.0))
+
+@dataclass(frozen=True)
+class FixedResiduals:
+    """Two residual columns as moments per image; ``at`` correlates them over any number of resamples of images."""
+
+    left: FloatArray
+    right: FloatArray
+    image: IntArray
+    """(n,) which of the m images a row belongs to."""
+    moments: FloatArray
+    """(m, 6) sums of 1, left, right, left^2, right^2, left right, both columns around their means."""
+
+    @classmethod
+    def of(cls, left: FloatArray, right: FloatArray, image: IntArray) -> FixedResiduals:
+        a, b = left - left.mean(), right - right.mean()
+        per_image = [np.bincount(image).astype(np.float64), np.bincount(image, a), np.bincount(image, b)]
+        per_image += [np.bincount(image, x * y) for x, y in ((a, a), (b, b), (a, b))]
+        return cls(left, right, image, np.stack(per_image, axis=1))
+
+    def at(self, counts: FloatArray) -> FloatArray:
+        """(d, m) counts of images -> (d,) correlations.
+
+        A product of counts and sums per image gives all draws at once. Where a resample hardly varies, sums of squares
+        cancel and their difference is rounding: those few draws are correlated row by row.
+        """
+        n, a, b, aa, bb, ab = (counts @ self.moments).T
+        spread = np.stack([aa - a * a / n, bb - b * b / n])
+        cancelled = (spread <= _CANCELLED * np.stack([aa, bb])).any(axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = (ab - a * b / n) / np.sqrt(spread[0] * spread[1])
+        if cancelled.any():
+            weights = np.ascontiguousarray(counts[cancelled].T[self.image])
+            centred = np.stack([column - column.mean() for column in (self.left, self.right)])
+            columns = np.broadcast_to(centred[:, :, None], (2, *weights.shape))
+            found[cancelled] = _correlation(columns, weights)
+        return np.asarray(np.clip(found, -1.0, 1.0))
 
 
 def conditional_spearman(
@@ -276,18 +297,28 @@ def conditional_spearman(
     """
     left, right = conditional_residuals(x, y, images, methods, controls)
     image = _group_numbers(images, len(left), "images")
-    count = int(image.max()) + 1
+    if not refit:
+        return fixed_residual_intervals([FixedResiduals.of(left, right, image)], draws=draws, seed=seed, level=level)[0]
 
     def drawn(counts: FloatArray) -> FloatArray:
-        if not refit:
-            return fixed_residual_draws(left, right, image, counts)
         if controls is None:
             return two_way_draws(x, y, images, methods, counts)
         indicators = _indicators(_group_numbers(methods, len(left), "methods"))
         return partial_spearman_draws(x, y, controls, np.ascontiguousarray(counts.T[image]), indicators)
 
-    values = np.concatenate([drawn(counts) for counts in count_blocks(count, draws, seed)])
+    values = np.concatenate([drawn(counts) for counts in count_blocks(int(image.max()) + 1, draws, seed)])
     return _estimate(pearson(left, right), values, level)
+
+
+def fixed_residual_intervals(
+    pairs: Sequence[FixedResiduals], *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL
+) -> list[Estimate]:
+    """The correlation of each pair over the same images, with intervals from the same draws of them."""
+    blocks = [[pair.at(counts) for pair in pairs] for counts in count_blocks(len(pairs[0].moments), draws, seed)]
+    return [
+        _estimate(pearson(pair.left, pair.right), np.concatenate([block[place] for block in blocks]), level)
+        for place, pair in enumerate(pairs)
+    ]
 
 
 def two_way_draws(x: ArrayLike, y: ArrayLike, images: ArrayLike, methods: ArrayLike, counts: FloatArray) -> FloatArray:

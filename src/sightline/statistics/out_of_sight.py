@@ -15,7 +15,7 @@ def out_of_sight(frame: pd.DataFrame) -> str:
     """How many positives, or questions, of a run lie outside what its model sees, in one line; "" where none does."""
     if "visible" not in frame:
         return ""
-    visible = frame.loc[are_positives(frame)].groupby("probe_id")["visible"].max().dropna()
+    visible = frame.loc[are_positives(frame), ["probe_id", "visible"]].groupby("probe_id")["visible"].max().dropna()
     hidden = int((visible <= ZERO_COVERAGE).sum())
     partly = int((visible < NOT_ALL).sum()) - hidden
     if not hidden + partly:

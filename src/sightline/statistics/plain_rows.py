@@ -12,12 +12,14 @@ UNCHANGED = "none"
 
 def is_plain(frame: pd.DataFrame) -> pd.Series[bool]:
     """Per row whether it is plain. Only such rows are an arm's own result."""
-    return (frame["intervention"].fillna(UNCHANGED) == UNCHANGED) & (frame["view"] == ORIGINAL)
+    untouched = (frame["intervention"] == UNCHANGED) | frame["intervention"].isna()
+    return untouched & (frame["view"] == ORIGINAL)
 
 
 def plain_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """The plain rows."""
-    found: pd.DataFrame = frame[is_plain(frame)]
+    plain = is_plain(frame)
+    found: pd.DataFrame = frame if plain.all() else frame[plain]
     return found
 
 

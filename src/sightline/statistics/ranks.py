@@ -2,7 +2,7 @@
 
 A bootstrap resample is a weight per row (how often it was drawn). Sorting the values once gives, for every row, the
 range [low, high) of rows that tie with it; the total weight below any row is then one cumulative sum over sorted rows.
-Arrays put rows first and draws second, (n, d), so that gathers and cumulative sums run over contiguous memory.
+Ranks put rows first and draws second, (n, d), so that gathers and cumulative sums run over contiguous memory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sightline.statistics.arrays import BoolArray, FloatArray, IntArray
+from sightline.statistics.arrays import AnyArray, BoolArray, FloatArray, IntArray
+
+_BLOCK_CELLS = 1 << 15  # rows times draws held at once, in a processor cache
 
 
 def _cumulative(weights: FloatArray) -> FloatArray:
@@ -45,40 +47,44 @@ class RankedValues:
 
 @dataclass(frozen=True)
 class RankedMargins:
-    """Positive and negative margins sorted once; ``auroc`` evaluates any number of weighted resamples of images."""
+    """All margins sorted once; ``auroc`` evaluates any number of resamples of images.
 
-    positive_image: IntArray
-    """(P,) image of each positive probe."""
-    negative_image: IntArray
-    """(Q,) image of each negative probe, by ascending margin."""
-    low: IntArray
-    """(P,) how many negatives lie strictly below each positive."""
-    high: IntArray
-    """(P,) how many negatives lie below or tie."""
+    A resample repeats rows, so its statistic is a sum of whole numbers: every positive's count times the negatives
+    below it, which one running sum over the sorted rows gives. Counts are small, and bytes of them travel fast.
+    """
+
+    orders: tuple[tuple[IntArray, BoolArray], ...]
+    """By ascending margin the (n,) image of each row, and whether it is a negative. Among equal margins positives come
+    first; where some of them tie with negatives there is a second order in which they come last: a tie counts half."""
 
     @classmethod
     def of(cls, labels: BoolArray, margins: FloatArray, image_index: IntArray) -> RankedMargins:
-        positive, negative = margins[labels], margins[~labels]
-        order = np.argsort(negative, kind="stable")
-        ascending = negative[order]
-        # Ascending positives make the gathers below walk through memory in one direction.
-        climb = np.argsort(positive, kind="stable")
-        return cls(
-            image_index[labels][climb],
-            image_index[~labels][order],
-            np.searchsorted(ascending, positive[climb], side="left"),
-            np.searchsorted(ascending, positive[climb], side="right"),
-        )
+        def ordered(last_among_equals: BoolArray) -> tuple[IntArray, BoolArray]:
+            order = np.lexsort((last_among_equals, margins))
+            return image_index[order], ~labels[order]
 
-    def auroc(self, weights: FloatArray) -> FloatArray:
-        """(m, d) image weights -> (d,) P(margin of a positive > margin of a negative), ties counting one half.
+        first, last = ordered(~labels), ordered(labels)
+        return cls((first,) if np.array_equal(first[1], last[1]) else (first, last))
+
+    def auroc(self, counts: FloatArray) -> FloatArray:
+        """(d, m) how often each image was drawn -> (d,) P(margin of a positive > margin of a negative), ties one half.
 
         sum_p w_p (W(< p) + W(<= p)) / 2 / (W+ W-): the Mann-Whitney statistic with rows repeated w times. NaN for a
         draw in which one class has no weight.
         """
-        below = _cumulative(weights[self.negative_image])
-        positive = weights[self.positive_image]
-        wins = 0.5 * np.einsum("pd,pd->d", positive, below[self.low] + below[self.high])
+        step = max(1, _BLOCK_CELLS // len(self.orders[0][0]))
+        small = counts.astype(np.min_scalar_type(int(counts.max())))
+        blocks = [self._auroc(small[start : start + step]) for start in range(0, len(small), step)]
+        return np.concatenate(blocks)
+
+    def _auroc(self, counts: AnyArray) -> FloatArray:
+        wins: FloatArray = np.zeros(len(counts))
+        for image, negative in self.orders:
+            drawn = np.take(counts, image, axis=1)
+            below = np.cumsum(drawn * negative, axis=1, dtype=np.int64)
+            positive = (drawn * ~negative).astype(np.float64)
+            # Sums of whole numbers below 2**53 are exact, in whatever order they are added.
+            wins += np.einsum("dn,dn->d", positive, below.astype(np.float64)) / len(self.orders)
         with np.errstate(invalid="ignore", divide="ignore"):
-            area: FloatArray = wins / (positive.sum(axis=0) * below[-1])
+            area: FloatArray = wins / (positive.sum(axis=1) * below[:, -1])
         return area

@@ -9,127 +9,30 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from sightline.errors import SightlineError
-from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.arrays import BoolArray, FloatArray
-from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, estimate, replicate
+from sightline.statistics.arm_analysis import AnalysedArm, ArmAnalysis, Threshold
+from sightline.statistics.arm_frames import arm_rows
+from sightline.statistics.arrays import FloatArray
+from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums
 from sightline.statistics.intervals import LEVEL, percentile_interval
-from sightline.statistics.metrics import METRICS, POPULATIONS, Metric, metric_named, point, why_not
+from sightline.statistics.metrics import Metric, finish, metric_named, point
 from sightline.statistics.paired import mcnemar, win_loss_tie
-from sightline.statistics.plain_rows import are_in_words, are_positives
 from sightline.statistics.wording import describe_difference, describe_noninferiority
 
-Threshold = float | Mapping[str, float] | None
-"""None: the answers that the rows hold (or t = 0 where they hold none); a number for all arms; or one per arm."""
-
-_REQUIRED = ("arm", "probe_id", "image_id", "label")
-
-
-@dataclass(frozen=True)
-class _Arm:
-    """An arm's rows in (image, probe) order and what its metrics came to, or why it has none."""
-
-    name: str
-    rows: ArmRows | None
-    probes: tuple[str, ...]
-    values: FloatArray
-    """(M,) points."""
-    draws: FloatArray | None
-    """(draws, M), or None where there is nothing to resample."""
-    reasons: tuple[str, ...]
-    """(M,) why a metric, or its interval, is missing; "" where nothing is."""
-
-
-def arm_rows(frame: pd.DataFrame, threshold: float | None = None) -> ArmRows:
-    """The rows of one arm as arrays, in (image_id, probe_id) order, with every column that a metric needs.
-
-    Answers are margin >= threshold when a threshold is given, else what ``correct`` or ``predicted`` say, else margin
-    >= 0. Rows of a scorer whose answers are not yes or no have ``correct`` and no margin: each of their probes is a
-    positive, answered right or not.
-    """
-    frame = frame.sort_values(["image_id", "probe_id"], kind="stable")
-    if frame["probe_id"].duplicated().any():
-        twice = frame.loc[frame["probe_id"].duplicated(), "probe_id"].iloc[0]
-        raise SightlineError(f"probe '{twice}' has more than one row in this arm; filter views and interventions first")
-    if threshold is not None and "margin" not in frame:
-        raise SightlineError("a threshold needs the column 'margin'")
-    in_words = bool(are_in_words(frame).any())
-    odd = sorted(set(frame["label"].astype(str)) - {"yes", "no"})
-    yes_or_no = not in_words and (not odd or "margin" in frame or "correct" not in frame)
-    if odd and yes_or_no:
-        raise SightlineError(f"labels must be 'yes' or 'no', found '{odd[0]}'")
-    needed = dict.fromkeys(column for metric in METRICS.values() for column in metric.columns)
-    return ArmRows.of(
-        are_positives(frame).to_numpy(),
-        _numbers(frame, "margin") if "margin" in frame else None,
-        frame["image_id"].astype(str).to_numpy(),
-        threshold=threshold or 0.0,
-        predicted=_answers(frame) if threshold is None else None,
-        has_regions=frame["has_regions"].to_numpy(dtype=bool, na_value=False) if "has_regions" in frame else None,
-        yes_or_no=yes_or_no,
-        **{name: _numbers(frame, name) for name in needed if name in frame},
-    )
-
-
-def _answers(frame: pd.DataFrame) -> BoolArray | None:
-    """(n,) True where the arm said yes, as the rows hold it; None where their margins decide.
-
-    What is right on a positive, or wrong on a negative, is a yes: so ``correct`` speaks for answers of any kind.
-    """
-    if "correct" in frame:
-        return np.asarray(frame["correct"].to_numpy(dtype=bool) == are_positives(frame).to_numpy())
-    return (frame["predicted"] == "yes").to_numpy() if "predicted" in frame else None
-
-
-def _numbers(frame: pd.DataFrame, name: str) -> FloatArray:
-    try:
-        return frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
-    except (TypeError, ValueError):
-        raise SightlineError(f"column '{name}' holds something that is not a number") from None
-
-
-def _analyse(
-    name: str, frame: pd.DataFrame, metrics: Sequence[Metric], threshold: Threshold, draws: int, seed: int
-) -> _Arm:
-    nothing = np.full(len(metrics), np.nan)
-    cut = threshold.get(name) if isinstance(threshold, Mapping) else threshold
-    try:
-        rows = arm_rows(frame, cut)
-    except SightlineError as error:
-        return _Arm(name, None, (), nothing, None, (str(error),) * len(metrics))
-    reasons = [why_not(metric, rows) for metric in metrics]
-    if rows.n_images < 2:
-        reasons = [reason or "an interval needs at least two images" for reason in reasons]
-        values = None
-    else:
-        values = replicate(rows, metrics, draws=draws, seed=seed)
-    probes = tuple(frame.sort_values(["image_id", "probe_id"], kind="stable")["probe_id"].astype(str))
-    return _Arm(name, rows, probes, ImageSums.of(rows, metrics).point(), values, tuple(reasons))
-
-
-def _analyse_all(
-    frame: pd.DataFrame, metrics: Sequence[str] | None, threshold: Threshold, draws: int, seed: int
-) -> tuple[list[Metric], dict[str, _Arm]]:
-    missing = [name for name in _REQUIRED if name not in frame]
-    if missing:
-        raise SightlineError(f"the rows have no column '{missing[0]}'; statistics need {', '.join(_REQUIRED)}")
-    if frame.empty:
-        raise SightlineError("the run has no rows; statistics need at least one arm")
-    chosen = _every_metric(frame) if metrics is None else [metric_named(name) for name in metrics]
-    arms = frame.groupby("arm", sort=False, observed=True)
-    return chosen, {str(n): _analyse(str(n), part, chosen, threshold, draws, seed) for n, part in arms}
-
-
-def _every_metric(frame: pd.DataFrame) -> list[Metric]:
-    """All of them, but no scores of words where no answer is one."""
-    in_words = bool(are_in_words(frame).any())
-    return [metric for metric in METRICS.values() if in_words or metric.answers != "words"]
+__all__ = [
+    "Threshold",
+    "arm_points",
+    "arm_rows",
+    "arm_summary",
+    "difference_table",
+    "paired_differences",
+    "summary_table",
+]
 
 
 def arm_points(frame: pd.DataFrame, metrics: Sequence[str], threshold: float | None = None) -> dict[str, float]:
@@ -160,26 +63,34 @@ def arm_summary(
 
     ``wilson`` names the shares whose interval is Wilson's because percentiles fail (``intervals.share_interval``).
     """
-    chosen, arms = _analyse_all(frame, metrics, threshold, draws, seed)
+    return summary_table(ArmAnalysis.of(frame, metrics, threshold, draws, seed), level=level)
+
+
+def summary_table(analysis: ArmAnalysis, *, metrics: Sequence[str] | None = None, level: float = LEVEL) -> pd.DataFrame:
+    """``arm_summary`` of arms that are analysed already, in all of their metrics or some."""
+    chosen = [metric for metric in analysis.metrics if metrics is None or metric.name in metrics]
     lines: list[dict[str, Any]] = []
-    for arm in arms.values():
-        labels = np.zeros(0, dtype=bool) if arm.rows is None else arm.rows.labels
+    for arm in analysis.arms.values():
         line: dict[str, Any] = {
             "arm": arm.name,
-            "n_probes": len(labels),
-            "n_images": 0 if arm.rows is None else arm.rows.n_images,
-            "n_positive": int(labels.sum()),
-            "n_negative": int((~labels).sum()),
+            "n_probes": len(arm.labels),
+            "n_images": arm.n_images,
+            "n_positive": int(arm.labels.sum()),
+            "n_negative": int((~arm.labels).sum()),
         }
         by_wilson = []
-        for index, metric in enumerate(chosen):
+        reasons = dict(zip(analysis.metrics, arm.reasons, strict=True))
+        values = dict(zip(analysis.metrics, arm.values, strict=True))
+        for metric in chosen:
             low, high = (math.nan, math.nan)
-            if arm.rows is not None and arm.draws is not None and not arm.reasons[index]:
-                found = estimate(arm.rows, metric, arm.draws[:, index], level)
+            draws = analysis.draws_of(arm.name, metric)
+            if draws is not None and not reasons[metric]:
+                found = arm.measured[metric.name].estimate(draws, level)
                 low, high = found.low, found.high
                 by_wilson += [metric.name] if found.kind == "wilson" else []
-            line |= {metric.name: arm.values[index], f"{metric.name}_low": low, f"{metric.name}_high": high}
-        lines.append(line | {"wilson": ", ".join(by_wilson), "reason": _joined(chosen, arm.reasons)})
+            line |= {metric.name: values[metric], f"{metric.name}_low": low, f"{metric.name}_high": high}
+        why = _joined(chosen, [reasons[metric] for metric in chosen])
+        lines.append(line | {"wilson": ", ".join(by_wilson), "reason": why})
     table = pd.DataFrame(lines)
     table.attrs["problems"] = [f"arm '{line['arm']}': {line['reason']}" for line in lines if line["reason"]]
     return table
@@ -208,13 +119,28 @@ def paired_differences(
         close = difflib.get_close_matches(reference, names, n=1)
         hint = f"did you mean '{close[0]}'?" if close else f"arms: {', '.join(names)}"
         raise SightlineError(f"the run has no arm '{reference}' to compare with; {hint}")
-    chosen, arms = _analyse_all(frame, metrics, threshold, draws, seed)
-    base = arms.pop(reference)
-    lines = [
-        _compare(arm, base, index, metric, level, (noninferiority or {}).get(metric.name))
-        for arm in arms.values()
-        for index, metric in enumerate(chosen)
-    ]
+    analysis = ArmAnalysis.of(frame, metrics, threshold, draws, seed)
+    return difference_table(analysis, reference, noninferiority=noninferiority, level=level)
+
+
+def difference_table(
+    analysis: ArmAnalysis,
+    reference: str,
+    *,
+    metrics: Sequence[str] | None = None,
+    noninferiority: Mapping[str, float] | None = None,
+    level: float = LEVEL,
+) -> pd.DataFrame:
+    """``paired_differences`` of arms that are analysed already, in all of their metrics or some."""
+    base = analysis.arms[reference]
+    chosen = analysis.metrics if metrics is None else [metric_named(name) for name in metrics]
+    lines = []
+    for arm in (arm for name, arm in analysis.arms.items() if name != reference):
+        unpaired = _why_not_paired(arm, base)
+        lines += [
+            _compare(analysis, arm, base, metric, unpaired, level, (noninferiority or {}).get(metric.name))
+            for metric in chosen
+        ]
     table = pd.DataFrame(lines, columns=list(_COLUMNS)).astype(_COLUMNS)
     table.attrs["problems"] = [
         f"arm '{name}': {reason}"
@@ -231,47 +157,64 @@ _COLUMNS: dict[str, str] = {
 }  # fmt: skip
 
 
-def _why_not_paired(arm: _Arm, base: _Arm) -> str:
+def _why_not_paired(arm: AnalysedArm, base: AnalysedArm) -> str:
     """Why two arms cannot be compared at all, or ""."""
-    if arm.rows is None or base.rows is None:
+    if arm.sums is None or base.sums is None:
         return ""  # both carry their own reason already
-    common = len(set(arm.probes) & set(base.probes))
+    same = arm.probes.reset_index(drop=True).equals(base.probes.reset_index(drop=True))
+    common = len(arm.probes) if same else len(set(arm.probes) & set(base.probes))
     if common != len(arm.probes) or common != len(base.probes):
         return (
             f"'{arm.name}' has {len(arm.probes)} probes and '{base.name}' {len(base.probes)}, {common} in common: "
             "run both on the same probes"
         )
-    if arm.probes != base.probes or not np.array_equal(arm.rows.labels, base.rows.labels):
+    if not same or not np.array_equal(arm.labels, base.labels):
         return (
             f"'{arm.name}' and '{base.name}' disagree on the image or label of a probe: they come from different sets"
         )
     return ""
 
 
-def _compare(arm: _Arm, base: _Arm, index: int, metric: Metric, level: float, margin: float | None) -> dict[str, Any]:
+def _compare(
+    analysis: ArmAnalysis,
+    arm: AnalysedArm,
+    base: AnalysedArm,
+    metric: Metric,
+    unpaired: str,
+    level: float,
+    margin: float | None,
+) -> dict[str, Any]:
     label = "Full" if base.name == "full" else base.name
+    index = analysis.metrics.index(metric)
     line: dict[str, Any] = dict.fromkeys(_COLUMNS, math.nan)
     line |= dict.fromkeys(("mcnemar_b", "mcnemar_c", "win", "loss", "tie"), pd.NA)
     line |= {"arm": arm.name, "metric": metric.name, "value": arm.values[index], "words": "not computed"}
     line |= {"reference_value": base.values[index], "noninferiority": ""}
-    line["reason"] = arm.reasons[index] or base.reasons[index] or _why_not_paired(arm, base)
-    if arm.rows is None or base.rows is None or _why_not_paired(arm, base):
+    line["reason"] = arm.reasons[index] or base.reasons[index] or unpaired
+    if arm.sums is None or base.sums is None or unpaired:
         return line
     line["diff"] = arm.values[index] - base.values[index]
     if not math.isfinite(line["diff"]):
         return line
-    if arm.draws is not None and base.draws is not None:
-        line["low"], line["high"] = percentile_interval(arm.draws[:, index] - base.draws[:, index], level)
+    draws = [analysis.draws_of(one.name, metric) for one in (arm, base)]
+    if draws[0] is not None and draws[1] is not None:
+        line["low"], line["high"] = percentile_interval(draws[0] - draws[1], level)
     line["words"] = describe_difference(line["diff"], line["low"], line["high"], label)
     if margin is not None and metric.better != "neither":
         better: Literal["higher", "lower"] = metric.better
         line["noninferiority"] = describe_noninferiority(line["low"], line["high"], margin, better, label)
     if metric.binary:
-        concerned = POPULATIONS[metric.over](base.rows)
-        test = mcnemar(metric.value(arm.rows)[concerned], metric.value(base.rows)[concerned])
+        mine, theirs = (one.outcomes[metric.name] for one in (arm, base))
+        test = mcnemar(mine.values[theirs.concerned], theirs.values[theirs.concerned])
         line |= {"mcnemar_b": test.first_only, "mcnemar_c": test.second_only, "mcnemar_p": test.p}
     if metric.better != "neither" and metric.form in ("mean", "macro"):
-        mine, theirs = (ImageSums.of(rows, [metric]).per_image()[:, 0] for rows in (arm.rows, base.rows))
-        tally = win_loss_tie(mine - theirs, higher_is_better=metric.better == "higher")
+        per_image = (_per_image(sums, metric, index) for sums in (arm.sums, base.sums))
+        tally = win_loss_tie(np.subtract(*per_image), higher_is_better=metric.better == "higher")
         line |= {"win": tally.win, "loss": tally.loss, "tie": tally.tie}
     return line
+
+
+def _per_image(sums: ImageSums, metric: Metric, index: int) -> FloatArray:
+    """(m,) one metric of each image alone."""
+    span = sums.spans[index]
+    return np.full(len(sums.sums), np.nan) if span is None else finish(metric, sums.sums[:, slice(*span)])

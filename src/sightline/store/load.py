@@ -172,9 +172,9 @@ class Run:
         """The audited probes as written into the run folder (without the header line), all in memory."""
         return list(self.each_probe())
 
-    def each_probe(self) -> Iterator[dict[str, Any]]:
-        """The same one after the other."""
-        return sound_probes(self.probe_file)
+    def each_probe(self, saying: str = "") -> Iterator[dict[str, Any]]:
+        """The same one after the other; only those whose line has some text, where one is named."""
+        return sound_probes(self.probe_file, saying)
 
     def _cells_of(self, image_key: str) -> NDArray[np.float32]:
         if image_key not in self._packed_cells:

@@ -49,7 +49,7 @@ def row_columns(run: Run) -> list[str]:
     """The columns of a run's rows, its scorer's own among them, in order; known from one file."""
     for arm in run.arms:
         for piece in run.pieces(arm)[:1]:
-            parquet, _ = run.owner(arm).opened(piece.file)
+            parquet, _ = run.owner(arm).opened(piece.file, footer_alone=True)
             return list(migrated_rows(parquet.schema_arrow.empty_table(), arm, piece.file.path).column_names)
     return list(row_schema().names)
 

@@ -66,13 +66,13 @@ def sound_manifest(found: Any, path: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def sound_probes(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of ``probes.jsonl`` one after the other, without its header."""
+def sound_probes(path: Path, saying: str = "") -> Iterator[dict[str, Any]]:
+    """The records of ``probes.jsonl`` one after the other, without its header; only those whose line has some text."""
     try:
         # Lines end in "\n" alone: a question may hold one of the other characters that Unicode ends lines with.
         with open(path, encoding="utf-8", newline="\n") as lines:
             for number, line in enumerate(lines, start=1):
-                record = _probe_record(line, path, number) if line.strip() else {}
+                record = _probe_record(line, path, number) if saying in line and line.strip() else {}
                 if record and "sightline_probes" not in record:
                     yield record
     except OSError as error:

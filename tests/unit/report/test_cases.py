@@ -13,16 +13,8 @@ import pytest
 from PIL import Image
 
 from sightline.errors import SightlineError
-from sightline.report.cases import (
-    LARGEST_SIDE,
-    NEARLY_ALIKE,
-    choose_cases,
-    mark_rows,
-    pack_cases,
-    small_jpeg,
-    standing,
-    touching,
-)
+from sightline.report.case_packing import LARGEST_SIDE, pack_cases, small_jpeg, touching
+from sightline.report.cases import NEARLY_ALIKE, choose_cases, mark_rows, standing
 from sightline.report.hero import make_hero
 from sightline.report.page import embed_json
 from sightline.report.source import Source, read_source

@@ -16,7 +16,8 @@ import pytest
 
 from sightline.report.answer_changes import GAINED, LOST, NONE, OTHERWISE, UNCHANGED, confident_wrong, with_changes
 from sightline.report.build import build_report
-from sightline.report.cases import choose_cases, mark_rows, pack_cases
+from sightline.report.case_packing import pack_cases
+from sightline.report.cases import choose_cases, mark_rows
 from sightline.report.compare import compare_runs
 from sightline.report.hero import make_hero
 from sightline.report.sections import Context, make_sections

@@ -5,6 +5,7 @@ import pytest
 
 from sightline.analysis.comparison import clustered_mean
 from sightline.errors import SightlineError
+from sightline.statistics import bootstrap
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import (
     ImageSums,
@@ -12,7 +13,10 @@ from sightline.statistics.bootstrap import (
     difference_interval,
     generator,
     metric_interval,
+    ranked_draws,
+    ranked_words,
     replicate,
+    replicate_all,
 )
 from sightline.statistics.intervals import wilson
 from sightline.statistics.metrics import METRICS, point
@@ -207,3 +211,32 @@ def test_bad_input_is_one_clear_line() -> None:
     left, right = (ArmRows.of([True, False], [1.0, 2.0], ["a", other]) for other in ("b", "c"))
     with pytest.raises(SightlineError, match="same images"):
         difference_interval(left, right, METRICS["accuracy"])
+
+
+def test_arms_resampled_together_are_what_each_is_alone() -> None:
+    metrics = [METRICS[name] for name in ("accuracy", "auroc", "pos_ecr")]
+    arms = [uneven_rows(seed, images) for images, seed in ((12, 1), (12, 2), (9, 3))]
+    together = replicate_all([ImageSums.of(rows, metrics) for rows in arms], draws=60)
+    for rows, found in zip(arms, together, strict=True):
+        np.testing.assert_array_equal(found, replicate(rows, metrics, draws=60))
+
+
+def test_auroc_of_large_arms_has_fewer_draws_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, metrics = uneven_rows(4), [METRICS["accuracy"], METRICS["auroc"]]
+    whole = replicate(rows, metrics, draws=100)
+    assert ranked_words(len(rows.labels), 100) == ""
+    monkeypatch.setattr(bootstrap, "FEWEST_RANKED", 30)
+    monkeypatch.setattr(bootstrap, "RANKED_ROWS", 1)
+    fewer = replicate(rows, metrics, draws=100)
+    np.testing.assert_array_equal(fewer[:, 0], whole[:, 0])
+    np.testing.assert_array_equal(fewer[:30, 1], whole[:30, 1])
+    assert np.isnan(fewer[30:, 1]).all()
+    assert metric_interval(rows, METRICS["auroc"], draws=100).valid_draws == 30
+    assert "first 30 of 100 draws" in ranked_words(len(rows.labels), 100)
+
+
+def test_ordinary_arms_have_all_draws() -> None:
+    assert ranked_draws(200_000, 10_000) == 10_000
+    assert ranked_draws(400_000, 10_000) == 5_000
+    assert ranked_draws(10**9, 10_000) == 1_000
+    assert ranked_draws(10**9, 300) == 300

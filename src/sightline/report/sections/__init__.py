@@ -7,6 +7,7 @@ from sightline.report.sections.base import (
     Part,
     Section,
     SectionMaker,
+    columns_read,
     make_section,
     make_sections,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "Part",
     "Section",
     "SectionMaker",
+    "columns_read",
     "make_section",
     "make_sections",
 ]

@@ -15,6 +15,7 @@ is all that a new one needs. Another package names such a class in its entry-poi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -116,6 +117,8 @@ class SectionMaker:
     """One sentence under the heading."""
     in_overview: ClassVar[bool] = False
     """Whether the sentence of its first table also stands at the top of the page."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Columns of rows that it looks at although reports leave them out otherwise (``report.source.UNREAD``)."""
 
     def make(self, context: Context) -> Section | None:
         """The section, or None where the runs hold nothing for it."""
@@ -126,6 +129,15 @@ class SectionMaker:
 
     def fill(self, section: Section, context: Context) -> None:
         """Adds charts and tables; leaves the section as it is where there are none to make."""
+
+
+def columns_read() -> frozenset[str]:
+    """What all sections together ask for beside the columns that every report has."""
+    found: set[str] = set()
+    for name in SECTIONS:
+        with suppress(Exception):  # a section that cannot be imported says so in its own place
+            found.update(SECTIONS.get(name).reads)
+    return frozenset(found)
 
 
 def make_sections(context: Context, progress: Callable[[str], None] = lambda step: None) -> list[Section]:

@@ -34,7 +34,7 @@ def box_source_table(source: Source) -> Table | None:
     groups: dict[tuple[str, str], list[Audited]] = {}
     for audited in source.runs:
         groups.setdefault((audited.setting, str(audited.run.manifest.get("probe_digest"))), []).append(audited)
-    shown = [runs for runs in groups.values() if any(set(run.frame["box_source"]) - PLAIN for run in runs)]
+    shown = [runs for runs in groups.values() if any(set(run.frame["box_source"].unique()) - PLAIN for run in runs)]
     if not shown:
         return None
     frames = []

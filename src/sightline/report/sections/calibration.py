@@ -20,6 +20,7 @@ from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Sectio
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import Table, TableColumn
+from sightline.statistics.keyed import looked_up
 from sightline.statistics.paired import mcnemar
 
 MOST_DIAGRAMS = 24
@@ -56,7 +57,7 @@ class Calibration(SectionMaker):
 def reliability_charts(source: Source) -> list[Markup]:
     """One small diagram per arm, as many as fit a page."""
     charts: list[Markup] = []
-    known = source.frame[source.frame["margin"].notna()]
+    known = source.frame[["arm", "margin", "label"]].dropna(subset="margin")
     for arm, rows in known.groupby("arm", sort=False):
         if len(charts) == MOST_DIAGRAMS:
             break
@@ -82,7 +83,7 @@ def thresholds_in_force_table(source: Source) -> Table | None:
     parts = []
     for audited in source.runs:
         if audited.rule is not None and audited.thresholds is not None:
-            names = dict(zip(audited.frame["arm_name"], audited.frame["arm"], strict=True))
+            names = audited.shown_arms
             chosen = audited.thresholds[audited.thresholds["arm"].isin(list(names))]
             parts.append(chosen.assign(arm=chosen["arm"].map(names), rule=audited.rule.title))
     if not parts:
@@ -188,8 +189,10 @@ def _sides(audited: Audited, development: pd.DataFrame | None) -> tuple[pd.DataF
     """Rows to choose on and rows to judge on: others and all of this run's, or this run's two sides."""
     if development is not None:
         return development, audited.frame
-    aside = on_development_side(audited.frame)
-    return audited.frame[aside], audited.frame[~aside]
+    told = ("arm", "plain_arm", "selector", "view", "intervention", "label", "margin", "image_id")
+    frame = audited.frame[[name for name in told if name in audited.frame]]
+    aside = on_development_side(frame)
+    return frame[aside], frame[~aside]
 
 
 def flips_table(source: Source) -> Table | None:
@@ -204,12 +207,13 @@ def flips_table(source: Source) -> Table | None:
     for audited in others:
         if audited.full is None:
             continue
-        full = audited.frame[audited.frame["arm"] == audited.full].set_index("probe_id")
-        for arm, rows in audited.frame.groupby("arm", sort=False):
+        answers = audited.frame[["arm", "probe_id", "predicted", "correct"]]
+        full = answers[answers["arm"] == audited.full].set_index("probe_id")
+        for arm, rows in answers.groupby("arm", sort=False):
             if arm == audited.full:
                 continue
             rows = rows[rows["probe_id"].isin(full.index)]
-            before = full.loc[rows["probe_id"]]
+            before = pd.DataFrame({name: looked_up(rows["probe_id"], full[name]) for name in ("predicted", "correct")})
             records.append({"arm": arm, "probes": len(rows), **flip_counts(before, rows)})
     if not records:
         raise SightlineError("flips are counted against Full, and no run has a full arm beside another; add --arm full")

@@ -14,6 +14,12 @@ from sightline.report.source import Source
 from sightline.report.table import Table, TableColumn
 from sightline.statistics.summaries import arm_points
 
+READ = (
+    "arm", "model", "selector", "arguments", "budget", "keep", "n_tokens", "k_tokens", "positions", "box_source",
+    "profile", "device", "dtype", "attention", "probe_id", "image_id", "label", "correct",
+)  # fmt: skip
+"""Columns that the table of arms is made from."""
+
 
 @SECTIONS.register("contract")
 class Contract(SectionMaker):
@@ -31,7 +37,7 @@ def contract_table(source: Source) -> Table:
     """One row per arm: selector with all arguments, regime, budget, position policy, box source, what ran it."""
     records = []
     for audited in source.runs:
-        for arm, rows in audited.frame.groupby("arm", sort=False):
+        for arm, rows in audited.frame[list(READ)].groupby("arm", sort=False):
             first = rows.iloc[0]
             records.append(
                 {
@@ -46,7 +52,7 @@ def contract_table(source: Source) -> Table:
                     "positions": first["positions"],
                     "box_source": first["box_source"],
                     "profile": first["profile"],
-                    "device": ", ".join(sorted({str(d) for d in rows["device"]})),
+                    "device": ", ".join(sorted({str(d) for d in rows["device"].unique()})),
                     "dtype": first["dtype"],
                     "attention": first["attention"],
                     "probes": len(rows),

@@ -42,7 +42,7 @@ class Frontier(SectionMaker):
         full = {audited.full for audited in source.runs}
         for audited in source.runs:
             lines = summary.arms[summary.arms["run"] == audited.name].to_dict("records")
-            names = dict(zip(audited.frame["arm"], audited.frame["arm_name"], strict=True))
+            names = {shown: own for own, shown in audited.shown_arms.items()}
             prefix = f"{audited.name}: " if audited.name else ""
             measures = _measures(audited)
             points = [_point(line, names[line["arm"]], line["arm"] in full, measures) for line in lines]

@@ -14,6 +14,8 @@ from sightline.report.sections.base import SECTIONS, Context, Section, SectionMa
 from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import Table, TableColumn
+from sightline.statistics.arm_frames import metric_inputs
+from sightline.statistics.keyed import looked_up
 from sightline.statistics.plain_rows import are_positives
 from sightline.statistics.summaries import arm_points
 
@@ -56,7 +58,8 @@ def strata_table(source: Source) -> Table:
     records: list[dict[str, Any]] = []
     for audited in source.runs:
         sizes = audited.scales
-        positive = audited.frame[are_positives(audited.frame) & audited.frame["probe_id"].isin(sizes.index)]
+        concerned = are_positives(audited.frame) & audited.frame["probe_id"].isin(sizes.index)
+        positive = audited.frame.loc[concerned, ["arm", *metric_inputs(audited.frame)]]
         quality = ("score", "accuracy") if audited.in_words else ("accuracy",)
         for key, title in STRATA.items():
             values = sizes.loc[sizes.index.isin(positive["probe_id"]), key]
@@ -64,7 +67,7 @@ def strata_table(source: Source) -> Table:
                 continue  # Cells of one size cannot be stratified: a fixed raster has a single cell area.
             stratum = np.searchsorted(np.quantile(values, [1 / 3, 2 / 3]), values, side="left")
             where = pd.Series(stratum, index=values.index)
-            for (arm, third), rows in positive.groupby(["arm", positive["probe_id"].map(where)], sort=False):
+            for (arm, third), rows in positive.groupby(["arm", looked_up(positive["probe_id"], where)], sort=False):
                 place = int(str(third))
                 records.append(
                     {

@@ -45,8 +45,9 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
     def make(run: Audited) -> pd.DataFrame:
         rows = pooled(run)
         made = computed.image_dependence_table(rows, draws=draws).assign(stratum=EVERY)
-        plausible = set().union(*(lexically_plausible(list(one.run.probes)) for one in (run, *source.controls)))
-        if not plausible & set(rows["image_id"]):
+        marked = (one.run.each_probe("lexically_plausible") for one in (run, *source.controls))
+        plausible = set[str]().union(*map(lexically_plausible, marked))
+        if not plausible & set(rows["image_id"].unique()):
             return made
         part = computed.image_dependence_table(rows, images=plausible, draws=draws).assign(stratum=PLAUSIBLE)
         return pd.concat([made, part], ignore_index=True)

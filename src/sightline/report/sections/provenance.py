@@ -12,6 +12,7 @@ from sightline.report.panels import arm_facts, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.table import Table, TableColumn
+from sightline.statistics.arm_frames import metric_inputs
 from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_rows
@@ -34,7 +35,8 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
     """Correctly answered positives: how many of them stand on little or no surviving evidence."""
     records: list[dict[str, Any]] = []
     problem = ""
-    arms = (part for audited in source.runs for part in audited.frame.groupby("arm", sort=False))
+    frames = (audited.frame[["arm", *metric_inputs(audited.frame)]] for audited in source.runs)
+    arms = (part for frame in frames for part in frame.groupby("arm", sort=False))
     for arm, rows in arms:
         try:
             found = correct_positive_provenance(arm_rows(rows), draws=draws, seed=seed)

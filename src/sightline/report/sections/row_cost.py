@@ -19,6 +19,10 @@ STAGES = {
     "materialise_ms": "Materialise",
     "language_ms": "Language",
 }
+READ = (
+    "arm", "sequence_full", "sequence_pruned", "device", "keep", "probe_id", "image_id", "label", "correct", *STAGES
+)  # fmt: skip
+"""Columns that the table is made from."""
 HELP = {"boxes_ms": "Text detector, once per image; a dash for arms that read no detected boxes."}
 
 
@@ -37,7 +41,7 @@ def cost_table(source: Source) -> Table:
     """Mean milliseconds of each stage, as recorded by the run on the device it names."""
     records = []
     for audited in source.runs:
-        for arm, rows in audited.frame.groupby("arm", sort=False):
+        for arm, rows in audited.frame[list(READ)].groupby("arm", sort=False):
             times = {stage: float(rows[stage].astype(float).mean()) for stage in STAGES}
             records.append(
                 {
@@ -47,7 +51,7 @@ def cost_table(source: Source) -> Table:
                     "sequence_pruned": float(rows["sequence_pruned"].mean()),
                     **times,
                     "total": sum(v for v in times.values() if v == v),
-                    "device": ", ".join(sorted({str(d) for d in rows["device"]})),
+                    "device": ", ".join(sorted({str(d) for d in rows["device"].unique()})),
                 }
             )
     frame = pd.DataFrame(records)

@@ -89,7 +89,7 @@ def _beside_controls(audited: Audited, lines: pd.DataFrame, context: Context) ->
     rows = rows_in_words(audited.frame)
     arms = rows.drop_duplicates("arm").set_index("arm")[["selector", "budget"]]
     full = next((str(arm) for arm, fact in arms.iterrows() if fact["selector"] == "full"), None)
-    names = {str(plain): str(arm) for plain, arm in zip(audited.frame["arm_name"], audited.frame["arm"], strict=True)}
+    names = audited.shown_arms
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for rival in ("full", *CONTROLS):
         pairs = [pair for arm in arms.index if (pair := _pair(str(arm), rival, arms, full)) is not None]

@@ -10,7 +10,7 @@ from sightline.analysis.construct import conditional_table, correlations, pooled
 from sightline.analysis.outcomes import OUTCOMES, samples
 from sightline.report.by_run import collect, excludes_zero, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source, with_masks
+from sightline.report.source import Audited, Source
 from sightline.report.table import Table, TableColumn, format_value
 from sightline.statistics.plain_rows import UNCHANGED
 
@@ -50,7 +50,7 @@ def _under_intervention(rows: pd.DataFrame) -> bool:
 def _samples(audited: Audited) -> pd.DataFrame:
     """Positives of arms under an intervention; occlusion alone is measured on Full and holds for every pruning arm."""
     rows = audited.rows
-    changed = set(audited.others.loc[audited.others["intervention"] != UNCHANGED, "arm_name"])
+    changed = set(audited.others.loc[audited.others["intervention"] != UNCHANGED, "arm_name"].unique())
     kept = rows[rows["arm"].isin(changed) | (rows["selector"] == "full")]
     return samples(kept, audited.scales)
 
@@ -164,15 +164,17 @@ def association_table(source: Source, draws: int) -> Table | None:
     """At each budget that several arms share: does the arm that covers more of an image keep more of its margin?"""
 
     def wanted(rows: pd.DataFrame) -> bool:
+        told = ["selector", "plain_arm", "role", "arguments", "budget", "label", "ecr", "arm", "image_id"]
+        rows = rows[[name for name in told if name in rows]]
         pooled = (rows["selector"] != "full") & rows["plain_arm"].isin(pooled_arms(rows))
         pruned = rows[pooled & (rows["label"] == "yes") & rows["ecr"].notna()]
         several = (pruned.groupby("budget")["arm"].nunique() > 1).any()
         return bool((rows["selector"] == "full").any() and several and pruned["image_id"].nunique() > 2)
 
     def make(run: Audited) -> pd.DataFrame:
-        frame = with_masks(run, run.frame.assign(arm=run.frame["arm_name"]))
+        frame = run.frame.assign(arm=run.frame["arm_name"])
         found = conditional_table(frame, run.scales, draws=draws)
-        if frame["lineage_mask"].notna().any():
+        if frame["merged"].any():
             by_lineage = conditional_table(frame, run.scales, coverage="lineage", draws=draws)
             # What only deletes has one coverage, whichever way merged tokens count.
             found = pd.concat([found, by_lineage[by_lineage["scope"] == "all"]], ignore_index=True)

@@ -1,0 +1,130 @@
+"""All arms of a frame at once: their metrics and the draws of them, from which tables are made.
+
+The draws of images are the same for every arm, so they are drawn once for all. Of an arm's rows only what tables need
+is kept: an analysis of ten million rows is some sums per image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from sightline.errors import SightlineError
+from sightline.statistics.arm_frames import arm_rows, by_image_and_probe, metric_inputs
+from sightline.statistics.arm_rows import ArmRows
+from sightline.statistics.arrays import AnyArray, BoolArray, FloatArray
+from sightline.statistics.bootstrap import ImageSums, Measured, replicate_all
+from sightline.statistics.metrics import METRICS, POPULATIONS, Metric, metric_named, why_not
+from sightline.statistics.plain_rows import are_in_words
+
+Threshold = float | Mapping[str, float] | None
+"""None: the answers that the rows hold (or t = 0 where they hold none); a number for all arms; or one per arm."""
+
+_REQUIRED = ("arm", "probe_id", "image_id", "label")
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """A 0/1 metric probe by probe."""
+
+    values: AnyArray
+    """(n,) 0 or 1, anything else where the metric has no value."""
+    concerned: BoolArray
+    """(n,) the probes that the metric is about."""
+
+    @classmethod
+    def of(cls, rows: ArmRows, metric: Metric) -> Outcomes:
+        values = metric.value(rows)
+        return cls(np.where(np.isin(values, (0.0, 1.0)), values, -1.0).astype(np.int8), POPULATIONS[metric.over](rows))
+
+
+@dataclass(frozen=True)
+class AnalysedArm:
+    """What an arm's metrics came to, or why it has none."""
+
+    name: str
+    metrics: tuple[Metric, ...]
+    reasons: tuple[str, ...]
+    """(M,) why a metric, or its interval, is missing; "" where nothing is."""
+    probes: pd.Series[str] = field(default_factory=lambda: pd.Series(dtype=str))
+    """(n,) in (image, probe) order."""
+    labels: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    sums: ImageSums | None = None
+    """None where the arm has no usable rows."""
+    measured: Mapping[str, Measured] = field(default_factory=dict)
+    """By metric that has a value."""
+    outcomes: Mapping[str, Outcomes] = field(default_factory=dict)
+    """By 0/1 metric that has a value."""
+
+    @classmethod
+    def of(cls, name: str, frame: pd.DataFrame, metrics: Sequence[Metric], threshold: float | None) -> AnalysedArm:
+        try:
+            rows = arm_rows(frame, threshold)
+        except SightlineError as error:
+            return cls(name, tuple(metrics), (str(error),) * len(metrics))
+        reasons = [why_not(metric, rows) for metric in metrics]
+        known = [metric for metric, reason in zip(metrics, reasons, strict=True) if not reason]
+        if rows.n_images < 2:
+            reasons = [reason or "an interval needs at least two images" for reason in reasons]
+        return cls(
+            name,
+            tuple(metrics),
+            tuple(reasons),
+            by_image_and_probe(frame[["image_id", "probe_id"]])["probe_id"],
+            rows.labels,
+            ImageSums.of(rows, metrics),
+            {metric.name: Measured.of(rows, metric) for metric in known},
+            {metric.name: Outcomes.of(rows, metric) for metric in known if metric.binary},
+        )
+
+    @property
+    def n_images(self) -> int:
+        return 0 if self.sums is None else len(self.sums.sums)
+
+    @cached_property
+    def values(self) -> FloatArray:
+        """(M,) points."""
+        return np.full(len(self.metrics), np.nan) if self.sums is None else self.sums.point()
+
+
+@dataclass(frozen=True)
+class ArmAnalysis:
+    """Every arm of a frame with its draws, all from the same resamples of images."""
+
+    metrics: tuple[Metric, ...]
+    arms: Mapping[str, AnalysedArm]
+    draws: Mapping[str, FloatArray]
+    """(draws, M) by arm; arms with nothing to resample have none."""
+
+    @classmethod
+    def of(
+        cls, frame: pd.DataFrame, metrics: Sequence[str] | None, threshold: Threshold, draws: int, seed: int
+    ) -> ArmAnalysis:
+        missing = [name for name in _REQUIRED if name not in frame]
+        if missing:
+            raise SightlineError(f"the rows have no column '{missing[0]}'; statistics need {', '.join(_REQUIRED)}")
+        if frame.empty:
+            raise SightlineError("the run has no rows; statistics need at least one arm")
+        chosen = every_metric(frame) if metrics is None else [metric_named(name) for name in metrics]
+        arms = {}
+        for arm, part in frame[["arm", *metric_inputs(frame)]].groupby("arm", sort=False, observed=True):
+            cut = threshold.get(str(arm)) if isinstance(threshold, Mapping) else threshold
+            arms[str(arm)] = AnalysedArm.of(str(arm), part, chosen, cut)
+        resampled = {name: arm.sums for name, arm in arms.items() if arm.sums is not None and arm.n_images > 1}
+        drawn = replicate_all(list(resampled.values()), draws=draws, seed=seed)
+        return cls(tuple(chosen), arms, dict(zip(resampled, drawn, strict=True)))
+
+    def draws_of(self, arm: str, metric: Metric) -> FloatArray | None:
+        """(draws,) of one metric; None where there is nothing to resample."""
+        found = self.draws.get(arm)
+        return None if found is None else found[:, self.metrics.index(metric)]
+
+
+def every_metric(frame: pd.DataFrame) -> list[Metric]:
+    """All of them, but no scores of words where no answer is one."""
+    in_words = bool(are_in_words(frame).any())
+    return [metric for metric in METRICS.values() if in_words or metric.answers != "words"]
