@@ -54,7 +54,7 @@ class Failing(Subject):
         while given == "hang":
             pass
         if given == "grow":
-            self.held: Any = bytearray(b"x") * (trial.MOST_MEMORY + 2**28)
+            self.held: Any = bytearray(2**36)  # more than a process can have kept from before
 
     def left_behind(self) -> list[str]:
         return ["report.html"] if self.does == "refuse" else []
