@@ -61,8 +61,11 @@ def is_named_or_mended(
         assert equals_undisturbed(settings)
         return
     assert file.name in done.stderr, done.stderr
-    with pytest.raises(SightlineError, match=file.name):
-        load_run(settings.out).frame()
+    if file.parent.name == "images":  # rows can be read without them; those that were to be computed are missing
+        assert load_run(settings.out).missing > 0
+    else:
+        with pytest.raises(SightlineError, match=file.name):
+            load_run(settings.out).frame()
     file.unlink()  # what the line says
     assert started(settings, launcher).done().returncode == 0
     assert equals_undisturbed(settings)
