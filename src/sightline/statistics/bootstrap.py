@@ -201,11 +201,11 @@ def estimate(rows: ArmRows, metric: Metric, draws: FloatArray, level: float = LE
 
     Every table takes the interval of an arm's metric from here, so that one share has one interval.
     """
-    return Measured.of(rows, metric).estimate(draws, level)
+    return MeasuredMetric.of(rows, metric).estimate(draws, level)
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredMetric:
     """What is left to know of an arm's metric when its rows are gone: its value, and on how much it rests."""
 
     value: float
@@ -214,7 +214,7 @@ class Measured:
     images: int
 
     @classmethod
-    def of(cls, rows: ArmRows, metric: Metric) -> Measured:
+    def of(cls, rows: ArmRows, metric: Metric) -> MeasuredMetric:
         """Of a metric that has a value on these rows."""
         concerned = POPULATIONS[metric.over](rows)
         images = np.count_nonzero(np.bincount(rows.image_index[concerned]))
