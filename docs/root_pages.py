@@ -14,7 +14,12 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+}
 """File at the root -> its page."""
 _NO_PAGE = re.compile(r"\[([^\]]+)\]\((?:\.\./)*examples/[^)]+\)")
 _LINK = re.compile(rf"\]\((?:\.\./)*({'|'.join(map(re.escape, PAGES))})")

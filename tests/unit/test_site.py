@@ -43,7 +43,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_of_the_documentation_is_built(site: Path) -> None:
     written = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")}
     built = {path.relative_to(site) for path in site.rglob("*.html")}
-    assert built - written == {Path("404.html"), Path("index.html"), Path("changelog.html"), Path("contributing.html")}
+    assert built - written == {
+        Path(f"{name}.html") for name in ("404", "index", "changelog", "contributing", "security")
+    }
     assert written <= built
     assert not list(site.rglob("*.py")), "generators are no pages"
 
