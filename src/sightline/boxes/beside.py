@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from threading import Thread
 from types import TracebackType
 
 from sightline.boxes.detection import Detected
 from sightline.boxes.sources import Shown, box_source
 from sightline.core.probe import Probe
+from sightline.places import Place
 from sightline.progress import Progress
 
 
@@ -25,7 +25,7 @@ class BoxesBeside:
     about. Annotated and simulated boxes need no search. Leaving the context ends the search.
     """
 
-    def __init__(self, source: str, images: Path, probes: Sequence[Probe]) -> None:
+    def __init__(self, source: str, images: Place, probes: Sequence[Probe]) -> None:
         self._source, self._images = box_source(source), images
         self.detects = self._source.searches
         names = dict.fromkeys(probe.image for probe in probes) if self.detects else {}

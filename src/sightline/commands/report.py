@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sightline.commands.path_or_url import place_argument, place_option
+from sightline.places import Place
+
 if TYPE_CHECKING:
     from sightline.report.gate import GatedRun
 
@@ -19,8 +22,8 @@ CasesOption = Annotated[int, typer.Option(min=0, help="How many images to put in
 DrawsOption = Annotated[int, typer.Option(min=100, help="Bootstrap draws.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of the draws.")]
 DevelopmentOption = Annotated[
-    list[Path] | None,
-    typer.Option(help="Run over other images of the same model: thresholds are chosen there. Repeatable."),
+    list[Place] | None,
+    place_option("Run over other images of the same model: thresholds are chosen there. Repeatable."),
 ]
 ThresholdOption = Annotated[
     list[str] | None,
@@ -41,7 +44,7 @@ def _steps() -> Iterator[Callable[[str], None]]:
         yield lambda step: status.update(f"{step} ...")
 
 
-def _note_unfinished(runs: Sequence[Path]) -> None:
+def _note_unfinished(runs: Sequence[Place]) -> None:
     """One line on stderr for every run that is not finished, before anything is computed from it."""
     from sightline.store import load_run
 
@@ -52,7 +55,7 @@ def _note_unfinished(runs: Sequence[Path]) -> None:
 
 
 def report(
-    runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN...]", help="Run folders.")] = None,
+    runs: Annotated[list[Place] | None, place_argument("[RUN...]", "Run folders: paths or URLs.")] = None,
     out: OutOption = Path("report"),
     cost: Annotated[
         list[Path] | None, typer.Option(help="Cost card of sightline bench, with or without a run. Repeatable.")
@@ -92,8 +95,8 @@ def report(
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="RUN_A", help="The run to compare with.")],
-    second: Annotated[Path, typer.Argument(metavar="RUN_B", help="The run to compare.")],
+    first: Annotated[Place, place_argument("RUN_A", "The run to compare with: a path or a URL.")],
+    second: Annotated[Place, place_argument("RUN_B", "The run to compare.")],
     out: OutOption = Path("comparison"),
     threshold: ThresholdOption = None,
     development: DevelopmentOption = None,
@@ -122,7 +125,7 @@ def compare(
 
 
 def gate(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; a rule must hold in each.")],
+    runs: Annotated[list[Place], place_argument("RUN...", "Run folders, paths or URLs; a rule must hold in each.")],
     rule: Annotated[
         list[str] | None,
         typer.Option(

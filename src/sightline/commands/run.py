@@ -10,6 +10,7 @@ import typer
 
 from sightline.auditing.config import read_config
 from sightline.commands.from_config import overrides, takes_config
+from sightline.commands.path_or_url import RunArgument
 from sightline.errors import SightlineError
 from sightline.progress import waiting_for
 
@@ -35,7 +36,7 @@ def run(
 
 
 def rows(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    folder: RunArgument,
     format: Annotated[Literal["csv", "jsonl", "parquet"], typer.Option(help="Output format.")] = "csv",
     out: Annotated[Path | None, typer.Option(help="File to write; standard output if left out.")] = None,
 ) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,8 @@ import pyarrow.parquet as pq
 from sightline.core.probe import ORIGINAL
 from sightline.core.row import SCHEMA_VERSION, Column, image_schema, row_schema
 from sightline.errors import SightlineError
+from sightline.places import Listing, Place, is_remote, open_ranges, place, read_whole
+from sightline.places.objects import remove
 from sightline.store.migrations import READABLE, migrate_folder
 from sightline.store.whole_files import make_folder, refuse_unusable_place, write_whole
 
@@ -45,16 +46,18 @@ def arm_folder_name(arm: str) -> str:
 class RunFolder:
     """Reads and writes ``run.json``, ``probes.jsonl``, ``images/*.parquet`` and ``rows/<arm>/*.parquet``."""
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Place | str) -> None:
+        self.path = place(path)
+        self.files = Listing(self.path)
+        """Of a URL as it was first asked for, with what this object wrote since; ``files.refresh()`` asks again."""
 
     @property
     def exists(self) -> bool:
-        return (self.path / MANIFEST).is_file()
+        return self.files.has(self.path / MANIFEST)
 
     def manifest(self) -> dict[str, Any]:
         try:
-            manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+            manifest = json.loads(read_whole(self.path / MANIFEST))
         except FileNotFoundError:
             raise SightlineError(f"{self.path} is not a run folder: it has no {MANIFEST}") from None
         except json.JSONDecodeError as error:
@@ -73,6 +76,7 @@ class RunFolder:
         Returns all arms of the run, old ones first: adding an arm amends the run, it never removes one.
         """
         arms, manifest = list(arms), {**BEFORE, **manifest}
+        self.files.refresh()
         if self.exists:
             old = {**BEFORE, **self.manifest()}
             self.refuse_other(manifest)
@@ -84,10 +88,16 @@ class RunFolder:
             self.refuse_foreign()
         for folder in (self.path, *(self.path / name for name in SUBFOLDERS)):
             make_folder(folder)
-        for leftover in self.path.rglob(".*.tmp"):
-            leftover.unlink(missing_ok=True)
-        write_whole(self.path / PROBES, probes)
-        self._write_manifest({**manifest, "schema": SCHEMA_VERSION, "arms": arms})
+        if not is_remote(self.path):  # an object is put under its own name
+            for leftover in self.path.rglob(".*.tmp"):
+                leftover.unlink(missing_ok=True)
+        manifest = {**manifest, "schema": SCHEMA_VERSION, "arms": arms}
+        if is_remote(self.path):  # without sub-folders, a probe file alone could as well be somebody else's
+            self._write_manifest(manifest)
+            write_whole(self.path / PROBES, probes)
+        else:
+            write_whole(self.path / PROBES, probes)
+            self._write_manifest(manifest)
         return arms
 
     def refuse_other(self, settings: Mapping[str, Any]) -> None:
@@ -102,10 +112,11 @@ class RunFolder:
     def refuse_foreign(self) -> None:
         """Refuses a place that cannot become a run folder: not writable, or holding something else."""
         refuse_unusable_place(self.path)
-        if not all(map(self._is_beginning, self.path.rglob("*"))):
+        begun = self.files.is_empty if is_remote(self.path) else all(map(self._is_beginning, self.path.rglob("*")))
+        if not begun:
             raise SightlineError(f"{self.path} exists, is not empty and is not a run folder; choose another --out")
 
-    def _is_beginning(self, entry: Path) -> bool:
+    def _is_beginning(self, entry: Place) -> bool:
         """Whether ``open`` leaves this when it is killed before there is a manifest: empty sub-folders, a half-written
         file, the probes. A probe file without the sub-folders is somebody else's."""
         if entry.is_symlink():
@@ -161,8 +172,10 @@ class RunFolder:
         bad = dict(manifest.get("bad_images", {}))
         mended = set(images)
         for shard in {entry["shard"] for name, entry in bad.items() if name in mended}:
-            for file in (*self.path.glob(f"rows/*/{shard:05d}.parquet"), *self.path.glob(f"images/{shard:05d}.*")):
-                file.unlink(missing_ok=True)
+            for pattern in (f"rows/*/{shard:05d}.parquet", f"images/{shard:05d}.*"):
+                for file in self.files.matching(pattern):
+                    remove(file)
+                    self.files.removed(file)
         if mended:
             left = {name: entry for name, entry in bad.items() if name not in mended}
             self._write_manifest({**manifest, "bad_images": left})
@@ -179,17 +192,18 @@ class RunFolder:
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         write_whole(self.path / MANIFEST, (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
+        self.files.added(self.path / MANIFEST)
 
-    def rows_file(self, arm: str, shard: int) -> Path:
+    def rows_file(self, arm: str, shard: int) -> Place:
         return self.path / "rows" / arm_folder_name(arm) / f"{shard:05d}.parquet"
 
-    def images_file(self, shard: int, view: str) -> Path:
+    def images_file(self, shard: int, view: str) -> Place:
         """Records of a shard's images; every version that an intervention shows has a file of its own."""
         version = "" if view == ORIGINAL else f".{view}"
         return self.path / "images" / f"{shard:05d}{version}.parquet"
 
     def has_images(self, shard: int, view: str) -> bool:
-        return self.images_file(shard, view).is_file()
+        return self.files.has(self.images_file(shard, view))
 
     def image_digests(self, shard: int) -> dict[str, str]:
         """What the files of a shard's images were when they were recorded, by name; empty for a new shard.
@@ -197,20 +211,28 @@ class RunFolder:
         Every version of an image is made from the same file, so the records of one version speak for all.
         """
         digests: dict[str, str] = {}
-        for file in sorted((self.path / "images").glob(f"{shard:05d}.*")):
+        for file in self.files.matching(f"images/{shard:05d}.*"):
             table = read_table(file, ["image", "digest"])
             digests.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
         return digests
 
+    def files_of_rows(self, arm: str) -> list[Place]:
+        """The arm's files, by shard."""
+        return self.files.matching(f"rows/{arm_folder_name(arm)}/*.parquet")
+
+    def files_of_images(self) -> list[Place]:
+        """The records of all images, by shard and version."""
+        return self.files.matching("images/*.parquet")
+
     def any_rows(self, arm: str) -> bool:
         """Whether some shard of the arm is finished."""
-        return any(self.rows_file(arm, 0).parent.glob("*.parquet"))
+        return bool(self.files_of_rows(arm))
 
     def has_all_rows(self, arm: str, shards: int) -> bool:
         return all(self.has_rows(arm, shard) for shard in range(shards))
 
     def has_rows(self, arm: str, shard: int) -> bool:
-        return self.rows_file(arm, shard).is_file()
+        return self.files.has(self.rows_file(arm, shard))
 
     def write_rows(self, arm: str, shard: int, rows: list[dict[str, Any]], own: tuple[Column, ...]) -> None:
         """``own`` are the columns that the scorer adds to every row."""
@@ -219,17 +241,26 @@ class RunFolder:
     def write_images(self, shard: int, view: str, images: list[dict[str, Any]]) -> None:
         self._write(self.images_file(shard, view), images, image_schema())
 
-    def _write(self, path: Path, records: list[dict[str, Any]], schema: pa.Schema) -> None:
+    def _write(self, path: Place, records: list[dict[str, Any]], schema: pa.Schema) -> None:
         make_folder(path.parent)
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_pylist(records, schema=schema), sink, compression="zstd")
         write_whole(path, sink.getvalue().to_pybytes())
+        self.files.added(path)
 
 
-def read_table(file: Path, columns: list[str] | None = None) -> pa.Table:
-    """A file of rows or of image records, or only some of its columns."""
+def read_table(file: Place, columns: list[str] | None = None) -> pa.Table:
+    """A file of rows or of image records, or only some of its columns.
+
+    Of an object all columns come in one request; of some, its footer and they alone.
+    """
     try:
-        return pq.read_table(file, columns=columns, partitioning=None)
+        if not is_remote(file):
+            return pq.read_table(file, columns=columns, partitioning=None)
+        if columns is None:
+            return pq.read_table(pa.BufferReader(read_whole(file)))
+        with open_ranges(file) as ranges:
+            return pq.read_table(ranges, columns=columns, pre_buffer=True)
     except (pa.ArrowInvalid, OSError) as error:
         raise SightlineError(f"{file} cannot be read ({error}); delete it and run the same command again") from None
 

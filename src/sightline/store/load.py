@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
+from sightline.places import Place, place, read_whole
 from sightline.store.folder import PROBES, RunFolder, read_table
 from sightline.store.lookup import Row, image_of, plain_arms, probe_of, row_of, rows_of
 from sightline.store.migrations import migrated_images, migrated_rows, with_visible
@@ -38,7 +38,7 @@ NAMED = 3
 class Run:
     """A run folder read into memory. Rows come in the order of arms, then shards, then probes."""
 
-    path: Path
+    path: Place
     manifest: dict[str, Any]
 
     @property
@@ -49,18 +49,14 @@ class Run:
     def rows(self) -> pa.Table:
         """One row per probe and arm; the columns are documented in ``sightline.core.row`` and by the scorer."""
         folder = RunFolder(self.path)
-        files = (
-            migrated_rows(read_table(file), arm)
-            for arm in self.arms
-            for file in sorted(folder.rows_file(arm, 0).parent.glob("*.parquet"))
-        )
+        files = (migrated_rows(read_table(file), arm) for arm in self.arms for file in folder.files_of_rows(arm))
         rows = with_visible(_concatenate(files, row_schema()))
         return with_anchor_precision(rows, lambda: self.images, lambda: self.probes)
 
     @cached_property
     def images(self) -> pa.Table:
         """One record per encoded image: cells, layout, preview."""
-        files = sorted((self.path / "images").glob("*.parquet"))
+        files = RunFolder(self.path).files_of_images()
         return _concatenate((migrated_images(read_table(file)) for file in files), image_schema())
 
     def frame(self, *, texts: bool = True) -> pd.DataFrame:
@@ -97,7 +93,9 @@ class Run:
         row = self.row(of, arm or self.arms[0]) if isinstance(of, str) else of
         return unpack_cells(self._packed_cells[row["image_key"]])
 
-    def picture(self, probe: str, *arms: str, images: Path | str | None = None, view: str | None = None) -> Image.Image:
+    def picture(
+        self, probe: str, *arms: str, images: Place | str | None = None, view: str | None = None
+    ) -> Image.Image:
         """What arms kept of a probe's image: kept cells lit, others dimmed, the regions outlined; several side by side.
 
         With ``images``, the folder that image names are relative to, as sharp as the file, otherwise from the small
@@ -106,13 +104,13 @@ class Run:
         """
         rows = [self.row(probe, arm, view) for arm in arms or plain_arms(self, probe)]
         pictures = [ArmPicture(row, image_of(self, row), probe_of(self, row)) for row in rows]
-        return draw_arms(pictures, None if images is None else Path(images))
+        return draw_arms(pictures, None if images is None else place(images))
 
     @cached_property
     def probes(self) -> list[dict[str, Any]]:
         """The audited probes as written into the run folder (without the header line)."""
         # Not splitlines(): a question may hold one of the other characters that Unicode ends lines with.
-        lines = (self.path / PROBES).read_text(encoding="utf-8").split("\n")
+        lines = read_whole(self.path / PROBES).decode().split("\n")
         records = [json.loads(line) for line in lines if line.strip()]
         return [record for record in records if "sightline_probes" not in record]
 
@@ -157,9 +155,9 @@ class Run:
         return f"{images} could not be read ({named}), so that {probes} probes have no rows"
 
 
-def load_run(path: Path | str) -> Run:
-    """Opens a run folder. ``run.rows`` is an Arrow table, ``run.frame()`` a pandas frame."""
-    run = Run(Path(path), RunFolder(path).manifest())
+def load_run(path: Place | str) -> Run:
+    """Opens a run folder, by path or URL. ``run.rows`` is an Arrow table, ``run.frame()`` a pandas frame."""
+    run = Run(place(path), RunFolder(path).manifest())
     if run.missing == len(run.arms) * run.manifest["shards"]:
         raise SightlineError(f"{path} has no finished shard yet; run `sightline run` with the same arguments to go on")
     return run

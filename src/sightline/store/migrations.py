@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from sightline.core.regime import NO_BOXES, arm_regime
 from sightline.core.row import ROW_COLUMNS, SCHEMA_VERSION, image_schema, row_schema
 from sightline.core.selection import Method
 from sightline.errors import SightlineError
+from sightline.places import Place
 
 READABLE = (1, SCHEMA_VERSION)
 _VIEWS_OF_SCHEMA_1 = ("evidence_masked", "random_masked", "blank")
@@ -135,7 +135,7 @@ def with_visible(table: pa.Table) -> pa.Table:
     return table.set_column(table.column_names.index("visible"), table.schema.field("visible"), column)
 
 
-def migrate_folder(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+def migrate_folder(path: Place, manifest: dict[str, Any]) -> dict[str, Any]:
     """Gives the files of an older run folder their names of today, one by one, before it is written to.
 
     A kill in between is harmless: what has its new name is left alone the next time.

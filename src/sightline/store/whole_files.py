@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from contextlib import suppress
-from pathlib import Path
 
 from sightline.errors import SightlineError
+from sightline.places import Place, is_remote
+from sightline.places.objects import put_new, put_whole, refuse_unusable_url
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a disk on which there is no room."""
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Place, data: bytes) -> None:
     """Writes a file so that a kill at any moment leaves either the old content or the new, never a part."""
+    if is_remote(path):
+        put_whole(path, data)
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as handle:
@@ -28,8 +33,28 @@ def write_whole(path: Path, data: bytes) -> None:
         raise SightlineError(f"cannot write {path}: {_reason(error)}") from error
 
 
-def make_folder(path: Path) -> None:
-    """Makes a folder and those above it, or says in one line why there can be none."""
+def create_new(path: Place, data: bytes) -> bool:
+    """Writes a file that must not exist yet, whole; False where it does. Of several that try, one succeeds."""
+    if is_remote(path):
+        return put_new(path, data)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        temporary.write_bytes(data)
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except (OSError, ValueError) as error:
+        raise SightlineError(f"cannot write {path}: {_reason(error)}") from error
+    finally:
+        with suppress(OSError, ValueError):
+            temporary.unlink(missing_ok=True)
+    return True
+
+
+def make_folder(path: Place) -> None:
+    """Makes a folder and those above it, or says in one line why there can be none. A store has no folders to make."""
+    if is_remote(path):
+        return
     refuse_unusable_place(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -37,9 +62,12 @@ def make_folder(path: Path) -> None:
         raise SightlineError(f"cannot make folder {path}: {_reason(error)}") from error
 
 
-def refuse_unusable_place(path: Path) -> None:
+def refuse_unusable_place(path: Place) -> None:
     """Refuses a path that cannot become a folder to write to, without touching anything: a file, something below a
     file, a link to nothing, a place that may not be written to."""
+    if is_remote(path):
+        refuse_unusable_url(path)
+        return
     try:
         for place in (path, *path.parents):
             if place.is_symlink() and not place.exists():
