@@ -23,7 +23,8 @@ from urllib.parse import parse_qs
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOOR = "/-door-"
 """Path of requests that are about the server itself."""
-DENIED = b'<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>'
+FOREVER = 1_000_000
+STATUS = {"AccessDenied": "403 Forbidden", "ConditionalRequestConflict": "409 Conflict"}
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,19 @@ class Store:
         """Requests since the last call, by kind: HEAD, GET, PUT, DELETE, and LIST for listings."""
         return dict(self._ask(count=1))
 
-    def deny(self, method: str, containing: str = "", after: int = 0) -> None:
+    def deny(
+        self, method: str, containing: str = "", after: int = 0, times: int = FOREVER, code: str = "AccessDenied"
+    ) -> None:
         """From now on requests of this method, on paths that contain a text, are refused, but for the first so many."""
-        self._ask(deny=method, containing=containing, after=after)
+        self._ask(deny=method, containing=containing, after=after, times=times, code=code)
 
     def hold(self, method: str, containing: str = "", after: int = 0) -> None:
-        """Likewise the next such request is held, and lost when ``relent`` is called."""
-        self._ask(hold=method, containing=containing, after=after)
+        """Likewise one such request is held, and lost when ``relent`` is called."""
+        self._ask(hold=method, containing=containing, after=after, times=1, code="AccessDenied")
+
+    def ignore_conditions(self) -> None:
+        """Objects are put whether or not they may exist already, as by stores that do not know of such conditions."""
+        self._ask(careless=1)
 
     def wait_until_held(self, given_up: Callable[[], object]) -> None:
         """Returns when a request is held; ``given_up`` is asked meanwhile and says if nobody will send it any more."""
@@ -68,7 +75,7 @@ class Store:
             time.sleep(0.02)
 
     def relent(self) -> None:
-        """Nothing is refused or held any more."""
+        """Nothing is refused, held or ignored any more."""
         self._ask(relent=1)
 
 
@@ -94,6 +101,7 @@ class Door:
     def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
         self.app, self.counts, self.one = app, Counter[str](), threading.Lock()
         self.rule: dict[str, Any] | None = None
+        self.careless = False
         self.held, self.released = threading.Event(), threading.Event()
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
@@ -106,24 +114,28 @@ class Door:
         with self.one:
             self.counts[kind] += 1
             caught = self._caught(kind, environ["PATH_INFO"])
-        if caught == "hold":
-            self.held.set()
-            self.released.wait()
-        if caught:
+        if caught is not None:
+            if caught["what"] == "hold":
+                self.held.set()
+                self.released.wait()
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            start("403 Forbidden", [("Content-Type", "application/xml")])
-            return [] if method == "HEAD" else [DENIED]
+            code = caught["code"]
+            start(STATUS[code], [("Content-Type", "application/xml")])
+            words = "Access Denied" if code == "AccessDenied" else code
+            answer = f"<Error><Code>{code}</Code><Message>{words}</Message></Error>"
+            return [] if method == "HEAD" else [answer.encode()]
+        if self.careless:
+            environ.pop("HTTP_IF_NONE_MATCH", None)
         with self.one:
             return list(self.app(environ, start))
 
-    def _caught(self, kind: str, path: str) -> str | None:
+    def _caught(self, kind: str, path: str) -> dict[str, Any] | None:
+        """The rule that a request falls under, of which there is one at a time."""
         rule = self.rule
         if rule is None or kind != rule["kind"] or rule["containing"] not in path:
             return None
         rule["after"] -= 1
-        if rule["after"] >= 0 or (rule["what"] == "hold" and self.held.is_set()):
-            return None
-        return str(rule["what"])
+        return rule if -rule["times"] <= rule["after"] < 0 else None
 
     def _talk(self, asked: dict[str, str]) -> Any:
         if "count" in asked:
@@ -134,10 +146,17 @@ class Door:
             return self.held.is_set()
         self.released.set()
         self.held, self.released, self.rule = threading.Event(), threading.Event(), None
+        self.careless = "careless" in asked
         for what in ("deny", "hold"):
             if what in asked:
-                containing, after = asked.get("containing", ""), int(asked["after"])
-                self.rule = {"what": what, "kind": asked[what], "containing": containing, "after": after}
+                self.rule = {
+                    "what": what,
+                    "kind": asked[what],
+                    "containing": asked.get("containing", ""),
+                    "after": int(asked["after"]),
+                    "times": int(asked["times"]),
+                    "code": asked["code"],
+                }
         return None
 
 

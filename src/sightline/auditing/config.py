@@ -18,6 +18,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    SerializationInfo,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
@@ -41,12 +42,17 @@ def _path_or_url(given: Any, as_path: ValidatorFunctionWrapHandler) -> Any:
     return found if is_url else place(as_path(found))
 
 
+def _dumped(where: Any, into: SerializationInfo) -> Any:
+    """JSON has no places."""
+    return str(where) if into.mode == "json" else where
+
+
 BY_URL = WrapValidator(_path_or_url)
 """Marks a field that takes a path or a URL."""
 if TYPE_CHECKING:
     PathOrUrl: TypeAlias = Place
 else:
-    PathOrUrl = Annotated[Path, BY_URL, PlainSerializer(str, when_used="json")]
+    PathOrUrl = Annotated[Path, BY_URL, PlainSerializer(_dumped)]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from sightline.probes.images import open_image, size_from_header
 if TYPE_CHECKING:
     from sightline.store import RunFolder
 
-REQUESTS = 32
+REQUESTS = 16
 """Images of a URL whose headers are fetched at the same time."""
 
 

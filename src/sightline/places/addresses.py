@@ -21,6 +21,11 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _BROKEN_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/[^/]")
 LOCAL = ("file", "local")
 """Schemes of paths on this machine."""
+S3 = ("s3", "s3a")
+_OPTIONS = {"use_listings_cache": False}
+"""What others write must be seen: no listing is remembered."""
+_S3_OPTIONS = {"max_concurrency": 1}
+"""Else s3fs asks for the size of every object before it reads it, to fetch large ones in parts."""
 EXTRA = 'pip install "sightline[remote]"'
 
 
@@ -63,8 +68,7 @@ def _opened(url: str, scheme: str) -> Place:
     except ValueError:
         raise SightlineError(f"{url}: nobody knows the scheme {scheme}://; write a path, or s3://BUCKET/...") from None
     try:
-        # What others write must be seen: no listing is remembered by the file system.
-        found = UPath(url.rstrip("/"), use_listings_cache=False)
+        found = UPath(url.rstrip("/"), **_OPTIONS, **(_S3_OPTIONS if scheme in S3 else {}))
         found.fs  # noqa: B018
     except Exception as error:  # every file system refuses in its own way what it cannot make sense of
         raise SightlineError(f"{url}: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from None

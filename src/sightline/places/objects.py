@@ -8,13 +8,12 @@ from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sightline.errors import SightlineError
-from sightline.places.addresses import Place, is_remote
+from sightline.places.addresses import S3, Place, is_remote
 from sightline.places.store_errors import store_code, told_of
 
 if TYPE_CHECKING:
     from upath import UPath
 
-S3 = ("s3", "s3a")
 WHOLE_PUTS = (*S3, "memory", "gs", "gcs", "az", "abfs", "abfss")
 """Stores in which an object is whole or absent, whoever dies while it is put."""
 CREATES_ONCE = (*S3, "memory")
@@ -29,9 +28,7 @@ def read_whole(where: Place) -> bytes:
     if not is_remote(where):
         return where.read_bytes()
     with told_of(where, "read"):
-        # Without it s3fs asks for the size first, to fetch large objects in parts.
-        in_one = {"max_concurrency": 1} if where.protocol in S3 else {}
-        return bytes(where.fs.cat_file(where.path, **in_one))
+        return bytes(where.fs.cat_file(where.path))
 
 
 def open_ranges(where: UPath, block: int | None = None) -> IO[bytes]:
@@ -123,7 +120,8 @@ def refuse_unusable_url(where: UPath) -> None:
         return
     bucket, key, _ = where.fs.split_path(where.path)
     if not key:
-        raise SightlineError(f"cannot write to {where}: name a folder in the bucket, such as {where}/runs/first")
+        url = str(where).rstrip("/")
+        raise SightlineError(f"cannot write to {url}: name a folder in the bucket, such as {url}/runs/first")
     trial = {"Bucket": bucket, "Key": f"{key}/.begun"}
     with told_of(where, "write to"):
         begun = where.fs.call_s3("create_multipart_upload", **trial)

@@ -10,13 +10,13 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sightline.core.remembered import cache_folder
@@ -35,6 +35,8 @@ LIMIT, USUAL_GB = "SIGHTLINE_CACHE_GB", 20.0
 """Environment variable with the most gigabytes that fetched images take, and what holds without it."""
 HEADER_BYTES = 32 * 1024
 """Of an image in which its header is expected: one request."""
+ATTEMPTS = 10
+"""How often an image is fetched that others remove before it can be held."""
 ROOM, STEP = 0.9, 0.01
 """What is left of the limit when room was made; after how much of it, newly fetched, one looks whether it is time."""
 VERSION = ("ETag", "etag", "VersionId", "generation", "LastModified", "last_modified", "mtime", "created")
@@ -59,49 +61,59 @@ class HeldImage:
 
 def hold_image(url: UPath) -> HeldImage:
     """The object as a file of this machine, fetched if it is not there in its present version."""
-    while True:
-        try:
-            with told_of(url, "read"), open_ranges(url) as remote:
-                facts = _facts(url, remote)
-                file = _file_of(url, facts)
+    for _ in range(ATTEMPTS):
+        with _opened(url) as (remote, facts):
+            file = _file_of(url, facts)
+            held = _held(file)
+            if held is None:
+                _keep(url, file, facts, _read(url, remote))
                 held = _held(file)
-                if held is not None:
-                    return held
-                _keep(url, file, facts, remote.read())
-        except FileNotFoundError:
-            raise SightlineError(f"image {url} does not exist") from None
-        held = _held(file)
         if held is not None:  # else somebody short of room has removed it already
             return held
+    raise StoreError(f"cannot keep image {url} in {images_folder()}: there is no room; {LIMIT} gives it more")
 
 
 def first_bytes(url: UPath) -> bytes:
     """How the object begins, in most cases its header; from the fetched file where there is one."""
-    try:
-        with told_of(url, "read"), open_ranges(url) as remote:
-            facts = _facts(url, remote)
-            file = _file_of(url, facts)
-            held = _held(file)
-            if held is None:
-                data = remote.read(HEADER_BYTES)
-                if facts["size"] == len(data):
-                    _keep(url, file, facts, data)
-                return data
-    except FileNotFoundError:
-        raise SightlineError(f"image {url} does not exist") from None
+    with _opened(url) as (remote, facts):
+        file = _file_of(url, facts)
+        held = _held(file)
+        if held is None:
+            data = _read(url, remote, HEADER_BYTES)
+            if facts.get("size") == len(data):
+                _keep(url, file, facts, data)
+            return data
     with held as path, open(path, "rb") as local:
         return local.read(HEADER_BYTES)
+
+
+@contextmanager
+def _opened(url: UPath) -> Iterator[tuple[IO[bytes], Mapping[str, Any]]]:
+    """The object, of which nothing has been read yet, and what the store says of it: its size, what tells versions."""
+    with _existing(url):
+        remote = open_ranges(url)
+        facts: Mapping[str, Any] = getattr(remote, "details", None) or url.fs.info(url.path)
+    with remote:
+        yield remote, facts
+
+
+def _read(url: UPath, remote: IO[bytes], most: int = -1) -> bytes:
+    with _existing(url):
+        return remote.read(most)
+
+
+@contextmanager
+def _existing(url: UPath) -> Iterator[None]:
+    try:
+        with told_of(url, "read"):
+            yield
+    except FileNotFoundError:
+        raise SightlineError(f"image {url} does not exist") from None
 
 
 def images_folder() -> Path:
     """Where fetched images lie."""
     return cache_folder() / "images"
-
-
-def _facts(url: UPath, remote: Any) -> Mapping[str, Any]:
-    """What the store says of an object that is open: its size, and what tells its versions apart."""
-    found: Mapping[str, Any] = getattr(remote, "details", None) or url.fs.info(url.path)
-    return found
 
 
 def _file_of(url: UPath, facts: Mapping[str, Any]) -> Path:
@@ -116,7 +128,7 @@ def _held(file: Path) -> HeldImage | None:
     """The file under a lock that others can share; None where there is no such file."""
     try:
         lock = os.open(file, os.O_RDONLY)
-    except FileNotFoundError:
+    except OSError:  # whatever else is wrong is said when it is written
         return None
     if fcntl is not None:
         fcntl.flock(lock, fcntl.LOCK_SH)

@@ -10,13 +10,14 @@ from PIL import Image, ImageDraw
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
-from sightline.places import Place, StoreError, is_remote, place
+from sightline.places import Place, is_remote, place
 from sightline.probes.bit_depth import has_known_white, to_rgb
 from sightline.probes.fetched_images import first_bytes
 from sightline.probes.image_files import image_file
 from sightline.probes.image_name import check_image_name, image_url, resolve_image, strip_image_prefix
 from sightline.probes.json_lines import file_digest
 from sightline.probes.region_records import ImageRegions
+from sightline.probes.webp_header import webp_size
 
 __all__ = [
     "RASTER_FORMATS",
@@ -78,16 +79,19 @@ def image_place(root: str | Place, name: str) -> Place:
 def size_from_header(root: str | Place, name: str, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
     """(width, height) of an image below a root. Of a URL its first bytes are fetched, all only where they say nothing.
 
-    That is so where a format keeps what it says elsewhere in the file, as TIFF may and WebP does.
+    That is so where a file keeps what it says elsewhere, as some TIFFs do, or behind much else.
     """
     called = image_place(root, name)
     if not is_remote(called):
         return image_size(resolve_image(root, name), max_pixels=max_pixels)
+    begins = first_bytes(called)
+    size = webp_size(begins)
+    if size is not None:
+        _refuse_large(size, called, max_pixels)
+        return size
     try:
-        with _opened(io.BytesIO(first_bytes(called)), called, max_pixels) as stored:
+        with _opened(io.BytesIO(begins), called, max_pixels) as stored:
             return stored.size
-    except StoreError:
-        raise
     except SightlineError:
         with image_file(root, name) as path, _opened(path, called, max_pixels) as stored:
             return stored.size
@@ -164,10 +168,11 @@ def _opened(source: Path | io.BytesIO, called: Place, max_pixels: int) -> Image.
         raise SightlineError(f"image {called} is too large: {problem}") from None
     except Exception as problem:  # decoders raise whatever they like on damaged files
         raise SightlineError(f"image {called} cannot be read: {problem}") from None
-    width, height = stored.size
-    if width * height > max_pixels:
+    try:
+        _refuse_large(stored.size, called, max_pixels)
+    except SightlineError:
         stored.close()
-        raise SightlineError(f"image {called} has {width} x {height} pixels; the limit is {max_pixels}")
+        raise
     if not has_known_white(stored):
         stored.close()
         raise SightlineError(
@@ -175,3 +180,8 @@ def _opened(source: Path | io.BytesIO, called: Place, max_pixels: int) -> Image.
             "save it with 8 or 16 bits"
         )
     return stored
+
+
+def _refuse_large(size: tuple[int, int], called: Place, max_pixels: int) -> None:
+    if size[0] * size[1] > max_pixels:
+        raise SightlineError(f"image {called} has {size[0]} x {size[1]} pixels; the limit is {max_pixels}")

@@ -84,6 +84,8 @@ class RunFolder:
             aside = {arm: why for arm, why in old.get("set_aside", {}).items() if arm not in arms}
             arms = list(dict.fromkeys([*(arm for arm in old["arms"] if arm not in aside), *arms]))
             manifest = {**migrate_folder(self.path, old), **manifest, "seed": old.get("seed"), "set_aside": aside}
+            if old["schema"] != SCHEMA_VERSION:
+                self.files.refresh()  # files have other names now
         else:
             self.refuse_foreign()
         for folder in (self.path, *(self.path / name for name in SUBFOLDERS)):
