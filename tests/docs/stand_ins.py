@@ -144,6 +144,20 @@ from sightline.probes.stand_ins.published_layouts import write_stand_ins
 write_stand_ins(Path("."))
 """
 
+A_STORE = """
+import atexit, os
+from contextlib import ExitStack
+from sightline.places import place
+from tests.object_store import serve
+running = ExitStack()
+atexit.register(running.close)
+os.environ.update(running.enter_context(serve()).environment)
+store = place("s3://audits/probes.jsonl").fs
+store.mkdir("audits")
+store.put("probes.jsonl", "audits/probes.jsonl")
+store.put(os.path.realpath("textocr") + "/", "audits/textocr", recursive=True)
+"""
+
 PREPARED = {
     "docs/box-sources.md": Prepared((BUILD,)),
     "docs/cost.md": Prepared((BUILD,)),
@@ -176,6 +190,7 @@ os.symlink("textocr", "images")
 os.symlink("TextOCR_0.1_val.json", "annotations.json")
 """,
     ),
+    "docs/places.md": Prepared((BUILD,), python=A_STORE),
     "docs/probes.md": Prepared(
         between={"sightline probes verify probes.jsonl": CHANGE_A_LABEL},
         images=(
