@@ -49,13 +49,13 @@ def on_s3(config: Any, data: Path, mini_probes: Path, bucket: str) -> Any:
 
 
 def upload(source: Path, url: str) -> None:
-    target = place(url)
+    target: Any = place(url)
     target.fs.put(str(source), target.path, recursive=source.is_dir())
 
 
 def download(url: Any, target: Path) -> Path:
     """The objects below a URL as files."""
-    root = place(str(url))
+    root: Any = place(str(url))
     for name in root.fs.find(root.path):
         file = target / name.removeprefix(f"{root.path}/")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def test_killed_while_an_object_is_put_and_resumed_the_rows_are_those_of_an_undi
     assert process.wait() == -signal.SIGKILL
     process.communicate()
     object_store.relent()
-    assert len(place(str(settings.out)).fs.glob(f"{settings.out.path}/rows/*/*.parquet")) == 4
+    assert len(settings.out.fs.glob(f"{settings.out.path}/rows/*/*.parquet")) == 4
     unfinished = load_run(settings.out)
     assert unfinished.missing == 5
 

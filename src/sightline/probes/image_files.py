@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -25,7 +25,7 @@ def image_file(root: str | Place, name: str) -> AbstractContextManager[Path]:
 
 def image_files(
     root: str | Place, names: Sequence[str]
-) -> Iterator[tuple[str, Callable[[], AbstractContextManager[Path]]]]:
+) -> Generator[tuple[str, Callable[[], AbstractContextManager[Path]]], None, None]:
     """Each name with what gives its file, or raises what is wrong with it. The next ones are fetched meanwhile."""
     root = place(root)
     if not is_remote(root):

@@ -71,7 +71,7 @@ def test_of_a_table_only_the_columns_that_are_wanted_are_fetched(
 
 @pytest.mark.parametrize("where", ["disk", "memory", "s3"])
 def test_what_exists_is_not_created_again(where: str, bucket: str, tmp_path: Path) -> None:
-    folder = {"disk": tmp_path, "memory": place(f"memory://{uuid4().hex}"), "s3": place(f"{bucket}/claims")}[where]
+    folder: Any = {"disk": tmp_path, "memory": place(f"memory://{uuid4().hex}"), "s3": place(f"{bucket}/claims")}[where]
     assert create_new(folder / "one", b"mine")
     assert not create_new(folder / "one", b"yours")
     assert read_whole(folder / "one") == b"mine"
@@ -113,7 +113,8 @@ def test_a_scheme_without_exclusive_creation_is_refused() -> None:
 
 def test_a_place_to_write_to_is_tried_without_a_trace(bucket: str, object_store: Store) -> None:
     refuse_unusable_place(place(f"{bucket}/runs/first"))
-    assert place(bucket).fs.find(bucket) == []
+    whole: Any = place(bucket)
+    assert whole.fs.find(bucket) == []
     refused = {
         "s3://no-such-bucket/runs": "cannot write to s3://no-such-bucket/runs: the bucket does not exist",
         bucket: f"cannot write to {bucket}: name a folder in the bucket, such as {bucket}/runs/first",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -8,7 +9,7 @@ from PIL import Image
 from sightline.probes.webp_header import webp_size
 
 
-def webp(width: int, height: int, mode: str = "RGB", **how: object) -> bytes:
+def webp(width: int, height: int, mode: str = "RGB", **how: Any) -> bytes:
     packed = io.BytesIO()
     Image.effect_noise((width, height), 60).convert(mode).save(packed, format="WEBP", **how)
     return packed.getvalue()
@@ -19,7 +20,7 @@ def webp(width: int, height: int, mode: str = "RGB", **how: object) -> bytes:
     ("kind", "mode", "how"),
     [(b"VP8 ", "RGB", {}), (b"VP8L", "RGB", {"lossless": True}), (b"VP8X", "RGB", {"exif": b"Exif\0\0MM"})],
 )
-def test_all_three_kinds_tell_their_size(size: tuple[int, int], kind: bytes, mode: str, how: dict[str, object]) -> None:
+def test_all_three_kinds_tell_their_size(size: tuple[int, int], kind: bytes, mode: str, how: dict[str, Any]) -> None:
     data = webp(*size, mode, **how)
     assert data[12:16] == kind
     assert webp_size(data[:30]) == size

@@ -23,7 +23,7 @@ def url() -> str:
 
 
 def upload(source: Path, url: str) -> None:
-    target = place(url)
+    target: Any = place(url)
     target.fs.put(f"{source}/", target.path, recursive=True)
 
 
