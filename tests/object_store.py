@@ -39,7 +39,7 @@ class Store:
         return {
             "AWS_ENDPOINT_URL": self.address,
             "AWS_ACCESS_KEY_ID": "somebody",
-            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_SECRET_ACCESS_KEY": "which-nobody-records",
             "AWS_DEFAULT_REGION": "us-east-1",
             "NO_PROXY": "127.0.0.1",
         }
