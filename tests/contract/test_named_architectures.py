@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from sightline.answering.select_step import SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.clip import ClipSpace
 from sightline.core.prefix import Encoded
+from sightline.core.selection import Budget
 from sightline.selectors import SELECTORS
 from tests.answers import Scored, score_arm
 from tests.contract.cast import SHALLOW, probe, refusal
@@ -39,11 +40,17 @@ class Stage:
         self.images = [photograph(200, 130), photograph(90, 140, seed=4)]
 
     def encoded(self, arm: Arm) -> list[Encoded]:
-        needs = all_needs([arm])
-        return [
-            self.backbone.encode([self.backbone.preprocess(image, budget=arm.image_budget)], needs)[0]
-            for image in self.images
-        ]
+        """Once for all arms that look at the images in their usual size, as an audit does."""
+        return self._seen if arm.image_budget is None else self._encode(all_needs([arm]), arm.image_budget)
+
+    @cached_property
+    def _seen(self) -> list[Encoded]:
+        served = [arm for name in METHODS if not refusal(self.step, arm := arm_of(name))]
+        return self._encode(all_needs(served))
+
+    def _encode(self, needs: frozenset[str], budget: Budget | None = None) -> list[Encoded]:
+        pixels = [self.backbone.preprocess(image, budget=budget) for image in self.images]
+        return [self.backbone.encode([one], needs)[0] for one in pixels]
 
     def answers(self, arm: Arm) -> list[Scored]:
         return score_arm(self.step, arm, PROBES, self.encoded(arm), self.backbone.paper_positions, BATCH_TOKENS)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from sightline.core.probe import ORIGINAL
 from sightline.core.row import SCHEMA_VERSION, Column, image_schema, row_schema
 from sightline.errors import SightlineError
-from sightline.places import Listing, Place, is_remote, open_ranges, place, read_whole
+from sightline.places import Listing, Place, is_remote, open_ranges, place, read_whole, told_of
 from sightline.places.objects import remove
 from sightline.store.migrations import READABLE, migrate_folder
 from sightline.store.whole_files import make_folder, refuse_unusable_place, write_whole
@@ -83,9 +83,11 @@ class RunFolder:
             # An arm that failed is gone on with only where it is named again: it must not stop all others for ever.
             aside = {arm: why for arm, why in old.get("set_aside", {}).items() if arm not in arms}
             arms = list(dict.fromkeys([*(arm for arm in old["arms"] if arm not in aside), *arms]))
-            manifest = {**migrate_folder(self.path, old), **manifest, "seed": old.get("seed"), "set_aside": aside}
             if old["schema"] != SCHEMA_VERSION:
-                self.files.refresh()  # files have other names now
+                with told_of(self.path, "rename files of"):
+                    old = migrate_folder(self.path, old)
+                self.files.refresh()
+            manifest = {**old, **manifest, "seed": old.get("seed"), "set_aside": aside}
         else:
             self.refuse_foreign()
         for folder in (self.path, *(self.path / name for name in SUBFOLDERS)):
@@ -261,7 +263,7 @@ def read_table(file: Place, columns: list[str] | None = None) -> pa.Table:
             return pq.read_table(file, columns=columns, partitioning=None)
         if columns is None:
             return pq.read_table(pa.BufferReader(read_whole(file)))
-        with open_ranges(file) as ranges:
+        with told_of(file, "read"), open_ranges(file) as ranges:
             return pq.read_table(ranges, columns=columns, pre_buffer=True)
     except (pa.ArrowInvalid, OSError) as error:
         raise SightlineError(f"{file} cannot be read ({error}); delete it and run the same command again") from None

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.places import place, read_whole
+from sightline.places import StoreError, place, read_whole
 from sightline.store import RunFolder, load_run
 from tests.object_store import Store
 from tests.unit.store.test_folder import MANIFEST
@@ -104,6 +104,18 @@ def test_a_damaged_object_is_named(url: str) -> None:
     file.write_bytes(b"no parquet")
     with pytest.raises(SightlineError, match=rf"^{file} cannot be read \(.*\); delete it and run the same command"):
         _ = load_run(url).rows
+
+
+def test_a_store_that_fails_is_no_reason_to_delete_a_file(bucket: str, object_store: Store) -> None:
+    folder = RunFolder(f"{bucket}/run")
+    folder.open({**MANIFEST, "shards": 1}, ["full"], b"{}\n")
+    folder.write_rows("full", 0, [], ())
+    folder.write_images(0, "original", [])
+    run = load_run(f"{bucket}/run")
+    object_store.deny("GET", containing=".parquet")
+    for read in (lambda: run.rows, lambda: folder.image_digests(0)):
+        with pytest.raises(StoreError, match=rf"^cannot read {bucket}/run/.*: no permission \(Access Denied\)$"):
+            read()
 
 
 def test_fsspecs_own_configuration_is_heeded(bucket: str, object_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
