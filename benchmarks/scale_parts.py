@@ -34,7 +34,6 @@ from sightline.auditing.shards import Task, looked_at, make_shards, tasks_left
 from sightline.checks.shipped_demo import asset
 from sightline.probes import ProbeSet, read_probes, write_probes
 from sightline.store import RunFolder
-from sightline.store.folder import read_table
 
 CARD = Path(__file__).parent / "cards" / "host" / "scale-parts.json"
 TINY = Path(__file__).parents[1] / "tests" / "data" / "tiny" / "qwen3vl"
@@ -102,7 +101,7 @@ def made_rows(place: Path) -> list[dict[str, Any]]:
     )
     run = audit(settings)
     files = sorted(run.path.glob("rows/*/*.parquet"))
-    return [row for file in files for row in read_table(file).to_pylist()]
+    return [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
 
 
 def varied(rows: Sequence[dict[str, Any]], number: int) -> list[dict[str, Any]]:
@@ -188,7 +187,7 @@ def measured(place: Path) -> HostParts:
     shards = make_shards(read_probes(scenes / "probes.jsonl").probes, 1)
     arms = [recorded_arm(f"target:0.{share}") for share in range(1, 10)]
     folder.write_rows("large", 0, varied(rows, 16_384), columns)
-    table = read_table(folder.rows_file("large", 0))
+    table = pq.read_table(folder.rows_file("large", 0), partitioning=None)
     folder.write_rows("small", 0, few, columns)
     small = folder.rows_file("small", 0)
     compacted = place / "compacted.parquet"
@@ -204,7 +203,7 @@ def measured(place: Path) -> HostParts:
         look_file=look_file,
         write_file=short - len(few) * write_row,
         write_row=write_row,
-        compact_file=seconds(lambda: read_table(small)),
+        compact_file=seconds(lambda: pq.read_table(small, partitioning=None)),
         compact_row=seconds(lambda: pq.write_table(table, compacted, compression="zstd"), 5) / len(table),
         row_bytes=compacted.stat().st_size / len(table),
     )

@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import collections
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import torch
 
 from tests.clock import Clock
 from tests.kept_memory import keep_freed_memory
+from tests.object_store import Store, serve
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DATA = Path(__file__).parent / "data"
@@ -73,6 +75,30 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     stopped = Clock()
     monkeypatch.setattr("time.perf_counter", stopped)
     return stopped
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[Store]:
+    """An S3-compatible server in a process of its own."""
+    with serve() as store:
+        yield store
+
+
+@pytest.fixture
+def bucket(object_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of an empty bucket, which s3fs finds by the environment; fetched images lie in the test's own folder."""
+    from s3fs import S3FileSystem
+
+    for name, value in {**object_store.environment, "SIGHTLINE_CACHE": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    name = f"bucket-{uuid4().hex[:12]}"
+    S3FileSystem.clear_instance_cache()
+    S3FileSystem(use_listings_cache=False).mkdir(name)
+    object_store.counted()
+    yield f"s3://{name}"
+    object_store.relent()
 
 
 @pytest.fixture(scope="session")

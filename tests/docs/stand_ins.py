@@ -162,6 +162,20 @@ from sightline.annotate.journal import ADJUDICATION
 task.journal.append_all([(ADJUDICATION, "carol", twice[0], valid)])
 """
 
+A_STORE = """
+import atexit, os
+from contextlib import ExitStack
+from sightline.places import place
+from tests.object_store import serve
+running = ExitStack()
+atexit.register(running.close)
+os.environ.update(running.enter_context(serve()).environment)
+store = place("s3://audits/probes.jsonl").fs
+store.mkdir("audits")
+store.put("probes.jsonl", "audits/probes.jsonl")
+store.put(os.path.realpath("textocr") + "/", "audits/textocr", recursive=True)
+"""
+
 PREPARED = {
     "docs/annotate.md": Prepared(
         (BUILD, f"{RUN} {QWEN} --out runs/qwen"),
@@ -201,6 +215,7 @@ os.symlink("textocr", "images")
 os.symlink("TextOCR_0.1_val.json", "annotations.json")
 """,
     ),
+    "docs/places.md": Prepared((BUILD,), python=A_STORE),
     "docs/probes.md": Prepared(
         between={"sightline probes verify probes.jsonl": CHANGE_A_LABEL},
         images=(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
 
 from sightline.errors import SightlineError
+from sightline.places import Place
 from sightline.store.holders import here
-from sightline.store.leases import LOOK, Held, Lease, Leases
+from sightline.store.leases import Held, Lease, Leases
 
 DRIVER, MEMBER, OPENING, BOXES = "driver", "member-", "opening", "boxes"
 """Names of leases: of the one driver, of each process that shares, of short turns."""
@@ -20,7 +20,7 @@ ENDING = 20.0
 class Attendance:
     """Of this process in one run folder. Leaving releases whatever it holds."""
 
-    def __init__(self, folder: Path, timeout: float) -> None:
+    def __init__(self, folder: Place, timeout: float) -> None:
         self.folder, self.leases = folder, Leases(folder, timeout)
         self.leases.look_around(_of_a_process)
         self._own: Lease | None = None
@@ -41,7 +41,7 @@ class Attendance:
                     if name != DRIVER:  # whose place the next driver takes
                         self.leases.clear(name, generation)
             if unknown:
-                time.sleep(LOOK)
+                time.sleep(self.leases.pause)
         return None
 
     def _others(self) -> dict[str, int]:
@@ -53,7 +53,7 @@ class Attendance:
         ends = time.monotonic() + ENDING
         other = self.somebody_else()
         while other is not None and self._driver_died() and time.monotonic() < ends:
-            time.sleep(LOOK)
+            time.sleep(self.leases.pause)
             other = self.somebody_else()
         if other is not None:
             more = len(self._others()) - 1
@@ -85,6 +85,11 @@ class Attendance:
         self._own = self.leases.claim(f"{MEMBER}{here().token}")
         return alone
 
+    @property
+    def alone(self) -> bool:
+        """Whether this process has the folder to itself."""
+        return self._own is not None and self._own.name == DRIVER and not self._own.lost
+
     def refuse_loss(self) -> None:
         """Ends a driver whose folder another one took over while it was silent."""
         if self._own is not None and self._own.lost and self._own.name == DRIVER:
@@ -107,7 +112,7 @@ def _of_a_process(name: str) -> bool:
 
 
 @contextmanager
-def alone_in(*folders: Path, timeout: float = 60.0) -> Iterator[None]:
+def alone_in(*folders: Place, timeout: float = 60.0) -> Iterator[None]:
     """Within it nobody else is at work in some run folders; refused where somebody is."""
     with ExitStack() as held:
         for folder in folders:

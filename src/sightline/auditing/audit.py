@@ -19,6 +19,8 @@ from sightline.backbones.served import Served
 from sightline.boxes.sources import box_source, check_source, refuse_other_rule, source_under
 from sightline.core.imported_file import import_files
 from sightline.errors import SightlineError
+from sightline.places import is_remote
+from sightline.places.objects import refuse_without_creation
 from sightline.probes import ProbeSet, read_probes
 from sightline.progress import in_json, say, waiting_for
 from sightline.statistics.metrics import METRICS
@@ -62,7 +64,10 @@ def planned_job(config: AuditConfig) -> Job:
     )
     check_source(config.box_source)
     refuse_other_rule(config.box_source, recorded.get("boxes") or {}, config.out)
-    LAUNCHERS.get(config.launcher)(config).refuse_unusable()
+    launcher = LAUNCHERS.get(config.launcher)(config)
+    launcher.refuse_unusable()
+    if launcher.shares and is_remote(config.out):
+        refuse_without_creation(config.out)
     probes = read_probes(config.probes, image_prefix=config.image_prefix or None)
     config = config.model_copy(update={"scorer": chosen_scorer(config.scorer, probes)})
     probes = put_by(SCORERS.get(config.scorer)(), probes)

@@ -10,17 +10,49 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SerializationInfo,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 
 from sightline.errors import SightlineError
+from sightline.places import Place, place
 
 WHAT, HOW, SPEED, OUTPUT = "What is audited", "How", "Speed", "Output"
 """Panels of the help."""
 FORMER_IMAGE_FIELDS = ("min_pixels", "max_pixels", "min_tiles", "max_tiles")
 """Fields of the first release that are entries of ``image_options`` now; still taken, as flags and as keys."""
+
+
+def _path_or_url(given: Any, as_path: ValidatorFunctionWrapHandler) -> Any:
+    """A URL stays one; everything else is a path, or refused as such."""
+    found = place(given) if isinstance(given, str) else given
+    is_url = not isinstance(found, Path) and hasattr(found, "joinpath")
+    return found if is_url else place(as_path(found))
+
+
+def _dumped(where: Any, into: SerializationInfo) -> Any:
+    """JSON has no places."""
+    return str(where) if into.mode == "json" else where
+
+
+BY_URL = WrapValidator(_path_or_url)
+"""Marks a field that takes a path or a URL."""
+if TYPE_CHECKING:
+    PathOrUrl: TypeAlias = Place
+else:
+    PathOrUrl = Annotated[Path, BY_URL, PlainSerializer(_dumped)]
 
 
 @dataclass(frozen=True)
@@ -56,8 +88,12 @@ class AuditConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Annotated[str, Flag(WHAT)] = Field(description="Checkpoint folder or hub id.")
-    probes: Annotated[Path, Flag(WHAT)] = Field(description="Probe file (Sightline's layout or the artifact's).")
-    images: Annotated[Path, Flag(WHAT)] = Field(description="Folder that image names are relative to.")
+    probes: Annotated[PathOrUrl, Flag(WHAT)] = Field(
+        description="Probe file (Sightline's layout or the artifact's): a path or a URL."
+    )
+    images: Annotated[PathOrUrl, Flag(WHAT)] = Field(
+        description="Folder that image names are relative to: a path or a URL."
+    )
     arms: Annotated[list[str], Flag(WHAT, "arm")] = Field(
         description="Selector, budget and arguments: full, target:0.3, random:192t, scope:0.4:alpha=0; with a budget of"
         " every tile's own instead of the whole image's: target:0.3/tile, grid:64t/tile; or a policy with a budget of"
@@ -165,7 +201,9 @@ class AuditConfig(BaseModel):
         False,
         description="Leave out the probes of images that are missing or damaged, and count them, instead of failing.",
     )
-    out: Annotated[Path, Flag(OUTPUT)] = Field(description="Run folder: created, resumed or amended.")
+    out: Annotated[PathOrUrl, Flag(OUTPUT)] = Field(
+        description="Run folder, by path or URL: created, resumed or amended."
+    )
     json_progress: Annotated[bool, Flag(OUTPUT)] = Field(
         False, description="Tell progress as lines of JSON on standard error, for programs."
     )

@@ -70,6 +70,7 @@ def drive(job: Job, starts: Sequence[Callable[[], CrewMember]]) -> None:
             attendance.refuse_others()
         with attendance.opening():
             attendance.drive()
+            job.folder.files.refresh()
             begin_alone(job)
         _watch(job, attendance, starts)
 
@@ -139,6 +140,7 @@ class Tally:
         started = time.monotonic()
         if started < self._next and not at_once:
             return False
+        self._folder.files.refresh()
         before, self.done = (self.done, self._failures), 0
         for arm, shards in self._wanted.items():
             there = self._folder.finished_shards(arm)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from sightline.core.probe import Probe
 from sightline.core.selection import Selection
 from sightline.core.selection_rules import lineage_mask
 from sightline.errors import SightlineError
+from sightline.places import Place
 from sightline.probes import read_probes
 from sightline.probes.images import open_image
 from sightline.store import Run
@@ -133,7 +133,7 @@ def _group(anchor: int, row: Tensor) -> list[Any]:
     return [anchor, sources.tolist(), row[sources].tolist()]
 
 
-def config_of(run: Run, model: str, images: Path, **changes: Any) -> AuditConfig:
+def config_of(run: Run, model: str, images: Place, **changes: Any) -> AuditConfig:
     """The configuration under which a run's arms are computed again."""
     said = {name: run.manifest[name] for name in RECORDED if name in run.manifest}
     said.setdefault("shard_probes", None)  # as before there was a bound

@@ -11,6 +11,7 @@ from sightline.auditing.job import Job, probe_bytes
 from sightline.auditing.shards import Task, lacks_images, look, tasks_left
 from sightline.core.imported_file import imported_digest
 from sightline.errors import SightlineError
+from sightline.places import is_remote
 from sightline.progress import say
 from sightline.store import RunFolder
 from sightline.store.folder_check import damaged_files
@@ -58,7 +59,12 @@ def open_for(job: Job, settings: Mapping[str, Any], box_facts: Mapping[str, Any]
 
 
 def set_damaged_aside(folder: RunFolder, arms: Sequence[str]) -> None:
-    """A file that is not what was written, or that belongs to another run, is computed again instead of kept."""
+    """A file that is not what was written, or that belongs to another run, is computed again instead of kept.
+
+    A store is not asked for the footer of every object: what it holds was put whole, and rows are compared when read.
+    """
+    if is_remote(folder.path):
+        return
     for problem in damaged_files(folder, arms):
         aside = problem.set_aside()
         if aside is not None:

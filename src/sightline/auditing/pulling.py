@@ -135,6 +135,7 @@ class Pull:
             return None
         if lease.taken_from is not None:
             self._note_loss(task, lease.taken_from)
+        self._ask_again()
         arms = self._missing(task)
         if {arm.text for arm in arms} - {arm.text for arm in wanted} or not arms:
             self._leases.release(lease)  # more went wrong, or was done, since: another look will tell
@@ -164,11 +165,17 @@ class Pull:
         losses = {arm.text: failures.losses(task.key, arm.text) for arm in arms}
         return (min(arms, key=lambda arm: losses[arm.text]),) if any(losses.values()) else arms
 
+    def _ask_again(self) -> None:
+        """Others write to a store too: it is asked anew what there is, by one listing."""
+        if not self._attendance.alone:
+            self._folder.files.refresh()
+
     def _look(self, *, at_once: bool = False) -> None:
         """Leaves out what is done or set aside by now, whoever did it; what failed once comes last."""
         started = self._clock()
         if started < self._next_look and not (at_once and not self._claims):
             return
+        self._ask_again()
         done = {arm: self._folder.finished_shards(arm) for arm in self.arms}
         failures = self._folder.notes.failures()
 

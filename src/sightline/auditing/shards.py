@@ -7,7 +7,6 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sightline.arms.arm import Arm
@@ -20,11 +19,15 @@ from sightline.core.shard_cuts import cut_shards
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import Intervention
-from sightline.probes.image_name import resolve_image
-from sightline.probes.images import image_size, open_image
+from sightline.places import Place, StoreError, is_remote
+from sightline.probes.image_name import check_image_name, resolve_image
+from sightline.probes.images import open_image, size_from_header
 
 if TYPE_CHECKING:
     from sightline.store import RunFolder
+
+REQUESTS = 16
+"""Images of a URL whose headers are fetched at the same time."""
 
 
 @dataclass(frozen=True)
@@ -181,27 +184,31 @@ def with_boxes(shards: Sequence[Shard], boxes: BoxesBeside) -> tuple[list[Shard]
 
 
 def looked_at(
-    root: Path, shards: Sequence[Shard], *, decode: bool
+    root: Place, shards: Sequence[Shard], *, decode: bool
 ) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
     """(width, height) of every image by name, and the reason for each that is missing, cannot be opened or is a bomb.
 
     Before a model is loaded: headers are read; with ``decode`` every image is decoded too, which finds a damaged body.
-    A name that leaves the root is no bad image but an error.
+    A name that leaves the root is no bad image but an error; so is a store that fails.
     """
-    if not root.is_dir():
+    remote = is_remote(root)
+    if not remote and not root.is_dir():
         raise SightlineError(f"image folder {root} does not exist")
     names = list(dict.fromkeys(probe.image for shard in shards for probe in shard.images))
     for name in names:
-        resolve_image(root, name)
-    with ThreadPoolExecutor() as pool:  # decoders let other threads run
+        check_image_name(name) if remote else resolve_image(root, name)
+    # Decoders let other threads run, and most of the time of a request is waiting.
+    with ThreadPoolExecutor(REQUESTS if remote else None) as pool:
         found = dict(zip(names, pool.map(lambda name: look(root, name, decode), names), strict=True))
     sizes = {name: seen for name, seen in found.items() if not isinstance(seen, str)}
     return sizes, {name: seen for name, seen in found.items() if isinstance(seen, str)}
 
 
-def look(root: Path, name: str, decode: bool) -> tuple[int, int] | str:
+def look(root: Place, name: str, decode: bool) -> tuple[int, int] | str:
     """An image's size, or why it cannot be used."""
     try:
-        return open_image(root, name).size if decode else image_size(resolve_image(root, name))
+        return open_image(root, name).size if decode else size_from_header(root, name)
+    except StoreError:
+        raise
     except SightlineError as error:
         return str(error)

@@ -32,8 +32,9 @@ from sightline.core.selection import Budget
 from sightline.device.kernels.causal import planless
 from sightline.device.memory import free_memory, is_out_of_memory
 from sightline.errors import SightlineError
-from sightline.probes.image_name import resolve_image
-from sightline.probes.images import image_digest, open_image
+from sightline.places import StoreError
+from sightline.probes.image_files import image_files
+from sightline.probes.images import image_digest, image_place, open_image_file
 from sightline.progress import Progress, say, waiting_for
 from sightline.store import RunFolder
 
@@ -131,6 +132,8 @@ class Worker:
         )
         try:
             self._write_answers(folder, pull, boxes, options)
+        except StoreError:
+            raise  # which is nobody's fault here: what was claimed is given back
         except Exception as error:
             reason = str(error) or type(error).__name__
             if not pull.forgiving or not options.failed:
@@ -169,15 +172,22 @@ class Worker:
     def _prepare(self, folder: RunFolder, shard: Shard, boxes: BoxesBeside) -> Prepared:
         """Decodes every image once, for the tower and for the report, and waits for their boxes.
 
+        Images of a URL are fetched several at a time, ahead of the one that is decoded.
+
         An image that cannot be read is left out with its probes, and said so. One whose file is not what it was when
         the run recorded it is refused: its rows would mix the two.
         """
         known, recorded = folder.has_images(shard.index, shard.version), folder.image_digests(shard.index)
         pixels, seen, bad, backbone = [], [], {}, self.answerer.backbone
-        for probe in shard.images:
+        files = image_files(self.config.images, [probe.image for probe in shard.images])
+        for probe, (_, opened) in zip(shard.images, files, strict=True):
+            called = image_place(self.config.images, probe.image)
             try:
-                digest = image_digest(resolve_image(self.config.images, probe.image))
-                image = open_image(self.config.images, probe.image, occlude=probe.occlude)
+                with opened() as file:
+                    digest = image_digest(file)
+                    image = open_image_file(file, called, occlude=probe.occlude)
+            except StoreError:
+                raise
             except SightlineError as error:
                 if probe.image in recorded:
                     raise SightlineError(f"{error}; {folder.path} holds rows of it, restore the file") from None
@@ -185,7 +195,7 @@ class Worker:
                 continue
             if recorded.get(probe.image, digest) != digest:
                 raise SightlineError(
-                    f"image {resolve_image(self.config.images, probe.image)} has other content than the one that "
+                    f"image {called} has other content than the one that "
                     f"{folder.path} holds rows of; restore the file or choose another --out"
                 )
             pixels.append(backbone.preprocess(image, budget=shard.image_budget))

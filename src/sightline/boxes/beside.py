@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from threading import Thread
 from types import TracebackType
 
 from sightline.boxes.detection import Detected
 from sightline.boxes.sources import Shown, box_source
 from sightline.core.probe import Probe
+from sightline.places import Place
 from sightline.progress import Progress
 
 
@@ -32,7 +32,7 @@ class BoxesBeside:
     def __init__(
         self,
         source: str,
-        images: Path,
+        images: Place,
         probes: Sequence[Probe],
         turn: Callable[[Callable[[], bool]], AbstractContextManager[None]] = lambda given_up: nullcontext(),
     ) -> None:

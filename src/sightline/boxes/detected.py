@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import ClassVar
 
 from sightline.boxes.detection import Detected, detect
@@ -10,6 +9,7 @@ from sightline.boxes.detectors import DETECTORS, detector_named
 from sightline.boxes.quality import BoxQuality
 from sightline.boxes.sources import BOX_SOURCES, BoxSource, Shown
 from sightline.core.probe import Probe
+from sightline.places import Place
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class DetectedBoxes(BoxSource):
     def check(self) -> None:
         detector_named(self.detector).require()
 
-    def search(self, images: Path, names: Iterable[str], tell: Callable[[str, Detected], object]) -> None:
+    def search(self, images: Place, names: Iterable[str], tell: Callable[[str, Detected], object]) -> None:
         detect(self.detector, images, names, tell=tell)
 
     def show(self, probes: Sequence[Probe], found: Mapping[str, Detected]) -> Shown:

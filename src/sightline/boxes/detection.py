@@ -21,7 +21,8 @@ from sightline.boxes.detectors import Detector, FoundText, detector_named
 from sightline.core.probe import Box
 from sightline.core.remembered import cache_folder, write_whole
 from sightline.errors import SightlineError
-from sightline.probes.image_name import resolve_image
+from sightline.places import Place
+from sightline.probes.image_files import image_files
 from sightline.probes.images import image_digest, open_image
 
 SAME = 1e-6
@@ -44,7 +45,7 @@ class Detected:
 
 def detect(
     detector: str,
-    root: Path,
+    root: Place,
     names: Iterable[str],
     *,
     cache: Path | None = None,
@@ -61,7 +62,10 @@ def detect(
     version = kind.require()
     rule = sha256(kind.rule.encode()).hexdigest()[:8]
     folder = (cache or cache_folder()) / "boxes" / f"{kind.name}-{version}-{rule}"
-    files = {name: folder / f"{image_digest(resolve_image(root, name))[7:]}.json" for name in dict.fromkeys(names)}
+    files = {}
+    for name, opened in image_files(root, list(dict.fromkeys(names))):
+        with opened() as file:
+            files[name] = folder / f"{image_digest(file)[7:]}.json"
     known = {name: found for name, file in files.items() if (found := _read(file)) is not None}
     missing = [name for name in files if name not in known]
     for name, result in known.items():
@@ -77,7 +81,7 @@ def detect(
     return {name: known[name] for name in files}
 
 
-def detect_one(detector: Detector, root: Path, name: str) -> Detected:
+def detect_one(detector: Detector, root: Place, name: str) -> Detected:
     """Runs a detector on one image, in this process."""
     import numpy as np
 
@@ -109,7 +113,7 @@ def boxes_of(findings: Iterable[FoundText], width: int, height: int) -> tuple[tu
 
 
 def _run(
-    detector: str, root: Path, names: list[str], workers: int | None, done: Callable[[str, Detected], None]
+    detector: str, root: Place, names: list[str], workers: int | None, done: Callable[[str, Detected], None]
 ) -> None:
     """Hands images to worker processes one at a time, so that a slow page holds nobody up.
 
@@ -140,7 +144,7 @@ def _run(
 
 
 class _Worker:
-    def __init__(self, detector: str, root: Path, *, alone: bool) -> None:
+    def __init__(self, detector: str, root: Place, *, alone: bool) -> None:
         environment = dict(os.environ)
         if not alone:
             environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

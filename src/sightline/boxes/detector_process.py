@@ -6,13 +6,13 @@ import json
 import os
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 from sightline.boxes.detection import detect_one
 from sightline.boxes.detectors import detector_named
+from sightline.places import Place, place
 
 
-def main(detector: str, root: Path) -> None:
+def main(detector: str, root: Place) -> None:
     # Libraries print what they like: answers go to the real standard output, everything else to standard error.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -28,4 +28,4 @@ def main(detector: str, root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], place(sys.argv[2]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from sightline.boxes.detection import Detected
@@ -16,6 +15,7 @@ from sightline.core.probe import Probe
 from sightline.core.registry import Registry
 from sightline.core.selection import Method
 from sightline.errors import SightlineError
+from sightline.places import Place
 
 BOX_SOURCES: Registry[BoxSource] = Registry("box source", group="sightline.box_sources", package="sightline.boxes")
 """By the name behind ``--box-source``. ``BOX_SOURCES.add("name", source)`` is all that a new one needs."""
@@ -48,7 +48,7 @@ class BoxSource(ABC):
         """Refuses, before any work is done, what cannot run here."""
         return
 
-    def search(self, images: Path, names: Iterable[str], tell: Callable[[str, Detected], object]) -> None:
+    def search(self, images: Place, names: Iterable[str], tell: Callable[[str, Detected], object]) -> None:
         """Goes through the images (names below the folder ``images``) and tells of each what was found there."""
         return
 
@@ -78,7 +78,7 @@ def source_under(profile: str, name: str) -> str:
     return name if least is None else f"{name}:confidence={least:g}"
 
 
-def refuse_other_rule(name: str, recorded: Mapping[str, Any], out: Path) -> None:
+def refuse_other_rule(name: str, recorded: Mapping[str, Any], out: Place) -> None:
     """A run whose boxes were chosen by a rule of an earlier release is not gone on with by another."""
     before, now = recorded.get("rule"), box_source(name).rule
     if before and now and before != now:
@@ -98,7 +98,7 @@ def check_source(name: str) -> None:
     box_source(name).check()
 
 
-def show_boxes(probes: Sequence[Probe], source: str, images: Path) -> Shown:
+def show_boxes(probes: Sequence[Probe], source: str, images: Place) -> Shown:
     """Sets ``Probe.boxes`` by the named source; ``annotation`` leaves a probe file's own boxes as they are."""
     shows = box_source(source)
     shows.check()

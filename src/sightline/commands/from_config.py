@@ -15,8 +15,9 @@ import typer
 import yaml
 from pydantic.fields import FieldInfo
 
-from sightline.auditing.config import FORMER_IMAGE_FIELDS, AuditConfig, flag_of, panel_of
+from sightline.auditing.config import BY_URL, FORMER_IMAGE_FIELDS, AuditConfig, flag_of, panel_of
 from sightline.errors import SightlineError
+from sightline.places import Place, place
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -85,9 +86,12 @@ def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
 
 def _option(name: str, field: FieldInfo) -> tuple[Any, Any]:
     """The type of a field's option, and the option itself."""
-    flag, metavar = flag_of(name), None
+    flag, metavar, parser = flag_of(name), None, None
     kind: Any = _without_none(field.annotation)
-    if get_origin(kind) is list:
+    repeated = get_origin(kind) in (list, dict)
+    if BY_URL in field.metadata:
+        kind, metavar, parser = Place, "PATH_OR_URL", place
+    elif get_origin(kind) is list:
         metavar = flag.removeprefix("--").upper()
     elif get_origin(kind) is dict:
         kind, metavar = list[str], PAIR
@@ -96,12 +100,13 @@ def _option(name: str, field: FieldInfo) -> tuple[Any, Any]:
     elif kind not in (str, int, float, Path) and get_origin(kind) is not Literal:
         kind = str  # the config reads whatever else it may be
     words = [field.description or ""]
-    words += ["Repeatable."] if metavar else []
+    words += ["Repeatable."] if repeated else []
     words += ["Required."] if field.is_required() else []
     return kind, typer.Option(
         flag,
         help=" ".join(filter(None, words)),
         metavar=metavar,
+        parser=parser,
         show_default=default_of(flag, field) or False,
         rich_help_panel=panel_of(name),
     )

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from sightline.commands.check import DeviceOption
+from sightline.commands.path_or_url import RunArgument, place_option
 from sightline.errors import SightlineError
+from sightline.places import Place
 from sightline.progress import say
 
 AGAIN = "For an arm that merges, which is computed again"
@@ -24,14 +26,14 @@ def _masks() -> None:
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    folder: RunArgument,
     arm: Annotated[str, typer.Option(help="Arm of the run, as run.json spells it.")],
     out: Annotated[Path, typer.Option(help="File to write: JSON lines, gzipped if its name ends in .gz.")],
     model: Annotated[
         str | None, typer.Option(help="The run's checkpoint: folder or hub id.", rich_help_panel=AGAIN)
     ] = None,
     images: Annotated[
-        Path | None, typer.Option(help="Folder that image names are relative to.", rich_help_panel=AGAIN)
+        Place | None, place_option("Folder that image names are relative to.", rich_help_panel=AGAIN)
     ] = None,
     device: DeviceOption = "auto",
     clip: Annotated[

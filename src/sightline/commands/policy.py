@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sightline.commands.path_or_url import place_argument
+from sightline.places import Place
 from sightline.progress import say
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ SeedOption = Annotated[int, typer.Option(help="Seed of the draws.")]
 
 @app.command()
 def fit(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder with the selector at every level.")],
+    run: Annotated[Place, place_argument("RUN", "Run folder with the selector at every level: a path or a URL.")],
     policy: Annotated[str, typer.Option(help="Name of the policy; 'sightline list policies' has all.")],
     selector: Annotated[str, typer.Option(help="Its selector, with arguments if need be: target_grid:reserve=0.25.")],
     levels: Annotated[str, typer.Option(help="Budgets to choose from, ascending: 0.3/0.5/0.7.")],
@@ -91,7 +93,7 @@ def fit(
 
 @app.command()
 def judge(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder with policy arms and their fixed levels.")],
+    run: Annotated[Place, place_argument("RUN", "Run folder with policy arms and their fixed levels.")],
     arm: Annotated[
         list[str] | None, typer.Option(help="Policy arm to judge; all of them if none is named. Repeatable.")
     ] = None,
@@ -147,7 +149,7 @@ def _given(policy: str, pairs: Sequence[str], shown: str) -> dict[str, Any]:
     return typed(POLICIES.get(policy), policy, pairs, shown)
 
 
-def _write(out: Path, run: Path, tuned: TunedPolicy, selector: str, levels: str) -> str:
+def _write(out: Path, run: Place, tuned: TunedPolicy, selector: str, levels: str) -> str:
     """The file, and the arm that runs what it holds."""
     import json
     from dataclasses import asdict

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sightline.commands.path_or_url import place_argument, place_option
 from sightline.commands.run_places import AsOneOption, runs_or_one
+from sightline.places import Place
 from sightline.progress import say
 
 if TYPE_CHECKING:
@@ -23,8 +25,8 @@ CasesOption = Annotated[int, typer.Option(min=0, help="How many images to put in
 DrawsOption = Annotated[int, typer.Option(min=100, help="Bootstrap draws.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of the draws.")]
 DevelopmentOption = Annotated[
-    list[Path] | None,
-    typer.Option(help="Run over other images of the same model: thresholds are chosen there. Repeatable."),
+    list[Place] | None,
+    place_option("Run over other images of the same model: thresholds are chosen there. Repeatable."),
 ]
 ThresholdOption = Annotated[
     list[str] | None,
@@ -56,7 +58,8 @@ def _note_unfinished(runs: Sequence[RunPlace]) -> None:
 
 def report(
     runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RUN...]", help="Run folders, or folders of parts of a run.")
+        list[Place] | None,
+        place_argument("[RUN...]", "Run folders, or folders of parts of a run: paths or URLs."),
     ] = None,
     out: OutOption = Path("report"),
     cost: Annotated[
@@ -100,8 +103,10 @@ def report(
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="RUN_A", help="The run to compare with, or a folder of its parts.")],
-    second: Annotated[Path, typer.Argument(metavar="RUN_B", help="The run to compare, or a folder of its parts.")],
+    first: Annotated[
+        Place, place_argument("RUN_A", "The run to compare with, or a folder of its parts: a path or a URL.")
+    ],
+    second: Annotated[Place, place_argument("RUN_B", "The run to compare, or a folder of its parts.")],
     out: OutOption = Path("comparison"),
     threshold: ThresholdOption = None,
     development: DevelopmentOption = None,
@@ -130,7 +135,7 @@ def compare(
 
 
 def gate(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; a rule must hold in each.")],
+    runs: Annotated[list[Place], place_argument("RUN...", "Run folders, paths or URLs; a rule must hold in each.")],
     rule: Annotated[
         list[str] | None,
         typer.Option(

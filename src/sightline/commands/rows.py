@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
+from sightline.commands.path_or_url import place_argument
 from sightline.commands.run_places import AsOneOption, as_one_run
 from sightline.errors import SightlineError
+from sightline.places import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 def rows(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folder; several with --as-one.")],
+    folders: Annotated[list[Place], place_argument("RUN...", "Run folder, a path or a URL; several with --as-one.")],
     format: Annotated[Literal["csv", "jsonl", "parquet"], typer.Option(help="Output format.")] = "csv",
     out: Annotated[Path | None, typer.Option(help="File to write; standard output if left out.")] = None,
     columns: Annotated[

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sightline.commands.path_or_url import RunArgument, place_option
 from sightline.errors import SightlineError
+from sightline.places import Place
 from sightline.progress import say
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    folder: RunArgument,
     probe: Annotated[str, typer.Argument(metavar="PROBE", help="Identifier of a probe, as the rows have it.")],
     arm: Annotated[
         list[str] | None, typer.Option(help="Show this arm alone, as run.json spells it. Repeatable.")
@@ -27,8 +29,8 @@ def show(
         Path | None, typer.Option(help="Picture to write, for example picture.png: the arms side by side.")
     ] = None,
     images: Annotated[
-        Path | None,
-        typer.Option(help="Folder that image names are relative to: the picture is then as sharp as the file."),
+        Place | None,
+        place_option("Folder that image names are relative to: the picture is then as sharp as the file."),
     ] = None,
     view: Annotated[
         str | None, typer.Option(help="View of the image, where the probe set asks about several; the original.")
@@ -162,7 +164,7 @@ def _number(value: Any, form: str) -> str:
     return "-" if value is None or value != value else format(value, form)
 
 
-def _write_picture(run: Run, probe: str, arms: list[str], images: Path | None, view: str | None, out: Path) -> None:
+def _write_picture(run: Run, probe: str, arms: list[str], images: Place | None, view: str | None, out: Path) -> None:
     import io
 
     from PIL import Image

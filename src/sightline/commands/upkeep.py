@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sightline.commands.path_or_url import place_argument
+from sightline.places import Place, place
+
 
 def verify(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders of parts of a run.")],
+    runs: Annotated[list[Place], place_argument("RUN...", "Run folders, or folders of parts of a run: paths or URLs.")],
     repair: Annotated[
         bool,
         typer.Option("--repair", help="Set damaged files aside (.damaged), so that the next run computes them again."),
@@ -46,10 +48,14 @@ def verify(
 
 
 def compact(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or a folder of parts of a run.")],
+    run: Annotated[Place, place_argument("RUN", "Run folder, or a folder of parts of a run.")],
     out: Annotated[
-        Path | None,
-        typer.Option(help="Write a compacted copy here, of a run in parts one whole run; left out: in the folder."),
+        Place | None,
+        typer.Option(
+            metavar="PATH",
+            parser=place,
+            help="Write a compacted copy here, of a run in parts one whole run; left out: in the folder.",
+        ),
     ] = None,
 ) -> None:
     """Put the many files of a run into few: the same rows in the same order, every bit of them.

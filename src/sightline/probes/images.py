@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -9,10 +10,14 @@ from PIL import Image, ImageDraw
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
+from sightline.places import Place, is_remote, place
 from sightline.probes.bit_depth import has_known_white, to_rgb
-from sightline.probes.image_name import check_image_name, resolve_image
+from sightline.probes.fetched_images import first_bytes
+from sightline.probes.image_files import image_file
+from sightline.probes.image_name import check_image_name, image_url, resolve_image, strip_image_prefix
 from sightline.probes.json_lines import file_digest
 from sightline.probes.region_records import ImageRegions
+from sightline.probes.webp_header import webp_size
 
 __all__ = [
     "RASTER_FORMATS",
@@ -23,8 +28,10 @@ __all__ = [
     "image_size",
     "occlude_boxes",
     "open_image",
+    "open_image_file",
     "pixel_box",
     "resolve_image",
+    "size_from_header",
 ]
 
 MAX_PIXELS = 100_000_000
@@ -36,7 +43,7 @@ RASTER_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 
 def open_image(
-    root: str | Path,
+    root: str | Place,
     name: str,
     *,
     occlude: Sequence[Box] = (),
@@ -48,36 +55,72 @@ def open_image(
     The number of pixels is read from the header and compared with ``max_pixels`` before anything is decoded. EXIF
     rotation is not applied: annotations refer to stored pixels.
     """
-    path = resolve_image(root, name, strip_prefix=strip_prefix)
-    with _opened(path, max_pixels) as stored:
+    name = strip_image_prefix(name, strip_prefix) if strip_prefix else name
+    with image_file(root, name) as path:
+        return open_image_file(path, image_place(root, name), occlude=occlude, max_pixels=max_pixels)
+
+
+def open_image_file(
+    path: Path, called: Place, *, occlude: Sequence[Box] = (), max_pixels: int = MAX_PIXELS
+) -> Image.Image:
+    """Likewise of a file, which errors call by the place that it was fetched from."""
+    with _opened(path, called, max_pixels) as stored:
         try:
             image = to_rgb(stored)
         except Exception as problem:  # decoders raise whatever they like on damaged files
-            raise SightlineError(f"image {path} is damaged: {problem}") from None
+            raise SightlineError(f"image {called} is damaged: {problem}") from None
     return occlude_boxes(image, occlude) if occlude else image
+
+
+def image_place(root: str | Place, name: str) -> Place:
+    """Where an image lies: what errors call it."""
+    where = place(root)
+    return image_url(where, name) if is_remote(where) else where / name
+
+
+def size_from_header(root: str | Place, name: str, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+    """(width, height) of an image below a root. Of a URL its first bytes are fetched, all only where they say nothing.
+
+    That is so where a file keeps what it says elsewhere, as some TIFFs do, or behind much else.
+    """
+    called = image_place(root, name)
+    if not is_remote(called):
+        return image_size(resolve_image(root, name), max_pixels=max_pixels)
+    begins = first_bytes(called)
+    size = webp_size(begins)
+    if size is not None:
+        _refuse_large(size, called, max_pixels)
+        return size
+    try:
+        with _opened(io.BytesIO(begins), called, max_pixels) as stored:
+            return stored.size
+    except SightlineError:
+        with image_file(root, name) as path, _opened(path, called, max_pixels) as stored:
+            return stored.size
 
 
 def image_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
     """(width, height) from the header."""
-    with _opened(Path(path), max_pixels) as stored:
+    with _opened(Path(path), Path(path), max_pixels) as stored:
         return stored.size
 
 
 def image_digest(path: str | Path) -> str:
     """``sha256:`` of the file's bytes, not of its pixels."""
-    _refuse_endless(Path(path))
+    _refuse_endless(Path(path), Path(path))
     return file_digest(path)
 
 
 def image_digests(
-    root: str | Path, names: Iterable[str], *, progress: Callable[[Iterable[str]], Iterable[str]] = iter
+    root: str | Place, names: Iterable[str], *, progress: Callable[[Iterable[str]], Iterable[str]] = iter
 ) -> dict[str, str]:
     """Digest per image name. Headers are read on the way, so that a missing or damaged file is found here."""
     digests = {}
     for name in progress(names):
-        path = resolve_image(root, name)
-        image_size(path)
-        digests[name] = image_digest(path)
+        with image_file(root, name) as path:
+            with _opened(path, image_place(root, name), MAX_PIXELS):
+                pass
+            digests[name] = image_digest(path)
     return digests
 
 
@@ -100,14 +143,14 @@ def occlude_boxes(image: Image.Image, boxes: Iterable[Box]) -> Image.Image:
 
 
 def check_image_sizes(
-    root: str | Path,
+    root: str | Place,
     records: Iterable[ImageRegions],
     *,
     progress: Callable[[Iterable[ImageRegions]], Iterable[ImageRegions]] = iter,
 ) -> None:
     """Refuses a record whose image is missing, unreadable, or of another size than its annotation says."""
     for record in progress(records):
-        size = image_size(resolve_image(root, record.image))
+        size = size_from_header(root, record.image)
         stated = (record.width, record.height)
         if None in stated or size == stated:
             continue
@@ -118,40 +161,47 @@ def check_image_sizes(
         )
 
 
-def _opened(path: Path, max_pixels: int) -> Image.Image:
-    """The image with its header read and nothing decoded."""
-    _refuse_endless(path)
+def _opened(source: Path | io.BytesIO, called: Place, max_pixels: int) -> Image.Image:
+    """The image with its header read and nothing decoded; errors call it by its place."""
+    if isinstance(source, Path):
+        _refuse_endless(source, called)
     try:
-        stored = Image.open(path, formats=RASTER_FORMATS)
+        stored = Image.open(source, formats=RASTER_FORMATS)
     except FileNotFoundError:
-        raise SightlineError(f"image {path} does not exist") from None
+        raise SightlineError(f"image {called} does not exist") from None
     except Image.DecompressionBombError as problem:
-        raise SightlineError(f"image {path} is too large: {problem}") from None
+        raise SightlineError(f"image {called} is too large: {problem}") from None
     except Exception as problem:  # decoders raise whatever they like on damaged files
-        raise SightlineError(f"image {path} cannot be read: {problem}") from None
-    width, height = stored.size
-    if width * height > max_pixels:
+        raise SightlineError(f"image {called} cannot be read: {problem}") from None
+    try:
+        _refuse_large(stored.size, called, max_pixels)
+    except SightlineError:
         stored.close()
-        raise SightlineError(f"image {path} has {width} x {height} pixels; the limit is {max_pixels}")
-    if max(width, height) > MAX_RATIO * min(width, height):
-        stored.close()
-        raise SightlineError(
-            f"image {path} has {width} x {height} pixels; no side may be more than {MAX_RATIO} times the other"
-        )
+        raise
     if not has_known_white(stored):
         stored.close()
         raise SightlineError(
-            f"image {path} has pixel values of mode {stored.mode}, and does not say which is white; "
+            f"image {called} has pixel values of mode {stored.mode}, and does not say which is white; "
             "save it with 8 or 16 bits"
         )
     return stored
 
 
-def _refuse_endless(path: Path) -> None:
+def _refuse_endless(path: Path, called: Place) -> None:
     """Refuses a pipe or a device, which could be read for ever; all else is said by whoever opens the file."""
     try:
         special = path.exists() and not path.is_file()
     except OSError:
         return
     if special:
-        raise SightlineError(f"image {path} is not a file")
+        raise SightlineError(f"image {called} is not a file")
+
+
+def _refuse_large(size: tuple[int, int], called: Place, max_pixels: int) -> None:
+    width, height = size
+    if width * height > max_pixels:
+        raise SightlineError(f"image {called} has {width} x {height} pixels; the limit is {max_pixels}")
+    if max(size) > MAX_RATIO * min(size):
+        raise SightlineError(
+            f"image {called} has {width} x {height} pixels; no side may be more than {MAX_RATIO} times the other"
+        )

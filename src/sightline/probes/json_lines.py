@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from sightline.errors import SightlineError
+from sightline.places import Place, is_remote, place, read_whole
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 @contextmanager
-def open_text(path: str | Path) -> Iterator[IO[str]]:
-    """Opens a UTF-8 file, decompressing it if its first bytes say gzip. Failures name the file."""
+def open_text(path: str | Place) -> Iterator[IO[str]]:
+    """Opens a UTF-8 file or object, decompressing it if its first bytes say gzip. Failures name the file."""
+    where = place(path)
     try:
-        with open(path, "rb") as raw:
+        with _opened(where) as raw:
             packed = raw.read(2) == _GZIP_MAGIC
             raw.seek(0)
             binary: Any = gzip.GzipFile(fileobj=raw) if packed else raw
@@ -34,10 +36,19 @@ def open_text(path: str | Path) -> Iterator[IO[str]]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
         raise SightlineError(f"{path}: damaged gzip file: {problem}") from None
     except OSError as problem:
-        raise SightlineError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+        absent = isinstance(problem, FileNotFoundError) and is_remote(where)
+        reason = "there is no such object" if absent else problem.strerror or problem
+        raise SightlineError(f"{path}: cannot be read: {reason}") from None
 
 
-def read_objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _opened(where: Place) -> IO[bytes]:
+    """An object is fetched as a whole, since its lines are all read anyway."""
+    if not is_remote(where):
+        return open(where, "rb")
+    return io.BytesIO(read_whole(where))
+
+
+def read_objects(path: str | Place) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (line number, object) for every line that is not blank."""
     with open_text(path) as stream:
         for number, line in enumerate(stream, start=1):

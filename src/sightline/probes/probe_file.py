@@ -12,6 +12,7 @@ from typing import Any
 
 from sightline.core.probe import ORIGINAL, Probe
 from sightline.errors import SightlineError
+from sightline.places import Place
 from sightline.probes.dialects import Dialect, artifact_row, own_row, probe_from_artifact, probe_from_own
 from sightline.probes.image_name import check_image_name, strip_image_prefix
 from sightline.probes.json_lines import read_objects, write_text
@@ -109,8 +110,8 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
 
 
-def read_probes(path: str | Path, *, image_prefix: str | None = None, check_digest: bool = True) -> ProbeSet:
-    """Reads and checks a set in our dialect or the artifact's, plain or gzip.
+def read_probes(path: str | Place, *, image_prefix: str | None = None, check_digest: bool = True) -> ProbeSet:
+    """Reads and checks a set in our dialect or the artifact's, plain or gzip, by path or URL.
 
     Parameters
     ----------
@@ -175,7 +176,7 @@ def _header(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _refuse_duplicates(path: str | Path, numbered: Iterable[tuple[int | None, Probe]]) -> None:
+def _refuse_duplicates(path: str | Place, numbered: Iterable[tuple[int | None, Probe]]) -> None:
     line_of: dict[str, int | None] = {}
     for number, probe in numbered:
         key = probe_key(probe)

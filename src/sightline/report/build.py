@@ -10,6 +10,7 @@ from sightline import __version__
 from sightline.analysis.threshold_rules import ThresholdLike
 from sightline.errors import SightlineError
 from sightline.geometry.region_marks import RegionMark
+from sightline.places import Place
 from sightline.report.case_packing import pack_cases
 from sightline.report.cases import choose_cases
 from sightline.report.headline import headlines
@@ -35,7 +36,7 @@ def build_report(
     *,
     references: Sequence[str] = (),
     costs: Sequence[Path | str] = (),
-    developments: Sequence[Path | str] = (),
+    developments: Sequence[Place | str] = (),
     threshold: ThresholdLike | None = None,
     only: Path | str | None = None,
     cases: int = CASES,

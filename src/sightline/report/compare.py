@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from sightline.analysis.threshold_rules import ThresholdLike
 from sightline.errors import SightlineError
+from sightline.places import Place
 from sightline.report.arm_words import listed, share
 from sightline.report.build import CASES, Progress, pack_pictures
 from sightline.report.fitting_columns import fitting_columns
@@ -39,11 +40,11 @@ SHOWN = ("frontier", "pictures", "answers", "provenance", "calibration", "cost")
 
 
 def compare_runs(
-    first: Path | str,
-    second: Path | str,
+    first: Place | str,
+    second: Place | str,
     out: Path | str,
     *,
-    developments: Sequence[Path | str] = (),
+    developments: Sequence[Place | str] = (),
     threshold: ThresholdLike | None = None,
     cases: int = CASES,
     draws: int = DRAWS,
@@ -123,9 +124,9 @@ def _made(name: str, context: Context) -> Section:
 
 
 def aligned(
-    first: Path | str,
-    second: Path | str,
-    developments: Sequence[Path | str] = (),
+    first: Place | str,
+    second: Place | str,
+    developments: Sequence[Place | str] = (),
     threshold: ThresholdLike | None = None,
 ) -> tuple[Source, list[str]]:
     """Both runs on their common arms and probes, after checking that they audited the same probe set."""

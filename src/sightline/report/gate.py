@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 import pandas as pd
@@ -22,6 +21,7 @@ import pandas as pd
 from sightline.analysis.threshold_rules import ThresholdLike, check_models, rule_of
 from sightline.analysis.threshold_rules import read_rules as read_thresholds
 from sightline.errors import SightlineError
+from sightline.places import Place
 from sightline.report.gate_rules import EXAMPLE, Rule, parse_rule, renamings
 from sightline.report.panels import oracle_notes
 from sightline.report.source import read_source
@@ -79,7 +79,7 @@ def gate_runs(
     runs: Sequence[RunPlace],
     rules: Iterable[str],
     *,
-    developments: Sequence[Path | str] = (),
+    developments: Sequence[Place | str] = (),
     threshold: ThresholdLike | None = None,
     least_n: int = LEAST_N,
     allow_partial: bool = False,
@@ -108,10 +108,10 @@ def gate_runs(
     return gated
 
 
-def _by_weights(developments: Sequence[Path | str], runs: Sequence[Run]) -> dict[str, list[Path | str]]:
+def _by_weights(developments: Sequence[Place | str], runs: Sequence[Run]) -> dict[str, list[Place | str]]:
     """Development runs by the digest of their weights; one that fits no run is refused."""
     weights = {str(run.manifest.get("weight_digest")) for run in runs}
-    fitting: dict[str, list[Path | str]] = {}
+    fitting: dict[str, list[Place | str]] = {}
     for path in developments:
         digest = str(load_run(path).manifest.get("weight_digest"))
         if digest not in weights:
@@ -124,7 +124,7 @@ def run_gate(
     run: RunPlace,
     rules: Iterable[str],
     *,
-    developments: Sequence[Path | str] = (),
+    developments: Sequence[Place | str] = (),
     threshold: ThresholdLike | None = None,
     least_n: int = LEAST_N,
     allow_partial: bool = False,

@@ -6,7 +6,6 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from sightline.analysis.outcomes import probe_scales
 from sightline.analysis.threshold_rules import Rules, ThresholdLike, ThresholdRule, check_models, read_rules, rule_of
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
+from sightline.places import Place
 from sightline.report.probe_list import ProbeList
 from sightline.report.usable_rows import finite_alone, finite_in_every_arm, note_data, paired, recast_controls
 from sightline.statistics.keyed import looked_up
@@ -198,7 +198,7 @@ def read_source(
     *,
     pairs: bool = False,
     only: ProbeList | None = None,
-    developments: Sequence[Path | str] = (),
+    developments: Sequence[Place | str] = (),
     threshold: ThresholdLike | None = None,
     also: Collection[str] = (),
 ) -> Source:

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sightline.errors import SightlineError
-from sightline.store.folder import MANIFEST, PROBES, RunFolder, model_words
+from sightline.places import Place, is_remote
+from sightline.store.folder import MANIFEST, PROBES, RunFolder
 from sightline.store.load import Run, load_run
+from sightline.store.run_settings import model_words
 from sightline.store.shard_files import ShardFile, ShardPiece, pieces
 from sightline.store.shard_packs import held_shards, pack_groups, write_pack
 from sightline.store.shard_reading import Owner
@@ -33,8 +35,11 @@ class Compaction:
     bytes_after: int
 
 
-def compact_run(path: Path, out: Path | None = None) -> Compaction:
+def compact_run(path: Place, out: Place | None = None) -> Compaction:
     """Packs the files of a run in its folder, or writes a packed copy elsewhere: of a run in parts, one whole run."""
+    for where in (path, out):
+        if where is not None and is_remote(where):
+            raise SightlineError(f"cannot compact {where}: folders are compacted on a disk; copy it there first")
     run = load_run(path)
     before = _sizes(run.folders)
     if out is None:

@@ -16,16 +16,18 @@ import pyarrow as pa
 from sightline.core.probe import ORIGINAL
 from sightline.core.row import SCHEMA_VERSION, Column, image_schema, row_schema
 from sightline.errors import SightlineError
+from sightline.places import Listing, Place, is_remote, place, read_whole, told_of
+from sightline.places.objects import TRIAL, remove
 from sightline.store.holders import here
 from sightline.store.leases import LEASES
 from sightline.store.marks import Mark, write_marked
 from sightline.store.migrations import READABLE, migrate_folder
 from sightline.store.notes import NOTES, Failure, Notes
+from sightline.store.run_settings import BEFORE, identity_of, model_words, settings_difference
 from sightline.store.shard_files import ShardFile, ShardPiece, is_packed, shard_file_name, shard_files
 from sightline.store.shard_packs import held_of, unpack
 from sightline.store.shard_reading import Owner
 from sightline.store.soundness import sound_manifest
-from sightline.store.table_digest import texts_digest
 from sightline.store.whole_files import entries, make_folder, refuse_unusable_place, remove_leftovers, write_whole
 
 MANIFEST = "run.json"
@@ -33,21 +35,8 @@ PROBES = "probes.jsonl"
 SUBFOLDERS = ("images", "rows")
 BESIDE = (LEASES, NOTES)
 """Folders that come and go with whoever computes."""
-
-FIXED = (
-    "model_type", "weight_digest", "probe_digest", "dtype", "profile", "positions", "box_source", "image_options",
-    "shard_images", "shard_probes", "limit", "execution", "batch_images", "scorer", "keep_scores",
-)  # fmt: skip
-"""What may never change under one folder: rows with different values here do not belong in one table."""
-FIXED_ONCE_SAID = ("attention", "checkpoint_files", "clip_files", "threads")
-"""Likewise, but an earlier release did not say, nor does a command without CLIP or on a GPU: that agrees with
-anything."""
-CHECKPOINTS = {"checkpoint_files": "the checkpoint", "clip_files": "the CLIP checkpoint"}
-"""Fields that hold a digest per file, and whose files they are."""
-MODEL = ("model_type", "weight_digest")
-"""Fields that tell one model from another."""
-BEFORE = {"execution": "eager", "batch_images": 1, "scorer": "yes_no", "shard_probes": None, "keep_scores": False}
-"""What runs were made with before the manifest said so."""
+_AT_OPENING = r"\.?(driver|opening|member|boxes)[\w.-]*\.(json|tmp)"
+"""Leases that there may be before there is a manifest."""
 
 
 def arm_folder_name(arm: str) -> str:
@@ -58,13 +47,15 @@ def arm_folder_name(arm: str) -> str:
 class RunFolder:
     """Reads and writes ``run.json``, ``probes.jsonl``, ``images/*.parquet`` and ``rows/<arm>/*.parquet``."""
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
-        self.notes = Notes(self.path)
+    def __init__(self, path: Place | str) -> None:
+        self.path = place(path)
+        self.files = Listing(self.path)
+        """Of a URL as it was first asked for, with what this object wrote since; ``files.refresh()`` asks again."""
+        self.notes = Notes(self.path, self.files)
 
     @property
     def exists(self) -> bool:
-        return (self.path / MANIFEST).is_file()
+        return self.files.has(self.path / MANIFEST)
 
     def manifest(self) -> dict[str, Any]:
         """``run.json`` and what was found out since: arms and tasks set aside, unreadable images, time for set-up."""
@@ -92,10 +83,10 @@ class RunFolder:
         return found
 
     def _stored_manifest(self) -> dict[str, Any]:
-        if not (self.path / MANIFEST).exists():
-            raise SightlineError(f"{self.path} is not a run folder: it has no {MANIFEST}")
         try:
             manifest = json.loads(read_text(self.path / MANIFEST))
+        except FileNotFoundError:
+            raise SightlineError(f"{self.path} is not a run folder: it has no {MANIFEST}") from None
         except (ValueError, RecursionError) as error:
             raise SightlineError(
                 f"{self.path / MANIFEST} is not valid JSON ({error}); restore it or start anew"
@@ -113,6 +104,7 @@ class RunFolder:
         are at work in the folder (not ``alone``), what they have under way is left as it is.
         """
         arms, manifest = list(arms), {**BEFORE, **manifest}
+        self.files.refresh()
         stored = None
         if self.exists:
             stored = self._stored_manifest()
@@ -125,7 +117,7 @@ class RunFolder:
             aside = {arm: why for arm, why in old.get("set_aside", {}).items() if arm not in arms}
             gone = {*aside, *(arm for arm in noted if arm not in arms)}
             arms = list(dict.fromkeys([*(arm for arm in old["arms"] if arm not in gone), *arms]))
-            manifest = {**migrate_folder(self.path, old), **manifest, "seed": old.get("seed"), "set_aside": aside}
+            manifest = {**self._migrated(old), **manifest, "seed": old.get("seed"), "set_aside": aside}
             if not alone:
                 manifest["created"] = old.get("created")
         else:
@@ -134,12 +126,13 @@ class RunFolder:
         for folder in (self.path, *(self.path / name for name in SUBFOLDERS)):
             make_folder(folder)
         remove_leftovers(self.path, alone=alone)
-        if stored is None or alone or not (self.path / PROBES).is_file():
-            write_whole(self.path / PROBES, probes)
         manifest = {**manifest, "schema": SCHEMA_VERSION, "arms": arms}
-        if manifest != stored:
-            self._write_manifest(manifest)
-            self.__dict__.pop("_identity", None)
+        if is_remote(self.path):  # without sub-folders, a probe file alone could as well be somebody else's
+            self._settle_manifest(manifest, stored)
+        if stored is None or alone or not self.files.has(self.path / PROBES):
+            self._write_probes(probes)
+        if not is_remote(self.path):
+            self._settle_manifest(manifest, stored)
         return arms
 
     def refuse_other(self, settings: Mapping[str, Any]) -> None:
@@ -151,16 +144,38 @@ class RunFolder:
     def difference(self, settings: Mapping[str, Any]) -> str | None:
         """In what settings do not agree with the run in the folder, in words."""
         old = {**BEFORE, **self.manifest()}
-        said = [field for field in FIXED_ONCE_SAID if field in old]
-        differing = (field for field in (*FIXED, *said) if field in settings and old.get(field) != settings[field])
-        return next((_difference(field, old, settings) for field in differing), None)
+        return settings_difference(old, settings)
+
+    def _migrated(self, old: dict[str, Any]) -> dict[str, Any]:
+        if old["schema"] == SCHEMA_VERSION:
+            return old
+        with told_of(self.path, "rename files of"):
+            migrated = migrate_folder(self.path, old)
+        self.files.refresh()
+        return migrated
+
+    def _settle_manifest(self, manifest: Mapping[str, Any], stored: Mapping[str, Any] | None) -> None:
+        if manifest != stored:
+            self._write_manifest(manifest)
+            self.__dict__.pop("_identity", None)
 
     def refuse_foreign(self) -> None:
         """Refuses a place that cannot become a run folder: not writable, or holding something else."""
         refuse_unusable_place(self.path)
         # While it is looked at, another process may have made a run folder of it, whose manifest is its last file.
-        if not all(map(self._is_beginning, entries(self.path))) and not self.exists:
+        if not self._is_begun() and not self._appeared():
             raise SightlineError(f"{self.path} exists, is not empty and is not a run folder; choose another --out")
+
+    def _is_begun(self) -> bool:
+        """Whether there is nothing, or what somebody leaves who opens a run and does not come to its manifest."""
+        if is_remote(self.path):
+            passing = rf"{LEASES}/{_AT_OPENING}|{re.escape(TRIAL)}\w+"
+            return all(re.fullmatch(passing, name) for name in self.files.everything())
+        return all(map(self._is_beginning, entries(self.path)))
+
+    def _appeared(self) -> bool:
+        self.files.refresh()
+        return self.exists
 
     def _is_beginning(self, entry: Path) -> bool:
         """Whether ``open`` leaves this when it is killed before there is a manifest: empty sub-folders, a half-written
@@ -170,7 +185,7 @@ class RunFolder:
         if entry.is_dir():
             return entry.relative_to(self.path).parts[0] in (*SUBFOLDERS, *BESIDE)
         if entry.parent == self.path / LEASES:
-            return re.fullmatch(r"\.?(driver|opening|member|boxes)[\w.-]*\.(json|tmp)", entry.name) is not None
+            return re.fullmatch(_AT_OPENING, entry.name) is not None
         if entry.parent != self.path:
             return False
         if entry.name == PROBES:
@@ -242,7 +257,9 @@ class RunFolder:
             if shard in file.shards:
                 if file.packed:
                     unpack(file, owner, without=shard)
-                file.path.unlink(missing_ok=True)
+                    self.files.refresh()
+                remove(file.path)
+                self.files.removed(file.path)
 
     def describe_boxes(self, facts: Mapping[str, Any], probes: bytes) -> None:
         """What a detector's boxes turned out to be like, and the probes with them, known when all have been found."""
@@ -253,24 +270,36 @@ class RunFolder:
         """Adds a process' time for compiling and capturing to the manifest."""
         self.notes.add(f"setup.{here().token}", {"setup_ms": ms})
 
+    def _write_probes(self, probes: bytes) -> None:
+        write_whole(self.path / PROBES, probes)
+        self.files.added(self.path / PROBES)
+
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         write_whole(self.path / MANIFEST, (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
+        self.files.added(self.path / MANIFEST)
 
-    def rows_file(self, arm: str, shard: int) -> Path:
+    def rows_file(self, arm: str, shard: int) -> Place:
         """Where the rows of a shard are written; ``sightline compact`` puts them into a pack."""
         return self.path / "rows" / arm_folder_name(arm) / shard_file_name(shard)
 
-    def images_file(self, shard: int, view: str) -> Path:
+    def images_file(self, shard: int, view: str) -> Place:
         """Records of a shard's images; every version that an intervention shows has a file of its own."""
         return self.path / "images" / shard_file_name(shard, version=image_version(view))
 
     def files_of_rows(self, arm: str) -> list[ShardFile]:
         """The arm's files, by shard."""
-        return shard_files(self.rows_file(arm, 0).parent)
+        return shard_files(self.files.within(f"rows/{arm_folder_name(arm)}"))
 
     def files_of_images(self) -> list[ShardFile]:
         """The records of all images, by shard and version."""
-        return shard_files(self.path / "images")
+        return shard_files(self.files.within("images"))
+
+    def folders_of_rows(self) -> list[Place]:
+        """Whatever lies among the rows, the folders of arms or something else."""
+        if not is_remote(self.path):
+            return sorted(self.files.within("rows"))
+        names = {name.split("/")[1] for name in self.files.everything() if name.startswith("rows/")}
+        return [self.path / "rows" / name for name in sorted(names)]
 
     def owner(self, arm: str | None = None) -> Owner:
         """What files of an arm's rows, or of image records, must say of themselves."""
@@ -284,8 +313,9 @@ class RunFolder:
         return identity_of(manifest), model_words(manifest), bool(manifest.get("marked"))
 
     def has_images(self, shard: int, view: str) -> bool:
-        file = self.images_file(shard, view)
-        return file.is_file() or is_packed(file.parent, shard, image_version(view))
+        return self.files.has(self.images_file(shard, view)) or is_packed(
+            self.files.matching("images/*-*.parquet"), shard, image_version(view)
+        )
 
     def recorded_images(self) -> set[tuple[int, str]]:
         """Shards and versions whose image records are there, by one listing."""
@@ -312,15 +342,16 @@ class RunFolder:
         return bool(self.files_of_rows(arm))
 
     def finished_shards(self, arm: str) -> set[int]:
-        """Shards whose rows under an arm are there, by one listing."""
+        """Shards whose rows under an arm are there, by one listing; of a URL, by the last."""
         return {shard for file in self.files_of_rows(arm) for shard in file.shards}
 
     def has_all_rows(self, arm: str, shards: int) -> bool:
         return self.finished_shards(arm).issuperset(range(shards))
 
     def has_rows(self, arm: str, shard: int) -> bool:
-        file = self.rows_file(arm, shard)
-        return file.is_file() or is_packed(file.parent, shard)
+        return self.files.has(self.rows_file(arm, shard)) or is_packed(
+            self.files.matching(f"rows/{arm_folder_name(arm)}/*-*.parquet"), shard
+        )
 
     def write_rows(self, arm: str, shard: int, rows: list[dict[str, Any]], own: tuple[Column, ...]) -> None:
         """``own`` are the columns that the scorer adds to every row. Rows that are there already stay as they are."""
@@ -338,13 +369,14 @@ class RunFolder:
     def write_image_table(self, shard: int, view: str, images: pa.Table) -> None:
         self._write(self.images_file(shard, view), images, shard, version=image_version(view))
 
-    def _write(self, path: Path, table: pa.Table, shard: int, arm: str | None = None, version: str = "") -> None:
+    def _write(self, path: Place, table: pa.Table, shard: int, arm: str | None = None, version: str = "") -> None:
         make_folder(path.parent)
         held = held_of(table, shard, arm)
         run, model, _ = self._identity
         sink = BytesIO()
         write_marked(sink, table.schema, [table], Mark(run, model, arm, version, (held,)))
         write_whole(path, sink.getvalue())
+        self.files.added(path)
 
 
 def image_version(view: str) -> str:
@@ -352,44 +384,13 @@ def image_version(view: str) -> str:
     return "" if view == ORIGINAL else view
 
 
-def identity_of(manifest: Mapping[str, Any]) -> str:
-    """A digest of what may never change under one folder, so that a file can say whose it is.
-
-    What is as it was before a manifest named it does not enter: a setting that a later release adds changes nothing.
-    """
-    settings = {field: manifest.get(field) for field in FIXED if manifest.get(field) != BEFORE.get(field)}
-    return texts_digest([json.dumps(settings, sort_keys=True)])
-
-
-def read_text(file: Path) -> str:
-    """A text file of a run folder."""
+def read_text(file: Place) -> str:
+    """A text file of a run folder. That there is none is for the caller to tell."""
     try:
-        return file.read_text(encoding="utf-8")
+        return read_whole(file).decode("utf-8")
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise SightlineError(f"{file} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise SightlineError(f"{file} is damaged: it is not UTF-8 text (byte {error.start}); restore it") from None
-
-
-def _difference(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """How a recorded manifest and a command differ in a field: in names where there are some, not in digests."""
-    if field in MODEL:
-        if model_words(old) == model_words(new):
-            return f"of {model_words(old)} with other weights"
-        return f"of {model_words(old)}, this command has {model_words(new)}"
-    if field in CHECKPOINTS:
-        before, now = old[field], new[field]
-        names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-        return f"that was made with other content of {', '.join(names)} in {CHECKPOINTS[field]}"
-    if field == "probe_digest":
-        return "over other probes"
-    return f"with {field} {_short(old.get(field))}, this command has {_short(new[field])}"
-
-
-def model_words(manifest: Mapping[str, Any]) -> str:
-    return f"{manifest.get('model', 'another model')} ({manifest.get('model_type', 'unknown')})"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value) if not isinstance(value, str) else value
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sightline.core.shard_cuts import cut_shards
 from sightline.errors import SightlineError
+from sightline.places import Place, StoreError, open_lines, told_of
 from sightline.probes.dialects import own_row, probe_from_own
 from sightline.probes.probe_file import HEADER, canonical
 from sightline.store.folder import MANIFEST, PROBES, RunFolder, arm_folder_name
 from sightline.store.marks import DamagedError, MarkedShard, read_marked
-from sightline.store.shard_files import ShardFile, ShardPiece, shard_file, shard_files
+from sightline.store.shard_files import ShardFile, ShardPiece, shard_file
 from sightline.store.shard_packs import held_of
 from sightline.store.shard_reading import Owner
 from sightline.store.table_digest import texts_digest
@@ -36,13 +36,16 @@ class Problem:
     """One line. A file that can be set aside, so that the next run computes it again, is named."""
 
     words: str
-    file: Path | None = None
+    file: Place | None = None
 
-    def set_aside(self) -> Path | None:
+    def set_aside(self) -> Place | None:
         """Gives the file another name, under which nobody reads it."""
-        if self.file is None or not self.file.exists():
+        if self.file is None:
             return None
-        return self.file.rename(self.file.with_name(self.file.name + SET_ASIDE))
+        with told_of(self.file, "rename"):
+            if not self.file.exists():
+                return None
+            return self.file.rename(self.file.with_name(self.file.name + SET_ASIDE))
 
 
 class Asked(NamedTuple):
@@ -64,11 +67,11 @@ class Verified:
     unrecorded: set[int] = field(default_factory=set)
     """Shards with rows about an image that has no record."""
 
-    def wrong(self, words: str, file: Path | None = None) -> None:
+    def wrong(self, words: str, file: Place | None = None) -> None:
         self.problems.append(Problem(words, file))
 
 
-def verify_folder(path: Path) -> Verified:
+def verify_folder(path: Place) -> Verified:
     """Reads a whole run folder. What is still to be computed is a problem too: the run is not complete."""
     found = Verified(RunFolder(path))
     manifest = _manifest(found)
@@ -88,6 +91,8 @@ def _manifest(found: Verified) -> dict[str, Any] | None:
     path = found.folder.path / MANIFEST
     try:
         manifest = found.folder.manifest()
+    except StoreError:
+        raise
     except (SightlineError, OSError, UnicodeDecodeError, AttributeError, TypeError, ValueError) as error:
         found.wrong(str(error) if isinstance(error, SightlineError) else f"{path} cannot be read ({error})")
         return None
@@ -106,6 +111,8 @@ def _asked(found: Verified, manifest: Mapping[str, Any]) -> dict[int, Asked] | N
     path = found.folder.path / PROBES
     try:
         asked = _cut_probes(found, path, manifest)
+    except StoreError:
+        raise
     except (SightlineError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         found.wrong(f"{path} cannot be read ({str(error).splitlines()[0] if str(error) else type(error).__name__})")
         return None
@@ -115,7 +122,7 @@ def _asked(found: Verified, manifest: Mapping[str, Any]) -> dict[int, Asked] | N
     return asked
 
 
-def _cut_probes(found: Verified, path: Path, manifest: Mapping[str, Any]) -> dict[int, Asked]:
+def _cut_probes(found: Verified, path: Place, manifest: Mapping[str, Any]) -> dict[int, Asked]:
     """One pass over the probes, which stand in the order of shards: sizes of images, then ids in that order."""
     header: dict[str, Any] = {}
     digest = sha256()
@@ -123,7 +130,7 @@ def _cut_probes(found: Verified, path: Path, manifest: Mapping[str, Any]) -> dic
 
     def each() -> Iterator[tuple[str, str]]:
         """(image, id) of every probe; the id is empty where the image could not be read."""
-        with open(path, encoding="utf-8", newline="\n") as lines:
+        with told_of(path, "read"), open_lines(path) as lines:
             for line in lines:
                 record = json.loads(line) if line.strip() else {}
                 if HEADER in record:
@@ -177,7 +184,7 @@ def _held(
 def _images(found: Verified, manifest: Mapping[str, Any]) -> np.ndarray:
     """(I,) hashes of the keys of all image records, sorted."""
     owner, first_schema = found.folder.owner(), manifest["schema"] == 1
-    seen: dict[tuple[int, str], Path] = {}
+    seen: dict[tuple[int, str], Place] = {}
     keys = [np.zeros(0, np.int64)]
     for file in found.folder.files_of_images():
         # The first release numbered versions of images from a million on.
@@ -189,7 +196,7 @@ def _images(found: Verified, manifest: Mapping[str, Any]) -> np.ndarray:
     return np.unique(np.concatenate(keys))
 
 
-def _repeats(found: Verified, file: ShardFile, seen: dict[tuple[int, str], Path]) -> bool:
+def _repeats(found: Verified, file: ShardFile, seen: dict[tuple[int, str], Place]) -> bool:
     """Notes which shards a file holds; a line, and True, where another holds one of them already."""
     twice = [shard for shard in file.shards if (shard, file.version) in seen]
     if twice:
@@ -204,7 +211,7 @@ def _rows(
     found: Verified, manifest: Mapping[str, Any], arm: str, asked: Mapping[int, Asked] | None, keys: np.ndarray
 ) -> None:
     owner = found.folder.owner(arm)
-    seen: dict[tuple[int, str], Path] = {}
+    seen: dict[tuple[int, str], Place] = {}
     for file in found.folder.files_of_rows(arm):
         held = _held(found, file, owner, manifest["shards"])
         if held is None or _repeats(found, file, seen):
@@ -245,16 +252,16 @@ def _hashes(keys: Sequence[str]) -> np.ndarray:
 def _strangers(found: Verified, manifest: Mapping[str, Any]) -> None:
     """What lies among the rows and is none of the run's."""
     arms = {arm_folder_name(arm) for arm in (*manifest["arms"], *manifest.get("set_aside", {}))}
-    for place in sorted((found.folder.path / "rows").glob("*")):
+    for place in found.folder.folders_of_rows():
         if place.name not in arms:
             found.wrong(f"{place} belongs to no arm of the run")
-        elif place.is_dir():
-            _unreadable_names(found, place)
-    _unreadable_names(found, found.folder.path / "images")
+        else:
+            _unreadable_names(found, f"rows/{place.name}")
+    _unreadable_names(found, "images")
 
 
-def _unreadable_names(found: Verified, place: Path) -> None:
-    for file in sorted(place.glob("*.parquet")):
+def _unreadable_names(found: Verified, below: str) -> None:
+    for file in found.folder.files.matching(f"{below}/*.parquet"):
         if not file.name.startswith(".") and shard_file(file) is None:
             found.wrong(f"{file} does not have the name of a shard", file)
 
@@ -270,7 +277,7 @@ def damaged_files(folder: RunFolder, arms: Sequence[str]) -> list[Problem]:
     """
     found, shards = Verified(folder), int(folder.manifest()["shards"])
     stocks = [(folder.owner(arm), folder.files_of_rows(arm)) for arm in arms]
-    for owner, files in (*stocks, (folder.owner(), shard_files(folder.path / "images"))):
+    for owner, files in (*stocks, (folder.owner(), folder.files_of_images())):
         for file in files:
             _held(found, file, owner, shards, footer_alone=True)
     return found.problems

@@ -17,10 +17,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event, Lock, Thread
 
 from sightline.errors import SightlineError
+from sightline.places import Listing, Place, is_remote, read_whole
+from sightline.places.objects import remove
 from sightline.store.holders import Holder, here, holder_of
 from sightline.store.whole_files import create_new, make_folder, write_whole
 
@@ -28,7 +29,9 @@ LEASES = "leases"
 BEATS = 6
 """Signs of life within the time after which a silent holder is given up."""
 LOOK = 0.1
-"""Seconds between two looks at a lease that one waits for; more where the time-out is long."""
+"""Seconds between two looks at a lease that one waits for."""
+LOOK_AT_STORE = 1.0
+"""The same where every look is a request."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,10 @@ class Lease:
 class Leases:
     """Those of one run folder, as this process sees and holds them."""
 
-    def __init__(self, folder: Path, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, folder: Place, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._place, self.timeout, self._clock = folder / LEASES, timeout, clock
+        self.pause = min(LOOK_AT_STORE if is_remote(folder) else LOOK, timeout / BEATS)
+        """Seconds between two looks at a lease that one waits for."""
         self._seen: dict[tuple[str, int], tuple[bytes, float]] = {}
         self._at_first: dict[tuple[str, int], bytes] = {}
         self._mine: dict[str, Lease] = {}
@@ -78,13 +83,9 @@ class Leases:
 
     def listed(self) -> dict[str, int]:
         """The highest generation of every lease that somebody has; one listing."""
-        try:
-            names = [file.name for file in self._place.iterdir()]
-        except FileNotFoundError:
-            return {}
         highest: dict[str, int] = {}
-        for name in names:
-            found = re.fullmatch(r"([^.].*)\.(\d+)\.json", name)
+        for file in Listing(self._place).within(""):
+            found = re.fullmatch(r"([^.].*)\.(\d+)\.json", file.name)
             if found is not None:
                 highest[found[1]] = max(int(found[2]), highest.get(found[1], 0))
         return highest
@@ -107,7 +108,7 @@ class Leases:
         if not self._made(lease):
             return None
         for old in range(1, before + 1):
-            self._file(name, old).unlink(missing_ok=True)
+            remove(self._file(name, old))
         with self._lock:
             self._mine[name] = lease
         self._start_heart()
@@ -128,30 +129,31 @@ class Leases:
             try:
                 return create_new(self._file(lease.name, lease.generation), lease.content())
             except SightlineError:
-                if last or self._place.is_dir():
+                if last or is_remote(self._place) or self._place.is_dir():
                     raise
         return False
 
     def release(self, lease: Lease) -> None:
         with self._lock:
             if self._mine.pop(lease.name, None) is not None:
-                with suppress(OSError):
-                    self._file(lease.name, lease.generation).unlink(missing_ok=True)
+                with suppress(OSError, SightlineError):
+                    remove(self._file(lease.name, lease.generation))
 
     def clear(self, name: str, generation: int) -> None:
         """Removes a lease that nobody lives to hold."""
         if name not in self._mine:
             for old in range(1, generation + 1):
-                self._file(name, old).unlink(missing_ok=True)
+                remove(self._file(name, old))
 
     def close(self) -> None:
         """Releases whatever this process holds, and leaves no empty folder behind."""
         self._stop.set()
         for lease in list(self._mine.values()):
             self.release(lease)
-        for place in (self._place, self._place.parent):
-            with suppress(OSError):
-                place.rmdir()
+        if not is_remote(self._place):  # a store has no folders
+            for place in (self._place, self._place.parent):
+                with suppress(OSError):
+                    place.rmdir()
 
     def remove_of(self, holder: Holder) -> None:
         """Removes the leases of a process that is known to have ended, so that nobody waits for it."""
@@ -163,7 +165,7 @@ class Leases:
     def look(self, name: str, generation: int) -> Held | None:
         """Who holds a lease; None when it was released meanwhile. Notes when its content was first seen."""
         try:
-            content = self._file(name, generation).read_bytes()
+            content = read_whole(self._file(name, generation))
         except FileNotFoundError:
             return None
         if self._seen.get((name, generation), (b"", 0.0))[0] != content:
@@ -208,14 +210,14 @@ class Leases:
         while lease is None and not given_up():
             lease = self.claim(name)
             if lease is None:
-                time.sleep(min(LOOK, self.timeout / BEATS))
+                time.sleep(self.pause)
         try:
             yield
         finally:
             if lease is not None:
                 self.release(lease)
 
-    def _file(self, name: str, generation: int) -> Path:
+    def _file(self, name: str, generation: int) -> Place:
         return self._place / f"{name}.{generation}.json"
 
     def _start_heart(self) -> None:

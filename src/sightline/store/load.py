@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +15,14 @@ from numpy.typing import NDArray
 
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
+from sightline.places import Place, place
 from sightline.store.folder import PROBES, RunFolder
 from sightline.store.lookup import Row, image_of, plain_arms, probe_of, row_of, rows_of
 from sightline.store.migrations import migrated_images, migrated_rows, with_visible
 from sightline.store.packing import pack_mask, unpack_cells, unpack_mask
 from sightline.store.probe_picture import ArmPicture, draw_arms
 from sightline.store.probe_texts import with_texts
-from sightline.store.run_parts import RunPlace, joined_manifest, part_folders, refuse_conflicts
+from sightline.store.run_parts import RunPlace, is_several, joined_manifest, part_folders, refuse_conflicts
 from sightline.store.scan import ROWS, row_columns, scan_rows
 from sightline.store.shard_files import ShardFile, ShardPiece, pieces
 from sightline.store.shard_reading import Owner
@@ -43,9 +43,9 @@ NAMED = 3
 class Run:
     """A run folder read into memory. Rows come in the order of arms, then shards, then probes."""
 
-    path: Path
+    path: Place
     manifest: dict[str, Any]
-    parts: tuple[Path, ...] = ()
+    parts: tuple[Place, ...] = ()
     """The folders of a run in parts; of an ordinary one none but its own."""
 
     @cached_property
@@ -53,7 +53,7 @@ class Run:
         return tuple(map(RunFolder, self.parts or (self.path,)))
 
     @property
-    def probe_file(self) -> Path:
+    def probe_file(self) -> Place:
         return self.folders[0].path / PROBES
 
     def pieces(self, arm: str) -> list[ShardPiece]:
@@ -156,7 +156,9 @@ class Run:
         row = self.row(of, arm or self.arms[0]) if isinstance(of, str) else of
         return self._cells_of(row["image_key"])
 
-    def picture(self, probe: str, *arms: str, images: Path | str | None = None, view: str | None = None) -> Image.Image:
+    def picture(
+        self, probe: str, *arms: str, images: Place | str | None = None, view: str | None = None
+    ) -> Image.Image:
         """What arms kept of a probe's image: kept cells lit, others dimmed, the regions outlined; several side by side.
 
         With ``images``, the folder that image names are relative to, as sharp as the file, otherwise from the small
@@ -165,7 +167,7 @@ class Run:
         """
         rows = [self.row(probe, arm, view) for arm in arms or plain_arms(self, probe)]
         pictures = [ArmPicture(row, image_of(self, row), probe_of(self, row)) for row in rows]
-        return draw_arms(pictures, None if images is None else Path(images))
+        return draw_arms(pictures, None if images is None else place(images))
 
     @cached_property
     def probes(self) -> list[dict[str, Any]]:
@@ -244,19 +246,19 @@ class Run:
 
 
 def load_run(path: RunPlace) -> Run:
-    """Opens a run folder. ``run.rows`` is an Arrow table, ``run.frame()`` a pandas frame.
+    """Opens a run folder, by path or URL. ``run.rows`` is an Arrow table, ``run.frame()`` a pandas frame.
 
     Several folders, or one that holds them, are one run in parts if they are of one model and probe set.
     """
     folders = part_folders(path)
     manifest = joined_manifest(folders)
-    place = Path(path) if isinstance(path, Path | str) else folders[0].path
+    named = folders[0].path if is_several(path) else place(path)
     parts = tuple(folder.path for folder in folders)
-    run = Run(place, manifest, () if parts == (place,) else parts)
+    run = Run(named, manifest, () if parts == (named,) else parts)
     if run.missing == len(run.arms) * run.manifest["shards"]:
         if run.failed:
-            raise SightlineError(f"{place} has no finished shard: {run._failed}")
-        raise SightlineError(f"{place} has no finished shard yet; run `sightline run` with the same arguments to go on")
+            raise SightlineError(f"{named} has no finished shard: {run._failed}")
+        raise SightlineError(f"{named} has no finished shard yet; run `sightline run` with the same arguments to go on")
     if len(folders) > 1:
         refuse_conflicts(folders, run.arms)
     return run

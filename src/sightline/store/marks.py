@@ -11,11 +11,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from sightline.places import Place, is_remote, open_ranges, read_whole, told_of
 
 KEY = b"sightline"
 _OTHER_KEYS = {b"ARROW:schema", b"pandas"}
@@ -119,7 +122,7 @@ def _digest(handle: BinaryIO, at: int) -> str:
 
 
 def read_marked(
-    path: Path, *, must_be_marked: bool = False, footer_alone: bool = False
+    path: Place, *, must_be_marked: bool = False, footer_alone: bool = False
 ) -> tuple[pq.ParquetFile, Mark | None]:
     """Opens a shard file after comparing its checksum; raises ``DamagedError`` where it is not what was written.
 
@@ -127,18 +130,44 @@ def read_marked(
     reads what the file says of itself and leaves the checksum alone.
     """
     try:
-        with path.open("rb") as handle:
-            at = None if footer_alone else _checksum_at(handle)
-            told = b"" if at is None else _read_at(handle, at)
-            if at is not None and told.decode("ascii", "replace") != _digest(handle, at):
-                raise DamagedError("its content does not fit its checksum")
-        file = pq.ParquetFile(pa.memory_map(str(path)))
+        file = _opened_object(path, footer_alone) if is_remote(path) else _opened_file(path, footer_alone)
         entries: Mapping[bytes, bytes] = file.metadata.metadata or {}
         if KEY not in entries and (must_be_marked or not _OTHER_KEYS.issuperset(entries)):
             raise DamagedError("it does not say what it is")
         return file, _mark(json.loads(entries[KEY])) if KEY in entries else None
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
         raise DamagedError(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+
+
+def _opened_file(path: Path, footer_alone: bool) -> pq.ParquetFile:
+    if not footer_alone:
+        with path.open("rb") as handle:
+            _compare(handle)
+    return pq.ParquetFile(pa.memory_map(str(path)))
+
+
+def _opened_object(path: Place, footer_alone: bool) -> pq.ParquetFile:
+    """All of an object in one request; of its footer alone, as much as that is and whatever is read later."""
+    assert is_remote(path)
+    if footer_alone:
+        with told_of(path, "read"):
+            return pq.ParquetFile(open_ranges(path), pre_buffer=True)
+    content = read_whole(path)
+    _compare(BytesIO(content))
+    return pq.ParquetFile(pa.BufferReader(content))
+
+
+def _compare(handle: BinaryIO) -> None:
+    at = _checksum_at(handle)
+    if at is not None and _read_at(handle, at).decode("ascii", "replace") != _digest(handle, at):
+        raise DamagedError("its content does not fit its checksum")
+
+
+def stored_columns(path: Place) -> list[str]:
+    """The names of a file's columns, read from its footer."""
+    if not is_remote(path):
+        return list(pq.read_schema(path).names)
+    return list(_opened_object(path, footer_alone=True).schema_arrow.names)
 
 
 def _read_at(handle: BinaryIO, at: int) -> bytes:

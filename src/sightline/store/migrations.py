@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from sightline.core.regime import NO_BOXES, arm_regime
 from sightline.core.row import ROW_COLUMNS, SCHEMA_VERSION, image_schema, row_schema
 from sightline.core.selection import Method
 from sightline.errors import SightlineError
+from sightline.places import Place
 
 READABLE = (1, SCHEMA_VERSION)
 _VIEWS_OF_SCHEMA_1 = ("evidence_masked", "random_masked", "blank")
@@ -31,7 +31,7 @@ _SCORED_IN_SCHEMA_1 = ("loss_yes", "loss_no", "margin", "greedy_yes", "greedy_no
 """What is the yes/no scorer's own now, and stands together."""
 
 
-def migrated_rows(table: pa.Table, arm: str, file: Path) -> pa.Table:
+def migrated_rows(table: pa.Table, arm: str, file: Place) -> pa.Table:
     """The rows of one file of the run's ``arm``, with the columns of today."""
     try:
         return _with_later_columns(_with_spending(_with_anchor_precision(_with_regime(_of_schema_2(table, arm)))))
@@ -139,7 +139,7 @@ def with_visible(table: pa.Table) -> pa.Table:
     return table.set_column(table.column_names.index("visible"), table.schema.field("visible"), column)
 
 
-def migrate_folder(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+def migrate_folder(path: Place, manifest: dict[str, Any]) -> dict[str, Any]:
     """Gives the files of an older run folder their names of today, one by one, before it is written to.
 
     A kill in between is harmless: what has its new name is left alone the next time.

@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from sightline.errors import SightlineError
+from sightline.places import Listing, Place, read_whole
+from sightline.places.objects import remove
 from sightline.store.whole_files import create_new, make_folder, write_whole
 
 NOTES = "notes"
@@ -35,13 +36,16 @@ class Failure:
 class Notes:
     """Those of one run folder. Names say what a note is about: ``bad.00003``, ``aside.<arm>``, ``failed.<task>.1``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Place, files: Listing | None = None) -> None:
         self._place = folder / NOTES
+        self._files = Listing(folder) if files is None else files
+        """What lies in the run folder; of a URL, at its last look."""
         self._read: dict[str, dict[str, Any]] = {}
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         make_folder(self._place)
         write_whole(self._file(name), _encoded(content))
+        self._files.added(self._file(name))
 
     def add(self, name: str, content: Mapping[str, Any]) -> None:
         """One more note under a name, numbered: none of several processes overwrites another's."""
@@ -49,18 +53,17 @@ class Notes:
         number = 1
         while not create_new(self._file(f"{name}.{number}"), _encoded(content)):
             number += 1
+        self._files.added(self._file(f"{name}.{number}"))
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
             self._read.pop(name, None)
-            self._file(name).unlink(missing_ok=True)
+            remove(self._file(name))
+            self._files.removed(self._file(name))
 
     def names(self, kind: str) -> list[str]:
         """Of one kind, in order; one listing."""
-        try:
-            files = sorted(file.name for file in self._place.iterdir())
-        except FileNotFoundError:
-            return []
+        files = sorted(file.name for file in self._files.within(NOTES))
         return [name.removesuffix(".json") for name in files if name.startswith(f"{kind}.") and name.endswith(".json")]
 
     def of_kind(self, kind: str) -> dict[str, dict[str, Any]]:
@@ -68,7 +71,7 @@ class Notes:
         found = {}
         for name in self.names(kind):
             try:
-                content = json.loads(self._file(name).read_text(encoding="utf-8"))
+                content = json.loads(read_whole(self._file(name)))
                 if not isinstance(content, dict):
                     raise ValueError("no mapping")
             except FileNotFoundError:
@@ -85,7 +88,7 @@ class Notes:
             self._read = self.of_kind("failed")
         return Failures([_failure(self._read[name]) for name in names if name in self._read])
 
-    def _file(self, name: str) -> Path:
+    def _file(self, name: str) -> Place:
         return self._place / f"{name}.json"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,9 @@ from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.geometry.lit_cells import overlay
 from sightline.geometry.region_marks import marks_of
-from sightline.probes.images import image_digest, open_image, resolve_image
+from sightline.places import Place
+from sightline.probes.image_files import image_file
+from sightline.probes.images import image_digest, open_image
 from sightline.store.packing import unpack_cells, unpack_mask
 
 FILE, PREVIEW = "file", "preview"
@@ -41,7 +42,7 @@ class ArmPicture:
     """Of ``run.images``: the image that the row is about."""
     probe: dict[str, Any]
 
-    def pixels(self, images: Path | None) -> tuple[Image.Image, str]:
+    def pixels(self, images: Place | None) -> tuple[Image.Image, str]:
         """The image without any marks, and where it comes from.
 
         The file in ``images`` if it shows what the arm saw, otherwise the stored preview: what an intervention has
@@ -52,8 +53,9 @@ class ArmPicture:
         own_view = self.row["view"] == self.probe.get("view", ORIGINAL) and "#fit=" not in self.record["image_key"]
         if images is None or not own_view:
             return _decoded(self.record), PREVIEW
-        if image_digest(resolve_image(images, image)) != self.record["digest"]:
-            raise SightlineError(f"{images} holds another {image} than the one that was audited; name its folder")
+        with image_file(images, image) as file:
+            if image_digest(file) != self.record["digest"]:
+                raise SightlineError(f"{images} holds another {image} than the one that was audited; name its folder")
         return open_image(images, image, occlude=[tuple(box) for box in painted]), FILE
 
     def drawn(self, image: Image.Image) -> Image.Image:
@@ -99,7 +101,7 @@ def quoted(answer: object) -> str:
     return f"“{words}”" if (words := shortened(answer)) else "nothing"
 
 
-def draw_arms(arms: Sequence[ArmPicture], images: Path | None) -> Image.Image:
+def draw_arms(arms: Sequence[ArmPicture], images: Place | None) -> Image.Image:
     """One arm's picture as it is; several side by side in one height, each under its caption.
 
     ``info["sources"]`` says of each arm whether its pixels are those of the file or of the preview.

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from sightline.core.row import TIME_COLUMNS
 from sightline.errors import SightlineError
-from sightline.store.folder import BEFORE, RunFolder
+from sightline.places import Place, is_remote, place
+from sightline.store.folder import MANIFEST, RunFolder
+from sightline.store.run_settings import BEFORE
 from sightline.store.shard_files import ShardFile, ShardPiece
 from sightline.store.table_digest import table_digest
 
-RunPlace: TypeAlias = Path | str | Sequence[Path | str]
-"""A run folder, a folder of run folders that are one run in parts, or such folders one by one."""
+if TYPE_CHECKING:
+    RunPlace: TypeAlias = Place | str | Sequence[Place | str]
+else:
+    RunPlace = object
+    """A run folder, a folder of run folders that are one run in parts, or such folders one by one; paths or URLs."""
 
 
-def part_folders(place: RunPlace) -> list[RunFolder]:
+def is_several(where: RunPlace) -> TypeGuard[Sequence[Place | str]]:
+    """Whether folders are named one by one."""
+    return isinstance(where, Sequence) and not isinstance(where, str)
+
+
+def part_folders(where: RunPlace) -> list[RunFolder]:
     """The folders of a run. One without a manifest that holds run folders is a run in parts."""
-    if not isinstance(place, Path | str):
-        if not place:
+    if is_several(where):
+        if not where:
             raise SightlineError("no run folder given: name at least one")
-        return [folder for one in place for folder in part_folders(one)]
-    path = Path(place)
-    whole = RunFolder(path)
-    if whole.exists or not path.is_dir():
+        return [folder for one in where for folder in part_folders(one)]
+    whole = RunFolder(place(where))
+    if whole.exists:
         return [whole]
-    parts = [folder for folder in map(RunFolder, sorted(path.iterdir())) if folder.exists]
+    if is_remote(whole.path):
+        parts = [RunFolder(file.parent) for file in whole.files.matching(f"*/{MANIFEST}")]
+    else:
+        parts = [folder for folder in map(RunFolder, sorted(whole.files.within(""))) if folder.exists]
     return parts or [whole]
 
 

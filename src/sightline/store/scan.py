@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from sightline.core.row import ROW_COLUMNS, row_schema
 from sightline.errors import SightlineError
 from sightline.store.gathering import gathered
+from sightline.store.marks import stored_columns
 from sightline.store.migrations import migrated_rows
 
 if TYPE_CHECKING:
@@ -59,20 +59,21 @@ def has_earlier_rows(run: Run) -> bool:
     if run.manifest.get("marked"):
         return False
     files = (piece.file.path for arm in run.arms for piece in run.pieces(arm))
-    return any(not set(_TOLD_BY_OTHERS).issubset(pq.read_schema(file).names) for file in files)
+    return any(not set(_TOLD_BY_OTHERS).issubset(stored_columns(file)) for file in files)
 
 
 def _today(run: Run, arms: Sequence[str], columns: list[str], rows: int) -> Iterator[pa.Table]:
     for arm in arms:
         owner = run.owner(arm)
         for piece in run.pieces(arm):
-            stored = set(pq.read_schema(piece.file.path).names)
-            if stored >= _COMMON:
-                yield from (table.select(columns) for table in owner.batches(piece, columns, rows))
+            opened = owner.opened(piece.file)
+            if _COMMON.issubset(opened[0].schema_arrow.names):
+                yield from (table.select(columns) for table in owner.batches_of(opened, piece, columns, rows))
             else:
                 file = piece.file.path
                 yield from (
-                    migrated_rows(table, arm, file).select(columns) for table in owner.batches(piece, rows=rows)
+                    migrated_rows(table, arm, file).select(columns)
+                    for table in owner.batches_of(opened, piece, rows=rows)
                 )
 
 

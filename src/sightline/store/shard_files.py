@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+
+from sightline.places import Place
 
 _NAME = re.compile(r"(\d+)(?:-(\d+))?(?:\.(.+))?\.parquet")
 
@@ -17,7 +18,7 @@ _NAME = re.compile(r"(\d+)(?:-(\d+))?(?:\.(.+))?\.parquet")
 class ShardFile:
     """A file and the shards that its name says it holds."""
 
-    path: Path
+    path: Place
     first: int
     last: int
     version: str = ""
@@ -38,7 +39,7 @@ def shard_file_name(first: int, last: int | None = None, version: str = "") -> s
     return f"{span}.{version}.parquet" if version else f"{span}.parquet"
 
 
-def shard_file(path: Path) -> ShardFile | None:
+def shard_file(path: Place) -> ShardFile | None:
     """What a name says; None for the name of something else."""
     found = _NAME.fullmatch(path.name)
     if found is None:
@@ -47,16 +48,14 @@ def shard_file(path: Path) -> ShardFile | None:
     return ShardFile(path, int(first), int(first if last is None else last), version or "")
 
 
-def shard_files(folder: Path) -> list[ShardFile]:
-    """All of a folder, in the order of their shards, a pack before what it holds; by one listing."""
-    found = (shard_file(path) for path in folder.iterdir()) if folder.is_dir() else ()
-    return sorted(filter(None, found), key=lambda file: (file.first, -file.last, file.path.name))
+def shard_files(listed: Iterable[Place]) -> list[ShardFile]:
+    """Those among the files of a folder, in the order of their shards, a pack before what it holds."""
+    return sorted(filter(None, map(shard_file, listed)), key=lambda file: (file.first, -file.last, file.path.name))
 
 
-def is_packed(folder: Path, shard: int, version: str = "") -> bool:
-    """Whether some pack of a folder holds a shard."""
-    packs = filter(None, map(shard_file, folder.glob("*-*.parquet")))
-    return any(shard in pack.shards and pack.version == version for pack in packs)
+def is_packed(listed: Iterable[Place], shard: int, version: str = "") -> bool:
+    """Whether some pack among the files of a folder holds a shard."""
+    return any(file.packed and shard in file.shards and file.version == version for file in shard_files(listed))
 
 
 @dataclass(frozen=True)

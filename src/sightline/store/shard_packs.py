@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 
 from sightline.core.row import TIME_COLUMNS
+from sightline.places import Place
 from sightline.store.gathering import gathered
 from sightline.store.marks import Mark, MarkedShard, read_marked, write_marked
 from sightline.store.shard_files import ShardFile, ShardPiece, shard_file_name
@@ -57,7 +57,7 @@ def pack_groups(found: Iterable[ShardPiece], owner: Owner) -> list[list[ShardPie
     return groups
 
 
-def write_pack(group: Sequence[ShardPiece], owner: Owner, folder: Path, model: str) -> Path:
+def write_pack(group: Sequence[ShardPiece], owner: Owner, folder: Place, model: str) -> Place:
     """One file of all rows of some neighbouring pieces. It is whole or absent, and compared before its path is told."""
     version = group[0].file.version
     first, last = group[0].first, group[-1].last

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sightline.errors import SightlineError
+from sightline.places import Place, told_of
 from sightline.store.marks import DamagedError, Mark, read_marked
 from sightline.store.shard_files import ShardFile, ShardPiece
 
@@ -22,7 +22,7 @@ BATCH = 65_536
 class Owner:
     """What the files of an arm, or image records, must say of themselves."""
 
-    path: Path
+    path: Place
     """The run folder, for messages."""
     run: str
     arm: str | None = None
@@ -74,7 +74,17 @@ class Owner:
 
     def batches(self, piece: ShardPiece, columns: list[str] | None = None, rows: int = BATCH) -> Iterator[pa.Table]:
         """The same in batches, so that a file of any size fits into memory."""
-        parquet, mark = self.opened(piece.file)
+        yield from self.batches_of(self.opened(piece.file), piece, columns, rows)
+
+    def batches_of(
+        self,
+        opened: tuple[pq.ParquetFile, Mark | None],
+        piece: ShardPiece,
+        columns: list[str] | None = None,
+        rows: int = BATCH,
+    ) -> Iterator[pa.Table]:
+        """The same of a file that is open already."""
+        parquet, mark = opened
         start, stop = bounds(piece, mark, parquet.metadata.num_rows)
         place = 0
         with self._naming(piece.file):
@@ -89,7 +99,8 @@ class Owner:
     def _naming(self, file: ShardFile) -> Iterator[None]:
         """Errors of reading become one line that names the file."""
         try:
-            yield
+            with told_of(file.path, "read"):
+                yield
         except (pa.ArrowException, OSError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise SightlineError(self._line(file, f"cannot be read ({line})")) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
+from sightline.places import Place, open_lines, told_of
 from sightline.probes.dialects import probe_from_own
 
 MOST_SHARDS = 10_000_000
@@ -38,7 +38,7 @@ ROUNDING = 1e-6
 WAY_OUT = "delete it and run the same command again"
 
 
-def sound_manifest(found: Any, path: Path) -> dict[str, Any]:
+def sound_manifest(found: Any, path: Place) -> dict[str, Any]:
     """The content of ``run.json``, if it is one."""
 
     def refuse(what: str) -> None:
@@ -66,11 +66,10 @@ def sound_manifest(found: Any, path: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def sound_probes(path: Path, saying: str = "") -> Iterator[dict[str, Any]]:
+def sound_probes(path: Place, saying: str = "") -> Iterator[dict[str, Any]]:
     """The records of ``probes.jsonl`` one after the other, without its header; only those whose line has some text."""
     try:
-        # Lines end in "\n" alone: a question may hold one of the other characters that Unicode ends lines with.
-        with open(path, encoding="utf-8", newline="\n") as lines:
+        with told_of(path, "read"), open_lines(path) as lines:
             for number, line in enumerate(lines, start=1):
                 record = _probe_record(line, path, number) if saying in line and line.strip() else {}
                 if record and "sightline_probes" not in record:
@@ -81,7 +80,7 @@ def sound_probes(path: Path, saying: str = "") -> Iterator[dict[str, Any]]:
         raise SightlineError(f"{path} is damaged: it is not UTF-8 text (byte {error.start}); restore it") from None
 
 
-def _probe_record(line: str, path: Path, number: int) -> dict[str, Any]:
+def _probe_record(line: str, path: Place, number: int) -> dict[str, Any]:
     try:
         record = json.loads(line)
         if not isinstance(record, dict):
@@ -95,7 +94,7 @@ def _probe_record(line: str, path: Path, number: int) -> dict[str, Any]:
         ) from None
 
 
-def sound_rows(table: pa.Table, arm: str, file: Path) -> pa.Table:
+def sound_rows(table: pa.Table, arm: str, file: Place) -> pa.Table:
     """The rows of one file of an arm, with the columns of today, if every column holds what it is for."""
     _refuse_types(table, row_schema(), file)
     for name in OWN_NUMBERS:
@@ -124,7 +123,7 @@ def sound_rows(table: pa.Table, arm: str, file: Path) -> pa.Table:
     return table
 
 
-def sound_images(table: pa.Table, file: Path) -> pa.Table:
+def sound_images(table: pa.Table, file: Place) -> pa.Table:
     """The image records of one file, with the columns of today, likewise."""
     _refuse_types(table, image_schema(), file)
     _refuse_nulls(table, OF_IMAGES, file)
@@ -140,7 +139,7 @@ def sound_images(table: pa.Table, file: Path) -> pa.Table:
     return table
 
 
-def under_one_another(tables: Iterable[tuple[Path, pa.Table]], empty: pa.Schema) -> pa.Table:
+def under_one_another(tables: Iterable[tuple[Place, pa.Table]], empty: pa.Schema) -> pa.Table:
     """Tables with the same columns as one, columns in the order of the first: all files of a run have the same ones."""
     found = list(tables)
     if not found:
@@ -156,11 +155,11 @@ def under_one_another(tables: Iterable[tuple[Path, pa.Table]], empty: pa.Schema)
     return pa.concat_tables([one.select(table.column_names) for _, one in found])
 
 
-def _damaged(file: Path, what: str) -> SightlineError:
+def _damaged(file: Place, what: str) -> SightlineError:
     return SightlineError(f"{file} is damaged: {what}; {WAY_OUT}")
 
 
-def _refuse_types(table: pa.Table, schema: pa.Schema, file: Path) -> None:
+def _refuse_types(table: pa.Table, schema: pa.Schema, file: Place) -> None:
     if len(set(table.column_names)) < len(table.column_names):
         raise _damaged(file, "it has a column twice")
     for field in schema:
@@ -170,18 +169,18 @@ def _refuse_types(table: pa.Table, schema: pa.Schema, file: Path) -> None:
             raise _damaged(file, f"column '{field.name}' is {table.schema.field(field.name).type}, not {field.type}")
 
 
-def _refuse_nulls(table: pa.Table, names: Iterable[str], file: Path) -> None:
+def _refuse_nulls(table: pa.Table, names: Iterable[str], file: Place) -> None:
     for name in names:
         if table.column(name).null_count:
             raise _damaged(file, f"column '{name}' has holes")
 
 
-def _refuse_where(wrong: Any, file: Path, what: str) -> None:
+def _refuse_where(wrong: Any, file: Place, what: str) -> None:
     if pc.any(wrong).as_py():
         raise _damaged(file, what)
 
 
-def _refuse_json(table: pa.Table, name: str, fits: Callable[[Any], bool], file: Path) -> None:
+def _refuse_json(table: pa.Table, name: str, fits: Callable[[Any], bool], file: Place) -> None:
     for text in pc.unique(table.column(name)).to_pylist():
         try:
             sound = text is None or fits(json.loads(text))

@@ -8,10 +8,13 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
 from sightline.errors import SightlineError
+from sightline.places import Place, is_remote
+from sightline.places.objects import looks_first, put_absent, put_new, put_whole, refuse_unusable_url
 from sightline.store.holders import here, of_a_dead_process
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -21,16 +24,21 @@ NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EM
 _COUNT = itertools.count()
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Place, data: bytes) -> None:
     """Writes a file so that a kill at any moment leaves either the old content or the new, never a part."""
     with whole_file(path) as handle:
         handle.write(data)
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """The same for content that is too large to hold: a file to write to and to read back, which gets its name when
-    all went well."""
+def whole_file(path: Place) -> Iterator[BinaryIO]:
+    """The same for content that is made bit by bit: a file to write to and to read back, which gets its name when all
+    went well. An object is put at the end, from memory."""
+    if is_remote(path):
+        content = BytesIO()
+        yield content
+        put_whole(path, content.getvalue())
+        return
     temporary = _temporary(path)
     try:
         with create_anew(temporary) as handle:
@@ -46,11 +54,14 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def create_new(path: Path, data: bytes) -> bool:
+def create_new(path: Place, data: bytes) -> bool:
     """Writes a file that must not exist yet, whole; False where it does. Of several processes that try, one succeeds.
 
-    Where the file system has no links the file is made empty first: another process may see it before its content.
+    Where the file system has no links the file is made empty first: another process may see it before its content. A
+    store that only looks first is for one process alone.
     """
+    if is_remote(path):
+        return put_absent(path, data) if looks_first(path) else put_new(path, data)
     temporary = _temporary(path)
     try:
         temporary.unlink(missing_ok=True)
@@ -73,8 +84,13 @@ def create_new(path: Path, data: bytes) -> bool:
     return True
 
 
-def remove_leftovers(folder: Path, *, alone: bool) -> None:
-    """Removes what kills left half-written: of processes known to be dead, or of all where nobody else is at work."""
+def remove_leftovers(folder: Place, *, alone: bool) -> None:
+    """Removes what kills left half-written: of processes known to be dead, or of all where nobody else is at work.
+
+    A store has none: an object is put under its own name.
+    """
+    if is_remote(folder):
+        return
     for place in entries(folder):
         if re.fullmatch(r"\..*\.tmp", place.name):
             owner = re.fullmatch(r"\..+\.([0-9a-f]+-\d+-\d*)-\d+\.tmp", place.name)
@@ -107,8 +123,10 @@ def create_anew(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "w+b")
 
 
-def make_folder(path: Path) -> None:
-    """Makes a folder and those above it, or says in one line why there can be none."""
+def make_folder(path: Place) -> None:
+    """Makes a folder and those above it, or says in one line why there can be none. A store has no folders to make."""
+    if is_remote(path):
+        return
     refuse_unusable_place(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -116,9 +134,12 @@ def make_folder(path: Path) -> None:
         raise SightlineError(f"cannot make folder {path}: {_reason(error)}") from error
 
 
-def refuse_unusable_place(path: Path) -> None:
+def refuse_unusable_place(path: Place) -> None:
     """Refuses a path that cannot become a folder to write to, without touching anything: a file, something below a
     file, a link to nothing, a place that may not be written to."""
+    if is_remote(path):
+        refuse_unusable_url(path)
+        return
     try:
         for place in (path, *path.parents):
             if place.is_symlink() and not place.exists():

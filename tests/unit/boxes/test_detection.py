@@ -24,7 +24,9 @@ from sightline.boxes.sources import (
 )
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
+from sightline.places import place
 from sightline.probes import read_probes, write_probes
+from sightline.store.whole_files import write_whole
 
 SIZE = (320, 200)
 WORD = (60, 80, 200, 110)
@@ -81,6 +83,12 @@ def test_a_page_that_cannot_be_read_is_named_and_finished_ones_are_kept(images: 
     with pytest.raises(SightlineError, match=r"'broken.png'.*cannot be read"):
         detect("rapidocr", images, ["word.png", "broken.png"], workers=1)
     assert len(list((images / "cache").rglob("*.json"))) == 1
+
+
+def test_images_of_a_url_are_searched_as_those_of_a_folder(images: Path, bucket: str) -> None:
+    write_whole(place(f"{bucket}/images/word.png"), (images / "word.png").read_bytes())
+    by_url = detect("rapidocr", place(f"{bucket}/images"), ["word.png"], cache=images / "another")
+    assert by_url["word.png"].boxes == detect("rapidocr", images, ["word.png"])["word.png"].boxes
 
 
 def test_a_detector_that_dies_is_reported(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ class Launcher(ABC):
     """
 
     name: ClassVar[str]
+    shares: ClassVar[bool] = True
+    """Whether several processes may work in one run folder, for which a store must create an object once."""
 
     def __init__(self, config: AuditConfig) -> None:
         self.config = config

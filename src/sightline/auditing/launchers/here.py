@@ -87,6 +87,7 @@ class Here(Launcher, AbstractContextManager["Here"]):
             self.refuse_unserved(job.plan.arms, job.sizes)
             with self._attendance.opening():
                 alone = self.attend()
+                job.folder.files.refresh()
                 if alone:
                     begin_alone(job)
                 recorded = job.folder.manifest() if job.folder.exists else {}

@@ -11,6 +11,7 @@ class Inline(Here):
     """Here, in this process: one worker, one task after the other. An arm that fails ends the command."""
 
     name: ClassVar[str] = "inline"
+    shares: ClassVar[bool] = False
     forgiving: ClassVar[bool] = False
 
     def refuse_early(self) -> None:

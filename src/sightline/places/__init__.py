@@ -1,0 +1,8 @@
+"""Where things lie: paths on this machine, and URLs of object stores, under the same few verbs."""
+
+from sightline.places.addresses import Place, is_remote, place
+from sightline.places.listing import Listing
+from sightline.places.objects import open_lines, open_ranges, read_whole
+from sightline.places.store_errors import StoreError, told_of
+
+__all__ = ["Listing", "Place", "StoreError", "is_remote", "open_lines", "open_ranges", "place", "read_whole", "told_of"]

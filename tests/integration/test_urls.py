@@ -1,0 +1,215 @@
+"""Probes, images and run folder in an object store: the rows of a local run, whatever happens on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from sightline.auditing.audit import audit
+from sightline.auditing.config import AuditConfig
+from sightline.places import place
+from sightline.report.build import build_report
+from sightline.store import load_run
+from tests.integration.test_audit import facts
+from tests.integration.test_resume import command
+from tests.object_store import Store
+from tests.warm_python import run_python
+
+ARMS = ["full", "target:0.3", "random:0.3"]
+PLAIN = "from sightline.cli import main; main()"
+"""The command line as it is."""
+
+
+@pytest.fixture
+def on_s3(config: Any, data: Path, mini_probes: Path, bucket: str) -> Any:
+    """``on_s3("llava", limit=2)``: a configuration whose probes, images and run folder are all in the bucket."""
+    upload(mini_probes, f"{bucket}/probes.jsonl")
+    upload(data / "mini_textocr", f"{bucket}/data/images")
+
+    def make(model: str, **changes: Any) -> AuditConfig:
+        settings: AuditConfig = config(
+            model,
+            probes=f"{bucket}/probes.jsonl",
+            images=f"{bucket}/data/images",
+            out=changes.pop("out", f"{bucket}/runs/first"),
+            arms=ARMS,
+            shard_images=1,
+            **changes,
+        )
+        return settings
+
+    return make
+
+
+def upload(source: Path, url: str) -> None:
+    target: Any = place(url)
+    target.fs.put(str(source), target.path, recursive=source.is_dir())
+
+
+def download(url: Any, target: Path) -> Path:
+    """The objects below a URL as files."""
+    root: Any = place(str(url))
+    for name in root.fs.find(root.path):
+        file = target / name.removeprefix(f"{root.path}/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(root.fs.cat_file(name))
+    return target
+
+
+def words(settings: AuditConfig) -> list[str]:
+    """What follows ``python``: the command line with these settings."""
+    return ["-c", PLAIN, *command(settings)[2:]]
+
+
+def locally(config: Any, model: str, tmp_path: Path, **changes: Any) -> pd.DataFrame:
+    """The rows of an undisturbed run on this machine."""
+    return facts(audit(config(model, arms=ARMS, shard_images=1, out=tmp_path / "local", **changes)).frame())
+
+
+def test_a_run_in_a_store_has_the_rows_and_the_report_of_a_local_one(
+    config: Any, on_s3: Any, tmp_path: Path, object_store: Store
+) -> None:
+    settings = on_s3("llava", limit=2)
+    done = run_python(words(settings))
+    assert done.returncode == 0, done.stderr
+    run = load_run(str(settings.out))
+    assert run.missing == 0
+    pd.testing.assert_frame_equal(facts(run.frame()), locally(config, "llava", tmp_path, limit=2))
+    copied = download(settings.out, tmp_path / "copy" / "first")
+    assert load_run(copied).rows.equals(run.rows), "to the byte, timings and all"
+    secret = object_store.environment["AWS_SECRET_ACCESS_KEY"].encode()
+    assert secret not in (copied / "run.json").read_bytes()
+    reports = [build_report([path], tmp_path / f"report-{i}", draws=100) for i, path in enumerate((run.path, copied))]
+    assert reports[0].read_bytes() == reports[1].read_bytes()
+
+
+def test_killed_while_an_object_is_put_and_resumed_the_rows_are_those_of_an_undisturbed_run(
+    config: Any, on_s3: Any, tmp_path: Path, object_store: Store
+) -> None:
+    settings = on_s3("llava", limit=3)
+    object_store.hold("PUT", containing="/rows/", after=4)
+    process = subprocess.Popen([sys.executable, *words(settings)], stderr=subprocess.PIPE, text=True)
+    object_store.wait_until_held(lambda: process.poll())
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    process.communicate()
+    object_store.relent()
+    assert len(settings.out.fs.glob(f"{settings.out.path}/rows/*/*.parquet")) == 4
+    unfinished = load_run(settings.out)
+    assert unfinished.missing == 5
+
+    done = run_python(words(settings))
+    assert done.returncode == 0, done.stderr
+    resumed = load_run(settings.out)
+    assert resumed.missing == 0
+    pd.testing.assert_frame_equal(facts(resumed.frame()), locally(config, "llava", tmp_path, limit=3))
+
+
+def test_a_store_that_loses_its_permission_midway_costs_one_line_and_nothing_else(
+    config: Any, on_s3: Any, tmp_path: Path, object_store: Store
+) -> None:
+    settings = on_s3("llava", limit=2)
+    object_store.deny("PUT", containing="/rows/", after=2)
+    done = run_python(words(settings))
+    assert done.returncode == 2
+    line = done.stderr.strip().splitlines()[-1]
+    assert line.startswith(f"error: cannot write {settings.out}/rows/")
+    assert "no permission (Access Denied); what is finished is kept" in line
+    assert "Traceback" not in done.stderr
+    object_store.relent()
+    assert load_run(settings.out).missing == 4
+
+    assert run_python(words(settings)).returncode == 0
+    resumed = load_run(settings.out)
+    assert "set_aside" not in resumed.manifest or not resumed.manifest["set_aside"]
+    pd.testing.assert_frame_equal(facts(resumed.frame()), locally(config, "llava", tmp_path, limit=2))
+
+
+def test_images_that_may_not_be_fetched_any_more_are_no_bad_images(on_s3: Any, object_store: Store) -> None:
+    """With ``--skip-bad-images`` a failing store must not look like a damaged image."""
+    settings = on_s3("llava", limit=2, skip_bad_images=True)
+    object_store.deny("HEAD", containing="/data/images/", after=2)
+    done = run_python(words(settings))
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith(f"error: cannot read {settings.images}/")
+    object_store.relent()
+    assert run_python(words(settings)).returncode == 0
+    assert load_run(settings.out).bad_images == {}
+
+
+def test_in_memory_within_one_process(
+    config: Any, data: Path, mini_probes: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    upload(mini_probes, "memory://audited/probes.jsonl")
+    upload(data / "mini_textocr", "memory://audited/images")
+    settings = config(
+        "llava",
+        limit=2,
+        arms=ARMS,
+        shard_images=1,
+        probes="memory://audited/probes.jsonl",
+        images="memory://audited/images",
+        out="memory://audited/run",
+    )
+    run = audit(settings)
+    pd.testing.assert_frame_equal(facts(run.frame()), locally(config, "llava", tmp_path, limit=2))
+    amended = audit(settings.model_copy(update={"arms": [*ARMS, "center:0.3"]}))
+    assert amended.missing == 0
+    assert set(amended.frame()["arm"]) == {*ARMS, "center:0.3"}
+
+
+def test_every_command_that_reads_a_run_says_of_a_url_what_it_says_of_a_copy(on_s3: Any, tmp_path: Path) -> None:
+    settings = on_s3("llava", limit=2)
+    audit(settings)
+    copied, other = (download(settings.out, tmp_path / name) for name in ("first", "second"))
+    probe = load_run(copied).probes[0]["id"]
+    rule = "accuracy(full) >= 0"
+    for asked in (
+        ["rows", "RUN"],
+        ["show", "RUN", probe, "--out", "OUT/picture.png", "--images", str(settings.images)],
+        ["masks", "export", "RUN", "--arm", "target:0.3", "--out", "OUT/masks.jsonl"],
+        ["report", "RUN", "--out", "OUT/report", "--draws", "100"],
+        ["compare", "RUN", str(other), "--out", "OUT/comparison", "--draws", "100"],
+        ["gate", "RUN", "--rule", rule, "--least-n", "1", "--draws", "100", "--junit", "OUT/gate.xml"],
+    ):
+        said, written = [], []
+        for number, run in enumerate((str(settings.out), str(copied))):
+            out = tmp_path / f"out-{number}"
+            out.mkdir(exist_ok=True)
+            replaced = [word.replace("OUT", str(out)) if word != "RUN" else run for word in asked]
+            done = run_python(["-c", PLAIN, *replaced])
+            assert done.returncode == 0, done.stderr
+            said.append(done.stdout.replace("\n", "").replace(str(out), "OUT"))
+            written.append({file.relative_to(out): file.read_bytes() for file in out.rglob("*.*") if file.is_file()})
+        assert said[0] == said[1], asked
+        assert written[0] == written[1], asked
+        assert said[0] or written[0]
+
+
+def test_requests_are_those_that_the_page_states(
+    on_s3: Any, bucket: str, object_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards of one image: what each of them costs, and what a run costs besides. The page is docs/places.md."""
+    besides = {"LIST": 5, "HEAD": 2, "GET": 4, "PUT": 2, "POST": 2, "DELETE": 2}
+    for images in (2, 5):
+        monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / f"cache-{images}"))
+        settings = on_s3("llava", limit=images, out=f"{bucket}/runs/{images}")
+        object_store.counted()
+        run = audit(settings)
+        each = {"HEAD": 2, "GET": 1, "PUT": len(ARMS) + 1}  # the images are small: their first bytes are all of them
+        assert object_store.counted() == {kind: n + images * each.get(kind, 0) for kind, n in besides.items()}
+        assert run.missing == 0
+        assert object_store.counted() == {"LIST": 1}, "however many shards there are"
+        assert len(run.rows) == images * 2 * len(ARMS)
+        assert object_store.counted() == {"LIST": 1, "GET": images * len(ARMS)}
+        again = audit(settings)
+        assert again.missing == 0
+        assert object_store.counted() == {"LIST": 4, "GET": 8, "HEAD": images, "PUT": 2}

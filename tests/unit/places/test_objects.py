@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.places import StoreError, open_ranges, place, read_whole
+from sightline.places.objects import refuse_without_creation
+from sightline.places.store_errors import store_reason, told_of
+from sightline.store.marks import read_marked
+from sightline.store.whole_files import create_new, make_folder, refuse_unusable_place, write_whole
+from tests.object_store import Store
+from tests.warm_python import run_python
+
+RACE = """
+import json, sys
+from sightline.places import place
+from sightline.store.whole_files import create_new
+
+folder, who = place(sys.argv[1]), sys.argv[2]
+create_new(folder / f"ready-{who}", b"")
+while len(folder.fs.ls(folder.path)) < 2:
+    pass
+print(json.dumps([n for n in range(40) if create_new(folder / f"{n}", who.encode())]))
+"""
+"""Creates the objects 0 to 39 as soon as a second process is there too, and says which of them it created."""
+
+
+def test_a_put_and_a_read_are_one_request_each(bucket: str, object_store: Store) -> None:
+    target = place(f"{bucket}/a/b.bin")
+    make_folder(target.parent)
+    write_whole(target, b"first")
+    write_whole(target, b"second")
+    assert object_store.counted() == {"PUT": 2}
+    assert read_whole(target) == b"second"
+    assert object_store.counted() == {"GET": 1}
+
+
+def test_of_a_table_only_the_columns_that_are_wanted_are_fetched(
+    bucket: str, object_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = pa.BufferOutputStream()
+    noise = [bytes((i * j) % 251 for j in range(100_000)) for i in range(20)]
+    pq.write_table(pa.table({"image": [str(i) for i in range(20)], "preview": noise}), sink, compression="none")
+    data = sink.getvalue().to_pybytes()
+    target = place(f"{bucket}/images.parquet")
+    write_whole(target, data)
+    object_store.counted()
+    assert read_marked(target)[0].read().num_columns == 2
+    assert object_store.counted() == {"GET": 1}
+    fetched: list[int] = []
+    import s3fs.core
+
+    plain: Any = s3fs.core._fetch_range
+    monkeypatch.setattr(
+        "s3fs.core._fetch_range", lambda *words, **more: fetched.append(words[5] - words[4]) or plain(*words, **more)
+    )
+    assert read_marked(target, footer_alone=True)[0].read(["image"]).column("image").to_pylist() == [
+        str(i) for i in range(20)
+    ]
+    counted = object_store.counted()
+    assert counted["HEAD"] == 1
+    assert counted["GET"] == len(fetched) <= 3
+    assert sum(fetched) < len(data) / 10
+
+
+@pytest.mark.parametrize("where", ["disk", "memory", "s3"])
+def test_what_exists_is_not_created_again(where: str, bucket: str, tmp_path: Path) -> None:
+    folder: Any = {"disk": tmp_path, "memory": place(f"memory://{uuid4().hex}"), "s3": place(f"{bucket}/claims")}[where]
+    assert create_new(folder / "one", b"mine")
+    assert not create_new(folder / "one", b"yours")
+    assert read_whole(folder / "one") == b"mine"
+    assert create_new(folder / "two", b"yours")
+    if where != "disk":
+        refuse_without_creation(folder)
+        assert {Path(name).name for name in folder.fs.find(folder.path)} == {"one", "two"}, "the trial is gone"
+
+
+def test_of_two_processes_that_create_the_same_object_one_succeeds(bucket: str) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    folder = f"{bucket}/race"
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda who: run_python(["-c", RACE, folder, who]), ("first", "second")))
+    won = [json.loads(process.stdout) for process in done]
+    assert sorted([*won[0], *won[1]]) == list(range(40)), "each by exactly one of the two"
+    for who, mine in zip((b"first", b"second"), won, strict=True):
+        assert all(read_whole(place(f"{folder}/{n}")) == who for n in mine)
+
+
+def test_a_store_that_cannot_decide_is_asked_again(bucket: str, object_store: Store) -> None:
+    object_store.deny("PUT", containing="/undecided", after=0, code="ConditionalRequestConflict", times=2)
+    assert create_new(place(f"{bucket}/undecided"), b"x")
+    assert object_store.counted() == {"PUT": 3}
+
+
+def test_a_store_that_puts_over_what_exists_is_refused(bucket: str, object_store: Store) -> None:
+    folder = place(f"{bucket}/claims")
+    object_store.ignore_conditions()
+    with pytest.raises(SightlineError, match="puts objects over one another although asked not to"):
+        refuse_without_creation(folder)
+
+
+def test_a_scheme_without_exclusive_creation_is_refused() -> None:
+    with pytest.raises(SightlineError, match="processes cannot share work on https://"):
+        create_new(place("https://127.0.0.1:9/claims/one"), b"")
+
+
+def test_a_place_to_write_to_is_tried_without_a_trace(bucket: str, object_store: Store) -> None:
+    refuse_unusable_place(place(f"{bucket}/runs/first"))
+    whole: Any = place(bucket)
+    assert whole.fs.find(bucket) == []
+    refused = {
+        "s3://no-such-bucket/runs": "cannot write to s3://no-such-bucket/runs: the bucket does not exist",
+        bucket: f"cannot write to {bucket}: name a folder in the bucket, such as {bucket}/runs/first",
+        "https://127.0.0.1:9/runs": "cannot write to https://127.0.0.1:9/runs: https:// does not promise that files "
+        "appear whole; choose another --out: a local folder, s3://, gs:// or az://",
+    }
+    for url, line in refused.items():
+        with pytest.raises(SightlineError) as error:
+            refuse_unusable_place(place(url))
+        assert str(error.value) == line
+    object_store.deny("POST")
+    with pytest.raises(SightlineError, match=r"^cannot write to .*/runs: no permission \(Access Denied\)$"):
+        refuse_unusable_place(place(f"{bucket}/runs"))
+
+
+def test_a_put_that_is_refused_is_one_line(bucket: str, object_store: Store) -> None:
+    object_store.deny("PUT")
+    with pytest.raises(SightlineError) as error:
+        write_whole(place(f"{bucket}/a"), b"x")
+    assert str(error.value) == (
+        f"cannot write {bucket}/a: no permission (Access Denied); "
+        "what is finished is kept, run the same command again when it works"
+    )
+
+
+def test_a_store_that_is_not_there_and_no_credentials_are_one_line(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from s3fs import S3FileSystem
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    S3FileSystem.clear_instance_cache()
+    with pytest.raises(StoreError, match=r"^cannot read s3://bucket/x: no credentials \(.*\); set them in the env"):
+        read_whole(place("s3://bucket/x"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    S3FileSystem.clear_instance_cache()
+    with pytest.raises(StoreError, match=r"^cannot read s3://bucket/x: the store cannot be reached \("):
+        read_whole(place("s3://bucket/x"))
+    S3FileSystem.clear_instance_cache()
+
+
+def test_what_is_not_the_stores_fault_stays_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(TypeError), told_of(place("memory://x"), "read"):
+        raise TypeError("a slip in the program")
+    with pytest.raises(PermissionError), told_of(tmp_path, "read"):
+        raise PermissionError("about a path nothing changes")
+    assert store_reason(OSError(errno.EIO, "Input/output error")) == "Input/output error"
+
+
+def test_a_replaced_object_is_not_read_half_and_half(bucket: str) -> None:
+    target = place(f"{bucket}/a")
+    write_whole(target, b"x" * 100)
+    with open_ranges(target) as ranges:
+        assert ranges.read(10) == b"x" * 10
+        write_whole(target, b"y" * 100)
+        with pytest.raises(StoreError, match="no longer exists"), told_of(target, "read"):
+            ranges.read(10)

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.errors import SightlineError
+from sightline.places import StoreError, place
+from sightline.probes.fetched_images import HEADER_BYTES, hold_image, images_folder, make_room
+from sightline.probes.image_files import AT_ONCE, image_file, image_files
+from sightline.probes.image_name import resolve_image
+from sightline.probes.images import image_digests, open_image, size_from_header
+from sightline.store.whole_files import write_whole
+from tests.object_store import Store
+from tests.warm_python import run_python
+
+HOLDS = """
+import json, sys
+from sightline.places import place
+from sightline.probes.fetched_images import hold_image, make_room
+
+with hold_image(place(sys.argv[1])) as path:
+    make_room(0)
+    print(json.dumps([path.exists(), path.read_bytes() == hold_image(place(sys.argv[1])).path.read_bytes()]))
+make_room(0)
+print(json.dumps(path.exists()))
+"""
+"""Makes room for everything while it holds an image, and once more when it does not."""
+
+
+def noise(width: int, height: int, kind: str, **how: Any) -> bytes:
+    """An image that no format makes small."""
+    packed = io.BytesIO()
+    pixels = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)
+    Image.fromarray(pixels).save(packed, format=kind, **how)
+    return packed.getvalue()
+
+
+def put(url: str, data: bytes) -> Any:
+    target = place(url)
+    write_whole(target, data)
+    return target
+
+
+def fetched() -> list[Path]:
+    return sorted(images_folder().glob("*/*"))
+
+
+def test_an_image_is_fetched_once_and_a_changed_one_anew(bucket: str, object_store: Store) -> None:
+    first, second = noise(300, 200, "PNG"), noise(200, 300, "PNG")
+    put(f"{bucket}/images/a.png", first)
+    object_store.counted()
+    with image_file(f"{bucket}/images", "a.png") as path:
+        assert path.read_bytes() == first
+    assert object_store.counted() == {"HEAD": 1, "GET": 1}
+    assert open_image(f"{bucket}/images", "a.png").size == (300, 200)
+    assert object_store.counted() == {"HEAD": 1}, "what is there in its present version is not fetched"
+    put(f"{bucket}/images/a.png", second)
+    object_store.counted()
+    assert open_image(f"{bucket}/images", "a.png").size == (200, 300)
+    assert object_store.counted() == {"HEAD": 1, "GET": 1}
+    assert len(fetched()) == 2
+
+
+def test_a_store_in_memory_tells_versions_apart_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path))
+    for size in ((30, 20), (20, 30)):
+        put("memory://versions/a.png", noise(*size, "PNG"))
+        assert open_image("memory://versions", "a.png").size == size
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "BMP", "GIF", "PPM"])
+def test_a_header_takes_the_first_bytes_alone(bucket: str, object_store: Store, kind: str) -> None:
+    how = {"lossless": True} if kind == "WEBP" else {}
+    data = noise(400, 300, kind, **how)
+    assert len(data) > 2 * HEADER_BYTES
+    put(f"{bucket}/large", data)
+    object_store.counted()
+    assert size_from_header(bucket, "large") == (400, 300)
+    assert object_store.counted() == {"HEAD": 1, "GET": 1}
+    assert fetched() == []
+    assert open_image(bucket, "large").size == (400, 300)
+    object_store.counted()
+    assert size_from_header(bucket, "large") == (400, 300)
+    assert object_store.counted() == {"HEAD": 1}, "what is fetched already says it too"
+
+
+def test_a_small_image_is_fetched_with_its_header(bucket: str, object_store: Store) -> None:
+    put(f"{bucket}/small.png", noise(30, 20, "PNG"))
+    object_store.counted()
+    assert size_from_header(bucket, "small.png") == (30, 20)
+    assert open_image(bucket, "small.png").size == (30, 20)
+    assert object_store.counted() == {"HEAD": 2, "GET": 1}
+
+
+def test_a_header_behind_much_else_is_found(bucket: str) -> None:
+    """A JPEG whose size stands behind 120 KB of comments."""
+    data = noise(400, 300, "JPEG")
+    comment = b"\xff\xfe" + (60_002).to_bytes(2, "big") + bytes(60_000)
+    put(f"{bucket}/late.jpg", data[:2] + comment + comment + data[2:])
+    assert size_from_header(bucket, "late.jpg") == (400, 300)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "line"),
+    [
+        ("bomb.png", noise(40, 30, "PNG"), "has 40 x 30 pixels; the limit is 100"),
+        ("bomb.webp", noise(40, 30, "WEBP"), "has 40 x 30 pixels; the limit is 100"),
+        ("text.png", b"no image at all" * 9000, "cannot be read: cannot identify image file"),
+    ],
+)
+def test_what_is_no_usable_image_is_called_by_its_url(bucket: str, name: str, data: bytes, line: str) -> None:
+    put(f"{bucket}/images/{name}", data)
+    for look in (size_from_header, open_image):
+        with pytest.raises(SightlineError) as error:
+            look(f"{bucket}/images", name, max_pixels=100)
+        assert str(error.value).startswith(f"image {bucket}/images/{name} {line}")
+        assert not isinstance(error.value, StoreError)
+
+
+def test_a_float_image_and_a_damaged_one_are_refused(bucket: str) -> None:
+    packed = io.BytesIO()
+    Image.fromarray(np.zeros((20, 30), np.float32)).save(packed, format="TIFF")
+    put(f"{bucket}/float.tif", packed.getvalue())
+    with pytest.raises(SightlineError, match="does not say which is white"):
+        size_from_header(bucket, "float.tif")
+    put(f"{bucket}/half.png", noise(400, 300, "PNG")[:100_000])
+    assert size_from_header(bucket, "half.png") == (400, 300), "its header is whole"
+    with pytest.raises(SightlineError, match=rf"^image {bucket}/half.png is damaged: "):
+        open_image(bucket, "half.png")
+
+
+@pytest.mark.parametrize("name", ["../secret.png", "/etc/passwd", "a/../../b", "C:/x", ""])
+def test_names_stay_below_the_root(bucket: str, name: str, object_store: Store) -> None:
+    for use in (open_image, size_from_header, resolve_image, image_file):
+        with pytest.raises(SightlineError, match="image name"):
+            use(f"{bucket}/images", name)
+    assert object_store.counted() == {}
+
+
+def test_a_name_that_looks_like_a_url_is_a_name_below_the_root(bucket: str) -> None:
+    put(f"{bucket}/secret.png", noise(30, 20, "PNG"))
+    with pytest.raises(SightlineError, match=rf"^image {bucket}/images/s3:/+bucket.*/secret.png does not exist$"):
+        open_image(f"{bucket}/images", f"{bucket}/secret.png")
+
+
+def test_what_is_missing_is_missing_and_a_failing_store_is_something_else(bucket: str, object_store: Store) -> None:
+    for look in (size_from_header, open_image):
+        with pytest.raises(SightlineError, match=rf"^image {bucket}/none.png does not exist$") as absent:
+            look(bucket, "none.png")
+        assert not isinstance(absent.value, StoreError)
+    object_store.deny("HEAD")
+    for look in (size_from_header, open_image):
+        with pytest.raises(StoreError, match=rf"^cannot read {bucket}/none.png: no permission \(Forbidden\)$"):
+            look(bucket, "none.png")
+
+
+def test_least_recently_used_go_first_and_those_in_use_never(bucket: str) -> None:
+    names = ["a.png", "b.png", "c.png", "d.png"]
+    files = {}
+    for age, name in enumerate(names):
+        put(f"{bucket}/{name}", noise(100 + age, 100, "PNG"))
+        files[name] = resolve_image(bucket, name)
+        os.utime(files[name], (age, age))
+    with image_file(bucket, "a.png"):
+        os.utime(files["a.png"], (0, 0))
+        make_room(2.5 * files["a.png"].stat().st_size)
+        assert {name for name in names if files[name].exists()} == {"a.png", "d.png"}
+    make_room(0)
+    assert fetched() == []
+
+
+def test_another_process_does_not_remove_what_this_one_holds(bucket: str) -> None:
+    url = put(f"{bucket}/a.png", noise(100, 100, "PNG"))
+    with hold_image(url) as path:
+        done = run_python(["-c", HOLDS, str(url)])
+        assert [json.loads(line) for line in done.stdout.splitlines()] == [[True, True], True], done.stderr
+        assert path.exists()
+    done = run_python(["-c", HOLDS, str(url)])
+    assert json.loads(done.stdout.splitlines()[0]) == [True, True], done.stderr
+
+
+def test_the_folder_stays_within_its_limit(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIGHTLINE_CACHE_GB", "0.0002")
+    for number in range(12):
+        put(f"{bucket}/{number}.png", noise(100 + number, 100, "PNG"))
+        assert open_image(bucket, f"{number}.png").height == 100
+        assert sum(file.stat().st_size for file in fetched()) <= 200_000
+    assert 4 <= len(fetched()) < 12
+
+
+@pytest.mark.parametrize("text", ["much", "-1", "nan", "inf"])
+def test_a_limit_that_is_none_is_one_line(bucket: str, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("SIGHTLINE_CACHE_GB", text)
+    put(f"{bucket}/a.png", noise(30, 20, "PNG"))
+    with pytest.raises(StoreError, match=rf"^SIGHTLINE_CACHE_GB={text}: write the most gigabytes"):
+        open_image(bucket, "a.png")
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "file"))
+    put(f"{bucket}/a.png", noise(30, 20, "PNG"))
+    with pytest.raises(StoreError, match=r"cannot keep image .*/a.png in .*; SIGHTLINE_CACHE moves that folder"):
+        open_image(bucket, "a.png")
+
+
+def test_many_are_fetched_ahead_in_order_and_let_go(bucket: str, object_store: Store) -> None:
+    names = [f"{number}.png" for number in range(2 * AT_ONCE + 3)]
+    contents = {name: noise(60 + at, 40, "PNG") for at, name in enumerate(names)}
+    for name, data in contents.items():
+        put(f"{bucket}/{name}", data)
+    asked = [*names[:3], "none.png", *names[3:]]
+    object_store.counted()
+    found = {}
+    for name, opened in image_files(bucket, asked):
+        if name == "none.png":
+            with pytest.raises(SightlineError, match=r"none\.png does not exist"):
+                opened()
+            continue
+        with opened() as path:
+            found[name] = path.read_bytes()
+    assert found == contents
+    counted = object_store.counted()
+    assert (counted["GET"], counted["HEAD"]) == (len(names), len(asked))
+    begun = image_files(bucket, names)
+    next(begun)[1]().__exit__(None, None, None)
+    begun.close()
+    make_room(0)
+    assert fetched() == [], "nothing is held that nobody uses"
+
+
+def test_several_fetch_the_same_image_at_once(bucket: str) -> None:
+    data = noise(300, 200, "PNG")
+    put(f"{bucket}/a.png", data)
+
+    def content(_: int) -> bytes:
+        with image_file(bucket, "a.png") as path:
+            return path.read_bytes()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(content, range(16))) == [data] * 16
+    assert len(fetched()) == 1
+
+
+def test_digests_of_a_url_are_those_of_a_folder(bucket: str, tmp_path: Path) -> None:
+    for name in ("a.png", "deep/b.png"):
+        data = noise(30, 20 + len(name), "PNG")
+        put(f"{bucket}/{name}", data)
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    names = ["a.png", "deep/b.png"]
+    assert image_digests(bucket, names) == image_digests(tmp_path, names)

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.places import StoreError, place, read_whole
+from sightline.store import RunFolder, load_run
+from tests.object_store import Store
+from tests.unit.store.test_folder import MANIFEST
+from tests.warm_python import run_python
+
+READS = "import sys; from sightline.places import place, read_whole; print(read_whole(place(sys.argv[1])).decode())"
+
+
+@pytest.fixture
+def url() -> str:
+    return f"memory://{uuid4().hex}/run"
+
+
+def upload(source: Path, url: str) -> None:
+    target: Any = place(url)
+    target.fs.put(f"{source}/", target.path, recursive=True)
+
+
+def test_a_run_of_the_first_release_is_read_and_gone_on_with(data: Path, tmp_path: Path, url: str) -> None:
+    local = Path(shutil.copytree(data / "run_v1", tmp_path / "run"))
+    upload(local, url)
+    assert load_run(url).rows.equals(load_run(local).rows)
+    assert load_run(url).images.equals(load_run(local).images)
+    folders = [RunFolder(local), RunFolder(url)]
+    for folder in folders:
+        old = folder.manifest()
+        assert old["schema"] == 1
+        folder.open(
+            {name: value for name, value in old.items() if name not in ("arms", "schema")}, old["arms"], b"{}\n"
+        )
+    names = [[file.path.name for file in folder.files_of_images()] for folder in folders]
+    assert names[0] == names[1] != []
+    assert folders[0].manifest() == folders[1].manifest()
+
+
+def test_a_run_is_created_resumed_and_amended(url: str) -> None:
+    folder = RunFolder(url)
+    assert not folder.exists
+    assert folder.open(MANIFEST, ["full"], b"{}\n") == ["full"]
+    assert folder.exists
+    assert RunFolder(url).open(MANIFEST, ["target:0.3"], b"{}\n") == ["full", "target:0.3"]
+    with pytest.raises(SightlineError, match=rf"^{url} holds a run with dtype float32, this command has bfloat16"):
+        RunFolder(url).open({**MANIFEST, "dtype": "bfloat16"}, ["full"], b"")
+
+
+def test_a_place_that_holds_something_else_is_refused(url: str) -> None:
+    (place(url) / "probes.jsonl").write_bytes(b"somebody else's")
+    with pytest.raises(SightlineError, match="is not empty and is not a run folder; choose another --out"):
+        RunFolder(url).open(MANIFEST, ["full"], b"mine")
+    assert read_whole(place(url) / "probes.jsonl") == b"somebody else's"
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+def test_a_run_that_was_never_finished_opening_goes_on(
+    bucket: str, object_store: Store, writes: int, tmp_path: Path
+) -> None:
+    folder = RunFolder(f"{bucket}/run")
+    object_store.deny("PUT", after=writes)
+    with pytest.raises(SightlineError, match="no permission"):
+        folder.open(MANIFEST, ["full"], b"{}\n")
+    object_store.relent()
+    assert RunFolder(f"{bucket}/run").open(MANIFEST, ["full"], b"{}\n") == ["full"]
+    assert read_whole(folder.path / "probes.jsonl") == b"{}\n"
+
+
+def test_what_was_computed_beside_a_mended_image_is_removed(url: str) -> None:
+    folder = RunFolder(url)
+    folder.open(MANIFEST, ["full", "half"], b"{}\n")
+    for shard in (0, 1):
+        for arm in ("full", "half"):
+            folder.write_rows(arm, shard, [], ())
+        folder.write_images(shard, "original", [])
+    folder.record_bad_images(1, {"a.png": "it is damaged"})
+    folder.forget_shards_of(["a.png"])
+    for known in (folder, RunFolder(url)):
+        assert [known.has_rows(arm, shard) for arm in ("full", "half") for shard in (0, 1)] == [True, False] * 2
+        assert len(known.files_of_images()) == 1
+        assert known.any_rows("full")
+
+
+def test_a_url_without_a_run_is_one_line(bucket: str) -> None:
+    with pytest.raises(SightlineError, match=rf"^{bucket}/none is not a run folder: it has no run.json$"):
+        load_run(f"{bucket}/none")
+    with pytest.raises(SightlineError, match=r"^cannot list s3://no-such-bucket/none: the bucket does not exist"):
+        load_run("s3://no-such-bucket/none")
+
+
+def test_a_damaged_object_is_named(url: str) -> None:
+    folder = RunFolder(url)
+    folder.open({**MANIFEST, "shards": 1}, ["full"], b"{}\n")
+    folder.write_rows("full", 0, [], ())
+    file: Any = folder.rows_file("full", 0)
+    file.write_bytes(b"no parquet")
+    with pytest.raises(
+        SightlineError, match=rf"^{file} is damaged \(.*\); set it aside with `sightline verify {url} --rep"
+    ):
+        _ = load_run(url).rows
+
+
+def test_a_store_that_fails_is_no_reason_to_delete_a_file(bucket: str, object_store: Store) -> None:
+    folder = RunFolder(f"{bucket}/run")
+    folder.open({**MANIFEST, "shards": 1}, ["full"], b"{}\n")
+    folder.write_rows("full", 0, [], ())
+    folder.write_images(0, "original", [])
+    run = load_run(f"{bucket}/run")
+    object_store.deny("GET", containing=".parquet")
+    for read in (lambda: run.rows, lambda: folder.image_digests(0)):
+        with pytest.raises(StoreError, match=rf"^cannot read {bucket}/run/.*: no permission \(Access Denied\)$"):
+            read()
+
+
+def test_fsspecs_own_configuration_is_heeded(bucket: str, object_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place(bucket) / "a.txt").write_bytes(b"found")
+    settings = object_store.environment
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("FSSPEC_S3_ENDPOINT_URL", settings["AWS_ENDPOINT_URL"])
+    monkeypatch.setenv("FSSPEC_S3_KEY", settings["AWS_ACCESS_KEY_ID"])
+    monkeypatch.setenv("FSSPEC_S3_SECRET", settings["AWS_SECRET_ACCESS_KEY"])
+    done = run_python(["-c", READS, f"{bucket}/a.txt"])
+    assert done.stdout == "found\n", done.stderr
