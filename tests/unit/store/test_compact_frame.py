@@ -20,7 +20,7 @@ V1 = REPOSITORY / "tests" / "data" / "run_v1"
 def forget_some(row: dict[str, Any]) -> None:
     """What rows may lack: text, a whole number, true or false, a float."""
     if row["probe_id"].endswith("3:yes"):
-        row |= {"regime": None, "n_regions": None, "all_half": None, "legibility": None}
+        row |= {"regime": None, "sequence_full": None, "all_half": None, "legibility": None}
 
 
 @pytest.fixture(scope="module")
