@@ -12,8 +12,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from sightline.auditing.attendance import Attendance
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
+from sightline.errors import SightlineError
 from sightline.places import place
 from sightline.report.build import build_report
 from sightline.store import load_run
@@ -142,6 +144,44 @@ def test_images_that_may_not_be_fetched_any_more_are_no_bad_images(on_s3: Any, o
     object_store.relent()
     assert run_python(words(settings)).returncode == 0
     assert load_run(settings.out).bad_images == {}
+
+
+def test_processes_that_share_a_folder_in_a_store_have_the_rows_of_a_local_run(
+    config: Any, on_s3: Any, tmp_path: Path
+) -> None:
+    settings = on_s3("llava", limit=4, launcher="queue")
+    workers = [subprocess.Popen([sys.executable, *words(settings)], stderr=subprocess.PIPE, text=True) for _ in "ab"]
+    said = [worker.communicate()[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], said
+    run = load_run(settings.out)
+    assert run.missing == 0
+    assert not run.failed
+    pd.testing.assert_frame_equal(facts(run.frame()), locally(config, "llava", tmp_path, limit=4))
+    left = {name.removeprefix(f"{settings.out.path}/") for name in settings.out.fs.find(settings.out.path)}
+    assert {name.split("/")[0] for name in left} == {"run.json", "probes.jsonl", "images", "rows"}, "no lease is left"
+    assert len([name for name in left if name.startswith("rows/")]) == 4 * len(ARMS)
+
+
+def test_a_crew_of_this_machine_works_in_a_store(config: Any, on_s3: Any, tmp_path: Path) -> None:
+    done = run_python(words(on_s3("llava", limit=2, launcher="local", workers=2)))
+    assert done.returncode == 0, done.stderr
+    run = load_run(on_s3("llava", limit=2).out)
+    pd.testing.assert_frame_equal(facts(run.frame()), locally(config, "llava", tmp_path, limit=2))
+
+
+def test_a_store_that_puts_over_what_exists_is_for_one_process(on_s3: Any, object_store: Store) -> None:
+    settings = on_s3("llava", limit=2)
+    object_store.ignore_conditions()
+    for launcher in ("queue", "local", "ray"):
+        with pytest.raises(SightlineError, match="although asked not to, so that processes cannot share work there; "):
+            audit(settings.model_copy(update={"launcher": launcher}))
+    assert settings.out.fs.find(settings.out.path) == [], "the trial is gone"
+    driver = Attendance(settings.out, settings.worker_timeout)
+    with driver.attending():
+        driver.drive()
+        with pytest.raises(SightlineError, match=rf"^{settings.out} is being written by process \d+ on .*; wait for"):
+            audit(settings)
+    assert audit(settings).missing == 0
 
 
 def test_in_memory_within_one_process(

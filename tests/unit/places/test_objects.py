@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.places import StoreError, open_ranges, place, read_whole
+from sightline.places import StoreError, open_lines, open_ranges, place, read_whole
 from sightline.places.objects import refuse_without_creation
 from sightline.places.store_errors import store_reason, told_of
 from sightline.store.marks import read_marked
@@ -111,6 +112,32 @@ def test_a_store_that_puts_over_what_exists_is_refused(bucket: str, object_store
 def test_a_scheme_without_exclusive_creation_is_refused() -> None:
     with pytest.raises(SightlineError, match="processes cannot share work on https://"):
         create_new(place("https://127.0.0.1:9/claims/one"), b"")
+
+
+def test_a_store_that_only_looks_first_serves_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sightline.places.objects.CREATES_ONCE", ())
+    folder: Any = place(f"memory://{uuid4().hex}")
+    assert create_new(folder / "one", b"mine")
+    assert not create_new(folder / "one", b"yours")
+    assert read_whole(folder / "one") == b"mine"
+    with pytest.raises(SightlineError, match="processes cannot share work on memory://"):
+        refuse_without_creation(folder)
+
+
+def test_lines_are_read_a_part_at_a_time(
+    bucket: str, object_store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sightline.places.objects.LINES", 1000)
+    text = "".join(f"line {n}\u2028 still the same\n" for n in range(100))
+    places = [place(f"{bucket}/lines.txt"), tmp_path / "lines.txt"]
+    for where in places:
+        write_whole(where, text.encode())
+        with open_lines(where) as lines:
+            assert list(lines) == re.findall(r"[^\n]*\n", text)
+    with open_lines(places[0]) as lines:
+        object_store.counted()
+        assert next(lines) == "line 0\u2028 still the same\n"
+    assert object_store.counted()["GET"] < len(text.encode()) / 1000
 
 
 def test_a_place_to_write_to_is_tried_without_a_trace(bucket: str, object_store: Store) -> None:

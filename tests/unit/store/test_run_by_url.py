@@ -10,6 +10,10 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.places import StoreError, place, read_whole
 from sightline.store import RunFolder, load_run
+from sightline.store.compaction import compact_run
+from sightline.store.folder_check import verify_folder
+from sightline.store.notes import Failure
+from sightline.store.run_parts import part_folders
 from tests.object_store import Store
 from tests.unit.store.test_folder import MANIFEST
 from tests.warm_python import run_python
@@ -130,3 +134,68 @@ def test_fsspecs_own_configuration_is_heeded(bucket: str, object_store: Store, m
     monkeypatch.setenv("FSSPEC_S3_SECRET", settings["AWS_SECRET_ACCESS_KEY"])
     done = run_python(["-c", READS, f"{bucket}/a.txt"])
     assert done.stdout == "found\n", done.stderr
+
+
+def test_what_verify_sets_aside_in_a_store_is_computed_again(bucket: str) -> None:
+    folder = RunFolder(f"{bucket}/run")
+    folder.open({**MANIFEST, "shards": 1}, ["full"], b"{}\n")
+    folder.write_rows("full", 0, [], ())
+    file: Any = folder.rows_file("full", 0)
+    whole = read_whole(file)
+    middle = len(whole) // 2
+    file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    (problem,) = [found for found in verify_folder(folder.path).problems if found.file is not None]
+    assert problem.words.startswith(f"{file} is damaged (")
+    aside = problem.set_aside()
+    assert aside is not None
+    assert str(aside) == f"{file}.damaged"
+    again = RunFolder(f"{bucket}/run")
+    assert not again.has_rows("full", 0)
+    assert again.finished_shards("full") == set()
+    assert problem.set_aside() is None, "it is gone already"
+
+
+def test_a_store_that_fails_is_no_finding_of_verify(bucket: str, object_store: Store) -> None:
+    folder = RunFolder(f"{bucket}/run")
+    folder.open({**MANIFEST, "shards": 1}, ["full"], b"{}\n")
+    for name in ("run.json", "probes.jsonl"):
+        object_store.deny("GET", containing=name)
+        with pytest.raises(StoreError, match=rf"^cannot read {bucket}/run/{name}: no permission"):
+            verify_folder(folder.path)
+
+
+def test_folders_in_a_store_are_not_compacted(url: str, tmp_path: Path) -> None:
+    for path, out in ((place(url), None), (tmp_path, place(url))):
+        with pytest.raises(SightlineError, match=rf"^cannot compact {url}: folders are compacted on a disk"):
+            compact_run(path, out)
+
+
+def test_parts_in_a_store_are_one_run(data: Path, url: str) -> None:
+    """By the URL of the folder above them, and one by one."""
+    for part in ("first", "second"):
+        upload(data / "run_v1", f"{url}/{part}")
+    folders = part_folders(url)
+    assert [str(folder.path) for folder in folders] == [f"{url}/first", f"{url}/second"]
+    one = load_run(data / "run_v1")
+    assert load_run(url).rows.equals(one.rows)
+    assert load_run([f"{url}/first", place(f"{url}/second")]).rows.equals(one.rows)
+
+
+def test_rows_of_a_store_are_scanned(data: Path, url: str) -> None:
+    upload(data / "run_v1", url)
+    local, remote = load_run(data / "run_v1"), load_run(url)
+    assert list(remote.scan(["probe_id", "ecr"])) == list(local.scan(["probe_id", "ecr"]))
+
+
+def test_what_another_writes_is_seen_after_a_refresh(bucket: str, object_store: Store) -> None:
+    mine, theirs = RunFolder(f"{bucket}/run"), RunFolder(f"{bucket}/run")
+    mine.open({**MANIFEST, "shards": 2}, ["full"], b"{}\n")
+    theirs.write_rows("full", 1, [], ())
+    theirs.record_failure(Failure("00000", ("full",), "it failed", lost=False))
+    assert mine.finished_shards("full") == set()
+    mine.files.refresh()
+    object_store.counted()
+    assert mine.finished_shards("full") == {1}
+    assert mine.has_rows("full", 1)
+    assert mine.notes.names("failed") == ["failed.00000.1"]
+    assert object_store.counted() == {"LIST": 1}
