@@ -34,7 +34,7 @@ EVEN, ODD, ALL = {0, 2, 4, 6}, {1, 3, 5}, set(range(7))
 
 
 def same(joined: object, finished: Path) -> bool:
-    run, whole = load_run(joined), load_run(finished)  # type: ignore[arg-type]
+    run, whole = load_run(joined), load_run(finished)
     return bool(run.rows.equals(whole.rows) and run.images.equals(whole.images)) and run.missing == 0
 
 
