@@ -80,7 +80,7 @@ def _least(cards: Path) -> float:
     """The shortest eager prefill that was timed."""
     results = json.loads((cards / "prefill-one.json").read_text(encoding="utf-8"))["results"]
     eager = (result for result in results if result["request"]["execution"] == "eager")
-    return min(min(point["samples_ms"]["prefill"]) for result in eager for point in result["points"]) / 1e3
+    return float(min(min(point["samples_ms"]["prefill"]) for result in eager for point in result["points"])) / 1e3
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -112,7 +112,7 @@ class Simulation:
         self._events: list[tuple[float, int, Event, int, int, Work | None]] = []
         self._offered: list[tuple[float, int, Work]] = []
         self._workers = [_Worker(self._slowness()) for _ in range(cluster.workers)]
-        self._spent: Counter[str] = Counter()
+        self._spent: defaultdict[str, float] = defaultdict(float)
         self._left = self._deaths = 0
         for task in work:
             self._left += 1
@@ -136,8 +136,8 @@ class Simulation:
                 {"ready": self._ready, "finished": self._finished, "died": self._died}[kind](now, number)
         for worker in self._workers:
             self._pass(worker, now, "waiting")
-        parts = (self._spent[part] for part in ("working", "lost", "starting", "waiting"))
-        return Outcome(now, cluster.workers, *parts, self._deaths)
+        useful, lost, starting, waiting = (self._spent[part] for part in ("working", "lost", "starting", "waiting"))
+        return Outcome(now, cluster.workers, useful, lost, starting, waiting, self._deaths)
 
     def _slowness(self) -> float:
         """What a worker's time for a task is multiplied by."""

@@ -25,7 +25,7 @@ class RunFolders(Subject):
     """Everything that reads a run without a page."""
 
     name = "run folders"
-    share = 5
+    share = 5.0
 
     def prepare(self) -> None:
         self.good = make_run(self.folder / "good", images=3, arms=("full", "target:0.3"))
