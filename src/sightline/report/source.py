@@ -279,7 +279,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
 def _audit(run: Run, name: str, only: ProbeList | None, also: Collection[str] = ()) -> Audited:
     notes: list[str] = []
     frame = compact_frame(run, lambda column: column not in UNREAD or column in also)
-    if "margin" in frame and frame["margin"].isna().all():
+    if "margin" in frame and frame["margin"].isna().all() and not _has_values(run, "margin"):
         frame = frame.drop(columns="margin")  # of a scorer that gives none
     frame["row"] = np.arange(len(frame), dtype=np.int32)
     if only is not None:
@@ -299,6 +299,11 @@ def _audit(run: Run, name: str, only: ProbeList | None, also: Collection[str] = 
         return Audited(name, run, main, others, notes)
     unlimited = None if only is None else _audit(run, name, None).frame
     return Audited(name, run, paired(main, notes), others, notes, unlimited=unlimited)
+
+
+def _has_values(run: Run, column: str) -> bool:
+    """Whether any row has a value there, be it one that overflowed: that is no number, but it is not missing."""
+    return any(batch.column(0).null_count < batch.num_rows for batch in run.scan([column]))
 
 
 def _at_thresholds(source: Source, rules: Rules) -> Source:

@@ -171,6 +171,7 @@ def test_magnified_evidence_is_as_sharp_as_the_run_kept_it(source: Source, tmp_p
     Image.effect_noise((480, 160), 60).convert("RGB").save(sharp, "JPEG")
     for record in records:
         record |= {"details": [sharp.getvalue()], "detail_boxes": [[0.25, 0.5, 0.5, 0.75]]}
+    RunFolder(folder).images_file(0, "orig").unlink()  # records that are there stay
     RunFolder(folder).write_images(0, "orig", records)
     detailed = read_source([folder])
     packed = pack_cases(detailed, choose_cases(detailed, 2))
