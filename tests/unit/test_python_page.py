@@ -45,7 +45,7 @@ def test_its_command_writes_the_same_picture(place: Path) -> None:
     assert (place / "picture.png").read_bytes() == before
 
 
-OF_FILES = ("pieces", "owner", "image_pieces", "finished_shards")
+OF_FILES = ("rows_of", "pieces", "owner", "image_pieces", "finished_shards")
 """Methods by which Sightline itself finds a run's rows in its files."""
 
 

@@ -155,9 +155,16 @@ def at_thresholds(rows: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     known = pd.Series(np.isfinite(margin), index=rows.index)
     return rows.assign(
         threshold=threshold,
-        predicted=rows["predicted"].where(~known, answered),
+        predicted=_with_answers(rows["predicted"]).where(~known, answered),
         correct=rows["correct"].where(~known, answered == rows["label"]).astype(bool),
     )
+
+
+def _with_answers(predicted: pd.Series) -> pd.Series:
+    """The same answers in a column that can hold both words: of a categorical, in the order of the names."""
+    if not isinstance(predicted.dtype, pd.CategoricalDtype):
+        return predicted
+    return predicted.cat.set_categories(sorted({"yes", "no", *predicted.cat.categories}))
 
 
 def words_of(

@@ -1,6 +1,6 @@
 """The run folder: manifest, probes, one parquet file per arm and shard; written atomically, read as data frames.
 
-What reads tables is imported when it is first asked for: whoever only writes whole files needs neither Arrow nor pandas.
+What reads tables is imported when it is first asked for: whoever only writes whole files needs no Arrow and no pandas.
 """
 
 from __future__ import annotations

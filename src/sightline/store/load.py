@@ -75,11 +75,12 @@ class Run:
 
         All of them in memory: ``scan`` is for runs that are too large for that.
         """
-        tables = ((piece.file.path, self._rows_of(arm, piece)) for arm in self.arms for piece in self.pieces(arm))
+        tables = ((piece.file.path, self.rows_of(arm, piece)) for arm in self.arms for piece in self.pieces(arm))
         rows = with_visible(under_one_another(tables, row_schema()))
         return with_anchor_precision(rows, lambda: self.images, lambda: self.probes)
 
-    def _rows_of(self, arm: str, piece: ShardPiece) -> pa.Table:
+    def rows_of(self, arm: str, piece: ShardPiece) -> pa.Table:
+        """The rows of a piece, as they would be written today, if they are what rows can be."""
         file = piece.file.path
         return sound_rows(migrated_rows(self.owner(arm).read(piece), arm, file), arm, file)
 
