@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,15 +16,15 @@ from sightline.probes import images
 
 def test_an_image_is_decoded_once_for_the_tower_and_the_report(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: Counter[str] = Counter()
-    decode = images.open_image
+    decode = images.open_image_file
 
-    def counted(root: Any, name: str, **how: Any) -> Any:
-        opened[name] += 1
-        return decode(root, name, **how)
+    def counted(file: Any, called: Any, **how: Any) -> Any:
+        opened[file.name] += 1
+        return decode(file, called, **how)
 
-    monkeypatch.setattr(worker, "open_image", counted)
+    monkeypatch.setattr(worker, "open_image_file", counted)
     run = audit(config("llava", arms=["full", "target:0.3", "grid:0.3"], limit=3, shard_images=2))
-    assert set(opened) == set(run.images.column("image").to_pylist())
+    assert set(opened) == {Path(name).name for name in run.images.column("image").to_pylist()}
     assert set(opened.values()) == {1}
     audit(config("llava", arms=["random:0.3"], limit=3, shard_images=2))
     assert set(opened.values()) == {2}, "an amendment decodes again, and once"

@@ -19,7 +19,7 @@ def test_the_documented_config_file_runs_as_printed(
 ) -> None:
     page = (REPOSITORY / "docs" / "runs.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    (line,) = re.findall(r"^    sightline (run --config .*)$", page, re.MULTILINE)
+    line = re.findall(r"^    sightline (run --config .*)$", page, re.MULTILINE)[0]
     for name, target in {
         "checkpoints/Qwen3-VL-8B-Instruct": data / "tiny" / "qwen3vl",
         "probes/textocr.jsonl": mini_probes,

@@ -74,8 +74,8 @@ def test_a_method_inside_the_model_needs_eager_execution(config: Any) -> None:
 class Queueing(SelectStep):
     """The select step as it works on a GPU: alike probes in one call, values checked when they are read."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
         self.queues = True
 
 
