@@ -149,9 +149,9 @@ def facts(frame: pd.DataFrame) -> pd.DataFrame:
 def difference(wanted: pd.DataFrame, found: pd.DataFrame) -> dict[str, int]:
     """How many rows are missing, have another value, or are there twice."""
     doubled = int(found.duplicated(KEY).sum())
-    both = wanted.merge(found.drop_duplicates(KEY), on=KEY, how="outer", indicator=True, suffixes=("", " found"))
-    lost = int((both["_merge"] != "both").sum())
-    shared = both[both["_merge"] == "both"]
+    once = found.drop_duplicates(KEY)
+    shared = wanted.merge(once, on=KEY, suffixes=("", " found"))  # what is in one alone would make other types of all
+    lost = len(wanted) + len(once) - 2 * len(shared)
     columns = [name for name in wanted.columns if name not in KEY]
     changed = pd.Series(False, index=shared.index)
     for name in columns:

@@ -50,6 +50,15 @@ class Pull:
         self._left = list(tasks)
         self.arms = {arm.text for task in tasks for arm in task.arms}
         self.total = sum(task.rows for task in tasks)
+        done = {arm: folder.finished_shards(arm) for arm in self.arms}
+        recorded = folder.recorded_images()
+        # Their rows are there, and records of their images are gone.
+        self._restored = {
+            task.key
+            for task in tasks
+            if (task.shard.index, task.shard.version) not in recorded
+            and all(task.shard.index in done[arm.text] for arm in task.arms)
+        }
         self.forgiving = forgiving
         self._clock = clock
         self._claims: dict[str, _Claim] = {}
@@ -80,6 +89,7 @@ class Pull:
 
     def wrote(self, task: Task, arm: Arm) -> None:
         """The rows of one arm of a claimed task are in the folder."""
+        self._restored.discard(task.key)
         claim = self._claims.get(task.key)
         if claim is None:
             return
@@ -160,7 +170,8 @@ class Pull:
         arms = tuple(
             arm
             for arm in task.arms
-            if not self._folder.has_rows(arm.text, index) and not failures.verdict(task.key, arm.text)
+            if (task.key in self._restored or not self._folder.has_rows(arm.text, index))
+            and not failures.verdict(task.key, arm.text)
         )
         losses = {arm.text: failures.losses(task.key, arm.text) for arm in arms}
         return (min(arms, key=lambda arm: losses[arm.text]),) if any(losses.values()) else arms
@@ -180,7 +191,8 @@ class Pull:
         failures = self._folder.notes.failures()
 
         def is_open(task: Task, arm: Arm) -> bool:
-            return task.shard.index not in done[arm.text] and not failures.verdict(task.key, arm.text)
+            there = task.shard.index in done[arm.text] and task.key not in self._restored
+            return not there and not failures.verdict(task.key, arm.text)
 
         self._left = [task for task in self._left if any(is_open(task, arm) for arm in task.arms)]
         if failures:

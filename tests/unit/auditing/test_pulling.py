@@ -87,6 +87,8 @@ def test_nobody_works_ahead_on_what_another_could_do(folder: RunFolder) -> None:
 
 
 def test_rows_that_are_there_are_not_computed_again(folder: RunFolder) -> None:
+    for shard in (0, 1):
+        folder.write_images(shard, "orig", [])
     folder.write_rows("full", 0, [], ())
     folder.write_rows("full", 1, [], ())
     folder.write_rows("target:0.3", 1, [], ())
