@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 
 from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig, flag_of
+from sightline.auditing.config import AuditConfig
 from sightline.errors import SightlineError
 from tests.earlier_release import without_marks
 from tests.integration.conftest import MODELS, TEN_ARMS
 from tests.integration.test_audit import facts
+from tests.launching import words_of
 from tests.warm_python import run_python
 
 DONE = 12
@@ -39,16 +40,7 @@ main()
 
 def command(config: AuditConfig) -> list[str]:
     """What follows ``python`` on its command line."""
-    words = ["-c", KILLED, "run"]
-    for name, value in config.model_dump(exclude_unset=True).items():
-        if isinstance(value, bool):
-            words.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
-            continue
-        if isinstance(value, dict):
-            value = [f"{key}={entry}" for key, entry in value.items()]
-        for item in value if isinstance(value, list) else [value]:
-            words += [flag_of(name), str(item)]
-    return words
+    return ["-c", KILLED, "run", *words_of(config)]
 
 
 @pytest.mark.parametrize("model", MODELS)

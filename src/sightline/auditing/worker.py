@@ -157,7 +157,7 @@ class Worker:
             prepared, shard = work.prepared, work.shard
             if prepared.bad:
                 folder.record_bad_images(shard.index, prepared.bad)
-            if prepared.seen is not None:
+            if prepared.seen is not None and not folder.has_images(shard.index, shard.version):
                 folder.write_images(shard.index, shard.version, image_records(work))
             billed = prepared.boxes_ms if reads_boxes(arm.selector) else None
             rows = row_records(arm, work, answers, self.contract, billed)

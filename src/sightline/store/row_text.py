@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula."""
+from sightline.core.spreadsheet import BEGINNINGS, MARK
 
 
 def csv_header(names: list[str]) -> bytes:
@@ -88,7 +87,7 @@ def _each_once(column: pa.Array, words: Callable[[Any], str]) -> pa.Array:
 
 
 def _quoted_text(text: str) -> str:
-    return _quoted(f"'{text}" if text.startswith(FORMULA) else text)
+    return _quoted(f"{MARK}{text}" if text.startswith(BEGINNINGS) else text)
 
 
 def _quoted(text: str) -> str:

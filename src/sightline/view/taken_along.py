@@ -10,14 +10,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from sightline.core.spreadsheet import BEGINNINGS, MARK
 from sightline.errors import SightlineError
 from sightline.view.asked_rows import AskedRows
 from sightline.view.case_reader import CaseReader
 
 MOST = 100_000
 """Rows of one file."""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""How a text begins that a spreadsheet would compute."""
 FORMATS = {"csv": "text/csv", "probes": "text/plain", "label-studio": "application/json"}
 
 
@@ -49,7 +48,7 @@ def _csv(rows: AskedRows, places: NDArray[Any], columns: Sequence[str]) -> str:
 
 def _cell(value: Any) -> Any:
     """A text that a spreadsheet would take for a formula gets an apostrophe in front."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    return f"{MARK}{value}" if isinstance(value, str) and value.startswith(BEGINNINGS) else value
 
 
 def label_studio_task(rows: AskedRows, reader: CaseReader, probe: str, view: str) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import math
 import pyarrow as pa
 import pytest
 
-from sightline.store.row_text import FORMULA, csv_header, csv_lines, json_lines
+from sightline.core.spreadsheet import BEGINNINGS
+from sightline.store.row_text import csv_header, csv_lines, json_lines
 
 BATCH = pa.record_batch({
     "words": pa.array(['a "quoted", text', None, "two\nlines", " spaced ", "é\u2028"]),
@@ -54,7 +55,7 @@ def test_what_is_no_number_is_no_json() -> None:
     assert [json.loads(line)["ecr"] for line in json_lines(batch).decode().split()] == [None, None, 0.5]
 
 
-@pytest.mark.parametrize("sign", FORMULA)
+@pytest.mark.parametrize("sign", BEGINNINGS)
 def test_a_text_that_a_spreadsheet_would_compute_is_made_a_text(sign: str) -> None:
     said = f"{sign}HYPERLINK(1)"
     batch = pa.record_batch({"answer": [said, "plain"], "margin": [-1.0, 2.0]})
