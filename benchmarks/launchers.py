@@ -1,6 +1,6 @@
 """Rows of every launcher, on every tiny checkpoint, with one, two and three workers, beside those of ``inline``.
 
-python -m benchmarks.launchers [--launchers local,queue,ray] [--workers 1,2,3] [--images 6]
+python -m benchmarks.launchers [--launchers local,queue,ray] [--workers 1,2,3] [--images 6] [--device cpu]
 python -m benchmarks.launchers --scaling [--images 40] [--rounds 3]
 python -m benchmarks.launchers --threads [--images 6]
 
@@ -55,34 +55,36 @@ def config_for(model: str, out: Path, images: int, **changes: Any) -> AuditConfi
     return AuditConfig(**settings)
 
 
-def run_with(launcher: str, workers: int, model: str, out: Path, images: int) -> None:
+def run_with(launcher: str, workers: int, model: str, out: Path, images: int, device: str = "cpu") -> None:
     """One whole run, however it is launched."""
     if launcher == "queue":
-        processes = [start(config_for(model, out, images, launcher="queue")) for _ in range(workers)]
+        processes = [start(config_for(model, out, images, device=device, launcher="queue")) for _ in range(workers)]
         with running(*processes):
             for process in processes:
                 finish(process)
     elif launcher == "inline":
-        audit(config_for(model, out, images))
+        audit(config_for(model, out, images, device=device))
     else:
-        audit(config_for(model, out, images, launcher=launcher, workers=workers))
+        audit(config_for(model, out, images, device=device, launcher=launcher, workers=workers))
 
 
-def compare(launchers: list[str], counts: list[int], images: int) -> Table:
-    table = Table("checkpoint", "launcher", "workers", "rows", "rows that differ", title="against inline, times aside")
+def compare(launchers: list[str], counts: list[int], images: int, device: str) -> Table:
+    title = f"against inline, times aside, on {device}"
+    table = Table("checkpoint", "launcher", "workers", "rows", "rows that differ", title=title)
     for model in MODELS:
         with tempfile.TemporaryDirectory() as folder:
-            run_with("inline", 1, model, Path(folder, "inline"), images)
+            run_with("inline", 1, model, Path(folder, "inline"), images, device)
             expected = facts_of(Path(folder, "inline")).to_pandas()
             table.add_row(model, "inline", "1", str(len(expected)), "-")
             for launcher in launchers:
                 for workers in counts:
                     out = Path(folder, f"{launcher}{workers}")
-                    run_with(launcher, workers, model, out, images)
+                    run_with(launcher, workers, model, out, images, device)
                     found = facts_of(out).to_pandas()
                     same = len(found) == len(expected)
                     unequal = (found.astype(str) != expected.astype(str)).any(axis=1).sum() if same else "all"
                     table.add_row(model, launcher, str(workers), str(len(found)), str(unequal))
+                    print(f"{model}, {launcher}, workers: {workers}: {unequal} of {len(found)} rows differ", flush=True)
     return table
 
 
@@ -128,6 +130,7 @@ def main() -> None:
     parser.add_argument("--launchers", default="local,queue,ray")
     parser.add_argument("--workers", default="1,2,3")
     parser.add_argument("--images", type=int)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--threads", action="store_true")
@@ -138,7 +141,7 @@ def main() -> None:
         table = threads(options.images or 6)
     else:
         counts = [int(count) for count in options.workers.split(",")]
-        table = compare(options.launchers.split(","), counts, options.images or 6)
+        table = compare(options.launchers.split(","), counts, options.images or 6, options.device)
     Console().print(table)
 
 
