@@ -130,6 +130,8 @@ def main() -> None:
     print(
         f"{options.config} on {device}, {options.execution}: {len(probes)} images of {count} tokens, {len(ARMS)} arms"
     )
+    decoder = backbones["general"].language
+    print(f"the general route's decoder: {getattr(decoder, 'reason', 'our loop over its layers')}")
     print(f"cells, found once for {size[0]} x {size[1]} by the general route: {once / 1e3:.2f} s")
     best: dict[str, dict[str, float]] = {}
     margins: dict[str, list[float]] = {}

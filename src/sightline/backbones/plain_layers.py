@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,8 +17,8 @@ from sightline.backbones.language import Batch, LanguageModel, call_layer
 PARTS = ("layers", "norm", "rotary_emb", "embed_tokens")
 TOKENS = 5
 """Length of the sequence that both read."""
-TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""Largest difference, as a share of the largest value."""
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""Largest difference of one layer's output, as a share of its largest value: a few roundings of the precision."""
 UNDERSTOOD = frozenset(
     {"attention_mask", "scaling", "dropout", "is_causal", "position_ids", "position_embeddings", "use_cache"}
 )
@@ -48,34 +49,65 @@ def unlike_the_loop(body: Any, text_model: Any, axes: int) -> str | None:
         return f"our loop cannot run its layers ({type(error).__name__}: {said[0][:80]})"
     if told:
         return f"its layers attend with {', '.join(sorted(told))}"
-    allowed = TOLERANCE.get(text_model.dtype, 5e-2)
+    allowed = TOLERANCE.get(text_model.dtype, 3e-2)
     if not difference <= allowed:
         return f"our loop over its layers gives something else (by {difference:.1e} of the largest value)"
     return None
 
 
 def _measured(text_model: Any, axes: int) -> tuple[set[str], float]:
-    """What attention was told that we do not understand, and how far the loop is from the decoder."""
+    """What attention was told that we do not understand, and how far the loop is from the decoder.
+
+    Every layer is called on what the decoder gave it, and what it gave must be what the layer before made: rounding
+    does not pile up over layers, so a deep decoder in half precision is judged as strictly as a shallow one.
+    """
     weight = text_model.embed_tokens.weight
     ids = torch.arange(TOKENS, device=weight.device) % weight.shape[0]
-    hidden = text_model.embed_tokens(ids)[None]
+    embedded = text_model.embed_tokens(ids)[None]
     positions = torch.arange(TOKENS, device=weight.device).expand(axes, 1, -1)
-    expected = text_model(
-        inputs_embeds=hidden,
-        position_ids=positions if axes == 3 else positions[0],
-        attention_mask=torch.ones(1, TOKENS, dtype=torch.long, device=weight.device),
-        use_cache=False,
-    ).last_hidden_state
+    calls: list[tuple[Tensor, Tensor]] = []
+    with _watching(text_model.layers, calls):
+        expected = text_model(
+            inputs_embeds=embedded,
+            position_ids=positions if axes == 3 else positions[0],
+            attention_mask=torch.ones(1, TOKENS, dtype=torch.long, device=weight.device),
+            use_cache=False,
+        ).last_hidden_state
     language = LanguageModel(text_model, torch.nn.Identity(), axes)
     segments = torch.zeros(1, TOKENS, dtype=torch.long, device=weight.device)
-    batch = Batch(hidden, positions, segments, (), 0, [0])
+    batch = Batch(embedded, positions, segments, (), 0, [0])
     told: set[str] = set()
+    before, apart = embedded, [0.0]
     with _listening(text_model.config, told):
-        rotary, mask = language.rotary(hidden, positions), batch.mask()
-        for layer in text_model.layers:
-            hidden = call_layer(layer, hidden, rotary, mask)
-    found = language.norm(hidden)
-    return told, float((found - expected).abs().max() / expected.abs().max().clamp_min(1e-12))
+        rotary, mask = language.rotary(embedded, positions), batch.mask()
+        for layer, (given, made) in zip(text_model.layers, calls, strict=True):
+            apart += [_apart(before, given), _apart(call_layer(layer, given, rotary, mask), made)]
+            before = made
+    return told, max(*apart, _apart(language.norm(before), expected), key=_worst)
+
+
+def _apart(found: Tensor, expected: Tensor) -> float:
+    """Largest difference, as a share of the largest value."""
+    return float((found - expected).abs().max() / expected.abs().max().clamp_min(1e-12))
+
+
+def _worst(difference: float) -> float:
+    return math.inf if math.isnan(difference) else difference
+
+
+@contextmanager
+def _watching(layers: Any, calls: list[tuple[Tensor, Tensor]]) -> Iterator[None]:
+    """While open, what every layer is given and what it makes of it is noted."""
+
+    def note(layer: Any, given: Any, named: Any, made: Any) -> None:
+        calls.append((given[0] if given else named["hidden_states"], made))
+
+    hooks = [layer.register_forward_hook(note, with_kwargs=True) for layer in layers]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager
