@@ -41,7 +41,7 @@ def test_something_done_between_layers_is_noticed() -> None:
 
 
 def test_something_done_behind_the_last_layer_is_noticed() -> None:
-    class Shifted(transformers.Qwen3Model):
+    class Shifted(transformers.Qwen3Model):  # type: ignore[misc]
         def forward(self, *given: Any, **named: Any) -> Any:
             output = super().forward(*given, **named)
             output.last_hidden_state = output.last_hidden_state + 1.0
@@ -53,8 +53,8 @@ def test_something_done_behind_the_last_layer_is_noticed() -> None:
 
 
 def test_embeddings_that_the_decoder_scales_are_noticed() -> None:
-    class Scaled(transformers.Qwen3Model):
-        def forward(self, inputs_embeds: Tensor, **named: Any) -> Any:  # type: ignore[override]
+    class Scaled(transformers.Qwen3Model):  # type: ignore[misc]
+        def forward(self, inputs_embeds: Tensor, **named: Any) -> Any:
             return super().forward(inputs_embeds=inputs_embeds * 2, **named)
 
     made = decoder()
