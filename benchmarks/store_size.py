@@ -1,11 +1,12 @@
 """Time and peak memory of what reads whole runs, by the number of rows: a table in Markdown.
 
-    python -m benchmarks.store_size [--rows 10000 100000 1000000] [--only rows verify compact] [--folder DIR]
+    python -m benchmarks.store_size [--rows 10000 100000 ...] [--only rows verify compact] [--folder DIR]
 
 Runs are made by ``benchmarks.large_runs`` (five arms, masks, one shard file per 640 rows) in a folder that is removed
 afterwards unless it is named. Every measurement is a process of its own; its memory is the largest resident set that
-the system saw, its time is that of the processor, so that a busy machine tells the same. This process imports nothing
-large: a child's peak begins with what its parent holds.
+the system saw, its time is that of the processor, so that a busy machine tells the same, on one thread: on a busy
+machine, matrix products on several threads spend their time waiting for each other. This process imports nothing large:
+a child's peak begins with what its parent holds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-SIZES = (10_000, 100_000, 1_000_000)
+SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 RULE = "accuracy(target:0.3) - accuracy(grid:0.3) >= 0"
 
 
@@ -41,7 +42,8 @@ class Measured:
 
 def measured(what: str, rows: int, words: Sequence[str], out: Path | None = None) -> Measured:
     """``python -m sightline WORDS`` in a process of its own."""
-    child = subprocess.Popen([sys.executable, "-m", "sightline", *words], stdout=subprocess.DEVNULL)
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen([sys.executable, "-m", "sightline", *words], stdout=subprocess.DEVNULL, env=alone)
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode != 0:
