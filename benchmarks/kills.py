@@ -27,8 +27,9 @@ AUDIT: dict[str, Any] = {
     "arms": ["full", "target:0.3", "random:0.3", "grid:0.3", "full+blank", "target:0.3+blank"],
     "limit": 8,
     "shard_images": 1,
+    "threads": 1,
 }
-"""Two versions of eight images: sixteen tasks, forty-eight files."""
+"""Two versions of eight images: sixteen tasks, forty-eight files. One thread each: their number changes last bits."""
 
 
 def small_audit(place: Path) -> AuditConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -24,6 +25,11 @@ ODD_VALUES: tuple[Any, ...] = (
     float("inf"), float("-inf"), [], {}, [[]], [None], {"": None}, [0, 0, 0, 0], [1, 1, 0, 0], ["a", "b", "c", "d"],
     [float("nan")] * 4, [0.1, 0.1, 0.2, 10**400], *ODD_TEXTS,
 )  # fmt: skip
+
+
+def odd_value(random: Random) -> Any:
+    """A fresh one: what is spoiled further must not spoil what comes after, let alone hold itself."""
+    return deepcopy(random.choice(ODD_VALUES))
 
 
 def bytes_like(data: bytes, random: Random) -> bytes:
@@ -49,7 +55,7 @@ def value_like(value: Any, random: Random) -> Any:
     for _ in range(random.randint(1, 3)):
         places = _places(whole)
         if not places:
-            return random.choice(ODD_VALUES)
+            return odd_value(random)
         holder, key = random.choice(places)
         random.choice(_CHANGES)(holder, key, random)
     return whole
@@ -103,7 +109,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 
 def _replace(holder: Any, key: Any, random: Random) -> None:
-    holder[key] = random.choice(ODD_VALUES)
+    holder[key] = odd_value(random)
 
 
 def _drop(holder: Any, key: Any, random: Random) -> None:

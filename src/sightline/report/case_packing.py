@@ -96,8 +96,7 @@ class _ShownRows:
 
     @classmethod
     def of(cls, audited: Audited, probes: Collection[str]) -> _ShownRows:
-        marked = mark_rows(audited)
-        rows = marked[marked["probe_id"].isin(list(probes))]
+        rows = mark_rows(audited, which=audited.frame["probe_id"].isin(list(probes)).to_numpy())
         rows = rows.set_index(as_names(rows["probe_id"])).drop(columns="probe_id")
         places = rows["row"].tolist()
         masks = dict(zip(places, masks_of(audited, places), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
@@ -12,6 +13,7 @@ from sightline.answers import normalised
 from sightline.arms.plan import MATCHED
 from sightline.report.answer_changes import LOST, NONE, UNCHANGED, confident_wrong, with_changes
 from sightline.report.source import Audited, Source
+from sightline.statistics.arrays import BoolArray
 from sightline.statistics.correct_positives import has_little_evidence, has_no_evidence, unsupported_rows
 from sightline.statistics.plain_rows import are_positives
 
@@ -52,13 +54,12 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
     for index, audited in enumerate(source.runs):
         if between_runs and index == 0:
             continue
-        marked = mark_rows(audited, flips_first=between_runs)
-        pair = None if between_runs else telling_pair(marked, index)
-        if pair is not None and (told is None or pair[:2] < told[:2]):
-            told = pair
         telling_flag = "flip" if between_runs else "unsupported"
-        columns = ["arm", "probe_id", "rank", "strength", "seen", "regime", "selector", telling_flag]
-        for arm, rows in marked[columns].groupby("arm", sort=False):
+        columns = ["probe_id", "rank", "strength", "seen", "regime", "selector", telling_flag]
+        candidates = []
+        for arm, marked in marked_arms(audited, flips_first=between_runs):
+            candidates.append(pair_candidates(marked))
+            rows = marked[columns]
             if arm == audited.full and len(audited.arms) > 1 and not between_runs:
                 continue  # Full loses nothing: it is shown beside the others, never as the point of a case.
             ranked = rows.sort_values(["rank", "strength"], ascending=[True, False], kind="stable")
@@ -70,6 +71,9 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
                 score = (bool(best["seen"]), -standing(best["regime"], best["selector"]), float(best["strength"]))
                 if first is None or score > first[0]:
                     first = (score, Case(str(best["probe_id"]), index, str(arm)))
+        pair = None if between_runs else telling_pair(pd.concat(candidates), index)
+        if pair is not None and (told is None or pair[:2] < told[:2]):
+            told = pair
     lost = None if told or first or between_runs else lost_pair(source)
     leading = told[2] if told else first[1] if first else lost
     order = chain([leading] if leading else [], (c for turn in zip_longest(*queues) for c in turn if c is not None))
@@ -82,7 +86,14 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
     return list(chosen.values())
 
 
-def telling_pair(marked: pd.DataFrame, run: int) -> tuple[tuple[bool, ...], float, Case] | None:
+def pair_candidates(marked: pd.DataFrame) -> pd.DataFrame:
+    """Those of marked rows that may be one of a pair (``telling_pair``), with what pairs are compared by."""
+    columns = [name for name in (*TOLD_BY_PAIRS, "margin", "answer_loss") if name in marked]
+    right = marked.loc[are_positives(marked) & marked["correct"] & marked["seen"], columns]
+    return right[right["unsupported"] | ~has_little_evidence(right["anchor_ecr"])]
+
+
+def telling_pair(right: pd.DataFrame, run: int) -> tuple[tuple[bool, ...], float, Case] | None:
     """The probe on which a method and another box-free arm are right alike, one with the evidence and one without.
 
     Returns what the best pair is chosen by, smallest first: whether the arm without evidence is other than the
@@ -90,9 +101,7 @@ def telling_pair(marked: pd.DataFrame, run: int) -> tuple[tuple[bool, ...], floa
     whether budgets differ, and how far they are apart relative to the smaller one. None where no probe has such a
     pair.
     """
-    measure = next((name for name in ("margin", "answer_loss") if name in marked), None)
-    columns = [*TOLD_BY_PAIRS, *([measure] if measure else [])]
-    right = marked.loc[are_positives(marked) & marked["correct"] & marked["seen"], columns]
+    measure = next((name for name in ("margin", "answer_loss") if name in right), None)
     kept = right[(right["regime"] == "box-free method") & ~has_little_evidence(right["anchor_ecr"])]
     gone = right[right["unsupported"] & right["regime"].isin(["box-free method", "box-free control"])]
     pairs = kept.merge(gone, on="probe_id", suffixes=("_kept", "_gone"))
@@ -141,15 +150,26 @@ def standing(regime: object, selector: str) -> int:
     return 3 if regime in ("full", "oracle", "replay") else 0
 
 
-def mark_rows(audited: Audited, flips_first: bool = False) -> pd.DataFrame:
+def marked_arms(audited: Audited, flips_first: bool) -> Iterator[tuple[str, pd.DataFrame]]:
+    """``mark_rows`` arm by arm: marks of all rows at once would be most of a report's memory."""
+    if audited.in_words:
+        yield from ((str(arm), rows) for arm, rows in mark_words(audited, flips_first).groupby("arm", sort=False))
+        return
+    arms = audited.frame["arm"].array
+    for arm in audited.arms:
+        yield str(arm), mark_rows(audited, flips_first, np.asarray(arms == arm))
+
+
+def mark_rows(audited: Audited, flips_first: bool = False, which: BoolArray | None = None) -> pd.DataFrame:
     """Plain rows with ``unsupported`` (a metric's name), ``low`` coverage, ``flip`` (unlike its reference), ``said``.
 
     ``rank`` orders rows within an arm by how much they tell, ``strength`` breaks ties by how far the
-    margin lies from the threshold.
+    margin lies from the threshold. ``which`` rows are meant; all, if it is not given.
     """
     if audited.in_words:
-        return mark_words(audited, flips_first)
-    rows = audited.frame.copy(deep=False)
+        marked = mark_words(audited, flips_first)
+        return marked if which is None else marked[which]
+    rows = audited.frame.copy(deep=False) if which is None else audited.frame[which]
     rows["said"] = rows["predicted"]
     rows["unsupported"] = unsupported_rows(rows)
     rows["low"] = are_positives(rows) & has_little_evidence(rows["ecr"])

@@ -83,39 +83,41 @@ class ImageSums:
 
     metrics: tuple[Metric, ...]
     sums: FloatArray
-    """(m, C) sums per image, the columns of all metrics side by side."""
-    spans: tuple[tuple[int, int] | None, ...]
-    """Per metric its columns; None where the metric is AUROC or has no value."""
+    """(m, C) sums per image, those of all metrics side by side; equal ones, such as the probes that several metrics
+    are about, are one column."""
+    columns: tuple[IntArray | None, ...]
+    """Per metric which of the C it is made from; None where the metric is AUROC or has no value."""
     ranked: RankedMargins | None
     """For AUROC, when asked for and defined."""
     n_rows: int
 
     @classmethod
     def of(cls, rows: ArmRows, metrics: Sequence[Metric]) -> ImageSums:
-        # Metric by metric: what all of them add per probe would be many times the rows.
         by_image: IntArray | None = None
         if (np.diff(rows.image_index) < 0).any():
             by_image = np.argsort(rows.image_index, kind="stable")
         ascending = rows.image_index if by_image is None else rows.image_index[by_image]
         firsts = np.searchsorted(ascending, np.arange(rows.n_images))
-        parts: list[FloatArray] = []
-        spans: list[tuple[int, int] | None] = []
+        sums: dict[bytes, FloatArray] = {}
+        columns: list[IntArray | None] = []
         ranked: RankedMargins | None = None
-        width = 0
         for metric in metrics:
             if why_not(metric, rows):
-                spans.append(None)
+                columns.append(None)
             elif metric.form == "auroc":
                 assert rows.margins is not None  # why_not has seen to it
                 ranked = RankedMargins.of(rows.labels, rows.margins, rows.image_index)
-                spans.append(None)
+                columns.append(None)
             else:
-                added = probe_sums(metric, rows)
-                parts.append(np.add.reduceat(added if by_image is None else added[by_image], firsts, axis=0))
-                start, width = width, width + parts[-1].shape[1]
-                spans.append((start, width))
-        sums = np.concatenate(parts, axis=1) if parts else np.zeros((rows.n_images, 0))
-        return cls(tuple(metrics), sums, tuple(spans), ranked, len(rows.labels))
+                places = []
+                for added in probe_sums(metric, rows):
+                    column = np.add.reduceat(added if by_image is None else added[by_image], firsts)
+                    digest = sha256(column.data).digest()
+                    sums.setdefault(digest, column)
+                    places.append(list(sums).index(digest))
+                columns.append(np.array(places))
+        together = np.stack(list(sums.values()), axis=1) if sums else np.zeros((rows.n_images, 0))
+        return cls(tuple(metrics), together, tuple(columns), ranked, len(rows.labels))
 
     def at(self, counts: FloatArray, *, ranked: int | None = None) -> FloatArray:
         """(b, m) counts of images -> (b, M) metrics of each weighting; NaN where a metric has no value.
@@ -124,9 +126,9 @@ class ImageSums:
         """
         totals: FloatArray = counts @ self.sums
         values = np.full((len(counts), len(self.metrics)), np.nan)
-        for index, (metric, span) in enumerate(zip(self.metrics, self.spans, strict=True)):
-            if span is not None:
-                values[:, index] = finish(metric, totals[:, slice(*span)])
+        for index, (metric, columns) in enumerate(zip(self.metrics, self.columns, strict=True)):
+            if columns is not None:
+                values[:, index] = finish(metric, totals[:, columns])
             elif metric.form == "auroc" and self.ranked is not None:
                 chosen = counts[:ranked]
                 if len(chosen):
@@ -141,9 +143,9 @@ class ImageSums:
     def per_image(self) -> FloatArray:
         """(m, M) the metrics of each image alone; NaN where an image has no probe concerned, and for AUROC."""
         values = np.full((len(self.sums), len(self.metrics)), np.nan)
-        for index, (metric, span) in enumerate(zip(self.metrics, self.spans, strict=True)):
-            if span is not None:
-                values[:, index] = finish(metric, self.sums[:, slice(*span)])
+        for index, (metric, columns) in enumerate(zip(self.metrics, self.columns, strict=True)):
+            if columns is not None:
+                values[:, index] = finish(metric, self.sums[:, columns])
         return values
 
     def pseudo_values(self) -> FloatArray:
@@ -153,13 +155,14 @@ class ImageSums:
         variance of the metric for any of the forms.
         """
         images = len(self.sums)
-        whole = self.point()
-        step = max(1, _BLOCK_CELLS // images)
-        without = [
-            self.at(1.0 - (np.arange(start, min(start + step, images))[:, None] == np.arange(images)))
-            for start in range(0, images, step)
-        ]
-        shares: FloatArray = images * whole - (images - 1) * np.concatenate(without)
+        without = np.full((images, len(self.metrics)), np.nan)
+        others = self.sums.sum(axis=0) - self.sums
+        for index, (metric, columns) in enumerate(zip(self.metrics, self.columns, strict=True)):
+            if columns is not None:
+                without[:, index] = finish(metric, others[:, columns])
+            elif metric.form == "auroc" and self.ranked is not None:
+                without[:, index] = self.ranked.without_each(images)
+        shares: FloatArray = images * self.point() - (images - 1) * without
         return shares
 
 

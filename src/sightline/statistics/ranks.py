@@ -88,3 +88,26 @@ class RankedMargins:
         with np.errstate(invalid="ignore", divide="ignore"):
             area: FloatArray = wins / (positive.sum(axis=1) * below[:, -1])
         return area
+
+    def without_each(self, images: int) -> FloatArray:
+        """(m,) the AUROC of all images but one, for each of them; NaN where one class is then gone.
+
+        Without an image go the pairs of its positives with all negatives and of all positives with its negatives;
+        pairs within the image, counted twice so, come back once. One pass for all images.
+        """
+        wins: FloatArray = np.zeros(images)
+        for image, negative in self.orders:
+            negatives = np.bincount(image[negative], minlength=images)
+            positives = np.bincount(image[~negative], minlength=images)
+            below = np.cumsum(negative, dtype=np.int64)
+            above = positives.sum() - np.cumsum(~negative, dtype=np.int64)
+            gone = np.bincount(image, weights=np.where(negative, above, below), minlength=images)
+            grouped = np.argsort(image, kind="stable")
+            group, is_negative = image[grouped], negative[grouped]
+            before = np.cumsum(negatives) - negatives  # negatives of the images before this one
+            within = np.where(is_negative, 0, np.cumsum(is_negative, dtype=np.int64) - before[group])
+            back = np.bincount(group, weights=within, minlength=images)
+            wins += (below[~negative].sum() - gone + back) / len(self.orders)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            area: FloatArray = wins / ((positives.sum() - positives) * (negatives.sum() - negatives))
+        return area

@@ -216,5 +216,5 @@ def _compare(
 
 def _per_image(sums: ImageSums, metric: Metric, index: int) -> FloatArray:
     """(m,) one metric of each image alone."""
-    span = sums.spans[index]
-    return np.full(len(sums.sums), np.nan) if span is None else finish(metric, sums.sums[:, slice(*span)])
+    columns = sums.columns[index]
+    return np.full(len(sums.sums), np.nan) if columns is None else finish(metric, sums.sums[:, columns])

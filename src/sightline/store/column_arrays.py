@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-PENDING = 1 << 21
-"""Values whose names wait to be numbered: numbering looks at every name that is known."""
+PENDING = 1 << 16
+"""Values whose names wait to be numbered, or as many as there are known names: numbering looks at all of these."""
 
 
 class ColumnArray(Protocol):
@@ -70,6 +71,29 @@ class Flags:
         return self._values if self._missing is None else pd.arrays.BooleanArray(self._values, self._missing)
 
 
+def put_together(columns: dict[str, Any]) -> dict[str, Any]:
+    """The same columns, where numbers that are all alike are one number, and equal columns one array.
+
+    Most runs have some of both: nothing is merged, so that anchors cover what lineage covers; every probe has one
+    region; every image has the same number of tokens. Such arrays cannot be written to.
+    """
+    found: dict[str, Any] = {}
+    seen: dict[bytes, NDArray[Any]] = {}
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray) and values.dtype.kind in "fi" and len(values):
+            alike = values.view(f"i{values.itemsize}")  # by their bits: what is not a number equals itself
+            values = np.broadcast_to(values[0], len(values)) if (alike == alike[0]).all() else _known(values, seen)
+        found[name] = values
+    return found
+
+
+def _known(values: NDArray[Any], seen: dict[bytes, NDArray[Any]]) -> NDArray[Any]:
+    """An array of the same content that was seen before, or this one."""
+    digest = blake2b(values.data, digest_size=16, person=values.dtype.str.encode()).digest()
+    values.flags.writeable = False
+    return seen.setdefault(digest, values)
+
+
 class Names:
     """Text as a categorical whose categories are in the order of the names."""
 
@@ -83,7 +107,7 @@ class Names:
     def append(self, chunk: pa.Array) -> None:
         self._pending.append(chunk.dictionary_encode())
         self._waiting += len(chunk)
-        if self._waiting >= PENDING:
+        if self._waiting >= max(PENDING, len(self._known)):
             self._number()
 
     def _number(self) -> None:

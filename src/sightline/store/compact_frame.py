@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sightline.core.row import row_schema
-from sightline.store.column_arrays import ColumnArray, column_array
+from sightline.store.column_arrays import ColumnArray, column_array, put_together
 from sightline.store.migrations import migrated_rows
 from sightline.store.shard_files import ShardPiece
 from sightline.store.shard_reading import bounds
@@ -41,7 +41,8 @@ def compact_frame(run: Run, wanted: Callable[[str], bool]) -> pd.DataFrame:
         for name in kinds:
             columns[name].append(batch.column(name))
         columns[MERGED].append(pc.is_valid(batch.column(_LINEAGE)))
-    return pd.DataFrame({name: columns.pop(name).finished() for name in list(columns)}, copy=False)
+    made = put_together({name: columns.pop(name).finished() for name in list(columns)})
+    return pd.DataFrame(made, copy=False)
 
 
 def count_rows(run: Run) -> int:

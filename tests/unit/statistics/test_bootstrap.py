@@ -191,6 +191,24 @@ def test_pseudo_values_of_a_balanced_mean_are_the_image_means() -> None:
     np.testing.assert_allclose(sums.per_image()[:, 0], expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("ties", [False, True])
+def test_pseudo_values_are_those_of_every_image_left_out(ties: bool) -> None:
+    rng = np.random.default_rng(9)
+    margins = rng.normal(size=60)
+    rows = ArmRows.of(
+        rng.random(60) < 0.4, margins.round() if ties else margins, rng.integers(0, 12, 60), ecr=rng.random(60)
+    )
+    sums = ImageSums.of(rows, [METRICS[name] for name in ("accuracy", "pos_ecr", "auroc")])
+    left_out = np.concatenate([sums.at(1.0 - (np.arange(12) == image)[None]) for image in range(12)])
+    np.testing.assert_allclose(sums.pseudo_values(), 12 * sums.point() - 11 * left_out, atol=1e-12)
+
+
+def test_auroc_without_the_only_image_of_a_class_has_no_value() -> None:
+    rows = ArmRows.of([True, True, False, False], [1.0, 2.0, 0.0, 3.0], [0, 0, 1, 2])
+    without = ImageSums.of(rows, [METRICS["auroc"]]).pseudo_values()[:, 0]
+    assert np.isnan(without).tolist() == [True, False, False]
+
+
 def test_the_interval_of_a_mean_agrees_with_normal_theory() -> None:
     values = np.random.default_rng(4).normal(size=400)
     found = clustered_mean(values, np.arange(400), draws=10_000)

@@ -50,6 +50,13 @@ def geometry_table(summary: ReportSummary) -> Table:
     return Table("geometry", "Geometry", caption, columns, summary.arms)
 
 
+def _thirds(values: pd.Series[float]) -> pd.Series[int] | None:
+    """Which third of them each value lies in; None where they are all alike: a fixed raster has a single cell area."""
+    if values.empty or values.max() - values.min() <= 1e-12:
+        return None
+    return pd.Series(np.searchsorted(np.quantile(values, [1 / 3, 2 / 3]), values, side="left"), index=values.index)
+
+
 def strata_table(source: Source) -> Table:
     """Coverage and accuracy, or score, on positives by tertile of evidence area, cell area and their ratio.
 
@@ -58,27 +65,28 @@ def strata_table(source: Source) -> Table:
     records: list[dict[str, Any]] = []
     for audited in source.runs:
         sizes = audited.scales
-        concerned = are_positives(audited.frame) & audited.frame["probe_id"].isin(sizes.index)
-        positive = audited.frame.loc[concerned, ["arm", *metric_inputs(audited.frame)]]
+        concerned = (are_positives(audited.frame) & audited.frame["probe_id"].isin(sizes.index)).to_numpy()
+        asked_of = sizes.index.isin(audited.frame["probe_id"].array[concerned].unique())
+        thirds = {title: _thirds(sizes.loc[asked_of, key]) for key, title in STRATA.items()}
+        inputs, arms = audited.frame[metric_inputs(audited.frame)], audited.frame["arm"].to_numpy()
         quality = ("score", "accuracy") if audited.in_words else ("accuracy",)
-        for key, title in STRATA.items():
-            values = sizes.loc[sizes.index.isin(positive["probe_id"]), key]
-            if values.empty or values.max() - values.min() <= 1e-12:
-                continue  # Cells of one size cannot be stratified: a fixed raster has a single cell area.
-            stratum = np.searchsorted(np.quantile(values, [1 / 3, 2 / 3]), values, side="left")
-            where = pd.Series(stratum, index=values.index)
-            for (arm, third), rows in positive.groupby(["arm", looked_up(positive["probe_id"], where)], sort=False):
-                place = int(str(third))
-                records.append(
-                    {
-                        "arm": arm,
-                        "by": title,
-                        "stratum": _TERTILES[place],
-                        "third": place,
-                        "probes": len(rows),
-                        **arm_points(rows, (*quality, "pos_ecr", "lpp")),
-                    }
-                )
+        for arm in audited.arms:  # one after the other: all of them at once would be most of the rows once more
+            positive = inputs[concerned & (arms == arm)]
+            for title, where in thirds.items():
+                if where is None:
+                    continue
+                for third, rows in positive.groupby(looked_up(positive["probe_id"], where), sort=False):
+                    place = int(str(third))
+                    records.append(
+                        {
+                            "arm": arm,
+                            "by": title,
+                            "stratum": _TERTILES[place],
+                            "third": place,
+                            "probes": len(rows),
+                            **arm_points(rows, (*quality, "pos_ecr", "lpp")),
+                        }
+                    )
     if not records:
         raise SightlineError("no positive probe has a region: coverage cannot be split by evidence size")
     frame = pd.DataFrame(records)

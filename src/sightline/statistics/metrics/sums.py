@@ -7,6 +7,7 @@ and ``finish`` turns sums into the metric. AUROC alone needs ranks.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -60,18 +61,25 @@ def _undefined(metric: Metric, rows: ArmRows) -> str:
     return ""
 
 
-def probe_sums(metric: Metric, rows: ArmRows) -> FloatArray:
-    """(n, c) what each probe adds to the c sums that ``finish`` turns into the metric (not for AUROC)."""
+def probe_sums(metric: Metric, rows: ArmRows) -> Iterator[FloatArray]:
+    """(n,) each: what every probe adds to the c sums that ``finish`` turns into the metric (not for AUROC).
+
+    One after the other, because all of them may be many times the rows.
+    """
     chosen = POPULATIONS[metric.over](rows)
     value = np.where(chosen, metric.value(rows), 0.0)
     if metric.form == "mean":
-        return np.stack([value, chosen], axis=1)
-    if metric.form == "macro":
-        positive = chosen & rows.labels
-        negative = chosen & ~rows.labels
-        return np.stack([value * positive, positive, value * negative, negative], axis=1)
-    in_bin = ece_bin(expit(np.abs(margin(rows))))[:, None] == np.arange(ECE_BINS)
-    return np.concatenate([value[:, None] * in_bin, chosen[:, None]], axis=1)
+        yield value
+        yield chosen.astype(np.float64)
+    elif metric.form == "macro":
+        for label in (chosen & rows.labels, chosen & ~rows.labels):
+            yield value * label
+            yield label.astype(np.float64)
+    else:
+        place = ece_bin(expit(np.abs(margin(rows))))
+        for number in range(ECE_BINS):
+            yield np.where(place == number, value, 0.0)
+        yield chosen.astype(np.float64)
 
 
 def finish(metric: Metric, sums: FloatArray) -> FloatArray:
@@ -92,7 +100,7 @@ def point(metric: Metric, rows: ArmRows) -> float:
         return math.nan
     if metric.form == "auroc":
         return auroc(rows.labels, margin(rows))
-    return float(finish(metric, probe_sums(metric, rows).sum(axis=0)))
+    return float(finish(metric, np.array([column.sum() for column in probe_sums(metric, rows)])))
 
 
 def answer_metrics(labels: ArrayLike, margins: ArrayLike, threshold: float = 0.0) -> dict[str, float]:
