@@ -200,7 +200,9 @@ def conditional_table(
         wanted = set(arms if arms is not None else pooled_arms(rows))
         rows = rows[rows["plain_arm"].isin(wanted) | (rows["selector"] == "full")]
         merging = _merging_arms(rows)
-        joined = samples(rows, scales)
+        measured = ["selected_margin", "full_margin", "evidence_area", "median_cell_area", *columns.values()]
+        joined = samples(rows, scales, ["image_id", "arm", "budget", *measured])
+        joined = joined.assign(arm=joined["arm"].astype("category"))
         joined = joined.dropna(subset=["full_margin", *columns.values(), "evidence_area"])
         for budget, every in joined.groupby("budget", sort=False):
             scopes = {"all": every, "deletion_only": every[~every["arm"].isin(merging)]}
@@ -246,13 +248,13 @@ def _conditional(rows: pd.DataFrame, predictors: Mapping[str, str], draws: int) 
     if arms < 2 or rows["image_id"].nunique() < 3:
         return []
     change = rows["selected_margin"].astype(float) - rows["full_margin"].astype(float)
-    image, _ = numbered(rows["image_id"])
+    (image, _), (arm, _) = numbered(rows["image_id"]), numbered(rows["arm"])
     keys, pairs = [], []
     for name, held in (("measured controls, arm effects", controls(rows)), ("image and arm effects", None)):
         for predictor, column in predictors.items():
             x = rows[column].astype(float)
             keys.append({"predictor": predictor, "specification": name})
-            pairs.append(FixedResiduals.of(*conditional_residuals(x, change, image, rows["arm"], held), image))
+            pairs.append(FixedResiduals.of(*conditional_residuals(x, change, image, arm, held), image))
     sizes = {"arms": arms, "images": rows["image_id"].nunique(), "n": len(rows)}
     estimates = fixed_residual_intervals(pairs, draws=draws)
     return [

@@ -34,15 +34,18 @@ def answer_changes(frame: pd.DataFrame) -> pd.DataFrame:
     if full.empty:
         raise SightlineError("no full arm, so no answer can be said to have changed; amend the run with --arm full")
     measured = frame["legibility"].notna() if "legibility" in frame else frame["selector"].isna()
-    rows = frame[~is_full & measured & frame["ecr"].notna() & frame["probe_id"].isin(full.index)].copy()
+    chosen = ~is_full & measured & frame["ecr"].notna() & frame["probe_id"].isin(full.index)
+    rows = frame.drop(columns="selector")[chosen]
     if rows.empty:
         raise SightlineError(
             "no pruned row with a region has a legibility: rows of earlier releases lack it, and so do those of an "
             "architecture that does not say how many pixels a token is made from"
         )
-    rows["changed"] = (rows["predicted"] != looked_up(rows["probe_id"], full["predicted"])).astype(float)
+    changed = (rows["predicted"] != looked_up(rows["probe_id"], full["predicted"])).astype(float)
+    rows = rows.drop(columns="predicted").assign(changed=changed)
     if "margin" in rows:
-        rows["margin_change"] = (rows["margin"] - looked_up(rows["probe_id"], full["margin"])).abs()
+        change = (rows["margin"] - looked_up(rows["probe_id"], full["margin"])).abs()
+        rows = rows.drop(columns="margin").assign(margin_change=change)
     return rows
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -81,8 +81,8 @@ def _scales(
     return pd.DataFrame(scales, index=names)[which >= 0]
 
 
-def samples(frame: pd.DataFrame, scales: pd.DataFrame) -> pd.DataFrame:
-    """One line per model, arm and positive probe with regions.
+def samples(frame: pd.DataFrame, scales: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """One line per model, arm and positive probe with regions; with all columns, or those that are named.
 
     Coverage and margin are the plain arm's. Drops are margins before minus margins after: occlusion on the Full arm
     (``occlusion_specific_drop`` subtracts what graying as large a box elsewhere does), deletion and restoration on the
@@ -100,7 +100,8 @@ def samples(frame: pd.DataFrame, scales: pd.DataFrame) -> pd.DataFrame:
             sample = kept[["image_id", "selector", "budget", *COVERAGE]].copy()
             sample["selected_margin"], sample["selected_correct"] = kept["margin"], kept["correct"]
             sample = sample.join(full, how="left").join(_deletions(own, kept), how="left").join(scales, how="left")
-            found.append(sample.reset_index().assign(model=model, arm=arm))
+            sample = sample.reset_index().assign(model=model, arm=arm)
+            found.append(sample if columns is None else sample[list(columns)])
     if not found:
         raise SightlineError("no positive probe of a pruning arm has regions; construct validity needs some")
     return pd.concat(found, ignore_index=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
 import numpy as np
@@ -19,6 +19,11 @@ from sightline.statistics.plain_rows import are_positives
 
 TOLD_BY_PAIRS = ("probe_id", "arm", "said", "selector", "budget", "regime", "anchor_ecr", "unsupported")
 """Columns of marked rows that two arms of one probe are compared by."""
+MARKED_BY = (
+    "arm", "probe_id", "label", "score", "selector", "budget", "regime", "predicted", "correct", "ecr", "anchor_ecr",
+    "margin", "threshold", "reference_predicted", "reference_margin", "full_ecr",
+)  # fmt: skip
+"""Columns that marks of answers with yes or no are made from."""
 NEARLY_ALIKE = 0.25
 """Margins that differ by no more than this share of the smaller one."""
 
@@ -155,9 +160,10 @@ def marked_arms(audited: Audited, flips_first: bool) -> Iterator[tuple[str, pd.D
     if audited.in_words:
         yield from ((str(arm), rows) for arm, rows in mark_words(audited, flips_first).groupby("arm", sort=False))
         return
+    told = replace(audited, frame=audited.frame[[name for name in MARKED_BY if name in audited.frame]])
     arms = audited.frame["arm"].array
     for arm in audited.arms:
-        yield str(arm), mark_rows(audited, flips_first, np.asarray(arms == arm))
+        yield str(arm), mark_rows(told, flips_first, np.asarray(arms == arm))
 
 
 def mark_rows(audited: Audited, flips_first: bool = False, which: BoolArray | None = None) -> pd.DataFrame:
