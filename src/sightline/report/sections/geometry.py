@@ -66,8 +66,9 @@ def strata_table(source: Source) -> Table:
     for audited in source.runs:
         sizes = audited.scales
         concerned = (are_positives(audited.frame) & audited.frame["probe_id"].isin(sizes.index)).to_numpy()
-        asked_of = sizes.index.isin(audited.frame["probe_id"].array[concerned].unique())
-        thirds = {title: _thirds(sizes.loc[asked_of, key]) for key, title in STRATA.items()}
+        # One index for all three: looking names up in one costs more memory than what is looked up.
+        chosen = sizes.loc[sizes.index.isin(audited.frame["probe_id"].array[concerned].unique())]
+        thirds = {title: _thirds(chosen[key]) for key, title in STRATA.items()}
         inputs, arms = audited.frame[metric_inputs(audited.frame)], audited.frame["arm"].to_numpy()
         quality = ("score", "accuracy") if audited.in_words else ("accuracy",)
         for arm in audited.arms:  # one after the other: all of them at once would be most of the rows once more
