@@ -83,7 +83,7 @@ class Conformal(Policy):
         try:
             confidences, bounds = (tuple(map(float, found[name])) for name in ("confidences", "bounds"))
             losses = LossBounds(confidences, bounds, str(found["levels"]))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise SightlineError(f"conformal: {self.file} holds no bounds ({error})") from None
         if len(losses.confidences) != len(losses.bounds):
             raise SightlineError(f"conformal: {self.file} holds bounds that are not whole; fit it again")

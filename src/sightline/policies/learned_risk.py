@@ -53,7 +53,7 @@ class RiskModel:
                 thresholds,
                 str(found["levels"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise SightlineError(f"learned_risk: {file} holds no fitted model ({error})") from None
         known = {name for names in GROUPS.values() for name in names}
         sizes = {len(features), *map(len, numbers.values())}

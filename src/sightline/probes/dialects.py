@@ -239,13 +239,18 @@ def _image(value: object, prefix: str | None) -> str:
     return check_image_name(strip_image_prefix(value, prefix) if prefix and isinstance(value, str) else value)
 
 
-def _extra(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise SightlineError("'extra' must be an object")
+def check_can_be_stored(value: object, what: str) -> None:
+    """Refuses what Python's parser takes for JSON and no other does."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except ValueError:
-        raise SightlineError("'extra' holds a number or text that JSON in UTF-8 cannot store") from None
+        raise SightlineError(f"{what} holds a number or text that JSON in UTF-8 cannot store") from None
+
+
+def _extra(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise SightlineError("'extra' must be an object")
+    check_can_be_stored(value, "'extra'")
     return value
 
 

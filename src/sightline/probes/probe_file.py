@@ -13,7 +13,14 @@ from typing import Any
 from sightline.core.probe import ORIGINAL, Probe
 from sightline.errors import SightlineError
 from sightline.places import Place
-from sightline.probes.dialects import Dialect, artifact_row, own_row, probe_from_artifact, probe_from_own
+from sightline.probes.dialects import (
+    Dialect,
+    artifact_row,
+    check_can_be_stored,
+    own_row,
+    probe_from_artifact,
+    probe_from_own,
+)
 from sightline.probes.image_name import check_image_name, strip_image_prefix
 from sightline.probes.json_lines import read_objects, write_text
 
@@ -173,6 +180,7 @@ def _header(row: dict[str, Any]) -> dict[str, Any]:
     for key, kind in (("digest", str), ("construction", dict), ("source", dict)):
         if key in row and not isinstance(row[key], kind):
             raise SightlineError(f"'{key}' in the header must be {'text' if kind is str else 'an object'}")
+    check_can_be_stored(row, "the header")
     return row
 
 

@@ -249,6 +249,19 @@ def test_a_fitted_model_is_read_back_as_it_was_written(tmp_path: Path) -> None:
         parse_arm(f"policy:conformal:target:0.3/0.7:file={path}")
 
 
+@pytest.mark.parametrize("policy", ["learned_risk", "conformal"])
+def test_numbers_beyond_every_float_are_refused_in_one_line(tmp_path: Path, policy: str) -> None:
+    huge = [10**400]
+    logistic = {"means": huge, "scales": [1], "weights": [1], "bias": 0}
+    fitted = {"group": "question", "features": ["question_words"], "thresholds": [0.4], "logistic": logistic}
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps({"policy": policy, "levels": "0.3/0.7", "confidences": huge, "bounds": [1], **fitted}))
+    with pytest.raises(
+        SightlineError, match=rf"{policy}: .*policy\.json holds no (fitted model|bounds) \(int too large"
+    ):
+        parse_arm(f"policy:{policy}:target:0.3/0.7:file={path}")
+
+
 @pytest.mark.parametrize(
     "content", ["[1]", "{", '{"policy": "learned_risk"}', '{"policy": "learned_risk", "group": 3}']
 )

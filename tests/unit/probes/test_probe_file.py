@@ -108,6 +108,13 @@ def test_a_header_may_leave_out_the_digest(save: Any) -> None:
     assert read_probes(save({"sightline_probes": 1}, *rows_of(PLAIN))).probes == (PLAIN,)
 
 
+@pytest.mark.parametrize("value", [float("nan"), [float("-inf")], "\ud800"])
+def test_a_header_that_no_other_program_could_read_is_refused(save: Any, value: Any) -> None:
+    header = {"sightline_probes": 1, "source": {"annotations": value}}
+    with pytest.raises(SightlineError, match=r"probes\.jsonl line 1: the header holds a number or text that JSON"):
+        read_probes(save(header, *rows_of(PLAIN)))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

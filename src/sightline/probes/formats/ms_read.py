@@ -95,4 +95,8 @@ def _box(outline: Any) -> Box:
     )
     if not numbers or len(outline) < 4 or len(outline) % 2:
         raise SightlineError(f"boundingBox {outline!r} is not a list of points x, y")
-    return hull((x, y, x, y) for x, y in zip(outline[::2], outline[1::2], strict=True))
+    try:
+        points = [float(value) for value in outline]
+    except OverflowError:
+        raise SightlineError("a boundingBox has a coordinate beyond every image") from None
+    return hull((x, y, x, y) for x, y in zip(points[::2], points[1::2], strict=True))

@@ -86,6 +86,10 @@ def test_a_word_of_low_confidence_may_be_left_without_text(tmp_path: Path) -> No
             {"recognitionResults": [{**PAGE, "lines": [{"text": "x", "boundingBox": [1, 2, 3]}]}]},
             "is not a list of points",
         ),
+        (
+            {"recognitionResults": [{**PAGE, "lines": [{"text": "x", "boundingBox": [1, 2, 10**400, 4]}]}]},
+            "has a coordinate beyond every image",
+        ),
         ({"recognitionResults": [PAGE, PAGE]}, "was already described by another page"),
     ],
 )
