@@ -54,7 +54,7 @@ def measured(what: str, rows: int, words: Sequence[str], out: Path | None = None
 
 
 def _megabytes(usage: resource.struct_rusage) -> float:
-    return usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
 
 
 def measure(run: Path, rows: int, only: Sequence[str], scratch: Path) -> list[Measured]:

@@ -94,8 +94,16 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
 def pair_candidates(marked: pd.DataFrame) -> pd.DataFrame:
     """Those of marked rows that may be one of a pair (``telling_pair``), with what pairs are compared by."""
     columns = [name for name in (*TOLD_BY_PAIRS, "margin", "answer_loss") if name in marked]
-    right = marked.loc[are_positives(marked) & marked["correct"] & marked["seen"], columns]
-    return right[right["unsupported"] | ~has_little_evidence(right["anchor_ecr"])]
+    right = are_positives(marked) & marked["correct"] & marked["seen"]
+    return marked.loc[right & (_kept_it(marked) | _lost_it(marked)), columns]
+
+
+def _kept_it(rows: pd.DataFrame) -> pd.Series[bool]:
+    return (rows["regime"] == "box-free method") & ~has_little_evidence(rows["anchor_ecr"])
+
+
+def _lost_it(rows: pd.DataFrame) -> pd.Series[bool]:
+    return rows["unsupported"] & rows["regime"].isin(["box-free method", "box-free control"])
 
 
 def telling_pair(right: pd.DataFrame, run: int) -> tuple[tuple[bool, ...], float, Case] | None:
@@ -107,9 +115,7 @@ def telling_pair(right: pd.DataFrame, run: int) -> tuple[tuple[bool, ...], float
     pair.
     """
     measure = next((name for name in ("margin", "answer_loss") if name in right), None)
-    kept = right[(right["regime"] == "box-free method") & ~has_little_evidence(right["anchor_ecr"])]
-    gone = right[right["unsupported"] & right["regime"].isin(["box-free method", "box-free control"])]
-    pairs = kept.merge(gone, on="probe_id", suffixes=("_kept", "_gone"))
+    pairs = right[_kept_it(right)].merge(right[_lost_it(right)], on="probe_id", suffixes=("_kept", "_gone"))
     pairs = pairs[pairs["said_kept"] == pairs["said_gone"]]
     if pairs.empty:
         return None
