@@ -15,8 +15,9 @@ Result = TypeVar("Result")
 
 def prepared_ahead(items: Iterable[Item], work: Callable[[Item], Result]) -> Iterator[tuple[Item, Future[Result]]]:
     """Every item with what ``work`` makes of it in a thread of its own, which is always one item ahead."""
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        current: tuple[Item, Future[Result]] | None = None
+    pool = ThreadPoolExecutor(max_workers=1)
+    current: tuple[Item, Future[Result]] | None = None
+    try:
         for item in items:
             upcoming = item, pool.submit(work, item)
             if current is not None:
@@ -24,6 +25,10 @@ def prepared_ahead(items: Iterable[Item], work: Callable[[Item], Result]) -> Ite
             current = upcoming
         if current is not None:
             yield current
+    finally:
+        # Not waited for: where a caller failed, the garbage collector may come here while some thread is being started,
+        # and that thread could not be waited for without waiting for itself.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def one_ahead(work: Iterable[tuple[Label, Callable[[], Callable[[], Result]]]]) -> Iterator[tuple[Label, Result]]:
