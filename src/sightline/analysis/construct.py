@@ -205,10 +205,10 @@ def conditional_table(
         joined = joined.assign(arm=joined["arm"].astype("category"))
         joined = joined.dropna(subset=["full_margin", *columns.values(), "evidence_area"])
         for budget, every in joined.groupby("budget", sort=False):
-            scopes = {"all": every, "deletion_only": every[~every["arm"].isin(merging)]}
+            scopes = {"all": every}
+            if (merges := every["arm"].isin(merging)).any():
+                scopes["deletion_only"] = every[~merges]
             for scope, members in scopes.items():
-                if scope == "deletion_only" and len(members) == len(every):
-                    continue
                 records += [
                     {"model": model, "budget": budget, "scope": scope, "coverage": coverage, **record}
                     for record in _conditional(members, {name: columns[name] for name in predictors}, draws)

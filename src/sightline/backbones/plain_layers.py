@@ -77,22 +77,20 @@ def _measured(text_model: Any, axes: int) -> tuple[set[str], float]:
     segments = torch.zeros(1, TOKENS, dtype=torch.long, device=weight.device)
     batch = Batch(embedded, positions, segments, (), 0, [0])
     told: set[str] = set()
-    before, apart = embedded, [0.0]
+    before, apart = embedded, list[float]()
     with _listening(text_model.config, told):
         rotary, mask = language.rotary(embedded, positions), batch.mask()
         for layer, (given, made) in zip(text_model.layers, calls, strict=True):
             apart += [_apart(before, given), _apart(call_layer(layer, given, rotary, mask), made)]
             before = made
-    return told, max(*apart, _apart(language.norm(before), expected), key=_worst)
+    apart.append(_apart(language.norm(before), expected))
+    return told, max(apart)
 
 
 def _apart(found: Tensor, expected: Tensor) -> float:
-    """Largest difference, as a share of the largest value."""
-    return float((found - expected).abs().max() / expected.abs().max().clamp_min(1e-12))
-
-
-def _worst(difference: float) -> float:
-    return math.inf if math.isnan(difference) else difference
+    """Largest difference, as a share of the largest value; infinite where it is no number."""
+    share = float((found - expected).abs().max() / expected.abs().max().clamp_min(1e-12))
+    return math.inf if math.isnan(share) else share
 
 
 @contextmanager

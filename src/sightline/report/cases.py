@@ -62,12 +62,12 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
         telling_flag = "flip" if between_runs else "unsupported"
         columns = ["probe_id", "rank", "strength", "seen", "regime", "selector", telling_flag]
         candidates = []
-        for arm, marked in marked_arms(audited, flips_first=between_runs):
-            candidates.append(pair_candidates(marked))
-            rows = marked[columns]
+        for arm, rows in marked_arms(audited, flips_first=between_runs):
+            if not between_runs:
+                candidates.append(pair_candidates(rows))
             if arm == audited.full and len(audited.arms) > 1 and not between_runs:
                 continue  # Full loses nothing: it is shown beside the others, never as the point of a case.
-            ranked = rows.sort_values(["rank", "strength"], ascending=[True, False], kind="stable")
+            ranked = rows[columns].sort_values(["rank", "strength"], ascending=[True, False], kind="stable")
             # Probes of one arm differ, so that no queue gives more of them than are shown.
             queues.append([Case(str(p), index, str(arm)) for p in ranked["probe_id"].iloc[:limit]])
             telling = ranked[ranked[telling_flag]]
@@ -76,7 +76,7 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
                 score = (bool(best["seen"]), -standing(best["regime"], best["selector"]), float(best["strength"]))
                 if first is None or score > first[0]:
                     first = (score, Case(str(best["probe_id"]), index, str(arm)))
-        pair = None if between_runs else telling_pair(pd.concat(candidates), index)
+        pair = telling_pair(pd.concat(candidates), index) if candidates else None
         if pair is not None and (told is None or pair[:2] < told[:2]):
             told = pair
     lost = None if told or first or between_runs else lost_pair(source)

@@ -98,7 +98,8 @@ class ImageSums:
             by_image = np.argsort(rows.image_index, kind="stable")
         ascending = rows.image_index if by_image is None else rows.image_index[by_image]
         firsts = np.searchsorted(ascending, np.arange(rows.n_images))
-        sums: dict[bytes, FloatArray] = {}
+        sums: list[FloatArray] = []
+        known: dict[bytes, int] = {}  # by content, which of the sums it is
         columns: list[IntArray | None] = []
         ranked: RankedMargins | None = None
         for metric in metrics:
@@ -112,11 +113,12 @@ class ImageSums:
                 places = []
                 for added in probe_sums(metric, rows):
                     column = np.add.reduceat(added if by_image is None else added[by_image], firsts)
-                    digest = sha256(column.data).digest()
-                    sums.setdefault(digest, column)
-                    places.append(list(sums).index(digest))
+                    place = known.setdefault(sha256(column.data).digest(), len(sums))
+                    if place == len(sums):
+                        sums.append(column)
+                    places.append(place)
                 columns.append(np.array(places))
-        together = np.stack(list(sums.values()), axis=1) if sums else np.zeros((rows.n_images, 0))
+        together = np.stack(sums, axis=1) if sums else np.zeros((rows.n_images, 0))
         return cls(tuple(metrics), together, tuple(columns), ranked, len(rows.labels))
 
     def at(self, counts: FloatArray, *, ranked: int | None = None) -> FloatArray:
