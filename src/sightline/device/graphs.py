@@ -24,7 +24,9 @@ def capture(call: Callable[[], T], device: torch.device, pool: Any = None) -> tu
             call()
     torch.cuda.current_stream(device).wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    # Meanwhile another thread prepares the next images and asks for pinned memory. By default a capture is void as soon
+    # as any thread of the process does that; what other threads ask for is not part of it and cannot harm it.
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         output = call()
 
     def replay() -> T:
