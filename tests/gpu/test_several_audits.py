@@ -60,6 +60,7 @@ def test_open_audits_follow_one_another_in_one_process(
             "dtype": "bfloat16",
             "execution": execution,
             "shard_images": 2,
+            "matched_controls": False,
         }
         return audit(read_config(None, settings))
 
