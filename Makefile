@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo lint test docs reference
+.PHONY: install demo lint test test-slow docs reference
 
 install: $(STAMP)-test
 
@@ -42,9 +42,14 @@ lint: $(STAMP)-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+
 test: lint
+	$(PYTEST) -m "not slow"
+
+test-slow: $(STAMP)-test
 	sh tests/browser/install_chromium.sh
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(PYTEST) -m slow
 
 docs: $(STAMP)-docs
 	$(BIN)/mkdocs build --strict

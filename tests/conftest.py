@@ -37,6 +37,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+SLOW = (
+    "browser",
+    "docs/test_pages_run.py",
+    "faults",
+    "fuzz",
+    "integration/test_launchers.py",
+    "integration/test_latex.py",
+    "integration/test_paper.py",
+    "integration/test_urls.py",
+    "unit/reader/test_train.py",
+)
+"""Files and folders that start many processes, browsers or servers, or train: ``make test-slow`` runs them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    slow = [Path(__file__).parent / name for name in SLOW]
+    for item in items:
+        if any(item.path == place or place in item.path.parents for place in slow):
+            item.add_marker(pytest.mark.slow)
+
+
 def golden_dir(config: pytest.Config, name: str) -> Path:
     """The golden folder of a test suite: the one given with --golden-dir, or ``name`` in the repository."""
     chosen: Path | None = config.getoption("--golden-dir")

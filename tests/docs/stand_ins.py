@@ -285,6 +285,7 @@ NOT_EXECUTED = {
     ("README.md", "pip install ."): ONLINE,
     ("CONTRIBUTING.md", "make demo"): "sets up an environment over the network; sightline demo itself is executed",
     ("CONTRIBUTING.md", "make test"): SUITE,
+    ("CONTRIBUTING.md", "make test-slow"): SUITE,
     ("CONTRIBUTING.md", "make lint"): SUITE,
     ("CONTRIBUTING.md", "make docs"): SUITE,
     ("CONTRIBUTING.md", "make reference"): SUITE,
