@@ -1,0 +1,181 @@
+"""How far a probe walks: the source files that a command enters, and how the package hangs together.
+
+    python -m benchmarks.walk [--list run]
+
+One image with two probes under one arm is audited by the embedded reader on a CPU; then the run is gated, reported and
+bundled. A file is *entered* when a function of it is called, whatever thread calls it. Importing alone does not count:
+a module is read once, by nobody who follows a probe. Beside that: files, lines, import cycles between modules (imports
+inside functions and for types count) and modules that one other module alone imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import sightline
+
+PACKAGE = Path(sightline.__file__).parent
+SCENES = PACKAGE / "assets" / "scenes" / "confirmation"
+ARM = "target:0.3"
+
+
+@contextmanager
+def entered() -> Iterator[dict[Path, set[str]]]:
+    """Fills a dictionary with the package's files and, of each, the functions that are called meanwhile."""
+    files: dict[Path, set[str]] = {}
+    ours = f"{PACKAGE}/"
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(ours) and frame.f_code.co_name != "<module>":
+            place = Path(frame.f_code.co_filename).relative_to(PACKAGE)
+            files.setdefault(place, set()).add(frame.f_code.co_qualname)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield files
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def commands(folder: Path) -> dict[str, list[str]]:
+    """The commands whose walks are counted, in the order in which they need each other."""
+    run = str(folder / "run")
+    return {
+        "run": [
+            *("run", "--model", str(PACKAGE / "assets" / "reader"), "--device", "cpu", "--arm", ARM, "--limit", "1"),
+            *("--probes", str(SCENES / "probes.jsonl"), "--images", str(SCENES / "images")),
+            *("--no-matched-controls", "--out", run),
+        ],
+        "gate": ["gate", run, "--rule", f"pos_ecr({ARM}) >= 0.5", "--least-n", "1", "--draws", "100"],
+        "report": ["report", run, "--out", str(folder / "report"), "--draws", "100"],
+        "view --bundle": ["view", run, "--bundle", str(folder / "bundle")],
+    }
+
+
+def walks() -> dict[str, dict[Path, set[str]]]:
+    """Command -> file -> functions entered. All are called twice: what only happens at imports is done by then."""
+    found = {}
+    for _ in range(2):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, words in commands(Path(folder)).items():
+                with redirect_stdout(StringIO()), entered() as files:
+                    _call(words)
+                found[name] = files
+    return found
+
+
+def _call(words: list[str]) -> None:
+    from sightline.cli import main
+
+    before = sys.argv
+    sys.argv = ["sightline", *words]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code not in (0, None) and words[0] != "gate":  # one page is too few to decide anything
+            raise RuntimeError(f"sightline {' '.join(words)} ended with {end.code}") from end
+    finally:
+        sys.argv = before
+
+
+def imports() -> dict[str, set[str]]:
+    """Module -> the package's modules that it imports, anywhere in its text."""
+    modules = {_module(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+    found: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        found[name] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    found[name].add(whole if whole in modules else node.module)
+            elif isinstance(node, ast.Import):
+                found[name].update(alias.name for alias in node.names)
+        found[name] = {other for other in found[name] if other in modules and other != name}
+    return found
+
+
+def _module(path: Path) -> str:
+    parts = ("sightline", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules each of which reaches all others of its group by imports (strongly connected components)."""
+    order: list[str] = []
+    backwards: dict[str, set[str]] = {name: set() for name in graph}
+    for name, others in graph.items():
+        for other in others:
+            backwards[other].add(name)
+    seen: set[str] = set()
+    for name in graph:
+        _visit(name, graph, seen, order.append)
+    seen.clear()
+    groups = []
+    for name in reversed(order):
+        group: list[str] = []
+        _visit(name, backwards, seen, group.append)
+        if len(group) > 1:
+            groups.append(sorted(group))
+    return sorted(groups)
+
+
+def _visit(start: str, graph: dict[str, set[str]], seen: set[str], leave: Callable[[str], None]) -> None:
+    """Depth first from ``start`` over what was not seen before; ``leave`` gets a name once all below it are done."""
+    if start in seen:
+        return
+    seen.add(start)
+    stack = [(start, iter(sorted(graph[start])))]
+    while stack:
+        name, others = stack[-1]
+        fresh = next((other for other in others if other not in seen), None)
+        if fresh is None:
+            stack.pop()
+            leave(name)
+        else:
+            seen.add(fresh)
+            stack.append((fresh, iter(sorted(graph[fresh]))))
+
+
+def imported_once(graph: dict[str, set[str]]) -> list[str]:
+    """Modules, packages' own files aside, that exactly one other module imports."""
+    importers: dict[str, int] = dict.fromkeys(graph, 0)
+    for others in graph.values():
+        for other in others:
+            importers[other] += 1
+    packages = {name.rpartition(".")[0] for name in graph}
+    return [name for name, count in importers.items() if count == 1 and name not in packages]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--list", metavar="COMMAND", help="print the files that this command enters, too")
+    asked = parser.parse_args()
+    graph = imports()
+    sources = list(PACKAGE.rglob("*.py"))
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sources)
+    found = walks()
+    if asked.list:
+        print("\n".join(str(place) for place in found[asked.list]))
+    print(f"source files {len(sources)}, lines {lines}")
+    print(
+        f"import cycles between modules {len(cycles(graph))}, modules imported by one other {len(imported_once(graph))}"
+    )
+    for name, files in found.items():
+        print(f"{name}: {len(files)} files, {sum(map(len, files.values()))} functions")
+
+
+if __name__ == "__main__":
+    main()
