@@ -60,7 +60,7 @@ def relevance(tokens: Tensor, query: Tensor, weight: float = 0.85, top: int = 2)
         from sightline.selectors.kernels import relevance as kernel
 
         if kernel.fits(query, top):
-            return _blend(kernel.alignment(tokens, query, top), weight)
+            return _blend(kernel.alignment(tokens, query, top, NORM_FLOOR), weight)
     tokens, query = tokens.float(), query.float()
     norms = torch.linalg.vector_norm(tokens, dim=-1)
     directions = torch.nn.functional.normalize(query, dim=-1, eps=NORM_FLOOR)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
 from sightline.cost.benchmarks.sweep import SweepRequest
-from sightline.cost.measurement import Measurement
 from sightline.cost.presentation import OF_CEILING, SET_UP, Quantity
 from sightline.cost.reading import Line, Say
 from sightline.cost.request import option, positive_numbers, with_default
 
 if TYPE_CHECKING:
-    from sightline.cost.subject import Subject
+    pass
 
 
 def lengths_of_answers(text: str) -> list[dict[str, Any]]:
@@ -41,6 +40,7 @@ class AnswersRequest(SweepRequest):
 @BENCHMARKS.register("answers")
 class Answers(Benchmark[AnswersRequest]):
     name = "answers"
+    timing = "sightline.cost.timing.time_answers:measure_answers"
     title = "answers in words against the model's own generate"
     description = "Answers per second under several arms, against the model's own generate; all timed in one process."
     caption = (
@@ -71,11 +71,6 @@ class Answers(Benchmark[AnswersRequest]):
         "step": "one token for every slot, each with as many cached tokens as --cached says",
     }
     main = "engine"
-
-    def measure(self, request: AnswersRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.cost.timing.time_answers import measure_answers
-
-        return measure_answers(request, subject)
 
     def batching(self, request: dict[str, Any]) -> str:
         return f"{request['answer_tokens']} tokens"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from sightline.core.registry import Registry
@@ -27,8 +27,8 @@ Result = dict[str, Any]
 """What one measuring process wrote; ``sightline.cost.measuring_process`` says what is in it."""
 
 
-class Benchmark(ABC, Generic[R]):
-    """One kind of measurement. Importing its file must not import torch; ``measure`` does."""
+class Benchmark(Generic[R]):
+    """One kind of measurement, with a ``timing`` or a ``measure`` of its own. Its file must not import torch."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -65,9 +65,14 @@ class Benchmark(ABC, Generic[R]):
     summary: ClassVar[type[Summary]] = Spread
     """How the samples of a stage become one number with bounds."""
 
-    @abstractmethod
+    timing: ClassVar[str] = ""
+    """``module:function`` that takes the samples. It is imported when it is called: torch takes seconds."""
+
     def measure(self, request: R, subject: Subject) -> Iterator[Measurement]:
         """Takes all samples that the request asks for."""
+        module, _, function = self.timing.partition(":")
+        measured: Iterator[Measurement] = getattr(import_module(module), function)(request, subject)
+        return measured
 
     def arms_under(self, execution: str, arms: tuple[str, ...]) -> tuple[str, ...]:
         """The arms to measure, of those asked for."""

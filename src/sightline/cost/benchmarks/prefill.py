@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
 from sightline.cost.card_records import model_name
-from sightline.cost.measurement import Measurement
 from sightline.cost.presentation import OVER_BATCHES, BatchCurves, Quantity
 from sightline.cost.published import EFFICIENCY, PREFILL_BATCH, published_key
 from sightline.cost.request import ProbedRequest, option, positive_numbers, words_of
 
 if TYPE_CHECKING:
-    from sightline.cost.subject import Subject
+    pass
 
 
 def batch_sizes(text: str) -> list[dict[str, Any]]:
@@ -48,6 +47,7 @@ class PrefillRequest(ProbedRequest):
 @BENCHMARKS.register("prefill")
 class Prefill(Benchmark[PrefillRequest]):
     name = "prefill"
+    timing = "sightline.cost.timing.time_prefill:measure_prefill"
     title = "language layers over a batch of prefixes"
     description = "Time and memory of the language layers over a batch of prefixes, full and pruned."
     caption = (
@@ -64,11 +64,6 @@ class Prefill(Benchmark[PrefillRequest]):
     }
     main = "prefill"
     chart = BatchCurves()
-
-    def measure(self, request: PrefillRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.cost.timing.time_prefill import measure_prefill
-
-        return measure_prefill(request, subject)
 
     def figures(self, point: dict[str, Any], result: Result) -> dict[str, Any]:
         """What the paper has for this model, arm and batch."""

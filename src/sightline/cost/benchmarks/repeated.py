@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
 from sightline.cost.card_records import model_name
-from sightline.cost.measurement import Measurement
 from sightline.cost.presentation import SPEEDUP, Quantity, StageBars
 from sightline.cost.published import EFFICIENCY, REPEATED, published_key
 from sightline.cost.request import ProbedRequest, option, positive_numbers, with_default
@@ -18,7 +17,7 @@ from sightline.cost.spread import MeanAndDeviation
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
-    from sightline.cost.subject import Subject
+    pass
 
 STAGES = {"vision": "Vision", "select": "Select/materialise", "language": "Language", "total": "Total"}
 
@@ -69,6 +68,7 @@ class RepeatedRequest(ProbedRequest):
 @BENCHMARKS.register("repeated")
 class Repeated(Benchmark[RepeatedRequest]):
     name = "repeated"
+    timing = "sightline.cost.timing.time_repeated:measure_repeated"
     title = "scoring passes over real probes, repeated in fresh processes"
     description = "The paper's repeated timing: real probes one at a time, all arms, in several fresh processes."
     caption = (
@@ -99,11 +99,6 @@ class Repeated(Benchmark[RepeatedRequest]):
     before_selection = ("vision",)
     chart = StageBars("Stages of a scoring pass", whole=("total",))
     summary = MeanAndDeviation
-
-    def measure(self, request: RepeatedRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.cost.timing.time_repeated import measure_repeated
-
-        return measure_repeated(request, subject)
 
     def batch_words(self, results: Sequence[Result]) -> str:
         request = results[0]["request"]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
-from sightline.cost.measurement import Measurement
 from sightline.cost.presentation import ESTIMATED, OF_CEILING, SET_UP, Quantity
 from sightline.cost.reading import Line, Say
 from sightline.cost.request import Request, option
 
 if TYPE_CHECKING:
-    from sightline.cost.subject import Subject
+    pass
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class SweepRequest(Request):
 @BENCHMARKS.register("sweep")
 class Sweep(Benchmark[SweepRequest]):
     name = "sweep"
+    timing = "sightline.cost.timing.time_sweep:measure_sweep"
     title = "audit sweep against one sample at a time"
     description = "A whole audit sweep through the engine, against one sample at a time; both timed in one process."
     caption = "Rows per second of the whole sweep through the engine, and of one sample at a time, in one process."
@@ -64,11 +64,6 @@ class Sweep(Benchmark[SweepRequest]):
         "one_sample_preprocess": "what of it the image processor and the upload took",
     }
     main = "engine"
-
-    def measure(self, request: SweepRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.cost.timing.time_sweep import measure_sweep
-
-        return measure_sweep(request, subject)
 
     def batch_words(self, results: Sequence[Result]) -> str:
         """A sweep batches by tokens: what bounds its batches."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
-from sightline.cost.measurement import Measurement
 from sightline.cost.presentation import (
     ESTIMATED,
     KEPT,
@@ -27,7 +26,7 @@ from sightline.cost.total_speedup import total_speedup_table
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
-    from sightline.cost.subject import Subject
+    pass
 
 
 def further_tokens(text: str) -> list[dict[str, Any]]:
@@ -57,6 +56,7 @@ class TtftRequest(ProbedRequest):
 @BENCHMARKS.register("ttft")
 class Ttft(Benchmark[TtftRequest]):
     name = "ttft"
+    timing = "sightline.cost.timing.time_ttft:measure_ttft"
     title = "image to first token"
     description = "One image to the first token, everything included, stage by stage; then decoding."
     caption = (
@@ -86,11 +86,6 @@ class Ttft(Benchmark[TtftRequest]):
     counted = frozenset({"vision", "prefill"})
     before_selection = ("preprocess", "vision")
     chart = StageBars("Stages from image to first token", whole=("total", "decode"))
-
-    def measure(self, request: TtftRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.cost.timing.time_ttft import measure_ttft
-
-        return measure_ttft(request, subject)
 
     def figures(self, point: dict[str, Any], result: Result) -> dict[str, Any]:
         given = result["request"].get("detector_ms")

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from sightline.selectors.kernels import power_of_two
-from sightline.selectors.scores import NORM_FLOOR
 
 MOST_WORDS = 128
 FEW_WORDS = 8
@@ -18,10 +17,10 @@ def fits(query: Tensor, top: int) -> bool:
     return query.dim() == 2 and 1 <= query.shape[0] <= MOST_WORDS and top in (1, 2)
 
 
-def alignment(tokens: Tensor, query: Tensor, top: int) -> Tensor:
+def alignment(tokens: Tensor, query: Tensor, top: int, floor: float) -> Tensor:
     """(2, N) float32: the mean of the ``top`` largest cosines with the query rows, and the token lengths.
 
-    tokens (N, D), query (T, D) on one device.
+    tokens (N, D), query (T, D) on one device; a length below ``floor`` counts as that.
     """
     from sightline.selectors.kernels import greedy_programs as kernel
 
@@ -36,7 +35,7 @@ def alignment(tokens: Tensor, query: Tensor, top: int) -> Tensor:
         n,
         query.shape[0],
         depth,
-        NORM_FLOOR,
+        floor,
         pair=min(top, query.shape[0]),
         dotted=dotted,
         block=block,
