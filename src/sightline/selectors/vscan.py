@@ -59,10 +59,11 @@ class VScan(Selector):
     Reference: Zhang et al., "VScan: Rethinking Visual Token Reduction for Efficient Large Vision-Language Models" (TMLR
     2026), the scans in the vision tower.
     Needs: class-token attention of a shallow and of the penultimate vision layer, averaged over heads.
-    Parity: official-algorithm. Equal to the public code for LLaVA-1.5, tokens and merge, wherever half of K is a multiple
-    of the number of windows; elsewhere that code drops the remainder and keeps fewer than K, here the windows take one
-    more turn. On tiled images it gives every tile its own K (``/tile``). Its form for Qwen2.5-VL (windows of 4,
-    received attention) and its second stage, a cut in the middle of the language model, are not part of it.
+    Parity: official-algorithm. Equal to the public code for LLaVA-1.5, tokens and merge, wherever half of K, rounded
+    down, is a multiple of the number of windows; elsewhere that code drops the remainder and keeps fewer than K, here
+    the windows take one more turn. On tiled images it gives every tile its own K (``/tile``). Its form for Qwen2.5-VL
+    (windows of 4, received attention) and its second stage, a cut in the middle of the language model, are not part of
+    it.
     Acts: half of K (the smaller) by the local scan, the rest by the global one (``scans``); every other token is
     **merged** into the kept one of highest cosine, as a plain mean, behind the projector.
     Degenerate inputs: a zero vector has cosine 0 and joins the first; equal values go to the lower index; NaN attention
