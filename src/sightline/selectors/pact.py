@@ -78,10 +78,11 @@ class PACT(LayerSelector):
     (CVPR 2025).
 
     Importance (``importance``) is how well a token's key answers the mean query of the prompt up to the last visual
-    token, times the length of its hidden state; the share ``keep`` of the n tokens stays in play. These are clustered by distance-bounded
-    density peaks on rotated keys, d = 1 - cosine over all heads together: from the densest token down, a token is a
-    centre if no centre lies within the bound. Every token in play joins its nearest centre; a dropped one comes back to
-    its nearest centre if it lies within ``recovery`` bounds. A cluster becomes its **mean**, at the centre's place.
+    token, times the length of its hidden state; the share ``keep`` of the n tokens stays in play. These are clustered
+    by distance-bounded density peaks on rotated keys, d = 1 - cosine over all heads together: from the densest token
+    down, a token is a centre if no centre lies within the bound. Every token in play joins its nearest centre; a
+    dropped one comes back to its nearest centre if it lies within ``recovery`` bounds. A cluster becomes its **mean**,
+    at the centre's place.
     Needs ``lm.bare_query``, ``lm.bare_key``, ``lm.key`` and ``lm.input``, all of the layer that just ran.
     Schedule: ``full_layers`` layers run on the full sequence, then K tokens continue; in a shallow model the cut moves
     up to the last layer but one.

@@ -41,13 +41,13 @@ class V2Drop(LayerSelector):
     and 1/2, of Qwen2-VL 1/4 and 1/20, then a single token is left) are one choice for each model, which a budget K
     cannot express. Cuts that fall on one layer of a shallow model become one, and none is placed behind the last layer
     but one.
-    Parity: paper-algorithm, no parity data; layers and score were read in the public code, counts are ours. What
-    DeepStack adds behind a layer counts as that layer's change.
+    Parity: official-algorithm. A cut chooses what the public code for LLaVA and Qwen2-VL chooses, after the same
+    layers; how many tokens each hands on is ours. What DeepStack adds behind a layer counts as that layer's change.
     Degenerate input: equal variations keep the first tokens.
     """
 
     name: ClassVar[str] = "v2drop"
-    parity: ClassVar[Parity] = "paper-algorithm"
+    parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({"lm.input"})
 
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
