@@ -28,6 +28,7 @@ from sightline.auditing.config import AuditConfig, flag_of
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.served import UNPROJECTED
 from sightline.commands.from_config import default_of
+from sightline.core.selection import PARITY_WORDS
 from sightline.cost.select_inputs import Inputs
 from sightline.leaderboard.board_page import markdown
 from sightline.leaderboard.board_record import read_record
@@ -161,6 +162,25 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+def counts() -> str:
+    """How many selectors are whose, by what is promised about them."""
+    kinds = list(SELECTORS.items())
+    others = [name for name, kind in kinds if kind.published_by_others()]
+    groups = {
+        "methods that others published": others,
+        "methods of the audited paper": [name for name, kind in kinds if kind.role == "method" and name not in others],
+        "controls, `resize` among them": [name for name, kind in kinds if kind.role == "control"],
+        "oracles": [name for name, kind in kinds if kind.role == "oracle"],
+        "the unpruned model, and masks from a file": [n for n, kind in kinds if kind.role in ("reference", "replay")],
+    }
+    rows = []
+    for group, names in groups.items():
+        of = Counter(SELECTORS.get(name).parity for name in names)
+        rows.append([group, str(len(names)), *(str(of[parity] or "-") for parity in PARITY_WORDS)])
+    said = f"{len(others)} of the {len(kinds)} selectors are methods that others published."
+    return f"{said}\n\n{table(('whose', 'selectors', *PARITY_WORDS), rows)}"
+
+
 def methods(golden: Path) -> str:
     counts = golden_counts(golden)
     rows = []
@@ -247,6 +267,7 @@ def metrics() -> str:
 def documents(golden: Path) -> dict[Path, str]:
     """Each generated document as it should be."""
     made_methods = (DOCS / "methods.md").read_text(encoding="utf-8")
+    made_methods = replaced(made_methods, "counts", counts())
     made_methods = replaced(made_methods, "methods", methods(golden))
     made_methods = replaced(made_methods, "refusals", refusals())
     made_signals = replaced((DOCS / "signals.md").read_text(encoding="utf-8"), "signals", signals())

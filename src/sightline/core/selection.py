@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 QuerySpan = Literal["target", "prompt", "question", "focus", "none"]
 Parity = Literal["exact-index", "official-algorithm", "paper-algorithm", "own"]
 PARITY_WORDS: Mapping[Parity, str] = {
-    "exact-index": "chooses the tokens that the published implementation chooses",
+    "exact-index": "chooses the tokens that the published implementation chose in every recorded case",
     "official-algorithm": "follows the published implementation, except where its description says",
     "paper-algorithm": "follows what is published about the method; no parity data, no recorded case to compare with",
     "own": "nothing published to compare with",
@@ -150,6 +150,12 @@ class Method(ABC):
     """Of hyper-parameters for which not every number makes sense; an arm outside is refused."""
     official_ms: ClassVar[float | None] = None
     """Median milliseconds of the official code at N = 576, K = 231 on one CPU thread, its scores included."""
+
+    @classmethod
+    def published_by_others(cls) -> bool:
+        """Whether it is a method, no control, and its docstring has a ``Reference:``, the paper of somebody else."""
+        lines = (cls.__doc__ or "").splitlines()
+        return cls.role == "method" and any(line.strip().startswith("Reference: ") for line in lines)
 
     @property
     def needs(self) -> frozenset[str]:

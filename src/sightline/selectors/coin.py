@@ -44,7 +44,7 @@ class CoIn(Selector):
     Reference: Du et al., "CoIn" (2026). Its authors' code is not public: parity is with the spatial-provenance audit's
     implementation of the published algorithm, in the setting reported for LLaVA-1.5.
     Needs: projected tokens and input embeddings of the whole prompt text.
-    Parity: exact-index.
+    Parity: exact-index, with the audit's implementation.
     Acts: deletes before the language model.
     Degenerate inputs: a zero-norm token keeps residual 1 and adds no direction; once the picks span all tokens (K above
     the rank) residuals are rounding noise and informativeness decides, with K distinct tokens all the same.

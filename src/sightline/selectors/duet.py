@@ -48,9 +48,9 @@ class Duet(Selector):
     Reference: Singh et al., "DUET-VLM: Dual stage Unified Efficient Token reduction for VLM Training and Inference"
     (CVPR 2026), the vision-to-vision stage in the form for towers without a class token.
     Needs: attention received and keys of the last vision block.
-    Parity: paper-algorithm, no parity data. The second stage, text-guided cuts inside the language model, is not part
-    of it; the split of K between dominant tokens and clusters is an argument, as published settings range from 7 of 307
-    to 30 of 102 clusters.
+    Parity: official-algorithm. Equal to the public code for Qwen2.5-VL, tokens and merge, given how K is split between
+    dominant tokens and clusters; that is an argument here, as published settings range from 7 of 307 to 30 of 102
+    clusters. The form for LLaVA and the second stage, text-guided cuts inside the language model, are not part of it.
     Acts: merges projected tokens, and every DeepStack level by the same plan (``local_merge``). Unlike VisionZip's, a
     cluster takes part of ``width`` - 1 tokens on average, and most tokens are in no lineage.
     Degenerate inputs: equal attention goes by index; a zero key is equally similar to every centre and joins the first;
@@ -66,7 +66,7 @@ class Duet(Selector):
     width: int = 4
 
     name: ClassVar[str] = "duet"
-    parity: ClassVar[Parity] = "paper-algorithm"
+    parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({RECEIVED, KEYS})
     merges: ClassVar[bool] = True
     ranges: ClassVar[Ranges] = {"contextual": (0.0, 1.0), "width": (1, 100_000)}

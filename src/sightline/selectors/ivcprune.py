@@ -15,6 +15,8 @@ from sightline.selectors.scores import order, rank
 
 SEEDS = 0.01
 """Share of the visual tokens that the question's words are completed with."""
+GAP = 2
+"""Text tokens behind the image that are not counted among the question's words: its end mark and a line break."""
 
 
 def likeness(values: Tensor, rows: Tensor) -> Tensor:
@@ -59,20 +61,25 @@ class IVCPrune(LayerSelector):
 
     Coordinates: of the visual tokens, those with the largest mean cosine of their rotary angles and those with the
     largest mean sine, half of the share ``coordinates`` of K each; they depend on positions alone. Foreground: likeness
-    of value vectors (``likeness``) to the words behind the image gives a few seeds, 1 % of the tokens; seeds come next,
-    then tokens by mean likeness to seeds and words. Deletion, ties to the lower index. Needs ``lm.value`` and
-    ``lm.rotary``. The published shares, 5 % and 5 % of N beside 20 % of foreground, make ``coordinates`` 1 / 3.
-    Schedule: one cut once the share ``depth`` of the layers has run. Which layer is published for which model was not
-    to be found: half the depth is our choice. The paper also takes the tokens out of the layers that have already run,
-    which saves their cache; here those layers keep what they have seen. Positions stay what they were under the
-    position policy ``preserve``, as the method wants it.
-    Parity: paper-algorithm, no parity data. Three-axis positions are read through the angles that the model itself
-    makes of them.
-    Degenerate input: without text behind the image the last token asks; equal scores go to the lower index.
+    of value vectors (``likeness``) to the words behind the image, the first two left out, gives a few seeds, 1 % of the
+    tokens; seeds come next, then tokens by mean likeness to seeds and words. Deletion, ties to the lower index. Needs
+    ``lm.value`` and ``lm.rotary``. Published for LLaVA are 5 % and 5 % of N beside 20 % of foreground, which makes
+    ``coordinates`` 1 / 3; for Qwen2.5-VL 10 % and 10 % of 50 %, which is ``coordinates=0.4``.
+    Schedule: one cut once the share ``depth`` of the layers has run. Half is published for LLaVA-1.5-7B and
+    InternVL2.5-8B, 16 of 32 layers. The public configurations of other models have 16 of 28 for Qwen2.5-VL-7B
+    (``depth=0.57``), 22 of 36 for Qwen2.5-VL-3B (0.61), 2 of 28 for Qwen2-VL-7B (0.07) and 17 of 27 for
+    DeepSeek-VL2-small (0.63); a method is not told which model it runs on, so these are set by hand.
+    Parity: official-algorithm. Equal to the public code for LLaVA at the K that its shares come to; that code keeps the
+    union of its shares, so its K varies with the image. It also takes the tokens out of the layers that have already
+    run, which saves their cache; here those layers keep what they have seen. Positions stay what they were under the
+    position policy ``preserve``, as the method wants it. Three-axis positions are read through the angles that the
+    model makes of them; the public code for Qwen averages the angles of all three axes.
+    Degenerate input: with less than three text tokens behind the image the last one asks; equal scores go to the lower
+    index.
     """
 
     name: ClassVar[str] = "ivcprune"
-    parity: ClassVar[Parity] = "paper-algorithm"
+    parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({"lm.value", "lm.rotary"})
     ranges: ClassVar[Ranges] = {"coordinates": (0.0, 1.0), "depth": (0.0, 1.0)}
 
@@ -92,7 +99,7 @@ class IVCPrune(LayerSelector):
         values, rotary = state.signals["lm.value"], state.signals["lm.rotary"]
         image = state.image.to(values.device)
         length, behind = values.shape[1], int(state.image[-1]) + 1
-        words = torch.arange(min(behind, length - 1), length, device=values.device)
+        words = torch.arange(min(behind + GAP, length - 1), length, device=values.device)
         seeds, score = foreground(values, image, words)
         placed = coordinates(rotary, image, round(k * self.coordinates / 2))
         seeded = torch.zeros_like(placed)

@@ -23,17 +23,18 @@ HALVINGS = 24
 """Steps in which the distance bound is narrowed down: to 2^-22 of cosine distances, which lie in [0, 2]."""
 
 
-def importance(queries: Tensor, keys: Tensor, hidden: Tensor) -> Tensor:
-    """How much the visual tokens together ask for each of them, times its length.
+def importance(queries: Tensor, keys: Tensor, hidden: Tensor, image: Tensor) -> Tensor:
+    """How much the prompt up to the last visual token asks for each of them, times its length.
 
-    queries (H, n, d), keys (Hkv, n, d) before rotation, hidden (n, D) -> (n,) float32:
-    s_i = |h_i|_2 * mean over heads of softmax_i(<k_i, q>), q = mean_j q_j.
+    queries (H, m, d), keys (Hkv, m, d) before rotation, of the m positions up to the last visual token; hidden (n, D)
+    of the visual ones, image (n,) where they are -> (n,) float32:
+    s_i = |h_i|_2 * mean over heads of softmax_i(<k_i, q> / sqrt(d)), q = mean_j q_j, i and j over the m.
     """
     keys = keys.float().repeat_interleave(queries.shape[0] // keys.shape[0], dim=0)
     together = queries.float().mean(dim=1)
-    asked = (keys @ together.unsqueeze(-1)).squeeze(-1).softmax(dim=-1).mean(dim=0)
+    answers = (keys @ together.unsqueeze(-1)).squeeze(-1) / math.sqrt(keys.shape[-1])
     lengths: Tensor = torch.linalg.vector_norm(hidden.float(), dim=-1)
-    return asked * lengths
+    return answers.softmax(dim=-1).mean(dim=0)[image] * lengths
 
 
 def bounded_centres(distance: NDArray[np.float64], ranked: NDArray[np.int64], bound: float) -> list[int]:
@@ -76,18 +77,20 @@ class PACT(LayerSelector):
     Reference: Dhouib et al., "PACT: Pruning and Clustering-Based Token Reduction for Faster Visual Language Models"
     (CVPR 2025).
 
-    Importance (``importance``) is how well a token's key answers the mean query of all visual tokens, times the length
-    of its hidden state; the share ``keep`` of the n tokens stays in play. These are clustered by distance-bounded
-    density peaks on rotated keys, d = 1 - cosine over all heads together: from the densest token down, a token is a
-    centre if no centre lies within the bound. Every token in play joins its nearest centre; a dropped one comes back to
-    its nearest centre if it lies within ``recovery`` bounds. A cluster becomes its **mean**, at the centre's place.
+    Importance (``importance``) is how well a token's key answers the mean query of the prompt up to the last visual
+    token, times the length of its hidden state; the share ``keep`` of the n tokens stays in play. These are clustered
+    by distance-bounded density peaks on rotated keys, d = 1 - cosine over all heads together: from the densest token
+    down, a token is a centre if no centre lies within the bound. Every token in play joins its nearest centre; a
+    dropped one comes back to its nearest centre if it lies within ``recovery`` bounds. A cluster becomes its **mean**,
+    at the centre's place.
     Needs ``lm.bare_query``, ``lm.bare_key``, ``lm.key`` and ``lm.input``, all of the layer that just ran.
     Schedule: ``full_layers`` layers run on the full sequence, then K tokens continue; in a shallow model the cut moves
     up to the last layer but one.
     Count: the published bound (0.21 with ``keep`` 0.55) gives every image its own number of clusters. Here the bound is
     widened until fewer than K centres would be left, and the K densest of them are taken; ``keep`` n is at least K.
-    Parity: paper-algorithm, no parity data. Whether key and query are divided by sqrt(d) is not clear from what is
-    published; they are not. The published attention counts a cluster as often as it has members; ours counts it once.
+    Parity: paper-algorithm, no parity data. The public code takes queries, keys and hidden states as the next layer
+    would, from its input; here they are those of the layer that just ran. Its attention counts a cluster as often as it
+    has members; ours counts it once.
     Degenerate input: a zero key is at distance 1 from everything; equal values go to the lower index.
     """
 
@@ -115,11 +118,11 @@ class PACT(LayerSelector):
         signals = state.signals
         image = state.image.to(state.hidden.device)
         n = len(image)
-        queries, keys, rotated = (
-            signals[name].index_select(1, image) for name in ("lm.bare_query", "lm.bare_key", "lm.key")
-        )
-        score = importance(queries, keys, signals["lm.input"].index_select(0, image))
-        playing = top(score, max(k, math.ceil(self.keep * n))).cpu().numpy()
+        behind = int(state.image[-1]) + 1
+        queries, keys = (signals[name][:, :behind] for name in ("lm.bare_query", "lm.bare_key"))
+        score = importance(queries, keys, signals["lm.input"].index_select(0, image), image)
+        playing = top(score, max(k, int(self.keep * n))).cpu().numpy()
+        rotated = signals["lm.key"].index_select(1, image)
         similarity = cosines(rotated.transpose(0, 1).flatten(1).unsqueeze(0))[0].double()
         distance = (1.0 - similarity).clamp_min(0.0).fill_diagonal_(0.0).cpu().numpy()
         places, bound = density_centres(distance[np.ix_(playing, playing)], k)

@@ -51,15 +51,16 @@ class PixelPrune(Selector):
 
     Reference: Wang et al., "PixelPrune: Pixel-Level Adaptive Visual Token Reduction via Predictive Coding" (2026).
     Needs: the pixel values that each token is made from, as the vision tower is shown them.
-    Parity: paper-algorithm, no parity data.
+    Parity: official-algorithm. Equal to the public rule, at the number of tokens that it keeps, with a tolerance of 0
+    and with its form above 0 that is not anchored.
     Acts: deletes before the language model. The paper prunes before the vision tower, which saves the tower's time too
     and hides the pruned pixels from it; here the tower reads the whole image and its tokens are pruned, so answers have
     another cause and the cost is that of a method behind the tower.
     Count: the published rule keeps every token whose error (``prediction_errors``) exceeds ``tolerance``. Where K is
     that number, the choice is the rule's; a smaller K leaves out the smallest errors, a larger one adds predictable
-    tokens, largest error and then lower index first. The published form for a tolerance above 0 compares with the
-    predicted value instead of the neighbour's own, so that errors do not add up along a row; here neighbours' own
-    pixels are compared, which is the same at 0.
+    tokens, largest error and then lower index first. The published default for a tolerance above 0 is anchored: it
+    compares with the predicted value instead of the neighbour's own, so that errors do not add up along a row; here
+    neighbours' own pixels are compared, which is the same at 0.
     Degenerate inputs: an image of one colour has no error but the first token's, and keeps the first K tokens.
 
     Parameters
@@ -71,7 +72,7 @@ class PixelPrune(Selector):
     tolerance: float = 0.0
 
     name: ClassVar[str] = "pixelprune"
-    parity: ClassVar[Parity] = "paper-algorithm"
+    parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({"image.pixels"})
     ranges: ClassVar[Ranges] = {"tolerance": (0.0, 1e6)}
 

@@ -12,9 +12,8 @@ from sightline.core.selection import LayerSelector, LayerState, Parity, Selectio
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import top
 
-PUBLISHED_DEPTH = 32
-PUBLISHED_STAGES = (3, 17, 22)
-"""Layers that have run when LLaVA-1.5-7B drops tokens, of 32."""
+PUBLISHED_STAGES = {32: (3, 17, 22), 28: (3, 16, 22)}
+"""Layers that have run when tokens are dropped, by depth: LLaVA-1.5-7B and Qwen2-VL."""
 
 
 def variation(given: Tensor, hidden: Tensor, image: Tensor) -> Tensor:
@@ -37,24 +36,27 @@ class V2Drop(LayerSelector):
 
     Score: Euclidean length of what the layer that just ran added to a token, v_i = |h_i - x_i|. No attention and no
     text is looked at. Deletion, highest scores, ties to the lower index. Needs ``lm.input``.
-    Schedule: three cuts, once 3, 17 and 22 of 32 layers have run, moved in proportion to the model's depth. Cut i hands
-    floor(N (K/N)^(i/3)) tokens on, the last one K; the published shares (half, half, none left) are one choice for one
-    model, which a budget K > 0 cannot express. Cuts that fall on one layer of a shallow model become one, and none is
-    placed behind the last layer but one.
-    Parity: paper-algorithm, no parity data. What DeepStack adds behind a layer counts as that layer's change.
+    Schedule: three cuts, once 3, 17 and 22 of 32 layers have run or 3, 16 and 22 of 28; at other depths those of 32
+    moved in proportion. Cut i hands floor(N (K/N)^(i/3)) tokens on, the last one K; the published shares (of LLaVA 1/2
+    and 1/2, of Qwen2-VL 1/4 and 1/20, then a single token is left) are one choice for each model, which a budget K
+    cannot express. Cuts that fall on one layer of a shallow model become one, and none is placed behind the last layer
+    but one.
+    Parity: official-algorithm. A cut chooses what the public code for LLaVA and Qwen2-VL chooses, after the same
+    layers; how many tokens each hands on is ours. What DeepStack adds behind a layer counts as that layer's change.
     Degenerate input: equal variations keep the first tokens.
     """
 
     name: ClassVar[str] = "v2drop"
-    parity: ClassVar[Parity] = "paper-algorithm"
+    parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({"lm.input"})
 
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
+        depth = layers if layers in PUBLISHED_STAGES else 32
         counts: dict[int, int] = {}
-        for stage, finished in enumerate(PUBLISHED_STAGES, start=1):
-            layer = max(0, min(round(layers * finished / PUBLISHED_DEPTH) - 1, layers - 2))
+        for stage, finished in enumerate(PUBLISHED_STAGES[depth], start=1):
+            layer = max(0, min(round(layers * finished / depth) - 1, layers - 2))
             # The nudge keeps an exact power from being floored to one less.
-            counts[layer] = max(k, int(n * (k / n) ** (stage / len(PUBLISHED_STAGES)) + 1e-6))
+            counts[layer] = max(k, int(n * (k / n) ** (stage / 3) + 1e-6))
         counts[layer] = k
         return counts
 

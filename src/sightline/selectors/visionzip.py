@@ -79,7 +79,8 @@ class VisionZip(Selector):
 
     Reference: Yang et al., "VisionZip: Longer is Better but Not Necessary in Vision Language Models" (CVPR 2025).
     Needs: class-token attention and keys of the penultimate vision layer, and its hidden states to mix.
-    Parity: exact-index.
+    Parity: exact-index. The outputs are those of the public code; in its order only with ``order=blocks``, which is not
+    the default.
     Acts: merges vision hidden states before the projector. From K = 3 on all N patches are in some lineage. The class
     token is one of the K outputs and has no cell; K = 1 keeps one patch and no class token.
     Degenerate inputs: a zero key is equally similar to every target and joins the first (published: a division by 0).
@@ -127,7 +128,7 @@ class VisionZipQwen(Selector):
     Reference: Yang et al., "VisionZip: Longer is Better but Not Necessary in Vision Language Models" (CVPR 2025), as
     the spatial-provenance audit adapts it to Qwen3-VL, which has no class token.
     Needs: attention received and keys of the last vision block.
-    Parity: exact-index.
+    Parity: exact-index, with the audit's adaptation; VisionZip's authors published none for a tower like this.
     Acts: merges projected tokens, and every DeepStack level by the same plan. From K = 3 on all N tokens are in some
     lineage; K = N changes nothing.
     Degenerate inputs: a zero key is equally similar to every target and joins the first; equal salience goes by index.

@@ -60,7 +60,10 @@ class VisPruner(Selector):
 
     Reference: "Beyond Text-Visual Attention: Exploiting Visual Cues for Effective Token Pruning in VLMs" (2025).
     Needs: penultimate vision features and class-token attention of the penultimate layer, averaged over heads.
-    Parity: exact-index.
+    Parity: official-algorithm. Equal to the public code in every recorded case; none of them hangs on rounding. Other
+    inputs do: the order of the pool decides who meets whom in the next round, so one pair that rounding swaps changes
+    most later choices. On clustered random features, N = 576, the public code in float32 chose the same as itself in
+    float64 in 6 of 24 draws, and the same as Sightline in 6 of 24 (Jaccard of the others from 0.41 up, for both).
     Acts: deletes before the language model.
     Degenerate inputs: where N minus the important count is odd the published code raises; here the even half of the
     pool is one token longer. Zero-norm features have cosine 0; ties go to the lower rank in attention.
@@ -73,7 +76,7 @@ class VisPruner(Selector):
     important_ratio: float = 0.5
 
     name: ClassVar[str] = "vispruner"
-    parity: ClassVar[Parity] = "exact-index"
+    parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({FEATURES, CLASS_ATTENTION})
     official_ms: ClassVar[float] = 79.0
 

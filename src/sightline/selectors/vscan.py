@@ -1,4 +1,4 @@
-"""VScan, stage 1: what a deep layer looks at globally, what a shallow one looks at in every window, others merged."""
+"""VScan, stage 1: what a shallow layer looks at in every window, what a deep one looks at globally, others merged."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.greedy import cosine
 from sightline.selectors.scores import order, rank
-
-FEATURES = "vision.hidden@-2"
 
 
 def windows(layout: tuple[tuple[int, int], ...], side: int) -> Tensor:
@@ -43,16 +41,14 @@ def places_within(score: Tensor, group: Tensor) -> Tensor:
 
 
 def scans(deep: Tensor, shallow: Tensor, window: Tensor, overall: int, local: int) -> Tensor:
-    """(K,) ascending, K = overall + local: the highest of ``deep``, then of the others, window by window, ``shallow``.
+    """(K,) ascending, K = local + overall: window by window the highest of ``shallow``, then of the others, ``deep``.
 
     deep, shallow (N,), window (N,) on the CPU. Windows take turns: the best of every window, then the second best, ...;
     within a turn the higher ``shallow`` comes first.
     """
-    chosen = rank(deep)[:overall]
-    free = torch.ones_like(deep).index_fill_(0, chosen, 0.0)
-    left = torch.where(free > 0, shallow, -torch.inf)
-    turn = torch.where(free > 0, places_within(left, window), len(deep))
-    return torch.cat([chosen, order(turn, -left)[:local]]).sort().values
+    scanned = order(places_within(shallow, window), -shallow)[:local]
+    rest = rank(deep.index_fill(0, scanned, -torch.inf))[:overall]
+    return torch.cat([scanned, rest]).sort().values
 
 
 @SELECTORS.register("vscan")
@@ -62,13 +58,14 @@ class VScan(Selector):
 
     Reference: Zhang et al., "VScan: Rethinking Visual Token Reduction for Efficient Large Vision-Language Models" (TMLR
     2026), the scans in the vision tower.
-    Needs: class-token attention of a shallow and of the penultimate vision layer, summed over heads, and the
-    penultimate hidden states, which are also what is merged.
-    Parity: paper-algorithm, no parity data. Left to us, where what we read of it is silent: the shallow block, the even
-    split between the scans, the side of a window, and that windows take turns where the budget does not divide evenly.
-    The published second stage, a cut in the middle of the language model, is not part of it.
-    Acts: half of K (the larger) by the global scan, half by the local one (``scans``); every other patch is **merged**
-    into the kept one of highest cosine, as a plain mean, before the projector.
+    Needs: class-token attention of a shallow and of the penultimate vision layer, averaged over heads.
+    Parity: official-algorithm. Equal to the public code for LLaVA-1.5, tokens and merge, wherever half of K, rounded
+    down, is a multiple of the number of windows; elsewhere that code drops the remainder and keeps fewer than K, here
+    the windows take one more turn. On tiled images it gives every tile its own K (``/tile``). Its form for Qwen2.5-VL
+    (windows of 4, received attention) and its second stage, a cut in the middle of the language model, are not part of
+    it.
+    Acts: half of K (the smaller) by the local scan, the rest by the global one (``scans``); every other token is
+    **merged** into the kept one of highest cosine, as a plain mean, behind the projector.
     Degenerate inputs: a zero vector has cosine 0 and joins the first; equal values go to the lower index; NaN attention
     counts as 0.
 
@@ -78,13 +75,12 @@ class VScan(Selector):
     side: rows and columns of a window in patches.
     """
 
-    local_layer: int = 6
+    local_layer: int = 5
     side: int = 6
 
     name: ClassVar[str] = "vscan"
-    parity: ClassVar[Parity] = "paper-algorithm"
+    parity: ClassVar[Parity] = "official-algorithm"
     merges: ClassVar[bool] = True
-    merges_vision: ClassVar[bool] = True
     ranges: ClassVar[Ranges] = {"side": (1, 100_000)}
 
     def __post_init__(self) -> None:
@@ -97,15 +93,15 @@ class VScan(Selector):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({self.shallow, CLASS_ATTENTION, FEATURES})
+        return frozenset({self.shallow, CLASS_ATTENTION})
 
     def select(self, view: TokenView, k: int) -> Selection:
         deep, shallow = (
-            view.signals[name].double().nan_to_num().sum(dim=0) for name in (CLASS_ATTENTION, self.shallow)
+            view.signals[name].double().nan_to_num().mean(dim=0) for name in (CLASS_ATTENTION, self.shallow)
         )
         kept = scans(deep, shallow, windows(view.layout, self.side), k - k // 2, k // 2)
-        features = view.signals[FEATURES].double()
-        slot = cosine(features, features[kept]).argmax(dim=1)
+        tokens = view.tokens.double()
+        slot = cosine(tokens, tokens[kept]).argmax(dim=1)
         slot[kept] = torch.arange(k, device=slot.device)
         mix = torch.zeros(k, len(deep), device=deep.device).scatter_(0, slot.unsqueeze(0), 1.0)
-        return Selection(kept, mix / mix.sum(dim=1, keepdim=True), merge_at="vision")
+        return Selection(kept, mix / mix.sum(dim=1, keepdim=True))

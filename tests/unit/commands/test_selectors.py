@@ -48,7 +48,8 @@ def test_a_broken_plug_in_is_listed_with_the_reason_in_one_line() -> None:
         ("masks", ["role: replay", "reads boxes: no"]),
         ("grid", ["role: control", "artifact profile: cells=truncated", "parity: exact-index"]),
         ("evidence_only", ["role: oracle", "reads boxes: yes"]),
-        ("v2drop", ["parity: paper-algorithm", "signals: lm.input"]),
+        ("v2drop", ["parity: official-algorithm", "signals: lm.input"]),
+        ("prunesid", ["parity: paper-algorithm", "signals: vision.cls_attention@-2, vision.hidden@-2"]),
     ],
 )
 def test_one_method_says_what_it_is(name: str, lines: list[str]) -> None:
@@ -57,7 +58,7 @@ def test_one_method_says_what_it_is(name: str, lines: list[str]) -> None:
 
 
 def test_a_method_without_parity_data_says_so_alone_and_in_the_list() -> None:
-    assert "no parity data" in " ".join(shown("v2drop").partition("lm.input")[0].split())
+    assert "no parity data" in " ".join(shown("prunesid").partition("Reference")[0].split())
     assert "no parity data" not in shown("fastv")
     assert "paper-algorithm: follows what is published about the method; no parity data" in shown()
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sightline.errors import SightlineError
-from sightline.selectors.apet import ApET, approximation_errors, farthest_points
+from sightline.selectors.apet import ApET, approximation_errors, farthest_from_mean, farthest_points
 from tests.unit.selectors.contract import check_contract, scene
 from tests.unit.selectors.views import view
 
@@ -22,12 +22,12 @@ def literal(features: np.ndarray, k: int, basis: int) -> tuple[list[int], np.nda
     weights, *_ = np.linalg.lstsq(spanning.T, features.T, rcond=None)
     errors = np.linalg.norm(features - weights.T @ spanning, axis=1)
     spared = picks[: min(basis, k // 2)]
-    others = [i for i in np.argsort(-errors, kind="stable") if i not in spared]
-    leading = sorted(int(i) for i in others[: k - len(spared)])
+    ranked = [int(i) for i in np.argsort(-errors, kind="stable") if i not in spared]
+    leading = sorted(ranked[: k - len(spared)])
     mix = np.zeros((k, n))
     mix[np.arange(k), spared + leading] = 1.0
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
-    for i in set(range(n)) - set(spared + leading):
+    for i in (ranked + sorted(spared))[k:]:  # the basis joins too, and as many as it has places are lost
         mix[len(spared) + int((unit[leading] @ unit[i]).argmax()), i] = 1.0
     return spared + leading, mix / mix.sum(axis=1, keepdims=True)
 
@@ -51,7 +51,7 @@ def test_what_lies_in_the_span_of_the_basis_has_no_error() -> None:
     """Tokens of a plane, and one out of it: the farthest points span the plane, so the other one stands out."""
     flat = torch.tensor([[9.0, 0, 0], [0, 8.0, 0], [1.0, 1, 0], [2.0, 1, 0], [1.0, 2, 1.5], [3.0, 3, 0]])
     products = flat.double() @ flat.double().T
-    basis = farthest_points(products, 2)
+    basis = farthest_points(products, farthest_from_mean(products), 2)
     assert basis.tolist() == [0, 1]
     errors = approximation_errors(products, basis)
     assert int(errors.argmax()) == 4
@@ -61,10 +61,13 @@ def test_what_lies_in_the_span_of_the_basis_has_no_error() -> None:
     assert 4 in chosen.anchors.tolist()
 
 
-def test_every_token_is_in_exactly_one_output() -> None:
-    mix = ApET().select(scene(5), 17).mix
-    assert mix is not None
-    assert (mix > 0).sum(dim=0).tolist() == [1] * mix.shape[1]
+def test_the_basis_counts_twice_and_as_many_tokens_are_lost() -> None:
+    """As published: the basis takes the places of the tokens next in rank, and its own rows are merged as well."""
+    chosen = ApET().select(scene(5), 17)
+    assert chosen.mix is not None
+    times = (chosen.mix > 0).sum(dim=0)
+    assert times[chosen.anchors[:8]].tolist() == [2] * 8
+    assert times.bincount().tolist()[0] == 8
 
 
 def test_arguments_that_make_no_sense_are_refused() -> None:

@@ -17,7 +17,7 @@ def literal(state: LayerState, k: int, coordinates: float = 1 / 3) -> list[int]:
     values = state.signals["lm.value"].double().numpy()
     cos, sin = state.signals["lm.rotary"].double().numpy()
     image = state.image.numpy()
-    words = np.arange(image[-1] + 1, values.shape[1])
+    words = np.arange(image[-1] + 3, values.shape[1])
     alike = np.zeros((values.shape[1], values.shape[1]))
     for head in values:
         products = np.exp(head @ head.T / np.sqrt(head.shape[-1]))
@@ -37,6 +37,16 @@ def test_contract() -> None:
     check_any_input(IVCPrune())
     check_schedule(IVCPrune())
     assert IVCPrune().schedule(576, 192, 32) == {15: 192}
+
+
+@pytest.mark.parametrize(
+    ("depth", "layers", "published"), [(0.57, 28, 16), (0.61, 36, 22), (0.07, 28, 2), (0.63, 27, 17)]
+)
+def test_the_depths_named_for_other_models_are_the_layers_published_for_them(
+    depth: float, layers: int, published: int
+) -> None:
+    assert f"{published} of {layers}" in " ".join((IVCPrune.__doc__ or "").split())
+    assert IVCPrune(depth=depth).schedule(576, 192, layers) == {published - 1: 192}
 
 
 @pytest.mark.parametrize("k", [3, 12, 30, 90])

@@ -20,14 +20,16 @@ def test_contract() -> None:
 
 def test_importance_is_the_answer_to_the_mean_query_times_length() -> None:
     state = layer_state(4, 5, seed=2)
-    queries, keys = (state.signals[f"lm.bare_{name}"][:, state.image] for name in ("query", "key"))
+    asking = range(int(state.image[-1]) + 1)  # as in the public code: what stands before the image asks and answers too
+    queries, keys = (state.signals[f"lm.bare_{name}"][:, asking] for name in ("query", "key"))
     hidden = state.signals["lm.input"][state.image]
     expected = np.zeros(20)
     for head, query in enumerate(queries.double().numpy()):
-        raised = np.exp(keys.double().numpy()[head // 2] @ query.mean(axis=0))  # two query heads share a key head
-        expected += raised / raised.sum() / 4
+        answers = keys.double().numpy()[head // 2] @ query.mean(axis=0)  # two query heads share a key head
+        raised = np.exp(answers / np.sqrt(keys.shape[-1]))
+        expected += (raised / raised.sum() / 4)[state.image.numpy()]
     expected *= np.linalg.norm(hidden.double().numpy(), axis=1)
-    np.testing.assert_allclose(importance(queries, keys, hidden).numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(importance(queries, keys, hidden, state.image).numpy(), expected, rtol=1e-5)
 
 
 def test_centres_keep_their_distance_and_leave_nobody_far_away() -> None:
@@ -79,14 +81,16 @@ def literal(state: LayerState, k: int) -> tuple[list[int], np.ndarray]:
     image = state.image.numpy()
     n = len(image)
     queries, keys, rotated = (
-        state.signals[name].double().numpy()[:, image] for name in ("lm.bare_query", "lm.bare_key", "lm.key")
+        state.signals[name].double().numpy() for name in ("lm.bare_query", "lm.bare_key", "lm.key")
     )
+    queries, keys, rotated = queries[:, : image[-1] + 1], keys[:, : image[-1] + 1], rotated[:, image]
     asked = np.zeros(n)
     for head, query in enumerate(queries):
-        raised = np.exp(keys[head // (len(queries) // len(keys))] @ query.mean(axis=0))
-        asked += raised / raised.sum()
+        answers = keys[head // (len(queries) // len(keys))] @ query.mean(axis=0)
+        raised = np.exp(answers / np.sqrt(keys.shape[-1]))
+        asked += (raised / raised.sum())[image]
     score = asked * np.linalg.norm(state.signals["lm.input"].double().numpy()[image], axis=1)
-    playing = sorted(np.argsort(-score, kind="stable")[: max(k, int(np.ceil(0.55 * n)))].tolist())
+    playing = sorted(np.argsort(-score, kind="stable")[: max(k, int(0.55 * n))].tolist())
     vectors = np.concatenate(list(rotated), axis=1)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     distance = 1.0 - vectors @ vectors.T

@@ -14,8 +14,10 @@ def test_contract() -> None:
     check_schedule(V2Drop())
 
 
-def test_cuts_fall_where_they_are_published_for_32_layers() -> None:
+def test_cuts_fall_where_they_are_published_for_32_and_28_layers() -> None:
     assert V2Drop().schedule(512, 64, 32) == {2: 256, 16: 128, 21: 64}
+    assert V2Drop().schedule(512, 64, 28) == {2: 256, 15: 128, 21: 64}
+    assert V2Drop().schedule(512, 64, 64) == {5: 256, 33: 128, 43: 64}, "other depths: in proportion to 32"
 
 
 def test_the_tokens_that_moved_farthest_stay() -> None:

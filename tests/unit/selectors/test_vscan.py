@@ -14,20 +14,19 @@ from tests.unit.selectors.contract import check_contract, scene
 
 def literal(view: TokenView, k: int, side: int) -> tuple[list[int], np.ndarray]:
     """The scans and the merge as they are described, on a grid, in numpy."""
-    deep, shallow = (view.signals[f"vision.cls_attention@{layer}"].double().numpy().sum(axis=0) for layer in (-2, 6))
-    features = view.signals["vision.hidden@-2"].double().numpy()
+    deep, shallow = (view.signals[f"vision.cls_attention@{layer}"].double().numpy().mean(axis=0) for layer in (-2, 5))
+    tokens = view.tokens.double().numpy()
     ((rows, columns),) = view.layout
-    kept = np.argsort(-deep, kind="stable")[: k - k // 2].tolist()
     pools: dict[tuple[int, int], list[int]] = {}
     for i in np.argsort(-shallow, kind="stable"):
-        if i not in kept:
-            pools.setdefault((i // columns // side, i % columns // side), []).append(int(i))
-    wanted = k
-    while len(kept) < wanted:
+        pools.setdefault((i // columns // side, i % columns // side), []).append(int(i))
+    kept: list[int] = []
+    while len(kept) < k // 2:
         turn = sorted((pool.pop(0) for pool in pools.values() if pool), key=lambda i: -shallow[i])
-        kept += turn[: wanted - len(kept)]
+        kept += turn[: k // 2 - len(kept)]
+    kept += [int(i) for i in np.argsort(-deep, kind="stable") if i not in kept][: k - k // 2]
     kept.sort()
-    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    unit = tokens / np.linalg.norm(tokens, axis=1, keepdims=True)
     mix = np.zeros((k, rows * columns))
     for i in range(rows * columns):
         mix[kept.index(i) if i in kept else int((unit[kept] @ unit[i]).argmax()), i] = 1.0
@@ -57,10 +56,11 @@ def test_windows_end_at_tiles() -> None:
 def test_every_window_gets_its_turn_before_any_gets_two() -> None:
     """Three windows of two tokens. The first window has the highest shallow attention, and still waits its turn."""
     shallow = torch.tensor([9.0, 8.0, 3.0, 1.0, 5.0, 4.0])
-    deep = torch.tensor([0.0, 0.0, 0.0, 7.0, 0.0, 0.0])
+    deep = torch.tensor([9.0, 0.0, 0.0, 7.0, 0.0, 0.0])
     window = torch.tensor([0, 0, 1, 1, 2, 2])
-    assert scans(deep, shallow, window, 1, 3).tolist() == [0, 2, 3, 4]
-    assert scans(deep, shallow, window, 1, 4).tolist() == [0, 1, 2, 3, 4]
+    assert scans(deep, shallow, window, 0, 3).tolist() == [0, 2, 4]
+    assert scans(deep, shallow, window, 0, 4).tolist() == [0, 1, 2, 4]
+    assert scans(deep, shallow, window, 1, 3).tolist() == [0, 2, 3, 4], "what the windows took is not counted twice"
 
 
 def test_the_same_tokens_on_another_grid_lie_in_other_windows() -> None:
