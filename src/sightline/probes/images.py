@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from PIL import Image, ImageDraw
@@ -30,6 +31,7 @@ __all__ = [
     "open_image",
     "open_image_file",
     "pixel_box",
+    "pixel_digest",
     "resolve_image",
     "size_from_header",
 ]
@@ -109,6 +111,13 @@ def image_digest(path: str | Path) -> str:
     """``sha256:`` of the file's bytes, not of its pixels."""
     _refuse_endless(Path(path), Path(path))
     return file_digest(path)
+
+
+def pixel_digest(image: Image.Image) -> str:
+    """``sha256:`` of an image as it was decoded, its size included: the same for copies of any name and format."""
+    digest = sha256(f"{image.mode} {image.width} {image.height} ".encode())
+    digest.update(image.tobytes())
+    return f"sha256:{digest.hexdigest()}"
 
 
 def image_digests(
