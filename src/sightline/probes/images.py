@@ -63,7 +63,7 @@ def open_image(
 
 
 def open_image_file(
-    path: Path, called: Place, *, occlude: Sequence[Box] = (), max_pixels: int = MAX_PIXELS
+    path: Path | io.BytesIO, called: Place, *, occlude: Sequence[Box] = (), max_pixels: int = MAX_PIXELS
 ) -> Image.Image:
     """Likewise of a file, which errors call by the place that it was fetched from."""
     with _opened(path, called, max_pixels) as stored:

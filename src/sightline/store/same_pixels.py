@@ -27,26 +27,34 @@ KNOWN_BY = ("pixels", "digest")
 
 
 def same_images(runs: Sequence[Run]) -> dict[str, str]:
-    """Image ids of the runs that show the same picture as another -> the first of those by name."""
-    pictures = pa.concat_tables([image_pictures(run) for run in runs])
-    ids = pd.Categorical(pictures.column("image_id").to_pandas())  # in the order of names
+    """Image ids that show the same picture as another of their run -> the first of those by name.
+
+    Runs are joined by ids alone: one of the artifact's wrong images says ``orig`` of pictures that are somebody else's.
+    """
+    pictures = [image_pictures(run) for run in runs]
+    ids = pd.Categorical(pa.concat_tables(pictures).column("image_id").to_pandas())  # in the order of names
     first = _firsts(ids.codes.astype(np.int64), pictures)
     joined = np.flatnonzero(first != np.arange(len(first)))
     return dict(zip(ids.categories[joined], ids.categories[first[joined]], strict=True))
 
 
-def _firsts(images: NDArray[np.int64], pictures: pa.Table) -> NDArray[np.int64]:
-    """(M,) the lowest number of an image that each of the M images is one with, through any number of others."""
-    links, marks = [], 0
+def _firsts(images: NDArray[np.int64], pictures: Sequence[pa.Table]) -> NDArray[np.int64]:
+    """(M,) the lowest number of an image that each of the M images is one with, through any number of others.
+
+    ``images`` are those of all lines of the tables. Two are linked by a mark: a digest within a run.
+    """
+    marks, count = [], 0
     for name in KNOWN_BY:
-        codes = pd.factorize(pictures.column(name).to_pandas())[0]
-        links.append((images[codes >= 0], codes[codes >= 0] + marks))
-        marks += int(codes.max(initial=-1)) + 1
-    image, mark = (np.concatenate(each) for each in zip(*links, strict=True))
-    count = int(images.max(initial=-1)) + 1
-    first = np.arange(count)
+        codes = [pd.factorize(table.column(name).to_pandas())[0] for table in pictures]
+        for each in codes:
+            each[each >= 0] += count
+            count = max(count, int(each.max(initial=-1)) + 1)
+        marks.append(np.concatenate(codes))
+    image, mark = np.tile(images, len(marks)), np.concatenate(marks)
+    image, mark = image[mark >= 0], mark[mark >= 0]
+    first = np.arange(int(images.max(initial=-1)) + 1)
     while True:
-        lowest = np.full(marks, count)
+        lowest = np.full(count, len(first))
         np.minimum.at(lowest, mark, first[image])
         found = first.copy()
         np.minimum.at(found, image, lowest[mark])

@@ -17,6 +17,7 @@ from sightline.report.source import read_source
 from sightline.statistics.summaries import arm_summary
 from sightline.store import load_run
 from sightline.store.compact_frame import compact_frame
+from sightline.store.same_pixels import same_images
 from tests.unit.report.fake_run import make_run
 
 ARMS = ("full", "target:0.3")
@@ -86,6 +87,15 @@ def test_a_wrong_image_is_not_the_image_of_its_question(tmp_path: Path) -> None:
             row |= {"view": "wrong_image", "image_key": f"img{(number + 1) % 4:04d}.jpg@orig"}
 
     assert load_run(make_run(tmp_path / "run", images=4, arms=ARMS, edit_row=wrong)).same_images == {}
+
+
+def test_wrong_images_that_call_themselves_original_join_nothing_of_another_run(tmp_path: Path) -> None:
+    def wrong(row: dict[str, Any]) -> None:
+        row["image_key"] = f"img{(int(row['image_id'][-4:]) + 1) % 4:04d}.jpg@orig"
+
+    plain = make_run(tmp_path / "plain", images=4, arms=ARMS)
+    other = make_run(tmp_path / "other", images=4, arms=ARMS, edit_row=wrong)
+    assert same_images([load_run(plain), load_run(other)]) == {}
 
 
 def test_two_runs_join_the_same_images_though_one_is_older(tmp_path: Path) -> None:
