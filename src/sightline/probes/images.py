@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.places import Place, is_remote, place
-from sightline.probes.bit_depth import has_known_white, to_rgb
+from sightline.probes.bit_depth import has_known_white, pages, to_rgb
 from sightline.probes.fetched_images import first_bytes
 from sightline.probes.image_files import image_file
 from sightline.probes.image_name import check_image_name, image_url, resolve_image, strip_image_prefix
@@ -69,6 +69,8 @@ def open_image_file(
     with _opened(path, called, max_pixels) as stored:
         try:
             image = to_rgb(stored)
+        except SightlineError as problem:
+            raise SightlineError(f"image {called} {problem}") from None
         except Exception as problem:  # decoders raise whatever they like on damaged files
             raise SightlineError(f"image {called} is damaged: {problem}") from None
     return occlude_boxes(image, occlude) if occlude else image
@@ -187,6 +189,16 @@ def _opened(source: Path | io.BytesIO, called: Place, max_pixels: int) -> Image.
     except SightlineError:
         stored.close()
         raise
+    try:
+        count = pages(stored)
+    except Exception as problem:  # of a file that is cut off between its pages
+        raise SightlineError(f"image {called} cannot be read: {problem}") from None
+    if count > 1:
+        stored.close()
+        raise SightlineError(
+            f"image {called} has {count} pages or frames and a question is about one image; save the one that is asked "
+            "about as an image of its own"
+        )
     if not has_known_white(stored):
         stored.close()
         raise SightlineError(
