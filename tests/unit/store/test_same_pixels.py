@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -12,12 +13,14 @@ import pytest
 from sightline.analysis.operating_point import on_development_side
 from sightline.analysis.policy_replay import AskedProbes
 from sightline.errors import SightlineError
+from sightline.paper.cut import OWN, _judged
 from sightline.report.gate import run_gate
 from sightline.report.source import read_source
 from sightline.statistics.summaries import arm_summary
 from sightline.store import load_run
 from sightline.store.compact_frame import compact_frame
 from sightline.store.same_pixels import same_images
+from sightline.view.viewed_run import ViewedRun
 from tests.unit.report.fake_run import make_run
 
 ARMS = ("full", "target:0.3")
@@ -67,6 +70,9 @@ def test_a_note_names_the_images_that_count_as_one(joined: Path) -> None:
     assert read_source([joined]).notes.count(NOTE) == 1
     assert read_source([joined, joined], ["A", "B"]).notes.count(NOTE) == 1
     assert NOTE in run_gate(joined, ["accuracy(full) >= 0.1"], draws=200)[1]
+    viewed = ViewedRun(joined, "run", None)
+    assert viewed.facts()["images"] == 2
+    assert NOTE in viewed.numbers()["notes"]
 
 
 def test_pictures_without_any_digest_stay_apart(tmp_path: Path) -> None:
@@ -127,6 +133,16 @@ def test_a_development_run_with_the_same_pictures_under_other_ids_is_refused_by_
     with pytest.raises(SightlineError, match=refusal):
         run_gate(here, ["accuracy(full) >= 0.1"], developments=[there], threshold="own-dev", draws=200)
     assert read_source([here], developments=[apart], threshold="own-dev").runs
+
+    def study(development: Path) -> Any:
+        runs = {"confirmation": load_run(here), "development": load_run(development)}
+        return SimpleNamespace(
+            run=lambda model, probes, *rest: runs[probes], rows=lambda model, probes, *rest: runs[probes].frame()
+        )
+
+    with pytest.raises(SightlineError, match=refusal):
+        _judged(study(there), "qwen", "confirmation", OWN, "annotation", "")
+    assert len(_judged(study(apart), "qwen", "confirmation", OWN, "annotation", ""))
 
 
 def test_ids_of_one_picture_fall_on_the_same_side_of_a_split(joined: Path) -> None:
