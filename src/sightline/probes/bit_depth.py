@@ -45,7 +45,7 @@ def to_rgb(stored: Image.Image) -> Image.Image:
     """
     if stored.mode != "I" and not stored.mode.startswith("I;16"):
         if ";16" in _raw_mode(stored):  # of which Pillow keeps the upper 8
-            _refuse_dark(max(band[1] for band in stored.convert("RGB").getextrema()), 255)
+            _refuse_dark(int(np.asarray(stored.convert("RGB")).max()), 255)
         return _on_white(stored) if stored.has_transparency_data else stored.convert("RGB")
     tags = getattr(stored, "tag_v2", {})
     (bits,) = tags.get(_BITS_PER_SAMPLE, (16,))

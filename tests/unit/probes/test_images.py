@@ -251,7 +251,7 @@ def test_a_smaller_copy_within_a_tiff_is_no_page(tmp_path: Path) -> None:
     small.encoderinfo = {"tiffinfo": {254: 1}}
     page.save(tmp_path / "scan.tif", save_all=True, append_images=[small])
     with Image.open(tmp_path / "scan.tif") as stored:
-        assert stored.n_frames == 2
+        assert getattr(stored, "n_frames", 1) == 2
     assert open_image(tmp_path, "scan.tif").size == (30, 20)
 
 

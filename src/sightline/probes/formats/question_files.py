@@ -95,7 +95,7 @@ class QuestionFiles(Format):
         beside = PageImages(files[0], images)
         contents: dict[bytes, str] = {}
         copies: dict[str, str] = {}
-        sizes: dict[str, tuple[int, int] | None] = {}
+        sizes: dict[str, tuple[int, int]] = {}
         probes: list[Probe] = []
         holds_images = False
         rows = 0
@@ -124,7 +124,7 @@ class QuestionFiles(Format):
         named = len({(probe.image, probe.image_id) for probe in probes})
         different = list(dict.fromkeys(copies.get(probe.image, probe.image) for probe in probes))
         same = self._same(packed, beside, sizes, different)
-        records = {}
+        records: dict[str, ImageRegions] = {}
         for i, probe in enumerate(probes):
             content = copies.get(probe.image, probe.image)
             image = same.get(content, content)
@@ -151,7 +151,7 @@ class QuestionFiles(Format):
         self,
         packed: PackedImages,
         beside: PageImages,
-        sizes: dict[str, tuple[int, int] | None],
+        sizes: dict[str, tuple[int, int]],
         names: Sequence[str],
     ) -> dict[str, str]:
         """Names of images -> the first with the same pixels. Only images that share their size are decoded.
@@ -161,9 +161,11 @@ class QuestionFiles(Format):
         outside = [name for name in names if name not in sizes]
         for name in outside:
             with suppress(SightlineError):
-                sizes[name] = beside.size(name)
-        counts = Counter(size for size in (sizes.get(name) for name in names) if size is not None)
-        alike = {name for name in names if counts[sizes.get(name)] > 1}
+                if size := beside.size(name):
+                    sizes[name] = size
+        known = [name for name in names if name in sizes]
+        counts = Counter(sizes[name] for name in known)
+        alike = {name for name in known if counts[sizes[name]] > 1}
         inside = packed.each(alike.difference(outside)) if alike.difference(outside) else ()
         opened = ((name, beside.root / name) for name in outside if name in alike and beside.root is not None)
         found: dict[str, str] = {}
