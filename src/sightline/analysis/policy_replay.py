@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -17,7 +16,7 @@ from sightline.arms.arm import Arm, parse_arm, recorded_arm
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies import LevelAnswer, Noticed, Policy, Sight, TuningSample
-from sightline.probes.split import Side, hash_side
+from sightline.probes.split import even_side, hash_side
 from sightline.statistics.plain_rows import plain_rows
 from sightline.store import Run
 
@@ -62,16 +61,14 @@ class AskedProbes:
     def sides(self) -> NDArray[np.str_]:
         """(n,) ``dev`` or ``test``, as in the paper's pilots.
 
-        Yes/no probes go with their image, by the SHA-1 of ``textocr-`` and its id; open questions one by one, by the
-        MD5 of theirs.
+        Probes go with their image: yes/no by the SHA-1 of ``textocr-`` and its id, open questions by the MD5 of the
+        first of their ids. The pilots divide open questions one by one, which is the same where each has a picture of
+        its own; elsewhere it would choose and judge on the same picture.
         """
         if self.yes_or_no:
             return np.array([hash_side(f"textocr-{image}") for image in self.images])
-        return np.array([_md5_side(probe) for probe in self.ids])
-
-
-def _md5_side(probe: str) -> Side:
-    return "dev" if int(hashlib.md5(probe.encode()).hexdigest()[:8], 16) % 2 == 0 else "test"
+        first = pd.Series(self.ids).groupby(self.images).transform("min")
+        return np.array([even_side(probe) for probe in first])
 
 
 @dataclass(frozen=True)

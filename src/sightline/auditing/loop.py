@@ -35,6 +35,8 @@ class Seen:
     """What is kept of an image file for reports, taken while its pixels are at hand."""
 
     digest: str
+    pixels: str | None
+    """Digest of the image as it was decoded; None of one that was painted over."""
     preview: bytes
     details: Sequence[Detail] = ()
 

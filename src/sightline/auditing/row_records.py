@@ -161,6 +161,7 @@ def image_records(work: ShardWork) -> list[dict[str, Any]]:
                 "image": probe.image,
                 "image_id": probe.image_id,
                 "digest": seen.digest,
+                "pixels": seen.pixels,
                 "width": pixels.size[0],
                 "height": pixels.size[1],
                 "layout": json.dumps(encoded.layout),

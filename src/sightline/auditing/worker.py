@@ -34,7 +34,7 @@ from sightline.device.memory import free_memory, is_out_of_memory
 from sightline.errors import SightlineError
 from sightline.places import StoreError
 from sightline.probes.image_files import image_files
-from sightline.probes.images import image_digest, image_place, open_image_file
+from sightline.probes.images import image_digest, image_place, open_image_file, pixel_digest
 from sightline.progress import Progress, say, waiting_for
 from sightline.store import RunFolder
 
@@ -206,7 +206,9 @@ class Worker:
                 regions = (box for asked in shard.probes if image_key(asked) == key for box in asked.regions)
                 # Before the preview shrinks the image. What was shown smaller is shown no sharper than that.
                 sharp = details(image, regions) if smaller is None else []
-                seen.append(Seen(digest, preview(image, smaller), sharp))
+                seen.append(
+                    Seen(digest, None if probe.occlude else pixel_digest(image), preview(image, smaller), sharp)
+                )
         records, readable = None if known else seen, shard.without(bad)
         if not boxes.detects:
             return Prepared(readable, pixels, records, bad=bad)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sightline.analysis.policy_tuning import TunedPolicy
     from sightline.analysis.policy_verdict import PolicyFigures, PolicyLimits, PolicyVerdict
     from sightline.core.selection import Budget
+    from sightline.store import Run
 
 app = typer.Typer(help="Choose and judge policies: budgets that differ from sample to sample.", no_args_is_help=True)
 
@@ -67,8 +68,9 @@ def fit(
 
     with errors_are_two("the policy could not be judged"):
         shown = f"policy:{policy}:{selector}:{levels}"
+        opened = load_run(run)
         tuned = tune(
-            load_run(run),
+            opened,
             policy,
             selector,
             parse_levels(levels, shown),
@@ -79,6 +81,7 @@ def fit(
             draws=draws,
             seed=seed,
         )
+        _say_joined(opened)
         arm = _write(out, run, tuned, selector, levels)
         development = tuned.development
         say(
@@ -114,8 +117,9 @@ def judge(
     from sightline.store import load_run
 
     with errors_are_two("the policies could not be judged"):
+        opened = load_run(run)
         verdicts = judge_run(
-            load_run(run),
+            opened,
             arm or (),
             everything=everything,
             reference=_budget(reference),
@@ -123,10 +127,16 @@ def judge(
             draws=draws,
             seed=seed,
         )
+        _say_joined(opened)
         for verdict in verdicts:
             _print(verdict, "probes" if everything else "held-out probes")
     if not all(verdict.go for verdict in verdicts):
         raise typer.Exit(1)
+
+
+def _say_joined(run: Run) -> None:
+    if run.joined:
+        say(f"note: {run.joined}", err=True)
 
 
 def _limits(tolerance: float, keep: float, cost: float) -> PolicyLimits:

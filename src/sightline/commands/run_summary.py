@@ -60,6 +60,8 @@ def print_summary(run: Run) -> None:
         markup=False,
         highlight=False,
     )
+    if run.joined:
+        say(f"note: {run.joined}", err=True)
     for task, arms in run.failed.items():
         for arm, reason in arms.items():
             say(f"set aside: shard {task} under {arm}: {reason}", err=True)

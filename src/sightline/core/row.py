@@ -129,6 +129,7 @@ IMAGE_COLUMNS = (
     Column("image", "string", "File name relative to the image root."),
     Column("image_id", "string", "Image identifier."),
     Column("digest", "string", "SHA-256 of the file."),
+    Column("pixels", "string", "SHA-256 of size and RGB values: images that share it count as one; null if painted."),
     Column("width", "int32", "Pixels."),
     Column("height", "int32", "Pixels."),
     Column("layout", "string", "Row-major (rows, columns) blocks of the visual tokens, as JSON."),

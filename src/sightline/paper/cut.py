@@ -13,6 +13,7 @@ from sightline.errors import SightlineError
 from sightline.paper.models import INTERNVL
 from sightline.paper.probe_sets import DEVELOPMENT
 from sightline.probes.split import Side, hash_side
+from sightline.report.source import refuse_shared
 from sightline.statistics.plain_rows import plain_rows
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def _judged(study: Study, model: str, probes: str, cut: Cut, box_source: str, sc
     if not cut.rule:
         return rows
     development = on_side(study.rows(model, DEVELOPMENT), "dev") if model == INTERNVL else study.rows(model, cut.probes)
+    if model != INTERNVL and cut.probes != probes:
+        refuse_shared(study.run(model, cut.probes), development, study.run(model, probes, box_source, scorer), rows)
     if cut.rule in RULES:
         return apply_thresholds(rows, development, RULES[cut.rule]).rows
     arm = study.arm(model, cut.rule)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from PIL import Image, ImageDraw
@@ -11,7 +12,7 @@ from PIL import Image, ImageDraw
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.places import Place, is_remote, place
-from sightline.probes.bit_depth import has_known_white, to_rgb
+from sightline.probes.bit_depth import has_known_white, pages, to_rgb
 from sightline.probes.fetched_images import first_bytes
 from sightline.probes.image_files import image_file
 from sightline.probes.image_name import check_image_name, image_url, resolve_image, strip_image_prefix
@@ -30,6 +31,7 @@ __all__ = [
     "open_image",
     "open_image_file",
     "pixel_box",
+    "pixel_digest",
     "resolve_image",
     "size_from_header",
 ]
@@ -61,12 +63,14 @@ def open_image(
 
 
 def open_image_file(
-    path: Path, called: Place, *, occlude: Sequence[Box] = (), max_pixels: int = MAX_PIXELS
+    path: Path | io.BytesIO, called: Place, *, occlude: Sequence[Box] = (), max_pixels: int = MAX_PIXELS
 ) -> Image.Image:
     """Likewise of a file, which errors call by the place that it was fetched from."""
     with _opened(path, called, max_pixels) as stored:
         try:
             image = to_rgb(stored)
+        except SightlineError as problem:
+            raise SightlineError(f"image {called} {problem}") from None
         except Exception as problem:  # decoders raise whatever they like on damaged files
             raise SightlineError(f"image {called} is damaged: {problem}") from None
     return occlude_boxes(image, occlude) if occlude else image
@@ -109,6 +113,13 @@ def image_digest(path: str | Path) -> str:
     """``sha256:`` of the file's bytes, not of its pixels."""
     _refuse_endless(Path(path), Path(path))
     return file_digest(path)
+
+
+def pixel_digest(image: Image.Image) -> str:
+    """``sha256:`` of an image as it was decoded, its size included: the same for copies of any name and format."""
+    digest = sha256(f"{image.mode} {image.width} {image.height} ".encode())
+    digest.update(image.tobytes())
+    return f"sha256:{digest.hexdigest()}"
 
 
 def image_digests(
@@ -178,6 +189,16 @@ def _opened(source: Path | io.BytesIO, called: Place, max_pixels: int) -> Image.
     except SightlineError:
         stored.close()
         raise
+    try:
+        count = pages(stored)
+    except Exception as problem:  # of a file that is cut off between its pages
+        raise SightlineError(f"image {called} cannot be read: {problem}") from None
+    if count > 1:
+        stored.close()
+        raise SightlineError(
+            f"image {called} has {count} pages or frames and a question is about one image; save the one that is asked "
+            "about as an image of its own"
+        )
     if not has_known_white(stored):
         stored.close()
         raise SightlineError(

@@ -64,7 +64,7 @@ class PackedImages:
         A file that is there already stays as it is, if it is the same image; another one is not replaced.
         """
         written = 0
-        for name, data in self._wanted(set(names), progress):
+        for name, data in self.each(names, progress):
             path = resolve_image(folder, name)
             if not path.exists():
                 write_bytes(path, data)
@@ -73,8 +73,11 @@ class PackedImages:
                 raise SightlineError(f"{path} is there already and is another image; give another folder with --images")
         return written
 
-    def _wanted(self, names: set[str], progress: Callable[[Packed], Packed]) -> Iterator[tuple[str, bytes]]:
+    def each(
+        self, wanted: Collection[str], progress: Callable[[Packed], Packed] = lambda images: images
+    ) -> Iterator[tuple[str, bytes]]:
         """(name, content) of each wanted image, once; stops when there are none left to look for."""
+        names = set(wanted)
         for stated, data in progress(self._again()):
             if not names:
                 return

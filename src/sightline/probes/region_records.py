@@ -61,6 +61,7 @@ class IngestCounts:
     """What reading annotations kept, changed and dropped; nothing disappears without being counted."""
 
     images: int = 0
+    images_same_as_another: int = 0
     images_without_boxes: int = 0
     boxes: int = 0
     boxes_without_text: int = 0

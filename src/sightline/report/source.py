@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,7 @@ from sightline.statistics.plain_rows import are_in_words, is_plain
 from sightline.store.compact_frame import compact_frame, rows_at
 from sightline.store.load import Run, load_run
 from sightline.store.run_parts import RunPlace
+from sightline.store.same_pixels import joined_words, same_images, shared_images
 
 MASK_COLUMNS = ("kept_mask", "lineage_mask")
 UNREAD = frozenset(
@@ -213,8 +214,13 @@ def read_source(
     runs = [load_run(path) for path in paths]
     names = list(names) if names is not None else _names(runs)
     rules = {} if threshold is None else read_rules(threshold)
-    audited = [_audit(run, name, only, also) for run, name in zip(runs, names, strict=True)]
-    source = Source([one for one in audited if len(one.frame)], [], [one for one in audited if one.frame.empty])
+    same = same_images(runs)  # of all together, so that their rows pair
+    audited = [_audit(run, name, only, also, same) for run, name in zip(runs, names, strict=True)]
+    source = Source(
+        [one for one in audited if len(one.frame)],
+        [joined_words(same)] if same else [],
+        [one for one in audited if one.frame.empty],
+    )
     if not source.runs or (pairs and source.controls):
         path = source.controls[0].run.path
         raise SightlineError(
@@ -249,18 +255,25 @@ def _development(run: Run, source: Source) -> Audited:
     if found.frame.empty:
         raise SightlineError(f"development run {run.path} has no usable plain row")
     for one in same:
-        shared = set(found.frame["image_id"].unique()) & set(one.frame["image_id"].unique())
-        if shared:
-            raise SightlineError(
-                f"development run {run.path} and {one.run.path} share {len(shared)} images (first: {min(shared)}); "
-                "thresholds must be chosen on other images than they are judged on"
-            )
+        refuse_shared(run, found.frame, one.run, one.frame)
         if one.setting != found.setting:
             source.notes.append(
                 f"thresholds come from {run.path.name}, which has the same weights but other settings "
                 "(dtype, positions, profile or image options)"
             )
     return found
+
+
+def refuse_shared(development: Run, rows: pd.DataFrame, run: Run, judged: pd.DataFrame) -> None:
+    """Refuses a development run whose rows are about a picture that judged rows of another run are about."""
+    shared = shared_images(development, set(rows["image_id"].unique()), run, set(judged["image_id"].unique()))
+    if shared:
+        name = min(shared)
+        there = "" if shared[name] == name else f", which is {shared[name]} there"
+        raise SightlineError(
+            f"development run {development.path} and {run.path} share {len(shared)} images (first: {name}{there}); "
+            "thresholds must be chosen on other images than they are judged on"
+        )
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
@@ -276,9 +289,15 @@ def _names(runs: Sequence[Run]) -> list[str]:
     return [f"run {i + 1}" for i in range(len(runs))]
 
 
-def _audit(run: Run, name: str, only: ProbeList | None, also: Collection[str] = ()) -> Audited:
+def _audit(
+    run: Run,
+    name: str,
+    only: ProbeList | None,
+    also: Collection[str] = (),
+    same: Mapping[str, str] | None = None,
+) -> Audited:
     notes: list[str] = []
-    frame = compact_frame(run, lambda column: column not in UNREAD or column in also)
+    frame = compact_frame(run, lambda column: column not in UNREAD or column in also, same)
     if "margin" in frame and frame["margin"].isna().all() and not _has_values(run, "margin"):
         frame = frame.drop(columns="margin")  # of a scorer that gives none
     frame["row"] = np.arange(len(frame), dtype=np.int32)
@@ -297,7 +316,7 @@ def _audit(run: Run, name: str, only: ProbeList | None, also: Collection[str] = 
     others = finite_alone(frame[~plain], notes).reset_index(drop=True)
     if main.empty:
         return Audited(name, run, main, others, notes)
-    unlimited = None if only is None else _audit(run, name, None).frame
+    unlimited = None if only is None else _audit(run, name, None, same=same).frame
     return Audited(name, run, paired(main, notes), others, notes, unlimited=unlimited)
 
 

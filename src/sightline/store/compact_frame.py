@@ -5,7 +5,7 @@ Rows are read in batches and every column becomes one array, so that nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from sightline.core.row import row_schema
 from sightline.store.column_arrays import ColumnArray, column_array, put_together
 from sightline.store.migrations import migrated_rows
+from sightline.store.same_pixels import with_same_images
 from sightline.store.shard_files import ShardPiece
 from sightline.store.shard_reading import bounds
 
@@ -27,10 +28,11 @@ MERGED = "merged"
 _LINEAGE = "lineage_mask"
 
 
-def compact_frame(run: Run, wanted: Callable[[str], bool]) -> pd.DataFrame:
+def compact_frame(run: Run, wanted: Callable[[str], bool], same: Mapping[str, str] | None = None) -> pd.DataFrame:
     """The rows of a run in its order, with those of their columns that are wanted by name, and ``merged``.
 
-    Text becomes categorical, with its categories in the order of the names; what is missing is NaN, or NA among true
+    Images of the same pixels have one ``image_id``: the run's own, or those of several runs together in ``same``. Text
+    becomes categorical, with its categories in the order of the names; what is missing is NaN, or NA among true
     and false. Lists and masks are left out.
     """
     kinds = {field.name: field.type for field in _schema(run) if wanted(field.name) and _is_plain(field.type)}
@@ -42,6 +44,8 @@ def compact_frame(run: Run, wanted: Callable[[str], bool]) -> pd.DataFrame:
             columns[name].append(batch.column(name))
         columns[MERGED].append(pc.is_valid(batch.column(_LINEAGE)))
     made = put_together({name: columns.pop(name).finished() for name in list(columns)})
+    if "image_id" in made:
+        made["image_id"] = with_same_images(made["image_id"], run.same_images if same is None else same)
     return pd.DataFrame(made, copy=False)
 
 

@@ -23,6 +23,7 @@ from sightline.store.packing import pack_mask, unpack_cells, unpack_mask
 from sightline.store.probe_picture import ArmPicture, draw_arms
 from sightline.store.probe_texts import with_texts
 from sightline.store.run_parts import RunPlace, is_several, joined_manifest, part_folders, refuse_conflicts
+from sightline.store.same_pixels import joined_words, same_images, with_same_images
 from sightline.store.scan import ROWS, row_columns, scan_rows
 from sightline.store.shard_files import ShardFile, ShardPiece, pieces
 from sightline.store.shard_reading import Owner
@@ -127,10 +128,12 @@ class Run:
     def frame(self, *, texts: bool = True) -> pd.DataFrame:
         """The rows and, as last columns, what was asked: ``question``, ``target_text``, ``source_text``.
 
+        Images of the same pixels have one ``image_id``, as statistics count them; ``rows`` has those that are stored.
         Of open questions also the accepted ``answers`` and the ``roles`` of regions, as tuples. ``texts=False`` leaves
         all of them out. Masks are packed bits, as they are stored; ``masks`` unpacks them.
         """
         frame: pd.DataFrame = self.rows.to_pandas()
+        frame["image_id"] = with_same_images(frame["image_id"], self.same_images)
         return with_texts(frame, self.probes) if texts else frame
 
     def row(self, probe: str, arm: str, view: str | None = None) -> dict[str, Any]:
@@ -178,6 +181,16 @@ class Run:
     def each_probe(self, saying: str = "") -> Iterator[dict[str, Any]]:
         """The same one after the other; only those whose line has some text, where one is named."""
         return sound_probes(self.probe_file, saying)
+
+    @cached_property
+    def same_images(self) -> dict[str, str]:
+        """Image ids that show the same pixels as another -> the first of those by name, under which they count."""
+        return same_images([self])
+
+    @property
+    def joined(self) -> str:
+        """Which images count as one because their pixels are the same, in a sentence; "" for none."""
+        return joined_words(self.same_images)
 
     def _cells_of(self, image_key: str) -> NDArray[np.float32]:
         if image_key not in self._packed_cells:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +20,7 @@ from sightline.report.usable_rows import finite_in_every_arm, paired
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.plain_rows import are_in_words, is_plain
 from sightline.statistics.summaries import arm_points
+from sightline.store.same_pixels import joined_words, with_same_images
 from sightline.view.behind_numbers import behind
 from sightline.view.row_index import Rows
 
@@ -58,9 +60,11 @@ def _decoded(table: pa.Table) -> pa.Table:
     )
 
 
-def first_numbers(rows: Rows) -> dict[str, Any]:
-    """The table's cells and the frontier's points."""
+def first_numbers(rows: Rows, same: Mapping[str, str]) -> dict[str, Any]:
+    """The table's cells and the frontier's points; images of the same pixels count as one."""
     frame, notes = plain_frame(rows)
+    frame["image_id"] = with_same_images(frame["image_id"], same)
+    notes += [joined_words(same)] if same else []
     if frame.empty:
         return {"table": None, "points": [], "notes": [*notes, "no plain row has an answer that counts yet"]}
     in_words = bool(are_in_words(frame).any())

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any
 
 from sightline.errors import SightlineError
+from sightline.store import load_run
 from sightline.view.asked_rows import AskedRows
 from sightline.view.case_reader import CaseReader
 from sightline.view.first_numbers import first_numbers
@@ -32,6 +33,7 @@ class ViewedRun:
     intervals: IntervalsBeside = field(init=False)
     _asked: AskedRows = field(init=False)
     _numbers: tuple[int, dict[str, Any]] | None = field(init=False, default=None)
+    _joined: tuple[int, dict[str, str]] | None = field(init=False, default=None)
     _looked: float = field(init=False, default=0.0)
     _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
 
@@ -57,8 +59,18 @@ class ViewedRun:
         rows = self.asked().rows
         with self._lock:
             if self._numbers is None or self._numbers[0] != rows.version:
-                self._numbers = rows.version, first_numbers(rows)
+                self._numbers = rows.version, first_numbers(rows, self._same(rows.version))
             return self._numbers[1]
+
+    def _same(self, version: int) -> dict[str, str]:
+        """Images that count as one with another, as rows of this version know them; none before there are any."""
+        with self._lock:
+            if self._joined is None or self._joined[0] != version:
+                try:
+                    self._joined = version, load_run(self.folder).same_images
+                except SightlineError:
+                    self._joined = version, {}
+            return self._joined[1]
 
     def facts(self) -> dict[str, Any]:
         """What the pages say of a run."""
@@ -72,7 +84,7 @@ class ViewedRun:
             "version": rows.version,
             "rows": rows.count,
             "probes": len(rows.codes("probe_id")[1]),
-            "images": len(rows.codes("image_id")[1]),
+            "images": len(set(rows.codes("image_id")[1]).difference(self._same(rows.version))),
             "arms": rows.arms,
             "missing": rows.missing,
             "shards": int(manifest.get("shards", 0)) * len(rows.arms),

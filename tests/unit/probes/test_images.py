@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from sightline.auditing.shards import look
 from sightline.errors import SightlineError
 from sightline.probes import ImageRegions, Word
 from sightline.probes.images import (
@@ -231,3 +232,50 @@ def test_an_opaque_image_keeps_its_colours_to_the_bit(root: Path) -> None:
     with Image.open(root / "train" / "a.png") as stored:
         stored.convert("RGBA").save(root / "opaque.png")
         assert np.array_equal(np.asarray(open_image(root, "opaque.png")), np.asarray(stored.convert("RGB")))
+
+
+@pytest.mark.parametrize("name", ["scan.tif", "moving.gif", "moving.webp", "moving.png"])
+def test_an_image_of_several_pages_is_refused_by_name_with_their_number(tmp_path: Path, name: str) -> None:
+    pages = [Image.new("RGB", (30, 20), (shade, 0, 0)) for shade in (50, 150, 250)]
+    pages[0].save(tmp_path / name, save_all=True, append_images=pages[1:])
+    for read in (lambda: image_size(tmp_path / name), lambda: open_image(tmp_path, name)):
+        with pytest.raises(SightlineError, match=rf"{name} has 3 pages or frames .* save the one that is asked about"):
+            read()
+    assert look(tmp_path, name, False) == look(tmp_path, name, True), "before a model is loaded, as while it runs"
+    pages[0].save(tmp_path / name, save_all=True)
+    assert image_size(tmp_path / name) == (30, 20), "one page is one image"
+
+
+def test_a_smaller_copy_within_a_tiff_is_no_page(tmp_path: Path) -> None:
+    page, small = Image.new("RGB", (30, 20), "red"), Image.new("RGB", (15, 10), "red")
+    small.encoderinfo = {"tiffinfo": {254: 1}}
+    page.save(tmp_path / "scan.tif", save_all=True, append_images=[small])
+    with Image.open(tmp_path / "scan.tif") as stored:
+        assert getattr(stored, "n_frames", 1) == 2
+    assert open_image(tmp_path, "scan.tif").size == (30, 20)
+
+
+@pytest.mark.parametrize("name", ["gray.png", "gray.tif", "colour.png"])
+def test_12_bits_in_a_file_of_16_are_refused_instead_of_read_as_black(tmp_path: Path, name: str) -> None:
+    for high in (4095, 65535, 0):
+        values = np.linspace(0, high, 64, dtype=np.uint16).reshape(8, 8)
+        if name == "colour.png":
+            (tmp_path / name).write_bytes(deep_png(np.stack([values] * 3, axis=2)))
+        else:
+            Image.fromarray(values).save(tmp_path / name)
+        if high == 4095:
+            with pytest.raises(SightlineError, match=rf"{name} holds values up to \d+ of \d+, .* nearly black"):
+                open_image(tmp_path, name)
+        else:
+            assert np.asarray(open_image(tmp_path, name)).max() == high // 257
+
+
+def deep_png(values: np.ndarray[Any, Any]) -> bytes:
+    """(height, width, 3) values as a PNG of 16 bits a channel, which Pillow reads and does not write."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    lines = b"".join(b"\0" + line.astype(">u2").tobytes() for line in values)
+    size = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], 16, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")

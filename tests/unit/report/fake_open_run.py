@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def make_open_run(
             "image_key": f"{key}.jpg@{view}",
             "image": f"{key}.jpg",
             "image_id": key,
-            "digest": "0" * 64,
+            "digest": sha256(jpeg).hexdigest(),
             "width": SIZE[0],
             "height": SIZE[1],
             "layout": json.dumps([[ROWS, COLUMNS]]),

@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -253,6 +254,7 @@ def make_run(
     manifest: Mapping[str, Any] = MappingProxyType({}),
     extra: Mapping[str, Any] = MappingProxyType({}),
     edit_row: Callable[[dict[str, Any]], None] = lambda row: None,
+    edit_image: Callable[[dict[str, Any]], None] = lambda record: None,
     scorer_columns: tuple[Column, ...] = YesNo.columns,
 ) -> Path:
     """Writes a run folder of ``images`` pairs and returns its path.
@@ -261,7 +263,8 @@ def make_run(
     run.json and to every probe.
 
     ``shift`` moves margins, as a new model would; ``labels`` keeps one class alone; ``regions=False`` takes the
-    evidence away after the answers are made; ``edit_row`` may break any row before it is written;
+    evidence away after the answers are made; ``edit_row`` and ``edit_image`` may break any row and image record before
+    it is written;
     ``scorer_columns`` are what rows hold of their answers.
     """
     rng = np.random.default_rng(seed)
@@ -293,25 +296,24 @@ def make_run(
     cells = grid_cells()
     edits = [edit for edit in (split_arm(arm)[1] for arm in arms) if edit is not None]
     views = dict.fromkeys(["orig", *(edit.view for edit in edits)])
-    folder.write_images(
-        0,
-        "orig",
-        [
-            {
-                "image_key": f"{key}.jpg@{view}",
-                "image": f"{key}.jpg",
-                "image_id": key,
-                "digest": "0" * 64,
-                "width": SIZE[0],
-                "height": SIZE[1],
-                "layout": json.dumps([[ROWS, COLUMNS]]),
-                "cells": cells.tobytes(),
-                "preview": jpeg,
-            }
-            for view in views
-            for key, jpeg in jpegs.items()
-        ],
-    )
+    records = [
+        {
+            "image_key": f"{key}.jpg@{view}",
+            "image": f"{key}.jpg",
+            "image_id": key,
+            "digest": sha256(jpeg).hexdigest(),
+            "width": SIZE[0],
+            "height": SIZE[1],
+            "layout": json.dumps([[ROWS, COLUMNS]]),
+            "cells": cells.tobytes(),
+            "preview": jpeg,
+        }
+        for view in views
+        for key, jpeg in jpegs.items()
+    ]
+    for record in records:
+        edit_image(record)
+    folder.write_images(0, "orig", records)
     base = rng.normal(0.0, 0.7, len(probes))
     for arm in arms:
         plain, edit = split_arm(arm)

@@ -358,7 +358,7 @@ def test_each_model_has_its_rule_and_its_development_run(tmp_path: Path) -> None
     one = make_run(tmp_path / "one", images=8, arms=ARMS, edit_row=moved(MOVED))
     two = make_run(tmp_path / "two", images=8, arms=ARMS, manifest=manifest, edit_row=moved(-1.0, of("other")))
     there = make_run(
-        tmp_path / "dev", images=20, arms=ARMS, manifest=manifest, edit_row=moved(-1.0, of("other", "dev-"))
+        tmp_path / "dev", images=20, arms=ARMS, seed=8, manifest=manifest, edit_row=moved(-1.0, of("other", "dev-"))
     )
     asked: dict[str, Any] = {"threshold": ["reader-mini=2", "other=full-dev"], "developments": [there]}
     source = read_source([one, two], **asked)
@@ -387,7 +387,7 @@ def test_the_commands_take_thresholds_and_development_runs(app: typer.Typer, hig
     def elsewhere(row: dict[str, Any]) -> None:
         row["image_id"] = f"dev-{row['image_id']}"
 
-    there = make_run(tmp_path / "there", images=12, arms=ARMS, edit_row=moved(MOVED, elsewhere))
+    there = make_run(tmp_path / "there", images=12, arms=ARMS, seed=8, edit_row=moved(MOVED, elsewhere))
     options = ["--threshold", "reader-mini=full-dev", "--development", str(there), "--draws", "100"]
     out = ["--out", str(tmp_path / "out"), "--cases", "2"]
     run = str(high[1])

@@ -1,16 +1,22 @@
 """What formats of open questions share: rows in shards, images inside or beside, answers, evidence boxes.
 
 A format says for one row what is asked, and where the image is. Rows without image, question or answer are passed over
-and counted. A question's id is ``{task}:{question id}``.
+and counted. A question's id is ``{task}:{question id}``. Rows that show the same pixels are about one image, the first,
+whatever their files and ids.
 """
 
 from __future__ import annotations
 
+import io
 import json
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -26,6 +32,8 @@ from sightline.probes.raw_text import PARQUET
 from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, is_storable
 
 FRACTIONS = BoxFormat("xyxy", "normalised")
+DECODED = 32
+"""Images that are held at once while pictures are compared."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,9 @@ class QuestionFiles(Format):
         counts = IngestCounts()
         packed = PackedImages(lambda: self._images(files), self.quality)
         beside = PageImages(files[0], images)
-        records: dict[str, ImageRegions] = {}
+        contents: dict[bytes, str] = {}
+        copies: dict[str, str] = {}
+        sizes: dict[str, tuple[int, int]] = {}
         probes: list[Probe] = []
         holds_images = False
         rows = 0
@@ -98,6 +108,8 @@ class QuestionFiles(Format):
                 data = packed_bytes(row.cells.get("image"))
                 if data is not None:
                     image, holds_images = packed.name(asked.image, data, row.where), True
+                    copies[image] = contents.setdefault(sha256(data).digest(), image)
+                    sizes[image] = image_header(data, row.where)[1]
                 else:
                     image = beside.find(_path(row) or asked.image, below=self.image_folder)
                 regions, roles = self._evidence(asked, image, data, beside, counts)
@@ -107,10 +119,18 @@ class QuestionFiles(Format):
                 said = str(problem)
                 raise SightlineError(said if said.startswith(row.where) else f"{row.where}: {said}") from None
             probes.append(probe)
-            records.setdefault(image, ImageRegions(probe.image_id, image, (), dataset=self.name))
         if not probes:
             raise SightlineError(f"{files[0]}: none of its {rows} questions can be used: {', '.join(counts.notes())}")
-        counts.images, counts.questions = len(records), len(probes)
+        named = len({(probe.image, probe.image_id) for probe in probes})
+        different = list(dict.fromkeys(copies.get(probe.image, probe.image) for probe in probes))
+        same = self._same(packed, beside, sizes, different)
+        records: dict[str, ImageRegions] = {}
+        for i, probe in enumerate(probes):
+            content = copies.get(probe.image, probe.image)
+            image = same.get(content, content)
+            record = records.setdefault(image, ImageRegions(probe.image_id, image, (), dataset=self.name))
+            probes[i] = replace(probe, image=image, image_id=record.image_id)
+        counts.images, counts.questions, counts.images_same_as_another = len(records), len(probes), named - len(records)
         return Ingest(
             tuple(records.values()),
             counts,
@@ -126,6 +146,35 @@ class QuestionFiles(Format):
             data = packed_bytes(row.cells.get("image"))
             if data is not None:
                 yield self.asked(row).image, data
+
+    def _same(
+        self,
+        packed: PackedImages,
+        beside: PageImages,
+        sizes: dict[str, tuple[int, int]],
+        names: Sequence[str],
+    ) -> dict[str, str]:
+        """Names of images -> the first with the same pixels. Only images that share their size are decoded.
+
+        ``sizes`` are those of images inside the data. What cannot be read is nobody's copy: whoever needs it says so.
+        """
+        outside = [name for name in names if name not in sizes]
+        for name in outside:
+            with suppress(SightlineError):
+                if size := beside.size(name):
+                    sizes[name] = size
+        known = [name for name in names if name in sizes]
+        counts = Counter(sizes[name] for name in known)
+        alike = {name for name in known if counts[sizes[name]] > 1}
+        inside = packed.each(alike.difference(outside)) if alike.difference(outside) else ()
+        opened = ((name, beside.root / name) for name in outside if name in alike and beside.root is not None)
+        found: dict[str, str] = {}
+        with ThreadPoolExecutor() as pool:
+            stored = chain(((name, io.BytesIO(data)) for name, data in inside), opened)
+            while some := list(islice(stored, DECODED)):
+                found |= {name: digest for name, digest in pool.map(_pixels, some) if digest}
+        first: dict[str, str] = {}
+        return {name: first.setdefault(found[name], name) for name in names if name in found}
 
     def _probe(self, asked: AskedRow, image: str, regions: tuple[Box, ...], roles: tuple[str, ...]) -> Probe:
         task = asked.task or self.task
@@ -172,6 +221,17 @@ class QuestionFiles(Format):
             kept.append((clipped, role))
         roles = tuple(role for _, role in kept) if asked.roles else ()
         return tuple(box for box, _ in kept), roles
+
+
+def _pixels(stored: tuple[str, Path | io.BytesIO]) -> tuple[str, str]:
+    """The name of an image and the digest of its pixels; "" where they cannot be read."""
+    from sightline.probes.images import open_image_file, pixel_digest
+
+    name, source = stored
+    try:
+        return name, pixel_digest(open_image_file(source, Path(name)))
+    except SightlineError:
+        return name, ""
 
 
 def _is_complete(asked: AskedRow, row: DataRow, counts: IngestCounts) -> bool:

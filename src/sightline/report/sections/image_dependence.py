@@ -46,7 +46,8 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
         rows = pooled(run)
         made = computed.image_dependence_table(rows, draws=draws).assign(stratum=EVERY)
         marked = (one.run.each_probe("lexically_plausible") for one in (run, *source.controls))
-        plausible = set[str]().union(*map(lexically_plausible, marked))
+        same = run.run.same_images
+        plausible = {same.get(name, name) for name in set[str]().union(*map(lexically_plausible, marked))}
         if not plausible & set(rows["image_id"].unique()):
             return made
         part = computed.image_dependence_table(rows, images=plausible, draws=draws).assign(stratum=PLAUSIBLE)

@@ -379,3 +379,45 @@ def test_a_first_line_that_is_no_line_of_a_table_is_refused(tmp_path: Path) -> N
     for kind in ("qa", "ocrbench", "csv"):
         with pytest.raises(SightlineError, match=r"odd\.csv"):
             load_regions(tmp_path / "odd.csv", file_format=kind)
+
+
+def encoded(colour: int, form: str = "PNG", **options: Any) -> dict[str, Any]:
+    target = io.BytesIO()
+    Image.new("RGB", (40, 20), (colour, 0, 0)).save(target, format=form, **options)
+    return {"bytes": target.getvalue(), "path": None}
+
+
+@pytest.mark.parametrize(
+    "copies",
+    [[encoded(7)] * 3, [encoded(7), encoded(7, compress_level=0), encoded(7, "BMP")]],
+    ids=["the same bytes", "the same pixels"],
+)
+@pytest.mark.parametrize(
+    "asks", [{"answers": ["Ada"]}, {"question_type": "Doc-oriented VQA", "answer": ["Ada"]}], ids=["qa", "ocrbench"]
+)
+def test_rows_that_share_a_picture_make_one_image(
+    tmp_path: Path, copies: list[dict[str, Any]], asks: dict[str, Any]
+) -> None:
+    rows = [{"question": f"Who {i}?", "image": image, **asks} for i, image in enumerate([encoded(8), *copies])]
+    ingest = load_regions(parquet(tmp_path / "q.parquet", rows))
+    first, *shared = ingest.probes
+    assert len({(probe.image, probe.image_id) for probe in shared}) == 1
+    assert first.image_id != shared[0].image_id
+    assert shared[0].image_id.endswith("1"), "the id of the first that has it, as ever"
+    assert (ingest.counts.images, ingest.counts.questions, ingest.counts.images_same_as_another) == (2, 4, 2)
+    assert ingest.packed is not None
+    assert ingest.packed.unpack(tmp_path / "images", {probe.image for probe in ingest.probes}) == 2
+
+
+def test_files_beside_that_show_one_picture_are_one_image(tmp_path: Path) -> None:
+    for name, image in {"a.png": encoded(7), "b.bmp": encoded(7, "BMP"), "c.png": encoded(8)}.items():
+        (tmp_path / name).write_bytes(image["bytes"])
+    asks = [
+        {"image": name, "question": "Who?", "answers": ["Ada"], "image_id": f"i{i}"}
+        for i, name in enumerate(("a.png", "b.bmp", "c.png", "a.png", "gone.png"))
+    ]
+    ingest = load_regions(lines(tmp_path / "q.jsonl", *asks))
+    assert [(probe.image, probe.image_id) for probe in ingest.probes] == [
+        ("a.png", "i0"), ("a.png", "i0"), ("c.png", "i2"), ("a.png", "i0"), ("gone.png", "i4"),
+    ]  # fmt: skip
+    assert "2 images same as another" in ingest.counts.notes()
