@@ -19,6 +19,7 @@ from sightline.policies.confidence_fallback import ConfidenceFallback
 from sightline.policies.evidence_saturation import EvidenceSaturation
 from sightline.store.load import load_run
 from tests.unit.report.fake_run import make_run
+from tests.unit.report.test_overview import says_no
 
 LEVELS = LOW, MID, HIGH = tuple(map(Budget.ratio, (0.15, 0.3, 0.5)))
 
@@ -164,3 +165,12 @@ def test_a_run_without_policies_has_nothing_to_judge(run: Any) -> None:
         judge_run(run)
     with pytest.raises(SightlineError, match="has no policy to judge"):
         judge_run(run, ["target:0.3"])
+
+
+def test_no_policy_of_a_model_at_chance_is_a_go(tmp_path: Path) -> None:
+    arms = ("full", "target:0.15", "target:0.3", "target:0.5")
+    run = load_run(make_run(tmp_path / "run", images=120, arms=arms, edit_row=says_no))
+    tuned = tune(run, "confidence_fallback", "target", LEVELS, draws=200)
+    assert tuned.verdict.policy.n >= 50
+    assert not tuned.verdict.go
+    assert tuned.verdict.words.startswith("refused: the model answers at chance: nothing about pruning")

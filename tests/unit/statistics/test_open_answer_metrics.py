@@ -128,7 +128,7 @@ def test_a_report_about_words_speaks_of_answers_and_not_of_yes(tmp_path: Path) -
     source = read_source([open_run(tmp_path / "run")])
     made = summarise(source, draws=50)
     assert not [note for note in source.notes if "every probe has label" in note]
-    assert made.at_chance == {}  # all labels are "no", and an answer in words cannot be guessed with one half
+    assert made.says_nothing == {}  # all labels are "no", and an answer in words cannot be guessed with one half
     (words,) = headlines(source, made)
     assert "correct answer" in words
     assert "yes answer" not in words
