@@ -160,7 +160,7 @@ def run_gate(
 
 
 def _of_silent(outcome: Outcome, nothing: str) -> Outcome:
-    """Refused where the rule reads answers and ``nothing`` says why they cannot be read; without an interval as it is."""
+    """Refused where the rule reads answers and ``nothing`` says why they cannot be read, unless it has no interval."""
     readable = not nothing or not METRICS[outcome.rule.left.metric].reads_answers or not math.isfinite(outcome.low)
     return outcome if readable else replace(outcome, verdict="refused", words=nothing)
 

@@ -40,7 +40,7 @@ def test_a_record_is_read_as_it_was_written_and_not_after_a_change(record: Recor
     path.write_text(record_text(record), encoding="utf-8")
     assert read_record(path) == record
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert sum('"method": "target"' in line and '"rank"' in line for line in lines) == 2 * 2 + 1, "one entry a line"
+    assert sum('"method": "target"' in line and '"gain"' in line for line in lines) == 2 * 2 + 1, "one entry a line"
     path.write_text(record_text({**record, "pages": 4}), encoding="utf-8")
     with pytest.raises(SightlineError, match="changed by hand"):
         read_record(path)

@@ -121,7 +121,7 @@ def test_tables_about_words_show_scores_and_leave_out_false_alarms(tmp_path: Pat
     full, arm = (verdict.words for verdict in verdicts(read_source([run]), made))
     assert full.startswith("is the reference: score ")
     assert "; score " in arm
-    assert "of correct answers are unsupported" in arm
+    assert "% of 21 correct answers are unsupported" in arm
 
 
 def test_a_report_about_words_speaks_of_answers_and_not_of_yes(tmp_path: Path) -> None:
