@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sightline.analysis.policy_replay import fixed_answers
+from sightline.analysis.policy_tuning import judge_run, tune
 from sightline.answering.scorers import SCORERS
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
@@ -218,26 +219,32 @@ def test_open_answers_are_cascaded_by_their_probability_and_judged_by_task(
         assert (said[0] < threshold) == (row["levels"] == "0.3/0.7")
     assert set(rows(run, sure)["levels"]) == {"0.3", "0.3/0.7"}
     result = CliRunner().invoke(app, ["policy", "judge", str(run.path), "--all", "--draws", "200"])
-    assert result.exit_code in (0, 1), result.output
-    assert "both task scores within 0.01 of fixed 70 %" in result.output
+    assert result.exit_code == 1, result.output
+    assert "gate        refused: 8 probes are fewer than the least n of 50 (--least-n)" in result.output
+    (verdict, *_) = judge_run(run, everything=True, draws=200)
+    assert verdict.parts[0].words.startswith("both task scores within 0.01 of fixed 70 %: ")
 
 
-def test_fit_and_judge_say_the_gate_in_words_and_exit_by_it(finished: Run, tmp_path: Path) -> None:
-    words = ["--policy", "answer_stability", "--selector", "target_grid", "--levels", LEVELS]
+def test_fit_and_judge_refuse_a_model_at_chance_and_find_the_same_numbers(finished: Run, tmp_path: Path) -> None:
+    words = ["--policy", "answer_stability", "--selector", "target_grid", "--levels", LEVELS, "--least-n", "10"]
     said = fit(finished, *words, "--out", str(tmp_path / "p.json"), code=(1,))
-    assert re.search(r"^gate +the score within 0\.01 of fixed 70 %: (yes|no) \(.*\); mean keep .*; overhead-aware cost "
-                     r"1\.\d+ < 0\.70: no -> no-go$", said, re.MULTILINE)  # fmt: skip
+    assert re.search(r"^gate +refused: the model answers at chance: nothing about pruning", said, re.MULTILINE)
     assert f"arm         {STABILITY}" in said
     written = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
     assert (written["policy"], written["arm"], written["go"]) == ("answer_stability", STABILITY, False)
-    judge = ["policy", "judge", str(finished.path), "--arm", STABILITY, "--draws", "200"]
+    judge = ["policy", "judge", str(finished.path), "--arm", STABILITY, "--draws", "200", "--least-n", "10"]
     judged = CliRunner().invoke(app, judge, env={"COLUMNS": "200"})
     assert judged.exit_code == 1
     assert [line for line in judged.output.splitlines() if line.startswith("gate")] == [
         line for line in said.splitlines() if line.startswith("gate")
-    ], "a replay and the arm that was really run are judged alike"
+    ]
+    levels = parse_arm(STABILITY).levels
+    replayed = tune(finished, "answer_stability", "target_grid", levels, draws=200).verdict
+    (real,) = judge_run(finished, [STABILITY], draws=200)
+    assert replayed.parts == real.parts, "a replay and the arm that was really run are judged alike"
+    assert re.search(r"overhead-aware cost [\d.]+ \[.*\] < 0\.70: no$", real.parts[2].words)
     loose = ["--tolerance", "1", "--most-keep", "1", "--cost-below", "3"]
-    assert CliRunner().invoke(app, [*judge, *loose]).exit_code == 0
+    assert CliRunner().invoke(app, [*judge, *loose]).exit_code == 1, "no bound is loose enough for guesses"
     unknown = CliRunner().invoke(app, [*judge[:3], "--arm", "target_grid:0.3"])
     assert isinstance(unknown.exception, SightlineError)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
 
 from sightline.analysis.policy_replay import FixedAnswers, Played, fixed_answers
 from sightline.analysis.policy_verdict import PolicyFigures, PolicyLimits, PolicyVerdict, figures, verdict
@@ -18,6 +20,7 @@ from sightline.policies import POLICIES, Policy
 from sightline.policies.base import Objective
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.plain_rows import plain_rows
+from sightline.statistics.readable_answers import LEAST_IMAGES, LEAST_N, nothing_to_read
 from sightline.store import Run
 
 ALARMS, ALARM_PRICE = 0.224, 2.0
@@ -52,6 +55,7 @@ def tune(
     reference: Budget | None = None,
     objective: Objective | None = None,
     limits: PolicyLimits = PolicyLimits(),  # noqa: B008  # frozen
+    least_n: int = LEAST_N,
     draws: int = DRAWS,
     seed: int = SEED,
 ) -> TunedPolicy:
@@ -76,7 +80,9 @@ def tune(
     policy = candidates[best]
     policy.check_levels(levels)
     fixed = {level: held_out.fixed(level) for level in levels}
-    found = verdict(held_out.replay(policy), fixed, compared, limits, draws=draws, seed=seed)
+    nothing = _nothing(plain_rows(run.frame(texts=False)), least_n, draws, seed)
+    played = held_out.replay(policy)
+    found = verdict(played, fixed, compared, limits, nothing=nothing, least_n=least_n, draws=draws, seed=seed)
     return TunedPolicy(policy, len(candidates), judged_by, figures(development.replay(policy)), found)
 
 
@@ -116,6 +122,7 @@ def judge_run(
     everything: bool = False,
     reference: Budget | None = None,
     limits: PolicyLimits = PolicyLimits(),  # noqa: B008  # frozen
+    least_n: int = LEAST_N,
     draws: int = DRAWS,
     seed: int = SEED,
 ) -> list[PolicyVerdict]:
@@ -126,6 +133,7 @@ def judge_run(
     if not named:
         raise SightlineError(f"{run.path} has no arm with a policy; add one, for example policy:NAME:SELECTOR:LEVELS")
     verdicts = []
+    judge = partial(verdict, nothing=_nothing(frame, least_n, draws, seed), least_n=least_n, draws=draws, seed=seed)
     for text in named:
         if text not in present:
             raise SightlineError(f"{run.path} has no rows of an arm '{text}'; it has {', '.join(present)}")
@@ -138,8 +146,13 @@ def judge_run(
             raise SightlineError(f"{run.path} has no arm '{missing[0]}', which {text} is judged by; run it too")
         played = {name: _played(name, frame[frame["arm"] == name], everything) for name in (text, *fixed.values())}
         compared = {level: played[name] for level, name in fixed.items()}
-        verdicts.append(verdict(played[text], compared, reference or arm.levels[-1], limits, draws=draws, seed=seed))
+        verdicts.append(judge(played[text], compared, reference or arm.levels[-1], limits))
     return verdicts
+
+
+def _nothing(frame: pd.DataFrame, least_n: int, draws: int, seed: int) -> str:
+    """Why nothing can be read from the run's answers, all of its plain rows considered; "" where something can."""
+    return nothing_to_read(frame, least_images=min(LEAST_IMAGES, least_n), draws=draws, seed=seed)
 
 
 def _played(name: str, rows: Any, everything: bool) -> Played:

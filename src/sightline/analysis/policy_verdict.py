@@ -1,8 +1,8 @@
 """Is a budget of each sample's own worth it? A policy beside every fixed budget, and the paper's gate in words.
 
 The gate asks three things of held-out probes: every task's score within a tolerance of a fixed reference, the mean kept
-fraction of the answers' prefixes, and the cost of all prefixes that were run. It reads points, as the paper's does; the
-paired interval of each difference stands beside them.
+fraction of the answers' prefixes, and the cost of all prefixes that were run. The paper's gate reads points; this one
+reads bounds, and is refused where probes are too few or answers say nothing.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ from sightline.analysis.policy_replay import Played
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.bootstrap import DRAWS, SEED, difference_interval
+from sightline.statistics.bootstrap import DRAWS, SEED, difference_interval, metric_interval
 from sightline.statistics.intervals import Estimate
-from sightline.statistics.metrics import Metric
+from sightline.statistics.metrics import Metric, point
+from sightline.statistics.metrics.base import Direction
+from sightline.statistics.readable_answers import LEAST_N
 
 ROUNDING = 1e-12
 """Sums of doubles that differ by less are equal."""
-SCORE = Metric(
-    "task_score",
-    "Score",
-    "mean of what each answer's task gives it",
-    better="higher",
-    over="all probes",
-    needs=("task_score",),
-    value=lambda rows: rows.columns["task_score"],
-)
+
+
+def _mean(name: str, label: str, definition: str, better: Direction) -> Metric:
+    """The mean of a column that is ``Played``'s own."""
+    return Metric(name, label, definition, better, "all probes", (name,), lambda rows: rows.columns[name])
+
+
+SCORE = _mean("task_score", "Score", "mean of what each answer's task gives it", "higher")
+KEEP = _mean("keep", "Keep", "mean kept fraction of the prefixes that gave the answers", "lower")
+SPENT = _mean("spent", "Cost", "mean kept fractions of all prefixes that were run for an answer", "lower")
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def figures(played: Played) -> PolicyFigures:
 
 @dataclass(frozen=True)
 class GatePart:
-    """One question of the gate, answered."""
+    """One question of the gate, answered: passed where the bound of its interval holds."""
 
     words: str
     passed: bool
@@ -96,11 +99,12 @@ class PolicyVerdict:
     differences: Mapping[str, Estimate]
     """By task the policy's score minus the reference's, with its paired image-cluster interval."""
     parts: Sequence[GatePart]
-    tolerance: float
+    refused: str = ""
+    """Why nothing is decided, whatever the parts say; "" where it is."""
 
     @property
     def go(self) -> bool:
-        return all(part.passed for part in self.parts)
+        return not self.refused and all(part.passed for part in self.parts)
 
     @property
     def no_worse(self) -> list[str]:
@@ -113,20 +117,10 @@ class PolicyVerdict:
         ]
 
     @property
-    def notes(self) -> list[str]:
-        """What these probes cannot tell."""
-        open_losses = [
-            f"{found.low:+.3f}{f' on {task}' if len(self.differences) > 1 else ''}"
-            for task, found in self.differences.items()
-            if found.value >= -self.tolerance - ROUNDING and not found.low >= -self.tolerance
-        ]
-        if not open_losses:
-            return []
-        return [f"a loss down to {', '.join(open_losses)} is within the interval: {self.policy.n} probes decide little"]
-
-    @property
     def words(self) -> str:
-        """``... within 0.01 of fixed 70 %: no (-0.031 on docvqa); ...: yes; ...: no -> no-go``"""
+        """``... within 0.01 of fixed 70 %: no (-0.031 [-0.052, -0.012] on docvqa); ...: yes ...; ... -> no-go``"""
+        if self.refused:
+            return f"refused: {self.refused}"
         return f"{'; '.join(part.words for part in self.parts)} -> {'go' if self.go else 'no-go'}"
 
 
@@ -136,22 +130,36 @@ def verdict(
     reference: Budget,
     limits: PolicyLimits = PolicyLimits(),  # noqa: B008  # frozen
     *,
+    nothing: str = "",
+    least_n: int = LEAST_N,
     draws: int = DRAWS,
     seed: int = SEED,
 ) -> PolicyVerdict:
-    """A policy against every fixed budget on the same probes, ``reference`` being the one that it must hold up to."""
+    """A policy against every fixed budget on the same probes, ``reference`` being the one that it must hold up to.
+
+    It is refused on fewer than ``least_n`` probes, and where ``nothing`` says why answers cannot be read
+    (``statistics.readable_answers``).
+    """
     if reference not in fixed:
         known = ", ".join(map(str, fixed))
         raise SightlineError(f"there is no fixed arm at {reference} to compare with; there are {known}")
     differences = score_differences(policy, fixed[reference], draws, seed)
-    own = figures(policy)
+    own, rows = figures(policy), _rows(policy)
     parts = (
         _scores_part(differences, reference, limits.tolerance),
-        _bound_part("mean keep", own.keep, "<=", limits.keep),
-        _bound_part("overhead-aware cost", own.cost, "<", limits.cost),
+        _bound_part("mean keep", _estimate(rows, KEEP, draws, seed), "<=", limits.keep),
+        _bound_part("overhead-aware cost", _estimate(rows, SPENT, draws, seed), "<", limits.cost),
     )
+    few = f"{own.n} probes are fewer than the least n of {least_n} (--least-n)" if own.n < least_n else ""
     beside = [figures(each) for each in fixed.values()]
-    return PolicyVerdict(own, beside, fixed[reference].name, differences, parts, limits.tolerance)
+    return PolicyVerdict(own, beside, fixed[reference].name, differences, parts, few or nothing)
+
+
+def _estimate(rows: ArmRows, metric: Metric, draws: int, seed: int) -> Estimate:
+    """With its image-cluster interval; without one where there are fewer than two images to resample."""
+    if rows.n_images < 2:
+        return Estimate(point(metric, rows), math.nan, math.nan)
+    return metric_interval(rows, metric, draws=draws, seed=seed)
 
 
 def score_differences(policy: Played, reference: Played, draws: int, seed: int) -> dict[str, Estimate]:
@@ -172,20 +180,36 @@ def score_differences(policy: Played, reference: Played, draws: int, seed: int) 
 
 def _rows(played: Played) -> ArmRows:
     right = np.ones(len(played.scores), dtype=bool)
-    return ArmRows.of(right, images=played.asked.images, task_score=played.scores)
+    columns = {"task_score": played.scores, "keep": played.keep, "spent": played.spent}
+    return ArmRows.of(right, images=played.asked.images, **columns)
 
 
 def _scores_part(differences: Mapping[str, Estimate], reference: Budget, tolerance: float) -> GatePart:
+    """Passed where no task's lower bound is a larger loss; the task with the lowest one is named."""
     count = len(differences)
     subject = {1: "the score", 2: "both task scores"}.get(count, f"all {count} task scores")
-    task, worst = min(differences.items(), key=lambda item: item[1].value)
-    passed = worst.value >= -tolerance - ROUNDING
-    where = f" on {task}" if count > 1 else ""
+    task, worst = min(differences.items(), key=lambda item: item[1].low if math.isfinite(item[1].low) else -math.inf)
     share = f"{reference.keep * 100:g} %" if reference.keep is not None else str(reference)
-    said = f"{'yes' if passed else 'no'} ({worst.value:+.3f}{where})"
-    return GatePart(f"{subject} within {tolerance:g} of fixed {share}: {said}", passed)
+    passed = worst.low >= -tolerance - ROUNDING
+    said = _said(passed, failed=worst.high < -tolerance - ROUNDING)
+    where = f" on {task}" if count > 1 else ""
+    numbers = f"{worst.value:+.3f}{_interval(worst, '+.3f')}{where}"
+    return GatePart(f"{subject} within {tolerance:g} of fixed {share}: {said} ({numbers})", passed)
 
 
-def _bound_part(name: str, value: float, sign: str, bound: float) -> GatePart:
-    passed = value < bound - ROUNDING if sign == "<" else value <= bound + ROUNDING
-    return GatePart(f"{name} {value:.3f} {sign} {bound:.2f}: {'yes' if passed else 'no'}", passed)
+def _bound_part(name: str, found: Estimate, sign: str, bound: float) -> GatePart:
+    def holds(value: float) -> bool:
+        return value < bound - ROUNDING if sign == "<" else value <= bound + ROUNDING
+
+    passed = holds(found.high)
+    said = _said(passed, failed=math.isfinite(found.low) and not holds(found.low))
+    return GatePart(f"{name} {found.value:.3f}{_interval(found, '.3f')} {sign} {bound:.2f}: {said}", passed)
+
+
+def _said(passed: bool, *, failed: bool) -> str:
+    """The bound holds, the whole interval breaks it, or it cannot be told."""
+    return "yes" if passed else "no" if failed else "not shown"
+
+
+def _interval(found: Estimate, form: str) -> str:
+    return f" [{found.low:{form}}, {found.high:{form}}]" if math.isfinite(found.low) else ", no interval"

@@ -26,6 +26,7 @@ ReferenceOption = Annotated[
 ToleranceOption = Annotated[float, typer.Option(min=0.0, help="How much lower than the reference's a score may be.")]
 KeepOption = Annotated[float, typer.Option(min=0.0, help="Largest mean kept fraction that passes the gate.")]
 CostOption = Annotated[float, typer.Option(min=0.0, help="The cost of all passes must be below it.")]
+LeastOption = Annotated[int, typer.Option(min=1, help="Refuse a verdict over fewer held-out probes than this.")]
 DrawsOption = Annotated[int, typer.Option(min=100, help="Bootstrap draws of the intervals.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of the draws.")]
 
@@ -52,12 +53,13 @@ def fit(
     tolerance: ToleranceOption = 0.01,
     most_keep: KeepOption = 0.60,
     cost_below: CostOption = 0.70,
+    least_n: LeastOption = 50,
     draws: DrawsOption = 10_000,
     seed: SeedOption = 17,
 ) -> None:
     """Choose a policy's arguments on half of a run's probes and judge it on the others. No model is needed.
 
-    Exit code 0: go; 1: no-go; 2: error.
+    Exit code 0: go; 1: no-go or refused; 2: error.
     """
     from typing import cast
 
@@ -78,6 +80,7 @@ def fit(
             reference=_budget(reference),
             objective=cast(Any, objective),
             limits=_limits(tolerance, most_keep, cost_below),
+            least_n=least_n,
             draws=draws,
             seed=seed,
         )
@@ -108,6 +111,7 @@ def judge(
     tolerance: ToleranceOption = 0.01,
     most_keep: KeepOption = 0.60,
     cost_below: CostOption = 0.70,
+    least_n: LeastOption = 50,
     draws: DrawsOption = 10_000,
     seed: SeedOption = 17,
 ) -> None:
@@ -124,6 +128,7 @@ def judge(
             everything=everything,
             reference=_budget(reference),
             limits=_limits(tolerance, most_keep, cost_below),
+            least_n=least_n,
             draws=draws,
             seed=seed,
         )
@@ -237,8 +242,7 @@ def _print(verdict: PolicyVerdict, probes: str) -> None:
         said.append(f"{found.value:+.3f}{interval}{'' if len(tasks) == 1 else f' {task}'}")
     row(verdict.policy, "\n".join(said))
     SafeConsole().print(table)
-    idle = f"{', '.join(verdict.no_worse)} scores as much at no more cost"
-    say(f"fixed       {idle if verdict.no_worse else 'no fixed budget scores as much at no more cost'}")
+    if not verdict.refused:
+        idle = f"{', '.join(verdict.no_worse)} scores as much at no more cost"
+        say(f"fixed       {idle if verdict.no_worse else 'no fixed budget scores as much at no more cost'}")
     say(f"gate        {verdict.words}")
-    for note in verdict.notes:
-        say(f"note: {note}", err=True)

@@ -10,10 +10,12 @@ from sightline.progress import SafeConsole, say
 from sightline.report.metric_columns import heading, metrics_told, of_words
 from sightline.report.panels import panel_of
 from sightline.report.source import UNREAD
+from sightline.report.summary import sentence
 from sightline.statistics.keyed import as_names
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.out_of_sight import out_of_sight
 from sightline.statistics.plain_rows import are_in_words, is_plain
+from sightline.statistics.readable_answers import nothing_to_read
 from sightline.statistics.summaries import arm_points
 from sightline.store import Run
 from sightline.store.compact_frame import compact_frame
@@ -22,6 +24,8 @@ TIMES = {"select ms": ("select_ms", "signal_ms"), "language ms": ("language_ms",
 """Mean milliseconds per row: column -> the stages it adds up."""
 LONG_ARM = 18
 """Characters of an arm that folds on a narrow terminal."""
+DRAWS = 2000
+"""Bootstrap draws behind the one line that needs an interval."""
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -47,6 +51,9 @@ def print_summary(run: Run) -> None:
     manifest = run.manifest
     console = SafeConsole()
     print_panels(console, summary(frame), frame)
+    nothing = nothing_to_read(frame, draws=DRAWS)
+    if nothing:
+        console.print(sentence(nothing), markup=False, highlight=False)
     probes, images = frame["probe_id"].nunique(), frame["image_id"].nunique()
     unsupported = METRICS["unsupported"]
     meaning = of_words(unsupported.definition) if are_in_words(frame).any() else unsupported.definition

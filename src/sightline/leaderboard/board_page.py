@@ -52,9 +52,9 @@ def markdown(record: Record) -> str:
 
 
 def headlines(record: Record) -> list[str]:
-    """What each model's middle budget comes to, a sentence or two for each."""
+    """What the middle budget comes to on each model whose answers say something, a sentence or two for each."""
     budget = record["budgets"][len(record["budgets"]) // 2]
-    return [_headline(record, model, budget) for model in record["models"]]
+    return [_headline(record, model, budget) for model in record["models"] if model.get("ranked", True)]
 
 
 def _headline(record: Record, model: Record, budget: str) -> str:

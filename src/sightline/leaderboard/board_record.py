@@ -13,11 +13,10 @@ from sightline.errors import SightlineError
 from sightline.leaderboard.contest import Contest, MeasuredModel
 from sightline.leaderboard.over_models import overview
 from sightline.leaderboard.standings import Standings, standings
-from sightline.report.source import Audited, read_source
-from sightline.report.summary import chance_words
+from sightline.report.source import read_source
 from sightline.selectors import SELECTORS
 from sightline.statistics.metrics import METRICS, Metric, metrics_shown_in
-from sightline.statistics.summaries import arm_summary
+from sightline.statistics.readable_answers import nothing_to_read
 
 FORM = 1
 UNDIGESTED = frozenset({"selection_ms", "device", "version", "digest"})
@@ -35,7 +34,10 @@ def record_of(contest: Contest, measured: Sequence[MeasuredModel], *, rank_by: s
     for one, audited in zip(measured, source.runs, strict=True):
         rows = audited.frame.assign(arm=audited.frame["arm_name"])
         found[one.name] = standings(rows, one.lineup.entries, by, metrics, draws=draws, seed=seed)
-        models.append(_model(one, audited, found[one.name], draws, seed))
+        nothing = nothing_to_read(rows, draws=draws, seed=seed) if by.reads_answers else ""
+        if nothing:
+            found[one.name] = found[one.name].unranked()
+        models.append(_model(one, found[one.name], nothing))
     probes = source.runs[0].frame.drop_duplicates("probe_id")
     record = {
         "sightline_leaderboard": FORM,
@@ -63,15 +65,15 @@ def ranking_metric(name: str, *, in_words: bool) -> Metric:
     return metric
 
 
-def _model(one: MeasuredModel, audited: Audited, found: Standings, draws: int, seed: int) -> Record:
+def _model(one: MeasuredModel, found: Standings, nothing: str) -> Record:
+    """``nothing`` says why ranks by its answers would mean nothing; "" where they mean something."""
     manifest = one.run.manifest
-    full = audited.frame[audited.frame["arm"] == audited.full]
-    chance = chance_words(audited, arm_summary(full, metrics=["accuracy", "auroc"], draws=draws, seed=seed))
     return {
         "name": one.name,
         **{key: str(manifest.get(key)) for key in ("model_type", "weight_digest", "dtype", "positions", "box_source")},
         "device": str(manifest.get("device")),
-        "notes": [chance] if chance else [],
+        "notes": [nothing] if nothing else [],
+        **({"ranked": False} if nothing else {}),
         "full": found.full,
         "standings": {budget: list(lines) for budget, lines in found.by_budget.items()},
         "refused": [

@@ -23,7 +23,8 @@ def overview(models: Mapping[str, Standings]) -> list[Line]:
     found.sort(key=lambda line: (line["panel"], -line["cells"], line["mean_rank"] or 0.0, line["method"]))
     for line in found:
         alike = [other for other in found if (other["panel"], other["cells"]) == (line["panel"], line["cells"])]
-        line["place"] = 1 + sum((other["mean_rank"] or 0.0) < (line["mean_rank"] or 0.0) for other in alike)
+        better = sum((other["mean_rank"] or 0.0) < (line["mean_rank"] or 0.0) for other in alike)
+        line["place"] = 1 + better if line["cells"] else None
     return found
 
 

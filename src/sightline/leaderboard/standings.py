@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,16 @@ class Standings:
     """(draws,) of the metric that ranks, by arm."""
     images: tuple[str, ...]
     """What was resampled: draws of models with the same images are paired as well."""
+
+    def unranked(self) -> Standings:
+        """The same numbers in the order of names, and nobody first: for answers from which nothing can be read."""
+        nobody: Line = {"rank": None, "tied_with_next": False, "tied_with_first": False, "on_frontier": False}
+        nobody |= {f"{key}{end}": None for key in ("lead", "gap") for end in ("", "_low", "_high")}
+        by_name = {
+            budget: [line | nobody for line in sorted(lines, key=lambda line: (line["panel"], line["method"]))]
+            for budget, lines in self.by_budget.items()
+        }
+        return replace(self, by_budget=by_name)
 
 
 def standings(

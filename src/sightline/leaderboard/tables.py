@@ -73,6 +73,8 @@ def budget_table(record: Record, model: Record, budget: str) -> Table:
         "prunes between language layers, whose first ones see every token. Selection was timed on "
         f"{model['device']} while auditing, not in a benchmark."
     )
+    if not model.get("ranked", True):
+        caption = f"Nobody is ranked: {'; '.join(model['notes'])}. {caption}"
     name = f"{_slug(model['name'])}_{_slug(budget)}"
     unprinted = ("method", "arm", "role", "regime")
     title = f"{model['name']} at {budget}"

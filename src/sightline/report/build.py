@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +70,12 @@ def build_report(
     parts = make_sections(Context(source, summary, draws, seed, cards), progress)
     progress("pictures")
     gallery = next(part for part in parts if part.pictures)
-    packed, hero = pack_pictures(source, cases, gallery)
+    packed, hero = pack_pictures(source, cases, gallery, silent=summary.says_nothing)
     models = dict.fromkeys(str(audited.run.manifest.get("model")) for audited in source.runs)
     page = Page(
         title=f"Visual-token pruning audit of {', '.join(models)}",
         facts=[run_facts(audited) for audited in source.runs],
-        notes=[*summary.at_chance.values(), *summary.ranked_notes(draws), *source.notes],
+        notes=[*summary.ranked_notes(draws), *source.notes],
         verdicts=verdicts(source, summary),
         overview=[main_table(summary)],
         sections=parts,
@@ -83,6 +83,7 @@ def build_report(
         hero=hero,
         method=method_words(draws, seed),
         headline=headlines(source, summary),
+        banner=list(summary.says_nothing.values()),
         runs=named_runs(source),
     )
     progress("writing")
@@ -108,13 +109,23 @@ def _cards_alone(cards: Sequence[Card]) -> Page:
 
 
 def pack_pictures(
-    source: Source, cases: int, section: Section, *, reference: str = "Full", between_runs: bool = False
+    source: Source,
+    cases: int,
+    section: Section,
+    *,
+    silent: Collection[str],
+    reference: str = "Full",
+    between_runs: bool = False,
 ) -> tuple[dict[str, Any] | None, Hero | None]:
-    """The gallery's data and the first picture; a problem becomes a line in the section instead."""
+    """The gallery's data and the first picture; a problem becomes a line in the section instead.
+
+    ``silent`` names the runs from whose answers nothing can be read: a picture of them is a case and no more.
+    """
     try:
-        packed = pack_cases(source, choose_cases(source, cases, between_runs=between_runs), reference)
+        chosen = choose_cases(source, cases, between_runs=between_runs)
+        packed = pack_cases(source, chosen, reference)
         section.marks = [RegionMark(*mark) for mark in packed["marks"] if mark[0]]
-        return packed, make_hero(packed)
+        return packed, make_hero(packed, tells=source.runs[chosen[0].run].name not in silent)
     except SightlineError as error:
         section.notes.append(str(error))
         section.pictures = False

@@ -25,7 +25,7 @@ from sightline.report.panels import arm_facts, oracle_words, panel_of
 from sightline.report.sections import SECTIONS, Context, Section, make_section
 from sightline.report.sections.calibration import flip_columns, flip_counts
 from sightline.report.source import MASK_COLUMNS, Audited, Source, read_source
-from sightline.report.summary import AT_CHANCE, ReportSummary, compared, summarise
+from sightline.report.summary import ReportSummary, compared, summarise
 from sightline.report.table import Table, TableColumn, format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.keyed import as_names, looked_up
@@ -77,18 +77,20 @@ def compare_runs(
     parts = [between, made.pop("frontier"), contract, *made.values()]
     progress("pictures")
     gallery = next(part for part in parts if part.pictures)
-    packed, hero = pack_pictures(source, cases, gallery, reference="A", between_runs=True)
+    silent = summary.says_nothing and {"A", "B"}  # a picture sets both beside each other
+    packed, hero = pack_pictures(source, cases, gallery, silent=silent, reference="A", between_runs=True)
     page = Page(
         title=f"Comparison of {called[0]} (A) and {called[1]} (B)",
         facts=[run_facts(audited) for audited in source.runs],
-        notes=[*summary.at_chance.values(), *summary.ranked_notes(draws), *source.notes],
-        verdicts=_verdicts(source, differences.frame, sameness.frame, list(summary.at_chance)),
+        notes=[*summary.ranked_notes(draws), *source.notes],
+        verdicts=_verdicts(source, differences.frame, sameness.frame, tells=len(summary.says_nothing) < 2),
         overview=[main_table(_side_by_side(summary, source), by_run=False)],
         sections=parts,
         packed=packed,
         hero=hero,
         method=method_words(draws, seed),
-        headline=[_headline(differences.frame, called, _measure(source))],
+        headline=_headline(differences.frame, called, _measure(source), len(summary.says_nothing)),
+        banner=list(summary.says_nothing.values()),
         runs=named_runs(source),
     )
     progress("writing")
@@ -106,16 +108,23 @@ def _measure(source: Source) -> str:
     return "score" if source.all_in_words else "accuracy"
 
 
-def _headline(differences: pd.DataFrame, called: list[str], measure: str) -> str:
-    """Which arms' accuracy, or score, differs between the runs beyond its interval; if none does it says so."""
+def _headline(differences: pd.DataFrame, called: list[str], measure: str, silent: int) -> list[str]:
+    """Which arms' accuracy, or score, differs between the runs beyond its interval; if none does it says so.
+
+    ``silent`` of the runs have answers that say nothing. That guesses did not change is no news, and between two such
+    runs neither is a change.
+    """
     lines = differences[differences["metric"] == measure]
     said = []
     for word in ("lower", "higher"):
         arms = [str(arm) for arm in lines.loc[lines["words"].str.startswith(word), "arm"]]
         said += [f"{measure} of {listed(arms, 4)} is {word}"] if arms else []
+    if silent > 1 or (silent and not said):
+        return []
     if not said:
-        return f"From {called[0]} to {called[1]} no arm's {measure} changes beyond its interval."
-    return f"From {called[0]} to {called[1]} {' and '.join(said)}, of {len(lines)} arm{'s' if len(lines) > 1 else ''}."
+        return [f"From {called[0]} to {called[1]} no arm's {measure} changes beyond its interval."]
+    arms_in_all = f"{len(lines)} arm{'s' if len(lines) > 1 else ''}"
+    return [f"From {called[0]} to {called[1]} {' and '.join(said)}, of {arms_in_all}."]
 
 
 def _made(name: str, context: Context) -> Section:
@@ -323,10 +332,9 @@ def _side_by_side(summary: ReportSummary, source: Source) -> ReportSummary:
     return replace(summary, arms=summary.arms.iloc[order.argsort(kind="stable")].reset_index(drop=True))
 
 
-def _verdicts(source: Source, differences: pd.DataFrame, sameness: pd.DataFrame, at_chance: list[str]) -> list[Verdict]:
-    """One statement per arm, by panels; ``at_chance`` names the runs, A or B, whose model only guesses."""
+def _verdicts(source: Source, differences: pd.DataFrame, sameness: pd.DataFrame, *, tells: bool) -> list[Verdict]:
+    """One statement per arm, by panels; what changed is put into words where answers tell something in either run."""
     same = sameness.set_index("arm")
-    guesses = f" In {' and '.join(at_chance)} {AT_CHANCE}." if at_chance else ""
     facts = arm_facts(source)
     facts = facts[facts["run"] == "A"].set_index("arm_name")
     measure = _measure(source)
@@ -334,12 +342,12 @@ def _verdicts(source: Source, differences: pd.DataFrame, sameness: pd.DataFrame,
     for arm in (str(name) for name in differences["arm"].unique()):
         line = differences[(differences["arm"] == arm) & (differences["metric"] == measure)].iloc[0]
         values = f"{format_value(line['reference_value'], 'score')} in A, {format_value(line['value'], 'score')} in B"
-        words = f"{measure} {values}, {line['words']}"
+        words = f"{measure} {values}" + (f", {line['words']}" if tells else "")
         if same.loc[arm, "same_answer"] == 1 and same.loc[arm, "same_margin"] == 1:
             words = f"every margin is the same in A and B; accuracy {format_value(line['value'], 'score')}"
         cells = share(same["same_cells"].astype(float)[arm])
         answers = share(1 - same["same_answer"].astype(float)[arm])
-        words += f"; {answers} of answers flip, kept cells are identical in {cells} of probes.{guesses}"
+        words += f"; {answers} of answers flip, kept cells are identical in {cells} of probes."
         if facts.loc[arm, "regime"] == "oracle":
             words = f"{oracle_words(facts.loc[arm, 'box_source'])} {words}"
         found.append(Verdict(arm, words, panel_of(facts.loc[arm, "regime"])))

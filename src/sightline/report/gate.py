@@ -4,7 +4,8 @@
     accuracy(target:0.3) - accuracy(full) >= -0.02   a paired difference between two arms
 
 ``>=`` holds when the lower bound does, ``<=`` when the upper bound does. What the interval cannot decide is not passed,
-and neither is what rests on too few probes or on an unfinished run: such a rule is refused.
+and neither is what rests on too few probes, on an unfinished run or on answers that say nothing (a model at chance):
+such a rule is refused.
 """
 
 from __future__ import annotations
@@ -29,14 +30,13 @@ from sightline.report.table import format_value
 from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words
 from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
 from sightline.statistics.power import image_differences, image_shares, images_for_wilson, images_needed
+from sightline.statistics.readable_answers import LEAST_IMAGES, LEAST_N, nothing_to_read
 from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
 from sightline.store.load import Run, load_run
 from sightline.store.run_parts import RunPlace
 
 MOST_IMAGES = 1_000_000
 """A number of images that nobody will collect says nothing more."""
-LEAST_N = 50
-"""A rule over fewer probes than this is refused: an interval of so few depends on a handful of them."""
 Decision = Literal["passed", "failed", "undecided", "refused"]
 
 
@@ -45,7 +45,7 @@ class Outcome:
     """What a rule came to on one run.
 
     ``undecided``: the interval holds the bound, or there is no interval. ``refused``: whatever the interval says, too
-    few probes are behind it, or a run that is not finished.
+    few probes are behind it, answers from which nothing can be read, or a run that is not finished.
     """
 
     rule: Rule
@@ -146,6 +146,10 @@ def run_gate(
         for term in rule.terms:
             _check_arm(term.arm, audited.frame, audited.run.arms)
     outcomes = [_decide(rule, audited.frame, least_n, draws, seed) for rule in parsed]
+    if any(METRICS[rule.left.metric].reads_answers for rule in parsed):
+        least = min(LEAST_IMAGES, least_n)
+        nothing = nothing_to_read(audited.frame, least_images=least, draws=draws, seed=seed)
+        outcomes = [_of_silent(outcome, nothing) for outcome in outcomes]
     if audited.run.unfinished:
         outcomes = [_of_unfinished(outcome, audited.run.unfinished, allow_partial) for outcome in outcomes]
     named = [term.arm for rule in parsed for term in rule.terms]
@@ -153,6 +157,12 @@ def run_gate(
     largest = int(audited.frame["arm"].value_counts().max())
     fewer = [words] if ranked and (words := ranked_words(largest, draws)) else []
     return outcomes, [*source.notes, *fewer, *renamings(rules), *oracle_notes(named, audited.frame)]
+
+
+def _of_silent(outcome: Outcome, nothing: str) -> Outcome:
+    """Refused where the rule reads answers and ``nothing`` says why they cannot be read, unless it has no interval."""
+    readable = not nothing or not METRICS[outcome.rule.left.metric].reads_answers or not math.isfinite(outcome.low)
+    return outcome if readable else replace(outcome, verdict="refused", words=nothing)
 
 
 def _of_unfinished(outcome: Outcome, unfinished: str, allowed: bool) -> Outcome:

@@ -20,17 +20,14 @@ MOST_NAMED = 4
 def headlines(source: Source, summary: ReportSummary) -> list[str]:
     """For each run what pruning does to right answers and their evidence, under box-free arms alone.
 
-    A model at chance is said first: nothing else about its answers means anything. Where the numbers show nothing, the
+    Where nothing can be read from a run's answers, that is all that is said of it. Where the numbers show nothing, the
     sentence says so.
     """
     found = []
     for audited in source.runs:
         prefix = f"{audited.name}: " if audited.name else ""
-        if audited.name in summary.at_chance:
-            said = summary.at_chance[audited.name].removeprefix(prefix)
-            found.append(f"{prefix}{said[0].upper()}{said[1:]}.")
-        else:
-            found.append(prefix + " ".join(_sentences(audited, summary)))
+        nothing = summary.says_nothing.get(audited.name)
+        found.append(nothing or prefix + " ".join(_sentences(audited, summary)))
     return found
 
 
@@ -63,8 +60,6 @@ def _evidence(audited: Audited, summary: ReportSummary, lines: pd.DataFrame, pru
     right = "correct yes answer" if audited.yes_or_no else "correct answer"
     if known.empty:
         return [f"No {right} has an annotated region: what it rests on cannot be told."]
-    if known["unsupported_high"].isna().all():
-        return ["There are too few images for an interval: nothing can be said about what pruning costs."]
     lost = known[known["unsupported_low"] > 0]
     if lost.empty:
         worst = top(known, known["unsupported_high"])

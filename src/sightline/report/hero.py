@@ -22,6 +22,7 @@ from sightline.report.svg import tag
 from sightline.report.table import format_value
 from sightline.store.load import unpack_mask
 
+CASE = "A case."
 MOST_ACCEPTED = 3
 """Accepted answers that a sentence names."""
 FAINT = {"stroke_opacity": 0.4, "stroke_width": 0.6}
@@ -51,8 +52,11 @@ class Hero:
     words: str
 
 
-def make_hero(packed: dict[str, Any]) -> Hero:
-    """Draws the first case and takes its JPEG out of the packed data: the page carries every image once."""
+def make_hero(packed: dict[str, Any], *, tells: bool = True) -> Hero:
+    """Draws the first case and takes its JPEG out of the packed data: the page carries every image once.
+
+    ``tells`` is whether answers can be read at all; else a flip is no news, and the headline names none.
+    """
     case = packed["cases"][0]
     marks = [RegionMark(*packed["marks"][mark]) for mark in case["marks"]]
     shown = [arm for arm in (case["beside"], case["featured"]) if arm is not None]
@@ -77,7 +81,7 @@ def make_hero(packed: dict[str, Any]) -> Hero:
     if case["beside"] is not None:
         headline, words = _pair_sentences(case, panels, [packed["arms"][arm]["label"] for arm in shown])
     undimmed = _magnified(case["regions"], marks, width, height, "#hero-image")
-    return Hero(drawn, undimmed, headline, f"{words}{_marks_words(marks)}")
+    return Hero(drawn, undimmed, headline if tells else CASE, f"{words}{_marks_words(marks)}")
 
 
 def _photograph(image: dict[str, Any], name: str) -> Markup:
@@ -251,7 +255,7 @@ def _sentences(case: dict[str, Any], panel: dict[str, Any], arm: str) -> tuple[s
         return "The answer flips.", words
     if panel["low"]:
         return "Little of the evidence is left.", words
-    return "A case.", words
+    return CASE, words
 
 
 def _accepted(case: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from sightline.report.arm_words import share
 from sightline.report.metric_columns import answers_given, heading, metric_columns, metrics_told
 from sightline.report.panels import in_panels, oracle_words
 from sightline.report.source import Source
-from sightline.report.summary import AT_CHANCE, ReportSummary
+from sightline.report.summary import ReportSummary
 from sightline.report.table import Table, TableColumn, format_range, format_value
 from sightline.statistics.intervals import FEWEST
 from sightline.statistics.metrics import METRICS
@@ -65,15 +65,11 @@ def wilson_words(arms: pd.DataFrame) -> str:
 def verdicts(source: Source, summary: ReportSummary) -> list[Verdict]:
     """One statement per arm, by panels, otherwise in the order of the run."""
     full = {audited.full for audited in source.runs}
-    # Where the model guesses, "identical to Full" says nothing.
-    guesses = f" {AT_CHANCE.capitalize()}."
     found = []
     for _, line in in_panels(summary.arms, summary.facts).iterrows():
         words = _words(line, summary, line["arm"] in full)
         if line["regime"] == "oracle":
             words = f"{oracle_words(line['box_source'])} {words}"
-        if line["run"] in summary.at_chance:
-            words += guesses
         found.append(Verdict(str(line["arm_name"]), words, str(line["panel"])))
     return found
 
@@ -91,19 +87,21 @@ def _words(line: pd.Series[Any], summary: ReportSummary, is_full: bool) -> str:
             f"of {line['n_images']} image{'s' if line['n_images'] != 1 else ''}."
         )
     words = f"keeps {share(line['keep'])}; {result}"
-    change = summary.difference(arm, measure)
+    reads = line["run"] not in summary.says_nothing  # else "identical to Full" would only mean that both guess
+    change = summary.difference(arm, measure) if reads else None
     if change is not None and change["words"] != "not computed":
         words += f", {_minus(change['words'])}"
-    alarms = summary.difference(arm, "hfpr")
+    alarms = summary.difference(arm, "hfpr") if reads else None
     if alarms is not None and str(alarms["words"]).startswith(("lower", "higher")):
         words += f"; hFPR {format_value(line['hfpr'], 'score')}, {alarms['words']}"
     if math.isfinite(line["pos_ecr"]):
         words += f"; {share(line['pos_ecr'])} of the evidence survives"
         if math.isfinite(line["anchor_ecr"]) and abs(line["anchor_ecr"] - line["pos_ecr"]) > 5e-4:
             words += f" in merges, {share(line['anchor_ecr'])} in place"
-        if math.isfinite(line["unsupported"]):
-            answers = "answers" if in_words else "yes answers"
-            words += f", {share(line['unsupported'])} of correct {answers} are unsupported"
+        if math.isfinite(line["unsupported"]) and reads:
+            n = int(line["n_unsupported"])
+            answers = f"{'' if in_words else 'yes '}answer{'s' if n != 1 else ''}"
+            words += f", {share(line['unsupported'])} of {n} correct {answers} {'are' if n != 1 else 'is'} unsupported"
     return words + "."
 
 

@@ -42,6 +42,8 @@ class Page:
     method: str
     headline: list[str] = field(default_factory=list)
     """What the numbers come to, before anything is said of single arms."""
+    banner: list[str] = field(default_factory=list)
+    """Those of the headline that stand above everything: they say that nothing can be read from answers."""
     runs: list[NamedRun] = field(default_factory=list)
 
     def verdict_panels(self) -> list[tuple[str, list[Verdict]]]:
@@ -123,8 +125,8 @@ def render(page: Page) -> str:
     return template.render(
         title=page.title,
         facts=page.facts,
-        notes=page.notes,
-        headline=page.headline,
+        notes=[*page.banner, *page.notes],
+        headline=[sentence for sentence in page.headline if sentence not in page.banner],
         findings=[(part, part.finding) for part in page.sections if part.finding],
         verdicts=page.verdict_panels(),
         overview=page.overview,

@@ -13,14 +13,11 @@ from sightline.errors import SightlineError
 from sightline.report.metric_columns import about_given_answers
 from sightline.report.panels import arm_facts
 from sightline.report.source import Audited, Source
-from sightline.report.table import format_range, format_value
 from sightline.statistics.arm_analysis import ArmAnalysis, every_metric
 from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words
-from sightline.statistics.metrics import METRICS, metrics_shown_in
-from sightline.statistics.plain_rows import are_in_words
+from sightline.statistics.metrics import metrics_shown_in
+from sightline.statistics.readable_answers import nothing_in
 from sightline.statistics.summaries import difference_table, summary_table
-
-AT_CHANCE = "the model answers at chance: nothing about pruning can be read from its answers"
 
 
 @dataclass(frozen=True)
@@ -32,8 +29,8 @@ class ReportSummary:
     differences: pd.DataFrame
     """arm - reference of the same run, ``against`` Full or another named arm; empty when there is none."""
     notes: list[str]
-    at_chance: dict[str, str] = field(default_factory=dict)
-    """Name of a run whose Full arm answers at chance -> the sentence that says so, with the numbers."""
+    says_nothing: dict[str, str] = field(default_factory=dict)
+    """Name of a run from whose answers nothing can be read -> a sentence that says why, with the numbers."""
     answers_at: str = ""
     """The threshold of the answers as a sentence behind a caption; "" where they are as recorded."""
 
@@ -65,7 +62,7 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         if reference not in known:
             raise SightlineError(f"no run has an arm '{reference}' to compare with{_guess(reference, known)}")
     facts = arm_facts(source)
-    arms, differences, notes, at_chance = [], [], [], {}
+    arms, differences, notes, says_nothing = [], [], [], {}
     for audited in source.runs:
         # Statistics see the run's own arm names ("full" reads as Full in words); the report's names come back after.
         names = audited.shown_arms
@@ -76,6 +73,8 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         table = summary_table(analysis, metrics=told)
         selectors = audited.frame[["arm_name", "selector"]].drop_duplicates("arm_name").astype(str)
         table["selector"] = table["arm"].map(selectors.set_index("arm_name")["selector"])
+        counted = {arm.name: arm.measured.get("unsupported") for arm in analysis.arms.values()}
+        table["n_unsupported"] = [0 if found is None else found.probes for found in map(counted.get, table["arm"])]
         table["arm"] = table["arm"].map(names)
         arms.append(table.join(facts, on="arm"))
         if audited.full is not None and len(audited.arms) > 1:
@@ -83,9 +82,9 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         else:
             wanted = []
             notes.append(_no_difference(audited))
-        chance = chance_words(audited, arms[-1])
-        if chance:
-            at_chance[audited.name] = f"{audited.name}: {chance}" if audited.name else chance
+        nothing = nothing_in(table)
+        if nothing:
+            says_nothing[audited.name] = sentence(nothing, audited.name)
         for reference in dict.fromkeys([*wanted, *references]):
             if reference in names and len(names) > 1:
                 found = difference_table(analysis, reference, metrics=compared())
@@ -96,26 +95,14 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         pd.concat(arms, ignore_index=True),
         pd.concat(differences, ignore_index=True) if differences else pd.DataFrame(),
         notes,
-        at_chance,
+        says_nothing,
         source.answers_at,
     )
 
 
-def chance_words(audited: Audited, arms: pd.DataFrame) -> str:
-    """Says that Full's answers cannot be told from guessing: its accuracy or AUROC interval holds 0.5; else "".
-
-    ``arms`` is ``arm_summary`` of the run. Only yes and no can be guessed with one half.
-    """
-    answers_yes_or_no = set(audited.frame["label"].unique()) <= {"yes", "no"} and not are_in_words(audited.frame).any()
-    if audited.full is None or not answers_yes_or_no:
-        return ""
-    line = arms[arms["arm"] == audited.full].iloc[0]
-    for name in ("accuracy", "auroc"):
-        low, high = line[f"{name}_low"], line[f"{name}_high"]
-        if low <= 0.5 <= high:
-            numbers = f"{format_value(line[name], 'score')} ({format_range(low, high, 'score')})"
-            return f"{AT_CHANCE}; {METRICS[name].label} of Full is {numbers}"
-    return ""
+def sentence(clause: str, run: str = "") -> str:
+    """A clause as a sentence behind the name of its run, where runs have names."""
+    return f"{f'{run}: ' if run else ''}{clause[0].upper()}{clause[1:]}."
 
 
 def compared() -> list[str]:

@@ -87,7 +87,7 @@ def measured(folder: str, draws: int = DRAWS) -> dict[str, Any]:
         "table": table_cells(main_table(summary), audited.in_words),
         "points": frontier_points(summary.arms, audited.in_words, audited.yes_or_no),
         "axes": axes_of(audited.in_words, audited.yes_or_no),
-        "notes": [*summary.at_chance.values(), *source.notes],
+        "notes": source.notes,
         "draws": draws,
     }
 

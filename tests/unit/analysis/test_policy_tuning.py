@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from sightline.analysis.policy_replay import AskedProbes, fixed_answers
 from sightline.analysis.policy_tuning import chosen_by, judge_run, penalised, tune
 from sightline.analysis.policy_verdict import PolicyFigures, figures
+from sightline.cli import app
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies.confidence_fallback import ConfidenceFallback
 from sightline.policies.evidence_saturation import EvidenceSaturation
 from sightline.store.load import load_run
 from tests.unit.report.fake_run import make_run
+from tests.unit.report.test_overview import says_no
 
 LEVELS = LOW, MID, HIGH = tuple(map(Budget.ratio, (0.15, 0.3, 0.5)))
 
@@ -164,3 +167,26 @@ def test_a_run_without_policies_has_nothing_to_judge(run: Any) -> None:
         judge_run(run)
     with pytest.raises(SightlineError, match="has no policy to judge"):
         judge_run(run, ["target:0.3"])
+
+
+def test_no_policy_of_a_model_at_chance_is_a_go(tmp_path: Path) -> None:
+    arms = ("full", "target:0.15", "target:0.3", "target:0.5")
+    run = load_run(make_run(tmp_path / "run", images=120, arms=arms, edit_row=says_no))
+    tuned = tune(run, "confidence_fallback", "target", LEVELS, draws=200)
+    assert tuned.verdict.policy.n >= 50
+    assert not tuned.verdict.go
+    assert tuned.verdict.words.startswith("refused: the model answers at chance: nothing about pruning")
+
+
+def test_the_command_exits_by_what_the_bounds_say(tmp_path: Path) -> None:
+    arms = ("full", "target:0.15", "target:0.3", "target:0.5")
+    run = make_run(tmp_path / "run", images=90, arms=arms)
+    words = ["policy", "fit", str(run), "--policy", "confidence_fallback", "--selector", "target", "--levels"]
+    words += ["0.15/0.3/0.5", "--draws", "200", "--out", str(tmp_path / "p.json")]
+    loose = ["--tolerance", "1", "--most-keep", "1", "--cost-below", "3"]
+    gone = CliRunner().invoke(app, [*words, *loose])
+    assert (gone.exit_code, "-> go" in gone.output) == (0, True), gone.output
+    assert CliRunner().invoke(app, [*words, *loose, "--tolerance", "0"]).exit_code == 1
+    many = CliRunner().invoke(app, [*words, *loose, "--least-n", "500"])
+    assert many.exit_code == 1
+    assert "fewer than the least n of 500" in many.output

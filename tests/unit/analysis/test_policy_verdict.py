@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 
 from sightline.analysis.policy_replay import AskedProbes, Played
-from sightline.analysis.policy_verdict import PolicyLimits, figures, verdict
+from sightline.analysis.policy_verdict import PolicyLimits, PolicyVerdict, figures, verdict
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 
@@ -30,13 +30,30 @@ FIXED = {
 }
 
 
+def judged(policy: Played, fixed: Mapping[Budget, Played], reference: Budget, *limits: PolicyLimits) -> PolicyVerdict:
+    """On fifty of each probe: bounds are near the points."""
+    many = {budget: fifty(each) for budget, each in fixed.items()}
+    return verdict(fifty(policy), many, reference, *limits, draws=400)
+
+
+def fifty(one: Played) -> Played:
+    """Every probe on fifty images of its own."""
+    ids = np.array([f"{probe}-{copy}" for copy in range(50) for probe in one.asked.ids])
+    asked = AskedProbes(ids, ids, np.tile(one.asked.tasks, 50), np.tile(one.asked.negative, 50), one.asked.yes_or_no)
+    return Played(one.name, asked, *(np.tile(each, 50) for each in (one.scores, one.keep, one.spent)), one.levels * 50)
+
+
 def test_the_three_questions_are_answered_in_words() -> None:
     cascade = played("cascade", [1.0, 1.0, 0.5, 0.938], [0.3, 0.7, 0.3, 0.7], [0.3, 1.0, 0.3, 1.0])
-    found = verdict(cascade, FIXED, HIGH, draws=200)
-    assert found.words == (
-        "both task scores within 0.01 of fixed 70 %: no (-0.031 on docvqa); mean keep 0.500 <= 0.60: yes; "
-        "overhead-aware cost 0.650 < 0.70: yes -> no-go"
-    )
+    found = judged(cascade, FIXED, HIGH, PolicyLimits(cost=0.66))
+    scores, keep, cost = found.parts
+    assert scores.words.startswith("both task scores within 0.01 of fixed 70 %: no (-0.031 [-0.0")
+    assert scores.words.endswith(" on docvqa)")
+    assert keep.words.startswith("mean keep 0.500 [0.4")
+    assert keep.words.endswith(" <= 0.60: yes")
+    assert cost.words.startswith("overhead-aware cost 0.650 [0.6")
+    assert cost.words.endswith(" < 0.66: not shown"), "the point is below, the upper bound is not"
+    assert found.words == f"{scores.words}; {keep.words}; {cost.words} -> no-go"
     assert not found.go
     assert (found.policy.keep, found.policy.cost) == pytest.approx((0.5, 0.65))
     assert found.policy.scores == pytest.approx({"textvqa": 1.0, "docvqa": 0.719})
@@ -44,7 +61,7 @@ def test_the_three_questions_are_answered_in_words() -> None:
 
 
 def test_it_goes_when_all_three_hold() -> None:
-    found = verdict(played("wise", [1.0, 1.0, 0.5, 1.0], [0.3, 0.7, 0.3, 0.7]), FIXED, HIGH, draws=200)
+    found = judged(played("wise", [1.0, 1.0, 0.6, 1.0], [0.3, 0.7, 0.3, 0.7]), FIXED, HIGH, PolicyLimits(0.05))
     assert found.words.endswith("-> go")
     assert found.go
     assert found.no_worse == [], "fixed 70 % scores as much, and costs more"
@@ -53,23 +70,24 @@ def test_it_goes_when_all_three_hold() -> None:
 @pytest.mark.parametrize(
     ("limits", "go"),
     [
-        (PolicyLimits(tolerance=0.5, keep=0.5, cost=0.66), True),
-        (PolicyLimits(tolerance=0.5, keep=0.49, cost=0.66), False),
-        (PolicyLimits(tolerance=0.5, keep=0.5, cost=0.65), False),
-        (PolicyLimits(tolerance=0.0, keep=0.5, cost=0.66), False),
+        (PolicyLimits(tolerance=0.5, keep=0.6, cost=0.75), True),
+        (PolicyLimits(tolerance=0.5, keep=0.51, cost=0.75), False),
+        (PolicyLimits(tolerance=0.5, keep=0.6, cost=0.66), False),
+        (PolicyLimits(tolerance=0.0, keep=0.6, cost=0.75), False),
     ],
 )
-def test_each_bound_counts_and_cost_must_be_below_its_own(limits: PolicyLimits, go: bool) -> None:
+def test_each_bound_counts_and_a_point_that_holds_is_not_enough(limits: PolicyLimits, go: bool) -> None:
     cascade = played("cascade", [1.0, 1.0, 0.5, 0.938], [0.3, 0.7, 0.3, 0.7], [0.3, 1.0, 0.3, 1.0])
-    assert verdict(cascade, FIXED, HIGH, limits, draws=200).go is go
+    assert judged(cascade, FIXED, HIGH, limits).go is go
 
 
 def test_a_higher_score_than_the_reference_is_near_enough() -> None:
     fixed = {
         budget: played(f"target:{budget}", [0.5] * 4, [budget.keep or 0] * 4, tasks=["all"] * 4) for budget in FIXED
     }
-    found = verdict(played("better", [1.0] * 4, [0.5] * 4, tasks=["all"] * 4), fixed, HIGH, draws=200)
-    assert found.parts[0].words == "the score within 0.01 of fixed 70 %: yes (+0.500)"
+    found = judged(played("better", [1.0] * 4, [0.5] * 4, tasks=["all"] * 4), fixed, HIGH)
+    assert found.parts[0].passed
+    assert found.parts[0].words.startswith("the score within 0.01 of fixed 70 %: yes (+0.500 [+0.")
 
 
 def test_a_fixed_budget_that_scores_as_much_for_less_is_named() -> None:
@@ -77,14 +95,24 @@ def test_a_fixed_budget_that_scores_as_much_for_less_is_named() -> None:
     assert found.no_worse == ["target:0.3"]
 
 
-def test_a_pass_that_the_interval_does_not_carry_is_noted() -> None:
-    reference = played("target:0.7", [1.0, 0.0] * 20, [0.7] * 40, tasks=["all"] * 40)
-    swapped = played("p", [0.0, 1.0] * 20, [0.5] * 40, tasks=["all"] * 40)
+def test_a_score_that_the_interval_does_not_carry_is_not_shown_to_be_near() -> None:
+    reference = played("target:0.7", [1.0, 0.0] * 30, [0.7] * 60, tasks=["all"] * 60)
+    swapped = played("p", [0.0, 1.0] * 30, [0.5] * 60, tasks=["all"] * 60)
     found = verdict(swapped, {HIGH: reference}, HIGH, draws=500)
-    assert found.parts[0].passed
-    assert found.differences["all"].low < -0.01
-    assert "is within the interval: 40 probes decide little" in found.notes[0]
-    assert verdict(reference, {HIGH: reference}, HIGH, draws=500).notes == []
+    assert found.differences["all"].value == 0.0
+    assert "within 0.01 of fixed 70 %: not shown (+0.000 [-0.2" in found.words
+    assert not found.go
+
+
+def test_few_probes_and_answers_that_say_nothing_are_refused() -> None:
+    wise = played("wise", [1.0, 1.0, 0.6, 1.0], [0.3, 0.7, 0.3, 0.7])
+    found = verdict(wise, FIXED, HIGH, draws=200)
+    assert (found.go, found.words) == (False, "refused: 4 probes are fewer than the least n of 50 (--least-n)")
+    found = verdict(wise, FIXED, HIGH, nothing="the model answers at chance", least_n=4, draws=200)
+    assert (found.go, found.words) == (False, "refused: the model answers at chance")
+    alone = played("one", [1.0], [0.3], tasks=["all"])
+    found = verdict(alone, {HIGH: alone}, HIGH, least_n=1, draws=200)
+    assert found.words.count("not shown") == 3, "one image has no interval"
 
 
 def test_false_alarms_are_those_of_negatives_alone() -> None:

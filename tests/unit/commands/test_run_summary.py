@@ -12,6 +12,7 @@ from sightline.statistics.plain_rows import plain_rows
 from sightline.statistics.summaries import arm_summary
 from sightline.store.load import load_run
 from tests.unit.report.fake_run import make_run
+from tests.unit.report.test_overview import says_no
 
 ARMS = ("full", "target:0.3", "full+remove_evidence", "target:0.3+restore_evidence=0.25", "target:0.3+remove_evidence")
 
@@ -68,3 +69,15 @@ def test_oracles_are_printed_under_a_heading_of_their_own_with_columns_in_line(
     assert lines[oracles].startswith("C. Annotation-box oracles: diagnostics, not a deployable ranking")
     ends = [[match.end() for match in re.finditer(r"\S+", line)][1:] for line in found.values()]
     assert ends[0] == ends[1] == ends[2], "numbers end at the same column in every panel"
+
+
+def test_a_model_from_whose_answers_nothing_can_be_read_is_called_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "nothing about pruning can be read from its answers"
+    guessing = make_run(tmp_path / "guessing", arms=("full", "target:0.3"), edit_row=says_no)
+    assert f"The model answers at chance: {said}" in " ".join(printed(guessing, capsys, monkeypatch, 200))
+    few = make_run(tmp_path / "few", images=4, arms=("full", "target:0.3"))
+    assert f"4 images are fewer than 10: {said}." in printed(few, capsys, monkeypatch, 200)
+    reading = make_run(tmp_path / "reading", images=30, arms=("full", "target:0.3"))
+    assert said not in " ".join(printed(reading, capsys, monkeypatch, 200))

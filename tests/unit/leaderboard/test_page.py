@@ -40,7 +40,7 @@ def test_a_record_is_read_as_it_was_written_and_not_after_a_change(record: Recor
     path.write_text(record_text(record), encoding="utf-8")
     assert read_record(path) == record
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert sum('"method": "target"' in line and '"rank"' in line for line in lines) == 2 * 2 + 1, "one entry a line"
+    assert sum('"method": "target"' in line and '"gain"' in line for line in lines) == 2 * 2 + 1, "one entry a line"
     path.write_text(record_text({**record, "pages": 4}), encoding="utf-8")
     with pytest.raises(SightlineError, match="changed by hand"):
         read_record(path)
@@ -52,7 +52,6 @@ def test_the_record_has_every_entry_with_its_numbers(record: Record) -> None:
         for lines in model["standings"].values():
             assert len({line["method"] for line in lines}) == len(lines) == entries + 1
             for line in lines:
-                assert line["rank"] >= 1
                 assert 0.0 <= line["accuracy_low"] <= line["accuracy"] <= line["accuracy_high"] <= 1.0
                 assert 0.0 <= line["pos_ecr"] <= 1.0
                 assert (line["keep_over_layers"] > line["keep"]) == (line["method"] == "dart"), (
@@ -88,7 +87,8 @@ def test_refusals_stand_in_the_page_with_their_reason(record: Record) -> None:
     assert "no class token" in markdown(record)
 
 
-def test_the_overview_has_a_column_for_every_model_and_budget(record: Record) -> None:
+def test_the_overview_has_a_column_for_every_model_and_budget(contest: Contest, measured: list[MeasuredModel]) -> None:
+    record = record_of(contest, measured, rank_by="pos_ecr", draws=200, seed=17)
     table = overview_table(record)
     assert [column.title for column in table.columns][-4:] == [
         "qwen at 0.3",
@@ -119,13 +119,31 @@ def test_open_questions_are_told_in_their_own_words_and_nothing_twice() -> None:
     assert "Accuracy" not in titles, "a score of 0 or 1 is right or not: the same numbers"
 
 
-def test_the_headline_says_how_many_beat_chance(record: Record) -> None:
-    said = headlines(record)
+def test_the_headline_says_how_many_beat_chance() -> None:
+    said = headlines(read_record(REPOSITORY / "docs/leaderboard.json"))
     assert len(said) == 2
     assert re.search(
-        r"^qwen at 0\.5: first of 5 box-free entries with Accuracy [01]\.\d{3} \(.*\) (is|are) \w+", said[0]
+        r"^reader at 0\.3: first of \d+ box-free entries with Accuracy [01]\.\d{3} \(.*\) (is|are) \w+", said[0]
     )
-    assert re.search(r"\d of 2 box-free methods are better than Random beyond their interval\.$", said[0])
+    assert re.search(r"\d of \d+ box-free methods are better than Random beyond their interval\.$", said[0])
+
+
+def test_nobody_is_ranked_by_answers_that_say_nothing(
+    contest: Contest, measured: list[MeasuredModel], record: Record
+) -> None:
+    """Two models of random weights on three images."""
+    why = "3 images are fewer than 10: nothing about pruning can be read from its answers"
+    assert headlines(record) == []
+    assert [line for line in markdown(record).splitlines() if "qwen: " in line] == [f"qwen: {why}"]
+    for model in record["models"]:
+        lines = [line for lines in model["standings"].values() for line in lines]
+        assert {line["rank"] for line in lines} == {None}
+        assert not any(line["tied_with_first"] or line["on_frontier"] or line["lead"] for line in lines)
+        assert budget_table(record, model, "0.3").caption.startswith(f"Nobody is ranked: {why}. ")
+    assert {(line["place"], line["mean_rank"], line["cells"]) for line in record["overview"]} == {(None, None, 0)}
+    by_coverage = record_of(contest, measured, rank_by="pos_ecr", draws=200, seed=17)
+    assert len(headlines(by_coverage)) == 2, "coverage is the same whatever is answered"
+    assert all(line["place"] for line in by_coverage["overview"])
 
 
 def test_the_command_measures_prints_and_writes(contest: Contest, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -13,7 +14,9 @@ from sightline.statistics.intervals import wilson
 from sightline.store.folder import RunFolder
 from sightline.store.load import load_run
 from tests.unit.report.conftest import DRAWS
+from tests.unit.report.fake_open_run import make_open_run
 from tests.unit.report.fake_run import make_run
+from tests.unit.report.test_overview import says_no
 
 FEW = 10
 """A least n that the 20 images of the fixture meet: one positive and one negative each."""
@@ -232,3 +235,27 @@ def test_an_undecided_share_of_none_says_how_many_images_would_decide(run: Path)
 def test_a_bound_that_no_number_reaches_is_refused() -> None:
     with pytest.raises(SightlineError, match="too large for a bound"):
         parse_rule("accuracy(full) >= 1e999")
+
+
+def test_answers_of_a_model_at_chance_are_refused_and_its_coverage_is_decided(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=60, arms=("full", "target:0.3"), edit_row=says_no)
+    answers = ["accuracy(target:0.3) - accuracy(full) >= -0.05", "hfpr(full) <= 0.9", "auroc(full) >= 0"]
+    (*refused, coverage), _ = run_gate(run, [*answers, "posecr(target:0.3) >= 0.1"], least_n=1, draws=DRAWS)
+    assert [outcome.verdict for outcome in refused] == ["refused"] * 3
+    assert refused[0].words.startswith("the model answers at chance: nothing about pruning can be read")
+    assert coverage.passed
+    (gated,) = gate_runs([run], answers[:1], draws=DRAWS)
+    assert not gated.passed
+
+
+def test_open_answers_next_to_nothing_and_too_few_images_are_refused(tmp_path: Path) -> None:
+    def wrong(row: dict[str, Any]) -> None:
+        row |= {"score": 0.0, "correct": False}
+
+    run = make_open_run(tmp_path / "open", images=30, arms=("full", "target:0.3"), edit_row=wrong)
+    (outcome,), _ = run_gate(run, ["score(target:0.3) - score(full) >= -0.05"], draws=DRAWS)
+    assert (outcome.verdict, outcome.words.partition(":")[0]) == ("refused", "the model answers next to nothing right")
+    few = make_run(tmp_path / "few", images=6, arms=("full", "target:0.3"))
+    rule = "accuracy(target:0.3) - accuracy(full) >= -1"
+    (outcome,), _ = run_gate(few, [rule], least_n=10, draws=DRAWS)
+    assert (outcome.verdict, outcome.words.partition(":")[0]) == ("refused", "6 images are fewer than 10")

@@ -64,7 +64,7 @@ def test_oracles_are_never_in_the_headline(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kept", "words"),
     [
-        ({"images": 1}, "There are too few images for an interval"),
+        ({"images": 1}, "1 image is fewer than 10: nothing about pruning can be read from its answers."),
         ({"regions": False}, "No correct yes answer has an annotated region"),
     ],
 )

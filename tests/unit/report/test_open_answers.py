@@ -259,8 +259,8 @@ def test_two_runs_of_words_are_compared_by_their_scores(tmp_path: Path) -> None:
             row.update(predicted="", answer="", correct=False, score=0.0, exact=False)
 
     arms = ("full", "target:0.3", "random:0.3")
-    first = make_open_run(tmp_path / "a", images=9, arms=arms)
-    second = make_open_run(tmp_path / "b", images=9, arms=arms, edit_row=silent)
+    first = make_open_run(tmp_path / "a", images=12, arms=arms)
+    second = make_open_run(tmp_path / "b", images=12, arms=arms, edit_row=silent)
     page = compare_runs(first, second, tmp_path / "out", draws=50, cases=6)
     said = words(page)
     assert "score of full" in said

@@ -121,14 +121,14 @@ def test_tables_about_words_show_scores_and_leave_out_false_alarms(tmp_path: Pat
     full, arm = (verdict.words for verdict in verdicts(read_source([run]), made))
     assert full.startswith("is the reference: score ")
     assert "; score " in arm
-    assert "of correct answers are unsupported" in arm
+    assert "% of 21 correct answers are unsupported" in arm
 
 
 def test_a_report_about_words_speaks_of_answers_and_not_of_yes(tmp_path: Path) -> None:
     source = read_source([open_run(tmp_path / "run")])
     made = summarise(source, draws=50)
     assert not [note for note in source.notes if "every probe has label" in note]
-    assert made.at_chance == {}  # all labels are "no", and an answer in words cannot be guessed with one half
+    assert made.says_nothing == {}  # all labels are "no", and an answer in words cannot be guessed with one half
     (words,) = headlines(source, made)
     assert "correct answer" in words
     assert "yes answer" not in words

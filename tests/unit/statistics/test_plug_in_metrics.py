@@ -163,6 +163,6 @@ def test_answers_of_any_kind_are_positives_answered_right_or_not() -> None:
     assert line["unsupported"] == 0.5
     assert line["pos_ecr"] == 0.5
     assert np.isnan([line["hfpr"], line["auroc"], line["yes_rate"]]).all()
-    about = "yes_rate, positive_accuracy, negative_accuracy, hfpr"
+    about = "yes_rate, positive_accuracy, negative_accuracy, balanced_accuracy, hfpr"
     assert f"{about}: the answers are not yes or no" in line["reason"]
     assert "the rows have no margin" in line["reason"]

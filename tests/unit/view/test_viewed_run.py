@@ -15,6 +15,7 @@ from sightline.report.build import build_report
 from sightline.store import load_run
 from sightline.view import viewed_run
 from sightline.view.answers_to_pages import AnswersToPages
+from sightline.view.intervals_beside import measured
 from sightline.view.viewed_run import viewed_runs
 from tests.unit.view.viewed_folder import SHARP, viewed_folder
 
@@ -193,3 +194,8 @@ def test_looking_writes_nothing(home: Path, answers: AnswersToPages) -> None:
     answers.case({"probe": "img0002:yes", "arms": "full"})
     answers.runs[0].intervals.stop()
     assert {file: file.stat().st_mtime_ns for file in home.rglob("*")} == before
+
+
+def test_the_overview_opens_with_what_cannot_be_read(home: Path) -> None:
+    (said,) = measured(str(home / "first"), draws=100)["headline"]
+    assert said == "6 images are fewer than 10: nothing about pruning can be read from its answers."
