@@ -27,6 +27,8 @@ BACKBONES: Registry[type[Backbone]] = Registry(
 )
 """Architectures by the ``model_type`` of their ``config.json``: in this package, or behind another's entry point."""
 
+UNPROJECTED = "it merges states of the vision tower, and single ones cannot be made tokens there"
+
 
 class Backbone(Prompting, ABC):
     """One architecture: image and question in, visual tokens with their cells and a language model out.
@@ -153,10 +155,12 @@ class Backbone(Prompting, ABC):
         """(K, C) vision hidden states as (K, D) language tokens."""
         raise SightlineError(f"{type(self).__name__} cannot project single vision states")
 
-    @classmethod
-    def projects(cls) -> bool:
-        """Whether it says how states of its vision tower, merged, become tokens."""
-        return cls.project is not Backbone.project
+    def unprojected(self) -> str | None:
+        """Why states of its vision tower, merged, cannot be made tokens; None where ``project`` says how.
+
+        Like ``serves`` it is asked of a checkpoint's configuration alone as well, before a model is loaded.
+        """
+        return UNPROJECTED if type(self).project is Backbone.project else None
 
     def synchronise(self) -> None:
         if self.language.device.type == "cuda":

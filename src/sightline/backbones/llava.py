@@ -29,6 +29,19 @@ class LlavaOptions(ImageOptions):
 
     artifact: ClassVar[Mapping[str, Any]] = {"crop_blind": True}
 
+MERGED = -2
+"""The hidden state that published methods merge before LLaVA's projector: the one that it reads as published."""
+
+
+def reads_others(config: Any) -> str | None:
+    """Why merged states cannot be projected, where a LLaVA's projector reads others than those, or several at once."""
+    chosen, states = config.vision_feature_layer, int(config.vision_config.num_hidden_layers) + 1
+    layers = [chosen] if isinstance(chosen, int) else list(chosen)
+    if [layer % states for layer in layers] == [MERGED % states]:
+        return None
+    read = f"hidden state{'s' * (len(layers) > 1)} {', '.join(map(str, layers))}"
+    return f"it merges states {MERGED} of the vision tower, and the projector reads {read}"
+
 
 @BACKBONES.register("llava")
 class Llava(Towered):
@@ -133,10 +146,12 @@ class Llava(Towered):
         normed: Tensor = self.model.model.vision_tower.post_layernorm(self.vision_signal("vision.hidden@-2", encoded))
         return normed
 
+    def unprojected(self) -> str | None:
+        return reads_others(self.model.config)
+
     def merge_sources(self, encoded: Encoded) -> Tensor:
-        layer = int(self.model.config.vision_feature_layer)
-        rows = encoded.captured[f"hidden:{layer if layer >= 0 else len(self.vision_blocks) + 1 + layer}"]
-        return torch.cat([rows[1:], rows[:1]])
+        of_image = self.vision_signal(f"vision.cls@{MERGED}", encoded)
+        return torch.cat([self.vision_signal(f"vision.hidden@{MERGED}", encoded), of_image[None]])
 
     def project(self, hidden: Tensor) -> Tensor:
         projected: Tensor = self.model.model.multi_modal_projector(hidden)
