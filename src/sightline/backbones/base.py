@@ -46,6 +46,9 @@ class Backbone(Prompting, ABC):
     paper_positions: ClassVar[PositionPolicy] = "compact"
     """Position policy of the paper's main rows for this architecture."""
 
+    instead: str | None = None
+    """Of the general route, why the class of the checkpoint's type does not serve it; None where it has none."""
+
     def __init__(self, model: Any, tokenizer: Any, image_processor: Any, options: ImageOptions) -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
@@ -182,9 +185,12 @@ class Backbone(Prompting, ABC):
     # ------------------------------------------------------------------ loading
 
     @classmethod
-    def takes(cls, config: Mapping[str, Any]) -> bool:
-        """Whether it was written for the checkpoint of its type with this ``config.json``."""
-        return True
+    def declines(cls, config: Mapping[str, Any], images: Mapping[str, Any]) -> str | None:
+        """Why it cannot serve a checkpoint of its type, which then takes the general route; None where it can.
+
+        ``config`` is the content of ``config.json``, ``images`` the settings of the image processor.
+        """
+        return None
 
     @classmethod
     @abstractmethod

@@ -29,6 +29,7 @@ class LlavaOptions(ImageOptions):
 
     artifact: ClassVar[Mapping[str, Any]] = {"crop_blind": True}
 
+
 MERGED = -2
 """The hidden state that published methods merge before LLaVA's projector: the one that it reads as published."""
 
@@ -55,9 +56,14 @@ class Llava(Towered):
     processor_steps = (*Towered.processor_steps, "do_center_crop")
 
     @classmethod
-    def takes(cls, config: Mapping[str, Any]) -> bool:
+    def declines(cls, config: Mapping[str, Any], images: Mapping[str, Any]) -> str | None:
         """Pixtral and others are checkpoints of this type as well, with a tower that is not CLIP's."""
-        return str((config.get("vision_config") or {}).get("model_type", "clip")).startswith("clip")
+        tower = str((config.get("vision_config") or {}).get("model_type", "clip"))
+        if not tower.startswith("clip"):
+            return f"its vision tower is a {tower}, not CLIP's"
+        if config.get("vision_feature_select_strategy", "default") != "default":
+            return "its class token is one of the image's tokens"
+        return super().declines(config, images)
 
     @property
     def image_token_id(self) -> int:
@@ -111,9 +117,7 @@ class Llava(Towered):
 
     def tower(self, grids: Sequence[Grid]) -> Tower:
         model = self.model.model
-        vision, config = model.vision_tower, model.config
-        layers = self._feature_layers
-        first = 1 if config.vision_feature_select_strategy == "default" else 0
+        vision, layers = model.vision_tower, self._feature_layers
 
         def embed(pixels: Tensor) -> Tensor:
             embeddings = vision.embeddings
@@ -124,7 +128,7 @@ class Llava(Towered):
             return vision.pre_layrnorm(rows + embeddings.position_embedding.weight)  # type: ignore[no-any-return]
 
         def finish(states: Mapping[int, Tensor]) -> list[Tensor]:
-            return [model.multi_modal_projector(torch.cat([states[layer][:, first:] for layer in layers], dim=-1))]
+            return [model.multi_modal_projector(torch.cat([states[layer][:, 1:] for layer in layers], dim=-1))]
 
         return Tower(vision.encoder.layers, embed, frozenset(layers), finish, {"attention_mask": None})
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.general_types import image_text_types
 from sightline.backbones.loading import backbone_class, described, model_type
+from sightline.backbones.pretrained import configuration
 from sightline.backbones.signals import hidden_indices, misnamed
 from sightline.core.selection import Method
 from sightline.errors import SightlineError
@@ -48,7 +49,7 @@ class Served:
             return Served._unloaded(BACKBONES.get(str(source)), str(source), {})
         kind = model_type(folder)
         config = described(folder)
-        return Served._unloaded(backbone_class(kind, config), kind, config)
+        return Served._unloaded(backbone_class(kind, folder), kind, config)
 
     @staticmethod
     def _unloaded(kind: type[Backbone], model_type: str, config: dict[str, Any]) -> Served:
@@ -56,14 +57,9 @@ class Served:
         import transformers
 
         name = getattr(kind, "model_class", "") or image_text_types().get(model_type, "")
-        config_class = getattr(getattr(transformers, name, None), "config_class", None)
-        if config_class is None:
+        if not hasattr(getattr(transformers, name, None), "config_class"):
             return Served(kind.__name__, lambda name: None, None, kind.fixed_tokens, None)
-        try:
-            known = config_class.from_dict({**config, "model_type": config_class.model_type})
-        except Exception as error:  # transformers checks a configuration in many ways
-            said = str(error).strip().splitlines() or [type(error).__name__]
-            raise SightlineError(f"config.json does not describe a {kind.__name__} ({said[0]})") from error
+        known = configuration(name, config)
         backbone = object.__new__(kind)
         backbone.model = SimpleNamespace(config=known)
 
