@@ -106,8 +106,8 @@ def backbone_class(kind: str, folder: Path | None = None) -> type[Backbone]:
 def declined(kind: str, folder: Path) -> str | None:
     """Why the architecture registered for a ``model_type`` cannot serve this checkpoint; None where it can."""
     try:
-        images = image_settings(folder)
-    except (OSError, ValueError, AttributeError):  # whoever loads the image processor says what is wrong with it
+        images = dict(image_settings(folder))
+    except (OSError, ValueError, TypeError, AttributeError):  # whoever loads the image processor says what is wrong
         images = {}
     reason = BACKBONES.get(kind).declines(described(folder), images)
     return None if reason is None else f"not {BACKBONES.get(kind).__name__}: {reason}"
