@@ -89,8 +89,8 @@ class SpanPlanning(ProcessorPrompting):
         split = split_tiles(layout, tiles) if tiles.any() else 0
         if split:
             raise SightlineError(
-                f"{split} of {len(set(tiles))} tiles that its image processor makes of {size[0]} x {size[1]} pixels are "
-                "no rectangle of tokens, so that there are no tiles to choose from"
+                f"{split} of {len(set(tiles))} tiles that its image processor makes of {size[0]} x {size[1]} pixels "
+                "are no rectangle of tokens, so that there are no tiles to choose from"
             )
         return cells, torch.from_numpy(found.sourced), layout
 

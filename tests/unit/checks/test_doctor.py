@@ -17,6 +17,7 @@ from torch import Tensor
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.general import General
+from sightline.backbones.llava_next import LlavaNext
 from sightline.backbones.route import served_by
 from sightline.checks.doctor import drawn_image
 from sightline.checks.doctor.all_checks import encoded_page, examined, tried
@@ -28,7 +29,6 @@ from sightline.checks.doctor.doctor_page import render
 from sightline.checks.doctor.own_path import own_logits, own_prompt
 from sightline.checks.doctor.pruned_prefix import policies_agree_unpruned, policies_order_pruned, prefix_is_shorter
 from sightline.checks.doctor.token_cells import cell_count, cells_by_ramps
-from sightline.backbones.llava_next import LlavaNext
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.selection import Selection
 from sightline.errors import SightlineError
