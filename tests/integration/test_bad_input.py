@@ -163,9 +163,8 @@ def test_an_image_that_the_models_own_code_cannot_read_costs_its_own_probes_alon
     size: tuple[int, int],
     reason: str,
 ) -> None:
-    settings = config("llava", images=images, limit=4, shard_images=2).model_copy(
-        update={"model": str(zoo("mistral3"))}
-    )
+    model = {"model": str(zoo("mistral3"))}
+    settings = config("llava", images=images, limit=4, shard_images=2).model_copy(update=model)
     whole = facts(audit(settings.model_copy(update={"out": tmp_path / "whole"})).frame())
     name, data = damage(images, mini_probes, 2)
     Image.new("RGB", size, (90, 120, 30)).save(images / name)
@@ -192,9 +191,8 @@ def test_an_image_that_the_models_own_code_cannot_read_costs_its_own_probes_alon
 def test_an_image_that_the_model_cannot_read_is_an_exit_code_unless_it_is_to_be_skipped(
     config: Any, images: Path, mini_probes: Path, zoo: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    settings = config("llava", images=images, limit=3, shard_images=2).model_copy(
-        update={"model": str(zoo("mistral3"))}
-    )
+    model = {"model": str(zoo("mistral3"))}
+    settings = config("llava", images=images, limit=3, shard_images=2).model_copy(update=model)
     name, _ = damage(images, mini_probes, 1)
     Image.new("RGB", (20, 20)).save(images / name)
     failed = run_python(command(settings))

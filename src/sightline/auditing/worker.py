@@ -175,8 +175,8 @@ class Worker:
 
         Images of a URL are fetched several at a time, ahead of the one that is decoded.
 
-        An image that cannot be read, or that the model's own code fails on, is left out with its probes, and said so. One whose file is not what it was when
-        the run recorded it is refused: its rows would mix the two.
+        An image that cannot be read, or that the model's own code fails on, is left out with its probes, and said so.
+        One whose file is not what it was when the run recorded it is refused: its rows would mix the two.
         """
         known, recorded = folder.has_images(shard.index, shard.version), folder.image_digests(shard.index)
         pixels, seen, bad, backbone = [], [], {}, self.answerer.backbone

@@ -2,8 +2,9 @@
 
 Ramps through the image processor say where every pixel value comes from (``ramps``), gradients through the tower, its
 attention silenced, say which pixel values every token reads (``silenced``, ``supports``). A cell is the extent of both
-together, and a token has to read all of it: one made of pieces that lie apart has no cell. Nothing about an architecture is known or needed: crops, padding, tiles, windows, pooling, pixel shuffle and
-separators come out of the model itself.
+together, and a token has to read all of it: one made of pieces that lie apart has no cell. Nothing about an
+architecture is known or needed: crops, padding, tiles, windows, pooling, pixel shuffle and separators come out of the
+model itself.
 """
 
 from __future__ import annotations

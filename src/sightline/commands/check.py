@@ -39,7 +39,7 @@ def doctor(
     ] = None,
     max_pixels: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Prove on your own checkpoint that what is audited is the model itself: logits, cells, positions, batches, methods.
+    """Prove on your own checkpoint that what is audited is the model itself: logits, cells, batches, methods.
 
     Exit code 1 says that a check failed, 2 that the model cannot be served, with the reason in one line.
     """

@@ -223,11 +223,10 @@ class RunFolder:
 
         ``digests`` are of files that are whole and that the model cannot read: no use in trying them again.
         """
-        found: dict[str, dict[str, Any]] = {
-            name: {"shard": shard, "reason": reason} for name, reason in reasons.items()
-        }
-        for name in set(found) & set(digests or {}):
-            found[name]["digest"] = (digests or {})[name]
+        found: dict[str, dict[str, Any]] = {}
+        for name, reason in reasons.items():
+            whole = {"digest": digests[name]} if digests and name in digests else {}
+            found[name] = {"shard": shard, "reason": reason, **whole}
         self.notes.write(f"bad.{shard:05d}", found)
 
     def forget_shards_of(self, images: Iterable[str]) -> None:
