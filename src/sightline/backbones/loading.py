@@ -80,11 +80,17 @@ def described(folder: Path) -> dict[str, Any]:
 
 def model_type(folder: Path) -> str:
     """What a checkpoint calls its architecture; refused by name and reason if nothing here can audit it."""
-    kind = str(described(folder).get("model_type"))
+    config = described(folder)
+    kind = str(config.get("model_type") or "")
+    if not kind:
+        raise SightlineError(
+            f"{folder.name}: config.json names no model_type, so that nothing tells what loads it; fetch the whole "
+            "checkpoint in the form that transformers reads"
+        )
     try:
         backbone_class(kind)
     except SightlineError as error:
-        raise SightlineError(f"{folder.name} is a '{kind}' model: {error}") from None
+        raise SightlineError(f"{folder.name} is a '{kind}' model: {general_types.foreign(config) or error}") from None
     return kind
 
 
