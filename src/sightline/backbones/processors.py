@@ -93,7 +93,7 @@ def image_processor_class(folder: Path, config: Any) -> Any:
     with stood_in("torchvision"):
         found = _class(name, ["image_processing_pil", "image_processing"], [config.model_type, *holders], folder)
     if issubclass(found, TorchvisionBackend) and not find_spec("torchvision"):
-        raise SightlineError(f"{folder.name}: {name} has no form without torchvision; install torchvision")
+        raise SightlineError(f"{folder.name}: {name} needs torchvision, which is not installed")
     return found
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from safetensors.torch import load_file, save_file
 
 from sightline.backbones import load_backbone
 from sightline.backbones.general_types import model_class, refusal, refusal_of_settings, seeing_part
@@ -15,6 +14,7 @@ from sightline.checks.doctor import drawn_image
 from sightline.checks.doctor.all_checks import examined
 from sightline.errors import SightlineError
 from tests.zoo import build
+from tests.zoo.building import build_wrapped
 
 
 @pytest.mark.parametrize("model_type", ["qwen2_vl", "deepseek_vl", "janus", "qwen2_5_omni_thinker"])
@@ -94,18 +94,8 @@ def test_a_type_that_transformers_lacks_is_told_from_one_whose_code_comes_with_t
 
 @pytest.mark.parametrize("wrapper", ["qwen2_5_omni", "qwen3_omni_moe"])
 def test_of_a_model_that_also_speaks_the_part_that_thinks_is_loaded(wrapper: str, tmp_path: Path) -> None:
-    folder = published_with_speech(wrapper, tmp_path)
+    folder = build_wrapped(wrapper, tmp_path)
     backbone = load_backbone(str(folder), dtype="float32", device="cpu")
     assert backbone.model.config.model_type == wrapper
     found = examined(backbone, drawn_image().resize((320, 160)), wrapper, methods=False)
     assert [check.words for check in found if not check.passed] == []
-
-
-def published_with_speech(wrapper: str, folder: Path) -> Path:
-    """The tiny thinker as the published checkpoint holds it: one part of a larger configuration, weights under a name."""
-    build(f"{wrapper}_thinker", folder)
-    thinker = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({"model_type": wrapper, "thinker_config": thinker}))
-    weights = load_file(folder / "model.safetensors")
-    save_file({f"thinker.{name}": value for name, value in weights.items()}, folder / "model.safetensors", {"format": "pt"})
-    return folder
