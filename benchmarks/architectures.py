@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from tests.zoo import build
+from tests.zoo.building import build, build_wrapped
 
 from sightline.backbones import BACKBONES
-from sightline.backbones.general_types import image_text_types
+from sightline.backbones.general_types import THINKER, image_text_types
 from sightline.backbones.loading import backbone_class
 from sightline.checks.doctor import examine
 from sightline.errors import SightlineError
@@ -34,9 +34,13 @@ OUTCOMES = {
     "general": "served by the general route",
     "refused": "refused",
     "fails": "fails a check",
-    "not built": "no tiny checkpoint",
+    "not built": "never examined",
 }
 """What became of a type, in words. Served means that every check of ``sightline doctor`` passed."""
+NOTES = {
+    "gemma4": "checkpoints without per-layer embeddings; those that have them (E2B, E4B) are refused",
+}
+"""What a served type's tiny checkpoint does not stand for."""
 LONGEST = 200
 """Letters of a reason that the table shows."""
 
@@ -53,7 +57,7 @@ class Line:
     outcome: str
     """A key of ``OUTCOMES``."""
     reason: str
-    """Why not, where it is not served."""
+    """Why not, where it is not served; else what has to be said of it, if anything."""
 
 
 def survey(model_type: str) -> Line:
@@ -80,12 +84,17 @@ def has(model_class: str, method: str) -> bool:
 
 def outcome_of(model_type: str) -> tuple[str, str]:
     """(key of ``OUTCOMES``, reason) of a type."""
+    wrapper = model_type.removesuffix(THINKER)
+    make, name = (build, model_type) if wrapper == model_type else (build_wrapped, wrapper)
     with tempfile.TemporaryDirectory() as place:
         try:
             backbone_class(model_type)  # refused by its classes alone, whatever a checkpoint would show
-            folder = build(model_type, Path(place) / model_type)
-        except (SightlineError, ImportError) as error:
+        except SightlineError as error:
             return "refused", first_line(error)
+        try:
+            folder = make(name, Path(place) / name)
+        except (SightlineError, ImportError) as error:
+            return "not built", first_line(error)
         except Exception as error:  # whatever a configuration does not like; the survey goes on
             return "not built", f"{type(error).__name__}: {first_line(error)}"
         try:
@@ -96,7 +105,8 @@ def outcome_of(model_type: str) -> tuple[str, str]:
             return "fails", f"{type(error).__name__}: {first_line(error)}"
     if failed:
         return "fails", "; ".join(failed)
-    return ("exact" if model_type in BACKBONES else "general"), ""
+    note = f"in published checkpoints of type `{wrapper}`" if wrapper != model_type else NOTES.get(model_type, "")
+    return ("exact" if model_type in BACKBONES else "general"), note
 
 
 def first_line(error: BaseException) -> str:
@@ -139,16 +149,33 @@ PAGE = """\
 
 How Sightline serves each image-text type of transformers {version}. From every type's config class a checkpoint of
 some hundred thousand random weights is made, without downloading anything, and examined as `sightline doctor` examines
-yours: *served* means that every check passed on it. A published checkpoint may differ in a setting that matters:
-`sightline doctor --model MODEL` tells of yours.
+yours: *served* means that every check passed on it, every method that doctor lists as yes included. A published
+checkpoint may differ in a setting that matters: `sightline doctor --model MODEL` tells of yours.
+
+Exact means: as the model's own code with the **PIL** form of the checkpoint's image processor, whatever else is
+installed. The torchvision form, which `AutoProcessor` chooses where torchvision is installed, rounds otherwise when it
+resizes: pixels differ by a grey level here and there, and losses with them.
 
 {totals}
 
 {table}
 
 This page is written by `python -m benchmarks.architectures --page`. A type is refused where its visual tokens have no
-place in the image or in the sequence, or where a package is missing; the reason is what `sightline doctor` says.
-Without torchvision, types whose image processor exists in no other form are refused.
+place in the image or in the sequence; the reason is what `sightline doctor` says. *Never examined* are types of which
+no tiny checkpoint could be built: their image processor or tower exists with torchvision or timm alone, neither of
+which is installed where this page is made. Where both were (torchvision 0.28, timm 1.0), of the twelve `lfm2_vl` was
+served by the general route; `gemma4_unified`, `kimi_k25`, `minimax_m3_vl`, `muse_glimmer` and `step3p7` were refused,
+some since their tiny checkpoint does not fit together; of `cohere2_vision`, `fast_vlm`, `gemma3n`, `inkling_mm_model`,
+`llama4` and `perception_lm` none could be built all the same. What becomes of a published checkpoint `sightline doctor`
+tells.
+
+Types whose code comes with the checkpoint (`auto_map` in its config.json) are in no transformers and so not in this
+table: `internvl_chat`, `minicpmv`, `molmo`, `deepseek_vl_v2`, `dots_ocr`, `kimi_vl`, `phi4mm`, `phi3_v`, `ovis2_5` and
+others. They are refused as such, with the checkpoint of the same model in transformers' form where there is one:
+OpenGVLab/InternVL3_5-8B-HF for InternVL3.5, llava-hf/... for LLaVA.
+
+Every type is asked by its own template, and Qwen3-VL alone with a system message in front, another one for open
+questions ([open answers](open-answers.md)): its scores and those of other types are not answers to the same prompt.
 """
 
 

@@ -26,7 +26,6 @@ import torch
 from sightline.arms.arguments import parameters
 from sightline.auditing.config import AuditConfig, flag_of
 from sightline.backbones.base import BACKBONES, Backbone
-from sightline.backbones.served import UNPROJECTED
 from sightline.commands.from_config import default_of
 from sightline.core.selection import PARITY_WORDS
 from sightline.cost.select_inputs import Inputs
@@ -76,7 +75,11 @@ SIGNALS = (
 def stub(model_type: str) -> Backbone:
     """A backbone that holds no weights but can say what it serves."""
     backbone = object.__new__(BACKBONES.get(model_type))
-    backbone.model = SimpleNamespace(config=SimpleNamespace(vision_config=SimpleNamespace(spatial_merge_size=2)))
+    backbone.model = SimpleNamespace(
+        config=SimpleNamespace(
+            vision_config=SimpleNamespace(spatial_merge_size=2, num_hidden_layers=24), vision_feature_layer=-2
+        )
+    )
     return backbone
 
 
@@ -207,8 +210,8 @@ def refusals() -> str:
             if unmet:
                 need, reason = unmet[0]
                 rows.append([f"`{name}`", title, f"needs `{need}`: {reason}"])
-            elif made(name).merges_vision and not backbone.projects():
-                rows.append([f"`{name}`", title, UNPROJECTED])
+            elif made(name).merges_vision and backbone.unprojected() is not None:
+                rows.append([f"`{name}`", title, backbone.unprojected()])
     return table(("method", "refused on", "why"), rows)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from sightline.answering.select_step import SelectStep, salt
 from sightline.arms.arm import Arm, parse_arm
-from sightline.backbones.served import UNPROJECTED
+from sightline.backbones.base import UNPROJECTED
 from sightline.core.selection import Budget, Selection, Selector, TokenView
 from sightline.core.selection_rules import lineage_mask
 from tests.answers import Scored, score_arm

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from sightline import cli
 from sightline.auditing.audit import audit
+from sightline.backbones.general import General
 from sightline.backbones.language import LanguageModel
 from sightline.boxes.sources import BOX_SOURCES
 from sightline.core.selection import Selection, Selector, TokenView
@@ -122,6 +123,87 @@ def test_a_damaged_image_is_an_exit_code_unless_it_is_to_be_skipped(
     assert list(RunFolder(skipped.out).manifest()["bad_images"]) == [name]
     assert run.unfinished == ""
     assert run.left_out in read_source([run.path]).notes
+
+
+def own_code_fails(monkeypatch: pytest.MonkeyPatch, where: str, size: tuple[int, int]) -> None:
+    """The processor, or the tower, of any model fails on images of this size; a model's own limits need no patch."""
+    before = getattr(General, where) if where else None
+
+    def prepare(backbone: General, image: Image.Image) -> Any:
+        if image.size == size:
+            raise IndexError("list index out of range")
+        return before(backbone, image)  # type: ignore[misc]
+
+    def features(backbone: General, inputs: Any) -> Any:
+        height, width = inputs["image_sizes"][0].tolist()
+        if (height, width) == (56, 28):
+            raise RuntimeError("shape '[3, 805, 32]' is invalid for input of size 77312")
+        return before(backbone, inputs)  # type: ignore[misc]
+
+    if where:
+        monkeypatch.setattr(General, where, prepare if where == "image_inputs" else features)
+
+
+@pytest.mark.parametrize(
+    ("where", "size", "reason"),
+    [
+        ("", (20, 20), "makes a single visual token, which the model's own code cannot read"),
+        ("image_inputs", (30, 50), "IndexError: list index out of range"),
+        ("features", (20, 50), "RuntimeError: shape '[3, 805, 32]' is invalid"),
+    ],
+)
+def test_an_image_that_the_models_own_code_cannot_read_costs_its_own_probes_alone(
+    config: Any,
+    images: Path,
+    mini_probes: Path,
+    zoo: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    size: tuple[int, int],
+    reason: str,
+) -> None:
+    model = {"model": str(zoo("mistral3"))}
+    settings = config("llava", images=images, limit=4, shard_images=2).model_copy(update=model)
+    whole = facts(audit(settings.model_copy(update={"out": tmp_path / "whole"})).frame())
+    name, data = damage(images, mini_probes, 2)
+    Image.new("RGB", size, (90, 120, 30)).save(images / name)
+    own_code_fails(monkeypatch, where, size)
+    partial = audit(settings)
+    assert list(partial.bad_images) == [name]
+    assert partial.bad_images[name].startswith(f"image {images / name}: ")
+    assert reason in partial.bad_images[name]
+    assert "\n" not in partial.bad_images[name]
+    about = {probe["id"] for probe in partial.probes if probe["image"] == name}
+    kept = whole[~whole["probe_id"].isin(about)].reset_index(drop=True)
+    assert facts(partial.frame())["probe_id"].tolist() == kept["probe_id"].tolist()
+    before = {file: file.stat().st_mtime_ns for file in (settings.out / "rows").rglob("*.parquet")}
+    more = audit(settings.model_copy(update={"arms": [*settings.arms, "grid:0.3"], "skip_bad_images": True}))
+    assert list(more.bad_images) == [name], "the same file is not tried in vain"
+    assert {file: file.stat().st_mtime_ns for file in before} == before, "what was computed stays"
+    assert more.unfinished == ""
+    (images / name).write_bytes(data)
+    mended = audit(settings)
+    assert mended.bad_images == {}
+    pd.testing.assert_frame_equal(facts(mended.frame().query("arm != 'grid:0.3'")), whole)
+
+
+def test_an_image_that_the_model_cannot_read_is_an_exit_code_unless_it_is_to_be_skipped(
+    config: Any, images: Path, mini_probes: Path, zoo: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = {"model": str(zoo("mistral3"))}
+    settings = config("llava", images=images, limit=3, shard_images=2).model_copy(update=model)
+    name, _ = damage(images, mini_probes, 1)
+    Image.new("RGB", (20, 20)).save(images / name)
+    failed = run_python(command(settings))
+    assert failed.returncode == 1
+    assert "Traceback" not in failed.stderr
+    assert name in failed.stderr.splitlines()[-1]
+    assert "--skip-bad-images" in failed.stderr.splitlines()[-1]
+    skipped = settings.model_copy(update={"out": tmp_path / "skipped", "skip_bad_images": True})
+    done = run_python(command(skipped))
+    assert done.returncode == 0, done.stderr
+    assert f"note: 1 image could not be read ({name}), so that 2 probes have no rows" in done.stderr
 
 
 def test_where_images_are_searched_for_boxes_a_damaged_one_is_found_before_all_else(

@@ -23,6 +23,18 @@ def build(model_type: str, folder: Path) -> Path:
     return write(NAMED.get(model_type) or species_of(model_type), folder)
 
 
+def build_wrapped(wrapper: str, folder: Path) -> Path:
+    """A model that also speaks, as it is published: the part that sees is one of its configuration and of its names."""
+    from safetensors.torch import load_file, save_file
+
+    build(f"{wrapper}_thinker", folder)
+    thinker = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    _write(folder / "config.json", {"model_type": wrapper, "thinker_config": thinker})
+    file = folder / "model.safetensors"
+    save_file({f"thinker.{name}": value for name, value in load_file(file).items()}, file, {"format": "pt"})
+    return folder
+
+
 def write(species: Species, folder: Path) -> Path:
     import transformers
 

@@ -161,6 +161,8 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "janus": {"config": {"vq_config": {"channel_multiplier": [1, 1]}}},
     "kosmos-2": {"processor_class": "Kosmos2Processor"},
     "kosmos-2.5": {"processor_class": "Kosmos2_5Processor"},
+    # The merger runs behind one of the four blocks that are left; by default it is behind the seventh.
+    "minicpmv4_6": {"config": {"insert_layer_id": 1}},
     "ovis2": {
         "image_token": "<IMG_ATOM>",
         "placeholder": "<image>",

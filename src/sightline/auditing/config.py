@@ -199,7 +199,8 @@ class AuditConfig(BaseModel):
     )
     skip_bad_images: Annotated[bool, Flag(OUTPUT)] = Field(
         False,
-        description="Leave out the probes of images that are missing or damaged, and count them, instead of failing.",
+        description="Leave out the probes of images that are missing, damaged or unreadable to the model, and count "
+        "them, instead of failing.",
     )
     out: Annotated[PathOrUrl, Flag(OUTPUT)] = Field(
         description="Run folder, by path or URL: created, resumed or amended."

@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import NamedTuple
+
+import torch
 
 from sightline.answering.answerer import Answered, Answerer, Collect
 from sightline.answering.encoding import encode_all
@@ -22,9 +25,12 @@ from sightline.auditing.image_previews import Detail
 from sightline.auditing.shards import Shard, Task, image_key, region_geometries
 from sightline.backbones import Pixels
 from sightline.core.prefix import Encoded
+from sightline.device.memory import is_out_of_memory
 from sightline.device.pipeline import one_ahead, prepared_ahead
 from sightline.device.stopwatch import setting_up
+from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
+from sightline.places import StoreError
 
 REHEARSAL = 2
 """Probes that a new arm is rehearsed on."""
@@ -53,6 +59,29 @@ class Prepared:
     """Per image what a text detector took; None when nothing was detected."""
     bad: Mapping[str, str] = field(default_factory=dict)
     """Images of the shard that cannot be read, with the reason; neither they nor their probes are in ``shard``."""
+    files: Mapping[str, ImageFile] = field(default_factory=dict)
+    """By name, of images that may be left out because the model's own code cannot read them; no other is."""
+
+    def without(self, bad: Mapping[str, str]) -> Prepared:
+        """Less these images, which the model's own code cannot read, for the reasons given."""
+        stay = [probe.image not in bad for probe in self.shard.images]
+        pixels = [item for item, stays in zip(self.pixels, stay, strict=True) if stays]
+        seen = None if self.seen is None else [item for item, stays in zip(self.seen, stay, strict=True) if stays]
+        return replace(self, shard=self.shard.without(bad), pixels=pixels, seen=seen, bad={**self.bad, **bad})
+
+
+class ImageFile(NamedTuple):
+    place: str
+    digest: str
+
+    def unread(self, error: Exception) -> str:
+        """Why the model cannot read it, in one line; anything else that went wrong is raised."""
+        if isinstance(error, StoreError | torch.AcceleratorError) or is_out_of_memory(error):
+            raise error
+        said = (str(error).strip().splitlines() or [""])[0]
+        known = isinstance(error, SightlineError)
+        reason = said if known else f"the model's own code cannot read it ({type(error).__name__}: {said})"
+        return f"image {self.place}: {reason}"
 
 
 @dataclass(frozen=True)
@@ -81,9 +110,12 @@ class ShardWork:
     def needs(self) -> frozenset[str]:
         return all_needs(self.task.arms)
 
+    _readable: Prepared | None = field(init=False, default=None)
+
     @property
     def prepared(self) -> Prepared:
-        return self.future.result()
+        """Once its images are encoded, without those that the model cannot read."""
+        return self._readable or self.future.result()
 
     @property
     def shard(self) -> Shard:
@@ -92,13 +124,36 @@ class ShardWork:
     @cached_property
     def images(self) -> dict[str, Encoded]:
         """Each distinct image through the vision tower, once."""
-        encoded = encode_all(self.answerer.backbone, self.prepared.pixels, self.needs, self.options.batch_images)
+        try:
+            encoded = self._encode(self.prepared.pixels)
+        except Exception:
+            bad = self._unread()
+            if not bad:
+                raise
+            self._readable = self.prepared.without(bad)
+            encoded = self._encode(self.prepared.pixels)
         return {image_key(probe): item for probe, item in zip(self.shard.images, encoded, strict=True)}
+
+    def _encode(self, pixels: Sequence[Pixels]) -> list[Encoded]:
+        return encode_all(self.answerer.backbone, pixels, self.needs, self.options.batch_images)
+
+    def _unread(self) -> dict[str, str]:
+        """Images that the model's own code fails on, tried one by one, with the reason."""
+        bad = {}
+        for probe, item in zip(self.shard.images, self.prepared.pixels, strict=True):
+            try:
+                self._encode([item])
+            except Exception as error:
+                if probe.image not in self.prepared.files:
+                    raise
+                bad[probe.image] = self.prepared.files[probe.image].unread(error)
+        return bad
 
     @property
     def encoded(self) -> list[Encoded]:
         """The image of every probe."""
-        return [self.images[image_key(probe)] for probe in self.shard.probes]
+        images = self.images
+        return [images[image_key(probe)] for probe in self.shard.probes]
 
     @cached_property
     def geometries(self) -> list[RegionGeometry | None]:
@@ -113,6 +168,8 @@ class ShardWork:
             with self._blaming(arm.text):
                 self._set_up(arm)
             images = self.encoded  # behind the rehearsal, which loads kernels of the vision tower too
+            if not images:
+                return list
             with self._blaming(arm.text):
                 collect = self.answerer.launch(arm, self.shard.probes, images, self.options.batch_tokens)
 
@@ -136,14 +193,23 @@ class ShardWork:
 
     def _rehearse(self, arm: Arm) -> None:
         """Over two probes whose answers nobody reads: kernels are loaded before any time of this arm is recorded."""
-        self.answerer.answer(arm, self.shard.probes[:REHEARSAL], self._first, self.options.batch_tokens)
+        first = self._first
+        self.answerer.answer(arm, self.shard.probes[: len(first)], first, self.options.batch_tokens)
 
     @cached_property
     def _first(self) -> list[Encoded]:
-        """The images of the first probes, encoded apart from the others."""
+        """The images of the first probes, encoded apart from the others; none where the model fails on one of them,
+        which is said when all are encoded."""
         pixels = {image_key(p): item for p, item in zip(self.shard.images, self.prepared.pixels, strict=True)}
-        wanted = [pixels[image_key(probe)] for probe in self.shard.probes[:REHEARSAL]]
-        return encode_all(self.answerer.backbone, wanted, self.needs, self.options.batch_images)
+        wanted = {image_key(probe): probe.image for probe in self.shard.probes[:REHEARSAL]}
+        try:
+            return self._encode([pixels[image_key(probe)] for probe in self.shard.probes[:REHEARSAL]])
+        except Exception as error:
+            for name in wanted.values():
+                if name not in self.prepared.files:
+                    raise
+                self.prepared.files[name].unread(error)
+            return []
 
 
 def answer_shards(

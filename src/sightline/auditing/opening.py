@@ -12,6 +12,7 @@ from sightline.auditing.shards import Task, lacks_images, look, tasks_left
 from sightline.core.imported_file import imported_digest
 from sightline.errors import SightlineError
 from sightline.places import is_remote
+from sightline.probes.images import image_digests
 from sightline.progress import say
 from sightline.store import RunFolder
 from sightline.store.folder_check import damaged_files
@@ -78,9 +79,14 @@ def recorded_part(job: Job) -> list[int] | None:
 
 
 def mended_images(job: Job) -> list[str]:
-    """Images that an earlier command could not read and that can be read now."""
+    """Images that an earlier command could not read and that can be read now.
+
+    A whole file that the model's own code failed on has to be another one: the same code would fail again.
+    """
     recorded = job.recorded.get("bad_images", {})
-    return [name for name in recorded if not isinstance(look(job.config.images, name, decode=True), str)]
+    readable = [name for name in recorded if not isinstance(look(job.config.images, name, decode=True), str)]
+    digests = image_digests(job.config.images, [name for name in readable if "digest" in recorded[name]])
+    return [name for name in readable if name not in digests or digests[name] != recorded[name]["digest"]]
 
 
 def resumable(job: Job, recorded: Mapping[str, Any], names: Sequence[str]) -> Iterator[Arm]:

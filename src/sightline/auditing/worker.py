@@ -15,7 +15,7 @@ from sightline.answering.scorers import SCORERS
 from sightline.arms.arm import Arm
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.image_previews import details, preview
-from sightline.auditing.loop import LoopOptions, Prepared, Seen, answer_shards
+from sightline.auditing.loop import ImageFile, LoopOptions, Prepared, Seen, answer_shards
 from sightline.auditing.pulling import Pull
 from sightline.auditing.reporting_contract import manifest_settings, reporting_contract
 from sightline.auditing.row_records import image_records, row_records
@@ -156,7 +156,8 @@ class Worker:
         for work, arm, answers in answer_shards(self.answerer, pull.ready(), prepare, options):
             prepared, shard = work.prepared, work.shard
             if prepared.bad:
-                folder.record_bad_images(shard.index, prepared.bad)
+                digests = {name: file.digest for name, file in prepared.files.items()}
+                folder.record_bad_images(shard.index, prepared.bad, digests)
             if prepared.seen is not None and not folder.has_images(shard.index, shard.version):
                 folder.write_images(shard.index, shard.version, image_records(work))
             billed = prepared.boxes_ms if reads_boxes(arm.selector) else None
@@ -174,11 +175,12 @@ class Worker:
 
         Images of a URL are fetched several at a time, ahead of the one that is decoded.
 
-        An image that cannot be read is left out with its probes, and said so. One whose file is not what it was when
-        the run recorded it is refused: its rows would mix the two.
+        An image that cannot be read, or that the model's own code fails on, is left out with its probes, and said so.
+        One whose file is not what it was when the run recorded it is refused: its rows would mix the two.
         """
         known, recorded = folder.has_images(shard.index, shard.version), folder.image_digests(shard.index)
         pixels, seen, bad, backbone = [], [], {}, self.answerer.backbone
+        own: dict[str, ImageFile] = {}
         files = image_files(self.config.images, [probe.image for probe in shard.images])
         for probe, (_, opened) in zip(shard.images, files, strict=True):
             called = image_place(self.config.images, probe.image)
@@ -198,7 +200,16 @@ class Worker:
                     f"image {called} has other content than the one that "
                     f"{folder.path} holds rows of; restore the file or choose another --out"
                 )
-            pixels.append(backbone.preprocess(image, budget=shard.image_budget))
+            # What was shown smaller is left out as a whole or not at all: the same image has rows in its usual size.
+            if probe.image not in recorded and shard.image_budget is None:
+                own[probe.image] = ImageFile(str(called), digest)
+            try:
+                pixels.append(backbone.preprocess(image, budget=shard.image_budget))
+            except Exception as error:
+                if probe.image not in own:
+                    raise
+                bad[probe.image] = own[probe.image].unread(error)
+                continue
             if not known:
                 options = pixels[-1].options
                 smaller = None if options is None else backbone.under(options).shown_size(image.size)
@@ -211,9 +222,9 @@ class Worker:
                 )
         records, readable = None if known else seen, shard.without(bad)
         if not boxes.detects:
-            return Prepared(readable, pixels, records, bad=bad)
+            return Prepared(readable, pixels, records, bad=bad, files=own)
         (boxed,), shown = with_boxes([readable], boxes)
-        return Prepared(boxed, pixels, records, shown.ms, bad)
+        return Prepared(boxed, pixels, records, shown.ms, bad, own)
 
     def _say_setup(self, folder: RunFolder) -> None:
         setup = self._execution.setup_ms

@@ -27,6 +27,8 @@ BACKBONES: Registry[type[Backbone]] = Registry(
 )
 """Architectures by the ``model_type`` of their ``config.json``: in this package, or behind another's entry point."""
 
+UNPROJECTED = "it merges states of the vision tower, and single ones cannot be made tokens there"
+
 
 class Backbone(Prompting, ABC):
     """One architecture: image and question in, visual tokens with their cells and a language model out.
@@ -43,6 +45,9 @@ class Backbone(Prompting, ABC):
     """Why the model cannot be shown a smaller image to make fewer tokens of it; None where ``fitting`` knows how."""
     paper_positions: ClassVar[PositionPolicy] = "compact"
     """Position policy of the paper's main rows for this architecture."""
+
+    instead: str | None = None
+    """Of the general route, why the class of the checkpoint's type does not serve it; None where it has none."""
 
     def __init__(self, model: Any, tokenizer: Any, image_processor: Any, options: ImageOptions) -> None:
         self.model = model.eval()
@@ -153,10 +158,12 @@ class Backbone(Prompting, ABC):
         """(K, C) vision hidden states as (K, D) language tokens."""
         raise SightlineError(f"{type(self).__name__} cannot project single vision states")
 
-    @classmethod
-    def projects(cls) -> bool:
-        """Whether it says how states of its vision tower, merged, become tokens."""
-        return cls.project is not Backbone.project
+    def unprojected(self) -> str | None:
+        """Why states of its vision tower, merged, cannot be made tokens; None where ``project`` says how.
+
+        Like ``serves`` it is asked of a checkpoint's configuration alone as well, before a model is loaded.
+        """
+        return UNPROJECTED if type(self).project is Backbone.project else None
 
     def synchronise(self) -> None:
         if self.language.device.type == "cuda":
@@ -178,9 +185,12 @@ class Backbone(Prompting, ABC):
     # ------------------------------------------------------------------ loading
 
     @classmethod
-    def takes(cls, config: Mapping[str, Any]) -> bool:
-        """Whether it was written for the checkpoint of its type with this ``config.json``."""
-        return True
+    def declines(cls, config: Mapping[str, Any], images: Mapping[str, Any]) -> str | None:
+        """Why it cannot serve a checkpoint of its type, which then takes the general route; None where it can.
+
+        ``config`` is the content of ``config.json``, ``images`` the settings of the image processor.
+        """
+        return None
 
     @classmethod
     @abstractmethod

@@ -2,8 +2,9 @@
 
 Ramps through the image processor say where every pixel value comes from (``ramps``), gradients through the tower, its
 attention silenced, say which pixel values every token reads (``silenced``, ``supports``). A cell is the extent of both
-together. Nothing about an architecture is known or needed: crops, padding, tiles, windows, pooling, pixel shuffle and
-separators come out of the model itself.
+together, and a token has to read all of it: one made of pieces that lie apart has no cell. Nothing about an
+architecture is known or needed: crops, padding, tiles, windows, pooling, pixel shuffle and separators come out of the
+model itself.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ Features = Callable[[Mapping[str, Tensor]], Tensor]
 """What the image processor made -> (M, D) features in the order of the sequence, differentiable."""
 FILTER = 2
 """How far a bicubic filter reaches to either side, in samples or in source pixels, whichever are larger."""
-METHOD = 1
+LEAST_FILLED, PARTS = 0.9, 8
+"""A cell is read throughout: of so many parts either way, fewer where there are few samples, at least this share."""
+METHOD = 2
 """Counts changes of what is found: cells that were remembered under another number are found anew."""
 
 
@@ -138,10 +141,39 @@ def _extents(token: Indices, value: Indices, count: int, places: Sources, size: 
     if not len(token):
         return cells
     first = np.flatnonzero(np.diff(token, prepend=-1))
+    torn = []
     for place, read in zip(token[first], np.split(value, first[1:]), strict=True):
-        cells[place, 0::2] = edges(places.x[read], size[0])
-        cells[place, 1::2] = edges(places.y[read], size[1])
+        x, y = places.x[read], places.y[read]
+        cells[place, 0::2] = edges(x, size[0])
+        cells[place, 1::2] = edges(y, size[1])
+        share = filled(x, y)
+        if share < LEAST_FILLED:
+            torn.append((share, place))
+    if torn:
+        share, place = min(torn)
+        raise SightlineError(
+            f"image tokens read pieces of the image that lie apart: {len(torn)} of {len(first)} see less than "
+            f"{LEAST_FILLED:.0%} of the box around what they see (token {place}: {share:.0%}), so they have no cells"
+        )
     return cells
+
+
+def filled(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> float:
+    """The share of the box around samples with these centres that they fill.
+
+    The box is cut into parts of two samples' steps or more, up to ``PARTS`` either way; those count that hold a sample.
+    """
+    (across, column), (down, row) = (_parts(centres) for centres in (x, y))
+    return len(np.unique(row * across + column)) / (across * down)
+
+
+def _parts(centres: NDArray[np.floating[Any]]) -> tuple[int, Indices]:
+    """Into how many equal parts the way from the first centre to the last is cut, and the part that each lies in."""
+    levels = np.unique(centres)
+    way = float(levels[-1] - levels[0])
+    count = 1 if len(levels) < 2 else int(np.clip(way / np.median(np.diff(levels)) // 2, 1, PARTS))
+    part = (centres - levels[0]) * (count / way if way else 0.0)
+    return count, np.minimum(part.astype(np.int64), count - 1)
 
 
 def edges(centres: NDArray[np.floating[Any]], length: int) -> tuple[float, float]:

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sightline.errors import SightlineError
+
+TWINS = {
+    "internvl_chat": "OpenGVLab/InternVL3_5-8B-HF and others that end in -HF",
+    "llava_llama": "llava-hf/llava-1.5-7b-hf",
+    "llava_mistral": "llava-hf/llava-v1.6-mistral-7b-hf",
+    "llava_qwen": "llava-hf/llava-onevision-qwen2-7b-ov-hf",
+    "multi_modality": "deepseek-community/deepseek-vl-7b-chat or deepseek-community/Janus-Pro-7B",
+    "GOT": "stepfun-ai/GOT-OCR-2.0-hf",
+    "ovis": "thisisiron/Ovis2-2B-hf",
+}
+"""Types whose code is not in transformers, and where the same model is published in a form that is."""
+THINKER = "_thinker"
+"""How the type of the part that sees and reads ends, of a model that also speaks: published checkpoints hold both."""
 
 
 def model_class(model_type: str) -> Any:
@@ -14,13 +28,26 @@ def model_class(model_type: str) -> Any:
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
 
-    name = NAMES.get(model_type)
+    name = NAMES.get(model_type) or NAMES.get(f"{model_type}{THINKER}")
     if name is None:
         raise SightlineError(
             f"transformers {transformers.__version__} has no image-text type '{model_type}'; a newer one may know it, "
             "or add it as an architecture (docs/add-a-backbone.md)"
         )
     return getattr(transformers, name)
+
+
+def foreign(config: Mapping[str, Any]) -> str | None:
+    """Of a ``config.json`` whose type transformers does not have: that its code is elsewhere, and what to take instead.
+
+    None where nothing speaks of code elsewhere: then the type may be one of a newer transformers.
+    """
+    kind = str(config.get("model_type"))
+    if kind in image_text_types() or not ("auto_map" in config or kind in TWINS):
+        return None
+    where = "comes with the checkpoint (auto_map in config.json)" if "auto_map" in config else "is not in transformers"
+    twin = f"; the same model in a form that runs: {TWINS[kind]}" if kind in TWINS else ""
+    return f"its code {where}, and foreign code is never run{twin}"
 
 
 def described(folder: Path, named: str = "") -> tuple[Any, Any, str]:
@@ -32,7 +59,8 @@ def described(folder: Path, named: str = "") -> tuple[Any, Any, str]:
 
     if not named:
         config = transformers.AutoConfig.from_pretrained(folder)
-        return model_class(config.model_type), config, config.model_type
+        kind = config.model_type
+        return model_class(kind), getattr(config, "thinker_config", config), kind
     kind = getattr(transformers, named)
     values, _ = kind.config_class.get_config_dict(folder)
     config = kind.config_class.from_dict({**values, "model_type": kind.config_class.model_type})

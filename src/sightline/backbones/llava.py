@@ -30,6 +30,20 @@ class LlavaOptions(ImageOptions):
     artifact: ClassVar[Mapping[str, Any]] = {"crop_blind": True}
 
 
+MERGED = -2
+"""The hidden state that published methods merge before LLaVA's projector: the one that it reads as published."""
+
+
+def reads_others(config: Any) -> str | None:
+    """Why merged states cannot be projected, where a LLaVA's projector reads others than those, or several at once."""
+    chosen, states = config.vision_feature_layer, int(config.vision_config.num_hidden_layers) + 1
+    layers = [chosen] if isinstance(chosen, int) else list(chosen)
+    if [layer % states for layer in layers] == [MERGED % states]:
+        return None
+    read = f"hidden state{'s' * (len(layers) > 1)} {', '.join(map(str, layers))}"
+    return f"it merges states {MERGED} of the vision tower, and the projector reads {read}"
+
+
 @BACKBONES.register("llava")
 class Llava(Towered):
     """The processor crops the image to a square, so cells cover that square only: a word outside it has no cell."""
@@ -42,9 +56,14 @@ class Llava(Towered):
     processor_steps = (*Towered.processor_steps, "do_center_crop")
 
     @classmethod
-    def takes(cls, config: Mapping[str, Any]) -> bool:
+    def declines(cls, config: Mapping[str, Any], images: Mapping[str, Any]) -> str | None:
         """Pixtral and others are checkpoints of this type as well, with a tower that is not CLIP's."""
-        return str((config.get("vision_config") or {}).get("model_type", "clip")).startswith("clip")
+        tower = str((config.get("vision_config") or {}).get("model_type", "clip"))
+        if not tower.startswith("clip"):
+            return f"its vision tower is a {tower}, not CLIP's"
+        if config.get("vision_feature_select_strategy", "default") != "default":
+            return "its class token is one of the image's tokens"
+        return super().declines(config, images)
 
     @property
     def image_token_id(self) -> int:
@@ -98,9 +117,7 @@ class Llava(Towered):
 
     def tower(self, grids: Sequence[Grid]) -> Tower:
         model = self.model.model
-        vision, config = model.vision_tower, model.config
-        layers = self._feature_layers
-        first = 1 if config.vision_feature_select_strategy == "default" else 0
+        vision, layers = model.vision_tower, self._feature_layers
 
         def embed(pixels: Tensor) -> Tensor:
             embeddings = vision.embeddings
@@ -111,7 +128,7 @@ class Llava(Towered):
             return vision.pre_layrnorm(rows + embeddings.position_embedding.weight)  # type: ignore[no-any-return]
 
         def finish(states: Mapping[int, Tensor]) -> list[Tensor]:
-            return [model.multi_modal_projector(torch.cat([states[layer][:, first:] for layer in layers], dim=-1))]
+            return [model.multi_modal_projector(torch.cat([states[layer][:, 1:] for layer in layers], dim=-1))]
 
         return Tower(vision.encoder.layers, embed, frozenset(layers), finish, {"attention_mask": None})
 
@@ -133,10 +150,12 @@ class Llava(Towered):
         normed: Tensor = self.model.model.vision_tower.post_layernorm(self.vision_signal("vision.hidden@-2", encoded))
         return normed
 
+    def unprojected(self) -> str | None:
+        return reads_others(self.model.config)
+
     def merge_sources(self, encoded: Encoded) -> Tensor:
-        layer = int(self.model.config.vision_feature_layer)
-        rows = encoded.captured[f"hidden:{layer if layer >= 0 else len(self.vision_blocks) + 1 + layer}"]
-        return torch.cat([rows[1:], rows[:1]])
+        of_image = self.vision_signal(f"vision.cls@{MERGED}", encoded)
+        return torch.cat([self.vision_signal(f"vision.hidden@{MERGED}", encoded), of_image[None]])
 
     def project(self, hidden: Tensor) -> Tensor:
         projected: Tensor = self.model.model.multi_modal_projector(hidden)

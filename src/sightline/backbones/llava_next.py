@@ -1,4 +1,4 @@
-"""LLaVA-NeXT (LLaVA-1.6): a CLIP tower on the whole picture and on up to four tiles of it, stitched together."""
+"""LLaVA-NeXT (LLaVA-1.6): a tower on the whole picture and on up to four tiles of it, stitched together."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
+from sightline.backbones.llava import MERGED, reads_others
 from sightline.backbones.signals import split_name
 from sightline.backbones.stitched_tiles import StitchedTiles
 from sightline.core.prefix import Encoded
@@ -13,12 +14,13 @@ from sightline.core.prefix import Encoded
 
 @BACKBONES.register("llava_next")
 class LlavaNext(StitchedTiles):
-    """Every tile has a class token of its own; that of the base picture stands for the image."""
+    """The tower is CLIP's as published, SigLIP's in Granite Vision, which has no class token.
 
-    class_token = True
+    Of CLIP's every tile has a class token of its own; that of the base picture stands for the image.
+    """
 
     def serves(self, name: str) -> str | None:
-        """The tower is CLIP's, whose own projection can be put behind it."""
+        """Behind a tower of CLIP's its own projection can be put."""
         kind, _ = split_name(name)
         tower = str(self.model.config.vision_config.model_type)
         return None if kind.startswith("clip.") and tower.startswith("clip") else super().serves(name)
@@ -27,10 +29,14 @@ class LlavaNext(StitchedTiles):
         normed: Tensor = self.vision_tower.post_layernorm(self.vision_signal("vision.hidden@-2", encoded))
         return normed
 
+    def unprojected(self) -> str | None:
+        return reads_others(self.model.config)
+
     def merge_sources(self, encoded: Encoded) -> Tensor:
-        layer = int(self.model.config.vision_feature_layer)
-        of_image = self.vision_signal(f"vision.cls@{layer}", encoded)
-        return torch.cat([self.vision_signal(f"vision.hidden@{layer}", encoded), of_image[None]])
+        states = self.vision_signal(f"vision.hidden@{MERGED}", encoded)
+        if not self.class_token:
+            return states
+        return torch.cat([states, self.vision_signal(f"vision.cls@{MERGED}", encoded)[None]])
 
     def project(self, hidden: Tensor) -> Tensor:
         projected: Tensor = self.body.multi_modal_projector(hidden)

@@ -51,7 +51,7 @@ class LlavaOnevision(StitchedTiles):
             for down in (rows.first, rows.second)
             for across in (columns.first, columns.second)
         ]
-        base = torch.arange(self.side**2)[:, None].expand(-1, len(read))
+        base = (torch.arange(self.side**2) + int(self.class_token))[:, None].expand(-1, len(read))
         return torch.cat([base, torch.stack(read, dim=1)])
 
     def token_weights(self, size: Size) -> Tensor | None:

@@ -16,6 +16,7 @@ import torch
 from sightline.backbones import general_types
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.options import ImageOptions
+from sightline.backbones.processors import image_settings
 from sightline.errors import SightlineError
 
 DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
@@ -79,20 +80,26 @@ def described(folder: Path) -> dict[str, Any]:
 
 def model_type(folder: Path) -> str:
     """What a checkpoint calls its architecture; refused by name and reason if nothing here can audit it."""
-    kind = str(described(folder).get("model_type"))
+    config = described(folder)
+    kind = str(config.get("model_type") or "")
+    if not kind:
+        raise SightlineError(
+            f"{folder.name}: config.json names no model_type, so that nothing tells what loads it; fetch the whole "
+            "checkpoint in the form that transformers reads"
+        )
     try:
         backbone_class(kind)
     except SightlineError as error:
-        raise SightlineError(f"{folder.name} is a '{kind}' model: {error}") from None
+        raise SightlineError(f"{folder.name} is a '{kind}' model: {general_types.foreign(config) or error}") from None
     return kind
 
 
-def backbone_class(kind: str, config: Mapping[str, Any] | None = None) -> type[Backbone]:
+def backbone_class(kind: str, folder: Path | None = None) -> type[Backbone]:
     """The architecture registered for a ``model_type``, else the general route if the type's class can be tried.
 
-    With the ``config`` of a checkpoint, one that its type's own file was not written for takes the general route too.
+    With the ``folder`` of a checkpoint, one that its type's own file cannot serve takes the general route too.
     """
-    if kind in BACKBONES and (config is None or BACKBONES.get(kind).takes(config)):
+    if kind in BACKBONES and (folder is None or declined(kind, folder) is None):
         return BACKBONES.get(kind)
     from sightline.backbones.general import General
 
@@ -100,6 +107,16 @@ def backbone_class(kind: str, config: Mapping[str, Any] | None = None) -> type[B
     if reason is not None:
         raise SightlineError(f"{reason}; Sightline has files for {', '.join(BACKBONES.names())}")
     return General
+
+
+def declined(kind: str, folder: Path) -> str | None:
+    """Why the architecture registered for a ``model_type`` cannot serve this checkpoint; None where it can."""
+    try:
+        images = dict(image_settings(folder))
+    except (OSError, ValueError, TypeError, AttributeError):  # whoever loads the image processor says what is wrong
+        images = {}
+    reason = BACKBONES.get(kind).declines(described(folder), images)
+    return None if reason is None else f"not {BACKBONES.get(kind).__name__}: {reason}"
 
 
 def weight_files(folder: Path, source: str = "") -> list[Path]:
@@ -180,9 +197,9 @@ def options_for(
 
     None is a value like any other: it asks for the checkpoint's own way where the profile has another.
     """
-    name = model_type(architecture) if isinstance(architecture, Path) else architecture
-    config = described(architecture) if isinstance(architecture, Path) else None
-    kind = backbone_class(name, config).image_options
+    folder = architecture if isinstance(architecture, Path) else None
+    name = str(architecture) if folder is None else model_type(folder)
+    kind = backbone_class(name, folder).image_options
     if isinstance(given, ImageOptions):
         if not isinstance(given, kind):
             raise SightlineError(f"{name} takes {kind.__name__}, not {type(given).__name__}")
@@ -211,7 +228,8 @@ def load_backbone(
     if attention not in ATTENTION:
         raise SightlineError(f"unknown attention kernel '{attention}'; choose one of {', '.join(ATTENTION)}")
     folder = checkpoint_folder(source)
-    backbone = backbone_class(model_type(folder), described(folder))
+    kind = model_type(folder)
+    backbone = backbone_class(kind, folder)
     chosen = options_for(folder, given=options)
     weight_files(folder, source)
     place, precision = choose_device(device), choose_dtype(dtype, folder)
@@ -219,7 +237,7 @@ def load_backbone(
         # float32 means float32: a GPU's convolutions would otherwise round the patches to ten bits.
         torch.backends.cudnn.allow_tf32 = False
     try:
-        return backbone.load(
+        loaded = backbone.load(
             str(folder),
             dtype=precision,
             device=place,
@@ -230,6 +248,9 @@ def load_backbone(
         raise
     except Exception as error:  # every library that reads a file of the checkpoint has errors of its own
         raise SightlineError(f"cannot load {folder.name}: {first_words(error)}") from error
+    if kind in BACKBONES and not isinstance(loaded, BACKBONES.get(kind)):
+        loaded.instead = declined(kind, folder)
+    return loaded
 
 
 def first_words(error: Exception) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,18 +33,34 @@ def load(
 
     transformers.utils.logging.disable_progress_bar()
     model_class = getattr(transformers, kind.model_class)
-    config_class = model_class.config_class
-    values, _ = config_class.get_config_dict(source)
-    # By the type transformers finds the tokenizer, and how weights of older files are called today. A checkpoint of
-    # another package's architecture has a type it does not know: weights that it misses would be left at random.
-    config = config_class.from_dict({**values, "model_type": config_class.model_type})
+    values, _ = model_class.config_class.get_config_dict(source)
+    config = configuration(kind.model_class, values)
     model = whole_model(model_class, Path(source), config=config, dtype=dtype, attn_implementation=attention)
     tokenizer = transformers.AutoTokenizer.from_pretrained(source, config=model.config)
     model.config.model_type = values["model_type"]  # rows say what the checkpoint calls itself
     if tokenizer.chat_template is None:
         tokenizer.chat_template = processor_template(source)
     processor = getattr(transformers, kind.image_processor_class).from_pretrained(source)
+    reason = kind.declines(values, processor.to_dict())
+    if reason is not None:
+        raise SightlineError(f"{kind.__name__} is not for this checkpoint: {reason}")
     return kind(model.to(device), tokenizer, processor, options)
+
+
+def configuration(model_class: str, values: Mapping[str, Any]) -> Any:
+    """The configuration in a ``config.json``, read as one of this class of transformers.
+
+    By the type transformers finds the tokenizer, and how weights of older files are called today. A checkpoint of
+    another package's architecture has a type it does not know: weights that it misses would be left at random.
+    """
+    import transformers
+
+    kind = getattr(transformers, model_class).config_class
+    try:
+        return kind.from_dict({**values, "model_type": kind.model_type})
+    except Exception as error:  # transformers checks a configuration in many ways
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise SightlineError(f"config.json does not describe a {model_class} ({said[0]})") from error
 
 
 def whole_model(model_class: Any, folder: Path, **settings: Any) -> Any:
@@ -72,16 +88,6 @@ def whole_model(model_class: Any, folder: Path, **settings: Any) -> Any:
 
 def _sides(shape: Iterable[int]) -> str:
     return " x ".join(map(str, shape))
-
-
-def refuse_unsupported(config: Any, image_processor: Any, steps: tuple[str, ...]) -> None:
-    """A checkpoint whose image processor leaves a step out, or whose language layers attend in another way."""
-    left_out = [step for step in steps if not getattr(image_processor, step)]
-    if left_out:
-        raise SightlineError(f"an image processor with {left_out[0]} = false is not supported; set it to true")
-    layer_types = set(getattr(config.text_config, "layer_types", None) or ["full_attention"])
-    if layer_types != {"full_attention"}:
-        raise SightlineError(f"language layers of type {sorted(layer_types)} are not supported: only full attention")
 
 
 def processor_template(source: str) -> str:

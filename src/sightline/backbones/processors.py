@@ -82,8 +82,7 @@ def image_processor_class(folder: Path, config: Any) -> Any:
     from transformers.image_processing_backends import TorchvisionBackend
     from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES as KNOWN
 
-    said = _content(folder / "processor_config.json").get("image_processor")
-    said = said or _content(folder / "preprocessor_config.json")
+    said = image_settings(folder)
     usual = KNOWN.get(config.model_type, {})
     name = said.get("image_processor_type") or usual.get("torchvision") or usual.get("pil")
     if name is None:
@@ -94,8 +93,14 @@ def image_processor_class(folder: Path, config: Any) -> Any:
     with stood_in("torchvision"):
         found = _class(name, ["image_processing_pil", "image_processing"], [config.model_type, *holders], folder)
     if issubclass(found, TorchvisionBackend) and not find_spec("torchvision"):
-        raise SightlineError(f"{folder.name}: {name} has no form without torchvision; install torchvision")
+        raise SightlineError(f"{folder.name}: {name} needs torchvision, which is not installed")
     return found
+
+
+def image_settings(folder: Path) -> Mapping[str, Any]:
+    """What a checkpoint says of its image processor, in either of two files; what it leaves out is as usual."""
+    within: Mapping[str, Any] | None = _content(folder / "processor_config.json").get("image_processor")
+    return within or _content(folder / "preprocessor_config.json")
 
 
 def _part(name: str, folder: Path, config: Any, images: Any) -> Any:

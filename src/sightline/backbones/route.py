@@ -7,7 +7,9 @@ from sightline.backbones.own_decoder import OwnDecoder
 
 
 def served_by(backbone: Backbone) -> dict[str, str]:
-    """``images``: the class that encodes them; ``language``: our loop, or the model's own decoder and why."""
+    """``images``: the class that encodes them, and why its type's own does not; ``language``: our loop, or the model's
+    own decoder and why."""
     language = backbone.language
     own = f"the model's own decoder: {language.reason}" if isinstance(language, OwnDecoder) else "loop"
-    return {"images": type(backbone).__name__, "language": own}
+    images = type(backbone).__name__
+    return {"images": images if backbone.instead is None else f"{images} ({backbone.instead})", "language": own}

@@ -11,14 +11,13 @@ from typing import Any, cast
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.general_types import image_text_types
 from sightline.backbones.loading import backbone_class, described, model_type
+from sightline.backbones.pretrained import configuration
 from sightline.backbones.signals import hidden_indices, misnamed
 from sightline.core.selection import Method
 from sightline.errors import SightlineError
 
 DEPTHS = ("num_hidden_layers", "depth")
 """What configurations call the number of blocks of a vision tower."""
-
-UNPROJECTED = "it merges states of the vision tower, and single ones cannot be made tokens there"
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,14 @@ class Served:
     """Blocks of the vision tower; None where only the architecture is known."""
     fixed_tokens: str | None
     """Why the number of tokens does not follow the size of the image; None where it does."""
-    projects: bool
-    """Whether mixtures of states of the vision tower can be made tokens."""
+    unprojected: str | None
+    """Why mixtures of states of the vision tower cannot be made tokens; None where they can."""
 
     @staticmethod
     def by(backbone: Backbone) -> Served:
         kind = type(backbone)
-        return Served(backbone.title, backbone.serves, len(backbone.vision_blocks), kind.fixed_tokens, kind.projects())
+        depth = len(backbone.vision_blocks)
+        return Served(backbone.title, backbone.serves, depth, kind.fixed_tokens, backbone.unprojected())
 
     @staticmethod
     def by_description(source: str | Path) -> Served:
@@ -49,7 +49,7 @@ class Served:
             return Served._unloaded(BACKBONES.get(str(source)), str(source), {})
         kind = model_type(folder)
         config = described(folder)
-        return Served._unloaded(backbone_class(kind, config), kind, config)
+        return Served._unloaded(backbone_class(kind, folder), kind, config)
 
     @staticmethod
     def _unloaded(kind: type[Backbone], model_type: str, config: dict[str, Any]) -> Served:
@@ -57,14 +57,9 @@ class Served:
         import transformers
 
         name = getattr(kind, "model_class", "") or image_text_types().get(model_type, "")
-        config_class = getattr(getattr(transformers, name, None), "config_class", None)
-        if config_class is None:
-            return Served(kind.__name__, lambda name: None, None, kind.fixed_tokens, kind.projects())
-        try:
-            known = config_class.from_dict({**config, "model_type": config_class.model_type})
-        except Exception as error:  # transformers checks a configuration in many ways
-            said = str(error).strip().splitlines() or [type(error).__name__]
-            raise SightlineError(f"config.json does not describe a {kind.__name__} ({said[0]})") from error
+        if not hasattr(getattr(transformers, name, None), "config_class"):
+            return Served(kind.__name__, lambda name: None, None, kind.fixed_tokens, None)
+        known = configuration(name, config)
         backbone = object.__new__(kind)
         backbone.model = SimpleNamespace(config=known)
 
@@ -76,7 +71,7 @@ class Served:
 
         vision = getattr(known, "vision_config", None)
         depth = next((int(getattr(vision, name)) for name in DEPTHS if hasattr(vision, name)), None)
-        return Served(kind.__name__, serves, depth if config else None, kind.fixed_tokens, kind.projects())
+        return Served(kind.__name__, serves, depth if config else None, kind.fixed_tokens, backbone.unprojected())
 
     def refuse(self, method: Method, *, clip: bool) -> None:
         """Raises with the reason why a method cannot run; ``clip``: whether a CLIP checkpoint is at hand."""
@@ -94,8 +89,8 @@ class Served:
                     f"{method.name} needs {name}: name a CLIP checkpoint with --clip (for LLaVA-1.5: "
                     "openai/clip-vit-large-patch14-336, through `sightline convert` as it has no safetensors)"
                 )
-        if method.merges_vision and not self.projects:
-            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {UNPROJECTED}")
+        if method.merges_vision and self.unprojected is not None:
+            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.unprojected}")
         if self.depth is not None:
             for name in sorted(method.needs):
                 self._refuse_layer(method, name, self.depth)

@@ -17,7 +17,7 @@ from sightline.backbones.processor_prompting import ProcessorPrompting, image_in
 from sightline.backbones.span_plan import Layout, SpanPlan, owners
 from sightline.core.slot_positions import SlotPositions
 from sightline.errors import SightlineError
-from sightline.geometry.blocks import token_blocks
+from sightline.geometry.blocks import split_tiles, token_blocks
 from sightline.geometry.cells import Cells
 
 
@@ -84,8 +84,15 @@ class SpanPlanning(ProcessorPrompting):
     def cells(self, size: tuple[int, int], inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:
         """(N, 4) cells, (P,) which features have one, and the layout of the N; found, where no class declares them."""
         found = self.found_cells(size)
-        cells, sourced = found.cells[found.sourced], torch.from_numpy(found.sourced)
-        return cells, sourced, token_blocks(cells, found.tiles[found.sourced])
+        cells, tiles = found.cells[found.sourced], found.tiles[found.sourced]
+        layout = token_blocks(cells, tiles)
+        split = split_tiles(layout, tiles) if tiles.any() else 0
+        if split:
+            raise SightlineError(
+                f"{split} of {len(set(tiles))} tiles that its image processor makes of {size[0]} x {size[1]} pixels "
+                "are no rectangle of tokens, so that there are no tiles to choose from"
+            )
+        return cells, torch.from_numpy(found.sourced), layout
 
     def found_cells(self, size: tuple[int, int]) -> FoundCells:
         """Cells of all features of an image of this (width, height), by ramps; remembered if possible."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from sightline.backbones.general import General
 from sightline.backbones.span_plan import Layout
 from sightline.geometry.cells import Cells, within_image
 from sightline.geometry.stitched import AxisReads, Canvas, Indices, Size, best_canvas
+
+CLASS_TOKENS = ("class_embedding", "cls_token", "class_token")
+"""What towers of transformers call the weights of a class token."""
 
 
 class StitchedTiles(General):
@@ -24,6 +28,18 @@ class StitchedTiles(General):
         "its processor enlarges every image to a canvas from a list and shows the whole picture beside it, so that a "
         "smaller image makes hardly fewer tokens"
     )
+
+    @cached_property
+    def class_token(self) -> bool:  # type: ignore[override]
+        """As the checkpoint's own tower has it: CLIP's puts one before the patches, SigLIP's none.
+
+        Told from the tower's weights, which need not be there: it is made without any from the configuration.
+        """
+        from transformers import AutoModel
+
+        with torch.device("meta"):
+            tower = AutoModel.from_config(self.model.config.vision_config)
+        return any(name.rpartition(".")[2] in CLASS_TOKENS for name, _ in tower.named_parameters())
 
     @property
     def tile(self) -> int:

@@ -47,7 +47,16 @@ class Towered(Backbone):
         self.patch_products = False
         """Whether patches are embedded by a matrix product instead of the model's convolution; equal up to rounding."""
         self.normalisers: dict[torch.device, Normaliser] = {}
-        pretrained.refuse_unsupported(model.config, image_processor, self.processor_steps)
+
+    @classmethod
+    def declines(cls, config: Mapping[str, Any], images: Mapping[str, Any]) -> str | None:
+        """An image processor that leaves a step out, or language layers that attend in another way."""
+        left_out = [step for step in cls.processor_steps if not images.get(step, True)]
+        if left_out:
+            return f"its image processor has {left_out[0]} = false"
+        layers = pretrained.configuration(cls.model_class, config).text_config
+        kinds = set(getattr(layers, "layer_types", None) or ()) - {"full_attention"}
+        return f"language layers of type {', '.join(sorted(kinds))} are not in it" if kinds else None
 
     @abstractmethod
     def patch_grid(self, height: int, width: int) -> tuple[int, int, int]:

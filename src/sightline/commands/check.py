@@ -30,13 +30,16 @@ def doctor(
         typer.Option(help="Attention kernel: PyTorch's fused one, or plain matrix products.", rich_help_panel=SPEED),
     ] = "sdpa",
     image_option: ImageOption = None,
+    methods: Annotated[
+        bool, typer.Option(help="Run every method that is listed as yes once, on a small image.")
+    ] = True,
     json_file: Annotated[Path | None, typer.Option("--json", help="File for everything found, as JSON.")] = None,
     page: Annotated[
         Path | None, typer.Option(help="File for one HTML page with the cells drawn over the image.")
     ] = None,
     max_pixels: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Prove on your own checkpoint that the audited path is the model's own: logits, cells, positions, batches.
+    """Prove on your own checkpoint that what is audited is the model itself: logits, cells, batches, methods.
 
     Exit code 1 says that a check failed, 2 that the model cannot be served, with the reason in one line.
     """
@@ -51,7 +54,9 @@ def doctor(
     for file in filter(None, (json_file, page)):
         make_folder(file.parent)
     options = {**former_flags({"max_pixels": max_pixels}), **pairs(image_option, "--image-option")}
-    found = examine(model, image, dtype=dtype, device=device, attention=attention, image_options=options)
+    found = examine(
+        model, image, dtype=dtype, device=device, attention=attention, image_options=options, methods=methods
+    )
     print_examination(found, SafeConsole(highlight=False))
     if json_file is not None:
         write_whole(json_file, (json.dumps(found.as_dict(), indent=2, ensure_ascii=False) + "\n").encode())

@@ -39,6 +39,13 @@ def token_blocks(cells: Cells, tiles: NDArray[np.int64] | None = None) -> Blocks
     return tuple(blocks) if first == count and single <= 1 else ((1, count),)
 
 
+def split_tiles(blocks: Blocks, tiles: NDArray[np.int64]) -> int:
+    """How many tiles have their tokens in more than one block; ``tiles`` (N,) is the tile of each token."""
+    block = np.repeat(np.arange(len(blocks)), [rows * columns for rows, columns in blocks])
+    pairs = np.unique(np.stack([tiles, block]), axis=1)
+    return int((np.unique(pairs[0], return_counts=True)[1] > 1).sum())
+
+
 def _block(cells: Cells, seen: Seen, tiles: NDArray[np.int64]) -> tuple[int, int]:
     """(rows, columns) of the block that begins with the first of these cells; there is one that is not empty."""
     places = np.flatnonzero(seen)

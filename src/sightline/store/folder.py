@@ -216,9 +216,17 @@ class RunFolder:
         manifest = self._stored_manifest()
         self._write_manifest({**manifest, "arms": [name for name in manifest["arms"] if name != arm]})
 
-    def record_bad_images(self, shard: int, reasons: Mapping[str, str]) -> None:
-        """Images of a shard that cannot be read, before rows of the others are written."""
-        found = {name: {"shard": shard, "reason": reason} for name, reason in reasons.items()}
+    def record_bad_images(
+        self, shard: int, reasons: Mapping[str, str], digests: Mapping[str, str] | None = None
+    ) -> None:
+        """Images of a shard that cannot be read, before rows of the others are written.
+
+        ``digests`` are of files that are whole and that the model cannot read: no use in trying them again.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for name, reason in reasons.items():
+            whole = {"digest": digests[name]} if digests and name in digests else {}
+            found[name] = {"shard": shard, "reason": reason, **whole}
         self.notes.write(f"bad.{shard:05d}", found)
 
     def forget_shards_of(self, images: Iterable[str]) -> None:

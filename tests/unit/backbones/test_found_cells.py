@@ -144,10 +144,11 @@ def test_a_shrunken_feature_map_gives_the_extent_of_all_that_a_token_reads(tower
     assert token_blocks(found.cells) == ((5, 5),)
 
 
-def test_a_token_of_two_places_reaches_from_one_to_the_other(tower: Patches) -> None:
-    """Patch 0 and patch 5 of the first row, put together by mistake."""
-    cells = on(tower, lambda tokens: torch.stack([tokens[0] + tokens[5], tokens[9]])).cells
-    assert difference(cells, np.array([[0, 0, 6, 1], [1, 1, 2, 2]]) / ROWS) < 1
+@pytest.mark.parametrize("apart", [2, ROWS - 1, 3 * ROWS, 2 * ROWS + 3])
+def test_tokens_that_read_pieces_with_a_gap_between_them_are_refused(tower: Patches, apart: int) -> None:
+    """A box around both pieces would hold places that the token does not see: beside, below, or across."""
+    with pytest.raises(SightlineError, match=r"read pieces of the image that lie apart: 64 of 64 .* have no cells"):
+        on(tower, lambda tokens: tokens + 0.5 * tokens.roll(-apart, dims=0))
 
 
 def test_one_token_of_everything_does_not_spoil_the_others(tower: Patches) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,13 @@ from torch.nn.functional import avg_pool2d, interpolate
 from transformers.models.llava_next.modeling_llava_next import unpad_image
 
 from sightline.backbones.general import General
+from sightline.backbones.methods_that_run import methods_that_run
 from sightline.backbones.pixels import Pixels
+from sightline.backbones.served import Served
 from sightline.errors import SightlineError
 from tests.unit.backbones.named import general, photograph
+from tests.zoo import NAMED
+from tests.zoo.building import write
 
 SIZES = [(200, 130), (90, 300)]
 SHRUNKEN = [(520, 490)]
@@ -31,7 +37,7 @@ def stitched(values: Tensor, backbone: General, size: tuple[int, int]) -> Tensor
     maps = values[1:, lead:].view(height, width, side, side, -1)
     grid = unpad_image(maps.permute(4, 0, 2, 1, 3).flatten(1, 2).flatten(2, 3), size[::-1])
     ratio = (grid.shape[1] * grid.shape[2] / (9 * side**2)) ** 0.5
-    if not lead and ratio > 1.1:
+    if hasattr(config, "vision_aspect_ratio") and ratio > 1.1:
         shape = [int(grid.shape[1] // ratio), int(grid.shape[2] // ratio)]
         grid = interpolate(grid[None], shape, mode="bilinear")[0]
     return torch.cat([values[0, lead:], grid.flatten(1).T])
@@ -48,6 +54,7 @@ def pooled(values: Tensor, backbone: General, size: tuple[int, int]) -> Tensor:
 
 LAID: dict[str, Laid] = {
     "llava_next": stitched,
+    "granite_vision": stitched,
     "llava_onevision": stitched,
     "idefics3": pooled,
     "smolvlm": pooled,
@@ -164,7 +171,36 @@ def test_merging_before_projection_is_projecting_what_was_merged(eager: Callable
     torch.testing.assert_close(sources[-1], own(backbone, pixels).hidden_states[-2][0, 0])
 
 
-@pytest.mark.parametrize("name", [name for name in LAID if name != "llava_next"])
+def test_a_tower_without_class_token_behind_llava_next_serves_no_method_that_reads_one(
+    eager: Callable[[str], General], zoo: Callable[[str], Path], tmp_path: Path
+) -> None:
+    backbone = eager("granite_vision")
+    methods = methods_that_run(Served.by(backbone))
+    for name in ("fastervlm", "vispruner", "holov", "scope", "visionzip"):
+        assert "its vision tower has no class token" in methods[name], name
+    assert methods["visionzip_qwen"] == methods["tome"] == "yes", "they read keys and attention of the patches"
+    assert methods == methods_that_run(Served.by_description(zoo("granite_vision"))), "told before anything is loaded"
+    assert eager("llava_next").class_token
+
+
+@pytest.mark.parametrize(("layers", "said"), [([-2, -3], "hidden states -2, -3"), (-1, "hidden state -1")])
+def test_states_are_merged_only_where_the_projector_reads_those_that_methods_merge(
+    layers: Any, said: str, zoo: Callable[[str], Path], data: Path, tmp_path: Path
+) -> None:
+    species = NAMED["llava_next"]
+    folder = write(replace(species, config={**species.config, "vision_feature_layer": layers}), tmp_path / "next")
+    llava = tmp_path / "llava"
+    llava.mkdir()
+    config = json.loads((data / "tiny" / "llava" / "config.json").read_text())
+    (llava / "config.json").write_text(json.dumps({**config, "vision_feature_layer": layers}))
+    for served in (Served.by(general(folder)), Served.by_description(folder), Served.by_description(llava)):
+        methods = methods_that_run(served)
+        for name in ("visionzip", "prumerge", "prumerge_plus"):
+            assert f"no: it merges states -2 of the vision tower, and the projector reads {said}" in methods[name]
+        assert methods["fastervlm"] == "yes"
+
+
+@pytest.mark.parametrize("name", [name for name in LAID if name not in ("llava_next", "granite_vision")])
 def test_architectures_that_cannot_merge_before_projection_say_so(eager: Callable[[str], General], name: str) -> None:
     backbone = eager(name)
     (encoded,) = backbone.encode([backbone.preprocess(photograph())], ["vision.hidden@-2"])

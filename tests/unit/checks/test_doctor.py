@@ -17,6 +17,7 @@ from torch import Tensor
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.general import General
+from sightline.backbones.llava_next import LlavaNext
 from sightline.backbones.route import served_by
 from sightline.checks.doctor import drawn_image
 from sightline.checks.doctor.all_checks import encoded_page, examined, tried
@@ -29,7 +30,9 @@ from sightline.checks.doctor.own_path import own_logits, own_prompt
 from sightline.checks.doctor.pruned_prefix import policies_agree_unpruned, policies_order_pruned, prefix_is_shorter
 from sightline.checks.doctor.token_cells import cell_count, cells_by_ramps
 from sightline.core.prefix import Encoded, PositionPolicy
+from sightline.core.selection import Selection
 from sightline.errors import SightlineError
+from sightline.selectors import SELECTORS
 from tests.zoo import build
 
 TINY = {"llava": {}, "qwen3vl": {"max_pixels": 100352}, "internvl": {"max_tiles": 2}}
@@ -81,6 +84,8 @@ def test_every_check_passes_and_the_facts_are_said(name: str, load: Load, page_i
     assert said["image"]["slots"] == said["image"]["tokens"] + said["separators"]["count"]
     assert [stage["stage"] for stage in said["stages"]][:3] == ["preprocess", "cells by ramps", "vision"]
     assert said["selectors"]["grid"] == "yes"
+    ran = [method for method, answer in said["selectors"].items() if answer == "yes"]
+    assert sorted(said["checks"]["methods"]["measured"]["tried"]) == sorted(ran)
 
 
 def test_the_route_says_whose_decoder_runs(load: Load) -> None:
@@ -319,7 +324,49 @@ def test_a_model_that_fails_on_the_way_is_told_by_all_that_concerns(
     failed = {check.name for check in found if "could not be tried (ValueError: no such head)" in check.words}
     assert failed == {"own_logits", "positions_pruned", "language_batches"} == {c.name for c in found if not c.passed}
     assert found.facts["stages"] == []
-    assert "3 of 11 checks failed" in render(found)
+    assert "3 of 13 checks failed" in render(found)
+
+
+# ---------------------------------------------------------------------- methods
+
+
+def test_rows_of_a_tower_that_has_no_class_token_are_told_and_no_method_that_reads_them_stays_a_yes(
+    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = examined(load("granite_vision"), page_image, "granite")
+    assert right.failed == 0
+    assert right.facts["selectors"]["visionzip_qwen"] == "yes"
+    assert "no class token" in right.facts["selectors"]["fastervlm"]
+    monkeypatch.setattr(LlavaNext, "class_token", True)
+    wrong = examined(load("granite_vision"), page_image, "granite")
+    assert {check.name for check in wrong if not check.passed} == {"signal_rows", "methods"}
+    for name in ("fastervlm", "visionzip_qwen", "tome"):
+        assert wrong.facts["selectors"][name].startswith("no: "), name
+    assert wrong.facts["selectors"]["divprune"] == "yes", "it reads nothing of the tower"
+
+
+def test_a_method_that_fails_on_the_checkpoint_is_a_no_with_its_reason(
+    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(selector: Any, view: Any, k: int) -> None:
+        raise IndexError("index 100 is out of bounds")
+
+    monkeypatch.setattr(SELECTORS.get("divprune"), "select", broken)
+    monkeypatch.setattr(SELECTORS.get("pyramiddrop"), "cut", lambda selector, state, k: broken(selector, state, k))
+    monkeypatch.setattr(SELECTORS.get("center"), "select", lambda selector, view, k: Selection(torch.arange(k - 1)))
+    found = examined(load("llava_next"), page_image, "mine")
+    (failed,) = (check for check in found if not check.passed)
+    assert failed.name == "methods"
+    assert sorted(failed.measured["failed"]) == ["center", "divprune", "pyramiddrop"]
+    assert "IndexError: index 100 is out of bounds" in found.facts["selectors"]["divprune"]
+    assert found.facts["selectors"]["center"].startswith("no: it fails here")
+    assert found.facts["selectors"]["random"] == "yes"
+
+
+def test_methods_are_left_out_on_request(load: Load, page_image: Image.Image) -> None:
+    found = examined(load("llava_next"), page_image, "mine", methods=False)
+    assert not {"signal_rows", "methods"} & {check.name for check in found}
+    assert found.facts["selectors"]["divprune"] == "yes"
 
 
 # ---------------------------------------------------------------------- refused

@@ -29,14 +29,14 @@ def test_it_prints_a_line_a_check_and_writes_json_and_page(checkpoint: Path, tmp
     )
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
-    assert sum(line.startswith("ok ") for line in lines) == 11
-    assert lines[-1] == "all 11 checks passed"
+    assert sum(line.startswith("ok ") for line in lines) == 13
+    assert lines[-1] == "all 13 checks passed"
     assert "served by   LlavaNext; language: loop" in done.stdout
     assert "no: its processor enlarges every image to a canvas from a list" in done.stdout
     found = json.loads((tmp_path / "a" / "found.json").read_text(encoding="utf-8"))
     assert found["model"] == "llava_next"
-    assert [check["passed"] for check in found["checks"].values()] == [True] * 11
-    assert "All 11 checks passed." in (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert [check["passed"] for check in found["checks"].values()] == [True] * 13
+    assert "All 13 checks passed." in (tmp_path / "p.html").read_text(encoding="utf-8")
 
 
 def test_a_failed_check_ends_with_exit_code_1(
@@ -46,10 +46,15 @@ def test_a_failed_check_ends_with_exit_code_1(
     monkeypatch.setattr(LanguageModel, "prefix_logits", lambda language, prefix: logits(language, prefix) + 1)
     done = doctor("--model", str(checkpoint), "--json", str(tmp_path / "found.json"))
     assert done.exit_code == 1
-    assert "1 of 11 checks failed" in done.stdout
+    assert "1 of 13 checks failed" in done.stdout
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     assert found["passed"] is False
     assert [name for name, check in found["checks"].items() if not check["passed"]] == ["own_logits"]
+
+
+def test_the_quick_part_can_be_taken_alone(checkpoint: Path) -> None:
+    done = doctor("--model", str(checkpoint), "--no-methods")
+    assert done.stdout.splitlines()[-1] == "all 11 checks passed"
 
 
 def test_a_type_that_cannot_be_served_is_refused_by_name_and_reason(tmp_path: Path) -> None:

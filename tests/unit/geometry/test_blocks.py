@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sightline.geometry.blocks import token_blocks
+from sightline.geometry.blocks import split_tiles, token_blocks
 from sightline.geometry.cells import cropped_cells, grid_cells, tile_cells
 
 
@@ -69,3 +69,11 @@ def test_cells_that_reach_far_over_their_neighbours_are_a_block() -> None:
 def test_cells_in_disorder_are_no_arrangement() -> None:
     shuffled = np.random.default_rng(0).permutation(36)
     assert token_blocks(grid_cells(6, 6)[shuffled]) == ((1, 36),)
+
+
+def test_a_tile_whose_tokens_lie_in_several_blocks_is_counted() -> None:
+    tiles = np.repeat([0, 1], 4)
+    assert split_tiles(((2, 2), (2, 2)), tiles) == 0
+    assert split_tiles(((4, 2),), tiles) == 0, "stitched together"
+    assert split_tiles(((1, 2), (1, 2), (2, 2)), tiles) == 1
+    assert split_tiles(((1, 3), (1, 3), (1, 2)), tiles) == 2

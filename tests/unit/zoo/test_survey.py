@@ -31,7 +31,8 @@ def test_a_reason_does_not_break_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model_type", "outcome"), [("mllama", "refused"), ("evolla", "refused"), ("deepseek_vl", "general")]
+    ("model_type", "outcome"),
+    [("mllama", "refused"), ("evolla", "refused"), ("deepseek_vl", "general"), ("minicpmv4_6", "refused")],
 )
 def test_a_type_is_looked_at(model_type: str, outcome: str) -> None:
     line = survey(model_type)

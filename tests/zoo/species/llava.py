@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.zoo.specimen import Id, Species
 from tests.zoo.vocabulary import Vocabulary
 
@@ -144,3 +146,22 @@ SPECIES = {
         template=ONEVISION_TEMPLATE,
     ),
 }
+
+NEXT = SPECIES["llava_next"]
+SPECIES["granite_vision"] = replace(
+    NEXT,
+    config={
+        **NEXT.config,
+        "vision_config": {
+            "model_type": "siglip_vision_model",
+            **TOWER,
+            "hidden_size": 64,
+            "image_size": 56,
+            "vision_use_head": False,
+        },
+        "vision_feature_layer": [-4, -3, -2, -1],
+        "vision_feature_select_strategy": "full",
+    },
+    processor={**NEXT.processor, "num_additional_image_tokens": 0, "vision_feature_select_strategy": "full"},
+)
+"""Granite Vision is of LLaVA-NeXT's type: a tower without class token, several of its layers side by side."""

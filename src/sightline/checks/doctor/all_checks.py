@@ -22,6 +22,7 @@ from sightline.checks.doctor.own_path import own_logits, own_prompt
 from sightline.checks.doctor.pruned_prefix import policies_agree_unpruned, policies_order_pruned, prefix_is_shorter
 from sightline.checks.doctor.stages import stage_facts
 from sightline.checks.doctor.token_cells import cell_count, cells_by_ramps
+from sightline.checks.doctor.tried_methods import each_method, signal_rows
 from sightline.device.memory import is_out_of_memory
 from sightline.errors import SightlineError
 from sightline.probes.images import open_image
@@ -37,21 +38,31 @@ def examine(
     device: str = "auto",
     attention: str = "sdpa",
     image_options: Mapping[str, Any] | None = None,
+    methods: bool = True,
 ) -> Examination:
-    """Every check, in words. A failed one says what differs and by how much; a model without cells is refused."""
+    """Every check, in words. A failed one says what differs and by how much; a model without cells is refused.
+
+    Without ``methods`` none is run: which are served is then told by what they need alone.
+    """
     opened = open_image(image.parent, image.name) if image else drawn_image()
     backbone = load_backbone(model, dtype=dtype, device=device, attention=attention, options=image_options)
-    return examined(backbone, opened, Path(model).name)
+    return examined(backbone, opened, Path(model).name, methods=methods)
 
 
-def examined(backbone: Backbone, image: Image.Image, name: str) -> Examination:
+def examined(backbone: Backbone, image: Image.Image, name: str, *, methods: bool = True) -> Examination:
     """A loaded model and any image; ``name`` is what the checkpoint is called."""
     page = encoded_page(backbone, image, name)
+    listed = methods_that_run(Served.by(backbone))
     lit: list[LitTokens | None] = []
 
     def bright_word(page: AskedPage) -> Check:
         check, seen = lit_tokens(page)
         lit.append(seen)
+        return check
+
+    def run_methods(page: AskedPage) -> Check:
+        check, ran = each_method(page, listed, made["signal_rows"])
+        listed.update(ran)
         return check
 
     checks: dict[str, Callable[[AskedPage], Check | None]] = {
@@ -67,9 +78,13 @@ def examined(backbone: Backbone, image: Image.Image, name: str) -> Examination:
         "image_batches": image_batches,
         "answer_lengths": one_token_answers,
     }
-    made = {called: tried(called, check, page) for called, check in checks.items()}
+    if methods:
+        checks |= {"signal_rows": signal_rows, "methods": run_methods}
+    made: dict[str, Check | None] = {}
+    for called, check in checks.items():
+        made[called] = tried(called, check, page)
     ramps = made["cells_by_ramps"]
-    known = facts(page, name, None if ramps is None else ramps.measured.get("seconds"))
+    known = {**facts(page, name, None if ramps is None else ramps.measured.get("seconds")), "selectors": listed}
     seen = SeenPage(image, page.encoded.cells, page.encoded.layout, lit[0] if lit else None)
     return Examination(tuple(check for check in made.values() if check is not None), known, seen)
 
@@ -137,5 +152,4 @@ def facts(page: AskedPage, name: str, finding_cells: float | None) -> dict[str, 
             "staying": known_or({}, lambda: {arm: page.prefix(arm).separators for arm in PRUNED if separators}),
         },
         "stages": known_or([], lambda: stage_facts(page, finding_cells)),
-        "selectors": methods_that_run(Served.by(backbone)),
     }

@@ -1,7 +1,8 @@
-"""Pixtral is a checkpoint of LLaVA's type with another tower and processor: the general route serves it."""
+"""Checkpoints that the file of their type was not written for, Pixtral for one: the general route serves them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,17 +11,23 @@ import pytest
 import torch
 
 from sightline.answering.materialise import materialise
+from sightline.backbones import load_backbone
 from sightline.backbones.general import General
 from sightline.backbones.llava import Llava
 from sightline.backbones.loading import backbone_class, options_for
+from sightline.backbones.route import served_by
 from sightline.backbones.served import Served
 from sightline.backbones.unmodified import model_logits
+from sightline.checks.doctor import drawn_image
+from sightline.checks.doctor.all_checks import examined
 from sightline.core.selection import Selection
 from sightline.core.span import KeptSpan
 from sightline.geometry.cells import grid_cells
 from tests.unit.backbones.named import QUESTION, TARGET, general, photograph
 from tests.zoo import NAMED
 from tests.zoo.building import write
+from tests.zoo.specimen import Species
+from tests.zoo.wild import species_of
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +62,34 @@ def test_its_cells_and_logits_are_its_own(folder: Path) -> None:
     ours = materialise(backbone, encoded, prompt, Selection(everything), "preserve", kept)
     theirs = model_logits(backbone, image, (*prompt.head, *prompt.tail), len(prompt.head))
     assert (backbone.language.prefix_logits(ours) - theirs).abs().max() <= 1e-4
+
+
+def with_sliding_layers(species: Species) -> Species:
+    sliding = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+    return replace(species, config={**species.config, "text_config": {**species.config["text_config"], **sliding}})
+
+
+def with_the_class_token_among_its_tokens(species: Species) -> Species:
+    strategy = {"vision_feature_select_strategy": "full"}
+    return replace(species, config={**species.config, **strategy}, processor={**species.processor, **strategy})
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "reason"),
+    [
+        ("internvl", with_sliding_layers, "not InternVL: language layers of type"),
+        ("llava", with_the_class_token_among_its_tokens, "not Llava: its class token is one of the image's tokens"),
+        ("llava", lambda species: replace(species, image_processor={**species.image_processor, "do_normalize": False}),
+         "not Llava: its image processor has do_normalize = false"),
+    ],
+)  # fmt: skip
+def test_what_the_file_of_a_type_cannot_serve_takes_the_general_route_and_says_so(
+    kind: str, change: Callable[[Species], Species], reason: str, tmp_path: Path
+) -> None:
+    folder = write(change(NAMED.get(kind) or species_of(kind)), tmp_path / kind)
+    backbone = load_backbone(str(folder), dtype="float32", device="cpu")
+    assert type(backbone) is General
+    assert reason in served_by(backbone)["images"]
+    assert Served.by_description(folder).architecture == "General"
+    failed = [check.words for check in examined(backbone, drawn_image().resize((320, 160)), kind) if not check.passed]
+    assert failed == []
