@@ -18,10 +18,10 @@ from sightline.annotate.journal import Journal
 from sightline.annotate.task_kinds import TaskKind, kind_named
 from sightline.annotate.work_items import WorkItem, items_digest, items_text, read_items
 from sightline.errors import SightlineError
+from sightline.places.writing import make_folder, write_whole
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import image_digest
 from sightline.probes.probe_file import ProbeSet
-from sightline.store.whole_files import make_folder, write_whole
 
 RECORD, ITEMS, JOURNAL = "task.json", "items.jsonl", "journal.sqlite"
 VERSION = 1

@@ -15,15 +15,15 @@ from sightline.errors import SightlineError
 from sightline.places import StoreError, open_lines, open_ranges, place, read_whole
 from sightline.places.objects import refuse_without_creation
 from sightline.places.store_errors import store_reason, told_of
+from sightline.places.writing import create_new, make_folder, refuse_unusable_place, write_whole
 from sightline.store.marks import read_marked
-from sightline.store.whole_files import create_new, make_folder, refuse_unusable_place, write_whole
 from tests.object_store import Store
 from tests.warm_python import run_python
 
 RACE = """
 import json, sys
 from sightline.places import place
-from sightline.store.whole_files import create_new
+from sightline.places.writing import create_new
 
 folder, who = place(sys.argv[1]), sys.argv[2]
 create_new(folder / f"ready-{who}", b"")
