@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sightline.errors import SightlineError
 from sightline.places import Place, place
-from sightline.places.writing import STANDARD_OUTPUT, output_set_aside, refuse_unusable_file
+from sightline.places.writing import STANDARD_OUTPUT, output_set_aside, refuse_other_ending, refuse_unusable_file
 
 
 def place_argument(metavar: str, help: str) -> Any:
@@ -22,10 +21,6 @@ def place_option(help: str, **more: Any) -> Any:
     return typer.Option(metavar="PATH_OR_URL", help=help, parser=place, **more)
 
 
-FORMATS = {".csv", ".tsv", ".json", ".jsonl", ".parquet", ".md", ".html", ".xml", ".yaml", ".npz"}
-"""Endings of names that promise something about what is in the file."""
-
-
 def file_option(help: str, *names: str, endings: tuple[str, ...] = (), **more: Any) -> Any:
     """An option that names one file to write, a pipe or device to write through, or ``-``, standard output.
 
@@ -36,9 +31,8 @@ def file_option(help: str, *names: str, endings: tuple[str, ...] = (), **more: A
     def checked(ctx: typer.Context, value: Path | None) -> Path | None:
         if value is None or ctx.resilient_parsing:
             return value
-        ending = value.with_suffix("").suffix if value.suffix == ".gz" else value.suffix
-        if endings and ending in FORMATS - set(endings):
-            raise SightlineError(f"{value}: {ending} is not what is written there; end the name in {endings[0]}")
+        if endings:
+            refuse_other_ending(value, *endings)
         refuse_unusable_file(value)
         if str(value) == STANDARD_OUTPUT:
             ctx.with_resource(output_set_aside())

@@ -15,6 +15,7 @@ from sightline.cost.presentation import FurtherTable
 from sightline.cost.reading import Line
 from sightline.cost.spread import Summary
 from sightline.errors import SightlineError
+from sightline.places import read_text
 from sightline.places.writing import is_replaced, write_whole
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class CostCard:
     @staticmethod
     def read(path: Path) -> CostCard:
         try:
-            content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+            content = json.loads(read_text(path), parse_constant=_refuse)
         except OSError as error:
             raise SightlineError(f"cannot read cost card {path}: {error.strerror or error}") from None
         except (ValueError, RecursionError) as error:

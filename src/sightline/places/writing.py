@@ -98,6 +98,17 @@ def append(path: Path, data: bytes) -> None:
         handle.flush()
 
 
+FORMATS = {".csv", ".tsv", ".json", ".jsonl", ".parquet", ".md", ".html", ".xml", ".yaml", ".npz"}
+"""Endings of names that promise something about what is in the file."""
+
+
+def refuse_other_ending(path: Path, *endings: str) -> None:
+    """Refuses a name that ends like another format than is written; ``.gz`` may follow."""
+    ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if ending in FORMATS - set(endings):
+        raise SightlineError(f"{path}: what is written there is not {ending}; end the name in {' or '.join(endings)}")
+
+
 def is_replaced(path: Path) -> bool:
     """Whether writing again takes the place of what was written: so with files, not with what is written through."""
     with _told(path):

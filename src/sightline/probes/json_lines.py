@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from sightline.errors import SightlineError
-from sightline.places import Place, is_remote, place, read_whole
+from sightline.places import Place, is_remote, open_file, place, read_whole
 from sightline.places.writing import write_whole
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -43,7 +43,7 @@ def open_text(path: str | Place) -> Iterator[IO[str]]:
 def _opened(where: Place) -> IO[bytes]:
     """An object is fetched as a whole, since its lines are all read anyway."""
     if not is_remote(where):
-        return open(where, "rb")
+        return open_file(where)
     return io.BytesIO(read_whole(where))
 
 
@@ -65,7 +65,7 @@ def read_objects(path: str | Place) -> Iterator[tuple[int, dict[str, Any]]]:
 def file_digest(path: str | Path) -> str:
     """``sha256:`` of the file's bytes."""
     try:
-        with open(path, "rb") as stream:
+        with open_file(path) as stream:
             return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
     except OSError as problem:
         raise SightlineError(f"{path}: cannot be read: {problem.strerror or problem}") from None

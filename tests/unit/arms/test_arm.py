@@ -157,6 +157,8 @@ def test_no_numeric_argument_of_any_method_takes_nan_or_infinity() -> None:
     ("text", "words"),
     [
         ("target:30", "did you mean 0.3 (that share of the tokens) or 30t (that many)?"),
+        ("target:30%", "did you mean 0.3 (that share of the tokens)?"),
+        ("target:30%/tile", "did you mean 0.3/tile (that share of the tokens)?"),
         ("target:192", "did you mean 192t (that many)?"),
         ("masks", "arm 'masks' needs file: write masks:file=FILE"),
         ("masks:", "needs file: write masks:file=FILE"),

@@ -223,7 +223,7 @@ def test_a_folder_is_not_called_dash(run: Path) -> None:
 
 
 def test_every_option_that_names_a_file_to_write_says_what_a_dash_is() -> None:
-    """So that a new one is not forgotten: whatever is called a file, JSON, CSV, ... to write is made by one function."""
+    """So that a new one is not forgotten: whatever names a file to write is made by one function."""
     writes = re.compile(r"\b(to write|Write|Append|[Ff]ile for|Cost card: JSON|Table with|with every sample)\b")
     forgotten = []
 
