@@ -9,7 +9,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, TextIO
@@ -56,20 +56,20 @@ def whole_file(path: Place, *, make_parent: bool = False) -> Iterator[BinaryIO]:
         yield content
         put_whole(path, content.getvalue())
         return
+    if _is_output(path):  # whoever reads it may go away, which is no error of the file
+        output = _output_bytes()
+        yield output
+        output.flush()
+        return
     with _told(path):
         through = _written_through(path)
     if through is None:
         with whole_path(path, make_parent=make_parent) as temporary, create_anew(temporary) as handle:
             yield handle
         return
-    with through as handle:
-        if handle is _output_bytes():  # whoever reads it may go away, which is no error of the file
-            yield handle
-            handle.flush()
-            return
-        with _told(path):
-            yield handle
-            handle.flush()
+    with _told(path), through as handle:
+        yield handle
+        handle.flush()
 
 
 @contextmanager
@@ -93,9 +93,11 @@ def whole_path(path: Path, *, make_parent: bool = False) -> Iterator[Path]:
 
 def append(path: Path, data: bytes) -> None:
     """Adds to the end of a file; to what is no file as ``whole_file`` does."""
+    if _is_output(path):
+        _output_bytes().write(data)
+        return
     with _told(path), _written_through(path) or open(path, "ab") as handle:
         handle.write(data)
-        handle.flush()
 
 
 FORMATS = {".csv", ".tsv", ".json", ".jsonl", ".parquet", ".md", ".html", ".xml", ".yaml", ".npz"}
@@ -151,7 +153,16 @@ def output_set_aside() -> Iterator[None]:
 def _output_bytes() -> BinaryIO:
     output = _set_aside or sys.stdout
     output.flush()
+    if not hasattr(output, "buffer"):  # a notebook's
+        raise SightlineError("standard output takes no bytes here; name a file")
     return output.buffer
+
+
+def _is_output(path: Path) -> bool:
+    """Whether a name is ``-``, or that of the file which standard output goes to already."""
+    with suppress(OSError, ValueError):
+        return str(path) == STANDARD_OUTPUT or os.path.samestat(os.stat(path), os.fstat(1))
+    return False
 
 
 def _kind(path: Path) -> int:
@@ -167,14 +178,9 @@ def _kind(path: Path) -> int:
     return kind
 
 
-def _written_through(path: Path) -> AbstractContextManager[BinaryIO] | None:
+def _written_through(path: Path) -> BinaryIO | None:
     """Open for writing what is never replaced; None for a file."""
-    if str(path) == STANDARD_OUTPUT:
-        return nullcontext(_output_bytes())
     if _kind(path) == stat.S_IFREG:
-        with suppress(OSError):
-            if os.path.samestat(os.stat(path), os.fstat(1)):  # "> FILE --out /dev/stdout"
-                return nullcontext(_output_bytes())
         return None
     try:
         handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
