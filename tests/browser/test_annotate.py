@@ -21,7 +21,7 @@ from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
 from sightline.annotate.readings import all_readings
 from sightline.annotate.task_folder import TaskFolder
 from sightline.annotate.task_kinds import KINDS, TaskKind
-from tests.unit.annotate.sample_task import EVIDENCE, TEXT_REPLACEMENT, boxed, said, sample_task
+from tests.unit.annotate.sample_task import EVIDENCE, TEXT_REPLACEMENT, boxed, said, sample_task, turned_task
 from tests.unit.annotate.served_task import served
 
 PATIENCE = 60
@@ -398,3 +398,17 @@ def test_the_page_asks_nothing_of_any_other_machine(browser: WebDriver, negative
         assert names
         assert [name for name in names if not name.startswith((server.origin, "data:"))] == []
         assert "token" not in browser.current_url
+
+
+def test_a_photograph_that_asks_to_be_turned_fills_the_frame_that_boxes_are_measured_in(
+    browser: WebDriver, tmp_path: Path
+) -> None:
+    task = turned_task(tmp_path)
+    width, height = task.items[0].views[0].size
+    with annotator(browser, task) as ann:
+        shown = browser.execute_async_script(
+            "const done = arguments[0], image = new Image(); image.onload = () => done([image.naturalWidth, "
+            "image.naturalHeight]); image.src = document.querySelector('svg image').getAttribute('href');"
+        )
+        assert shown == [width, height]
+        assert ann.text("question")

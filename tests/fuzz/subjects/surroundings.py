@@ -31,20 +31,8 @@ from tests.fuzz.subjects.probe_files import PROBES
 from tests.unit.annotate.sample_task import EVIDENCE, sample_task
 
 KINDS = (
-    "file",
-    "absent",
-    "zeros",
-    "nothing",
-    "full",
-    "pipe",
-    "socket",
-    "folder",
-    "link",
-    "loop",
-    "nowhere",
-    "odd",
-    "long",
-)
+    "file", "absent", "zeros", "nothing", "full", "pipe", "socket", "folder", "link", "loop", "nowhere", "odd", "long",
+)  # fmt: skip
 
 
 def made(place: Path, kind: str, random: Random) -> Path:

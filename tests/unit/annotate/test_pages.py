@@ -8,11 +8,11 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from PIL import Image
 from starlette.testclient import TestClient
@@ -22,10 +22,9 @@ from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
 from sightline.annotate.readings import all_readings
 from sightline.annotate.task_folder import TaskFolder, open_task
 from sightline.annotate.work_queue import WorkQueue
-from sightline.probes.images import image_digest
 from sightline.serving.door import Door
 from sightline.serving.guard import Guard
-from tests.unit.annotate.sample_task import EVIDENCE, said, sample_items, sample_task
+from tests.unit.annotate.sample_task import EVIDENCE, said, sample_task, turned_task
 from tests.unit.annotate.served_task import served
 
 ORIGIN = "http://127.0.0.1:8000"
@@ -226,21 +225,15 @@ def test_two_people_work_at_the_same_time_in_processes_of_their_own(tmp_path: Pa
 
 def test_a_photograph_that_asks_to_be_turned_is_shown_as_it_is_stored(tmp_path: Path) -> None:
     """Boxes are fractions of the stored pixels, so the page shows those: no browser turns a PNG without a mark."""
-    items = sample_items(tmp_path / "pictures", 1, EVIDENCE)
-    turned = Image.new("RGB", (120, 80), "white")
-    turned.putpixel((0, 0), (0, 0, 0))
-    mark = Image.Exif()
-    mark[0x0112] = 6
-    turned.save(tmp_path / "pictures" / "photo.jpg", exif=mark, quality=95)
-    view = replace(items[0].views[0], image="photo.jpg", digest=image_digest(tmp_path / "pictures" / "photo.jpg"))
-    task = sample_task(tmp_path / "task", 1, EVIDENCE)
-    held = replace(task, items=(replace(items[0], views=(view,)),))
-    answer = client(held).get("/picture/0/0")
+    task = turned_task(tmp_path)
+    answer = client(task).get("/picture/0/0")
     assert answer.headers["content-type"] == "image/png"
     with Image.open(io.BytesIO(answer.content)) as shown:
-        assert shown.size == view.size
+        assert shown.size == task.items[0].views[0].size
         assert shown.getexif().get(0x0112, 1) == 1
-        assert shown.convert("L").getpixel((0, 0)) < 128 < shown.convert("L").getpixel((119, 79))
+        gray = np.asarray(shown.convert("L"))
+    assert gray[2, 2] < 64
+    assert gray[2, -2] > 192, "where it would be if it were turned"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Where a command writes one file: devices, pipes, sockets and links stay what they are, ``-`` is standard output."""
+"""Files that commands write and read: devices, pipes, sockets and links stay what they are, ``-`` is standard output,
+and what need not end is not read."""
 
 from __future__ import annotations
 
@@ -242,3 +243,32 @@ def test_every_option_that_names_a_file_to_write_says_what_a_dash_is() -> None:
 
     look(typer.main.get_command(app), "sightline")
     assert forgotten == []
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["probes", "verify", "GIVEN"],
+        ["probes", "build", "GIVEN", "--out", "OUT"],
+        ["run", "--config", "GIVEN"],
+        ["report", "RUN", "--out", "OUT", "--only", "GIVEN"],
+        ["gate", "RUN", "--rules", "GIVEN"],
+        ["report", "--cost", "GIVEN", "--out", "OUT"],
+        ["agreement", "GIVEN", "GIVEN"],
+    ],
+    ids=" ".join,
+)
+def test_what_need_not_end_is_refused_at_once_where_a_file_is_asked_for(
+    run: Path, tmp_path: Path, asked: list[str], kind: str
+) -> None:
+    given = tmp_path / "given"
+    if kind == "pipe":
+        os.mkfifo(given)
+    else:
+        os.mknod(given, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # zeros without end
+    names = {"GIVEN": str(given), "RUN": str(run), "OUT": str(tmp_path / "out")}
+    ended = CliRunner().invoke(app, [names.get(word, word) for word in asked])
+    assert isinstance(ended.exception, SightlineError), ended.exception
+    assert "a pipe or device, not a file" in str(ended.exception)
+    assert not (tmp_path / "out").exists()
