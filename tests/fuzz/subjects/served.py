@@ -7,7 +7,7 @@ import shutil
 import warnings
 from random import Random
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from sightline.annotate.annotation_app import annotation_app
 from sightline.annotate.importing import import_answers
@@ -123,7 +123,7 @@ class Annotated(_Asked):
         self.client = self.clients[place]
         if random.random() < 0.2:
             where = random.choice(("/item/0", "/picture/0/0", "/picture/1/7", "/next", "/task", "/undo"))
-            return "GET", mutations.text_like(where, random).encode(errors="replace").decode().replace("\0", "0"), None
+            return "GET", "/" + quote(mutations.text_like(where, random).lstrip("/"), safe="/", errors="replace"), None
         fields = said(self.kinds[place], **{self.kinds[place].remarks[-1][0]: "a note"})
         answer = {"number": 0, "fields": fields, "confirmed": random.random() < 0.5, "supersedes": None}
         whole = random.random() < 0.1
