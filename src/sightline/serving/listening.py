@@ -31,7 +31,8 @@ class Impatient(H11Protocol):
         self.loop.call_later(PATIENCE_S, self._hang_up)
 
     def _hang_up(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        asked = getattr(self, "cycle", None)  # None until a whole request has come
+        if asked is None and not self.transport.is_closing():
             self.transport.close()
 
 
