@@ -21,7 +21,7 @@ from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
 from sightline.annotate.readings import all_readings
 from sightline.annotate.task_folder import TaskFolder
 from sightline.annotate.task_kinds import KINDS, TaskKind
-from tests.unit.annotate.sample_task import EVIDENCE, TEXT_REPLACEMENT, boxed, said, sample_task
+from tests.unit.annotate.sample_task import EVIDENCE, TEXT_REPLACEMENT, boxed, said, sample_task, turned_task
 from tests.unit.annotate.served_task import served
 
 PATIENCE = 60
@@ -98,7 +98,7 @@ def test_hard_negatives_by_keyboard_alone(browser: WebDriver, negatives: TaskFol
         ann.said("draft saved")
         assert ann.chosen() == ["no", "unclear"]
         ann.press(Keys.ENTER)
-        ann.said("target_absent_after_case_punct_normalization is not answered yet")
+        ann.said("'Is it absent even if case and punctuation do not count?' is not answered yet")
     first, second, *_ = all_readings(negatives)
     assert first.fields(FIRST) == said()
     assert second.given == {}, "a draft is no answer"
@@ -107,8 +107,10 @@ def test_hard_negatives_by_keyboard_alone(browser: WebDriver, negatives: TaskFol
 def test_a_contradiction_is_said_and_not_confirmed(browser: WebDriver, negatives: TaskFolder) -> None:
     with annotator(browser, negatives) as ann:
         ann.press("2", "2", "1", "1", "1", Keys.ENTER)
-        ann.said("qc_decision is valid_negative, but human_source_text_visible is no")
-    assert all_readings(negatives)[0].given == {}
+        ann.said("you decided 'valid negative', but answered 'no' to 'Can you read the word in the picture?'")
+        ann.press("1", "2", "1", "1", "1", Keys.ENTER)  # the mark is where the contradiction is: typed again
+        ann.at(1)
+    assert all_readings(negatives)[0].fields(FIRST) == said()
 
 
 def test_undo_goes_back_over_items_and_through_a_confirmation(browser: WebDriver, negatives: TaskFolder) -> None:
@@ -396,3 +398,17 @@ def test_the_page_asks_nothing_of_any_other_machine(browser: WebDriver, negative
         assert names
         assert [name for name in names if not name.startswith((server.origin, "data:"))] == []
         assert "token" not in browser.current_url
+
+
+def test_a_photograph_that_asks_to_be_turned_fills_the_frame_that_boxes_are_measured_in(
+    browser: WebDriver, tmp_path: Path
+) -> None:
+    task = turned_task(tmp_path)
+    width, height = task.items[0].views[0].size
+    with annotator(browser, task) as ann:
+        shown = browser.execute_async_script(
+            "const done = arguments[0], image = new Image(); image.onload = () => done([image.naturalWidth, "
+            "image.naturalHeight]); image.src = document.querySelector('svg image').getAttribute('href');"
+        )
+        assert shown == [width, height]
+        assert ann.text("question")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -53,6 +54,15 @@ class Failing(Subject):
             raise SightlineError("")
         while given == "hang":
             pass
+        while given == "stubborn hang":
+            try:
+                while True:
+                    pass
+            except (Exception, OSError, TimeoutError):
+                pass
+        if given == "wait":
+            with open(self.folder / "pipe", "rb") as nobody:
+                nobody.read()
         if given == "grow":
             self.held: Any = bytearray(2**36)  # more than a process can have kept from before
 
@@ -66,12 +76,16 @@ class Failing(Subject):
         ("raise", "KeyError"),
         ("exit", "SystemExit"),
         ("hang", "hang"),
+        ("stubborn hang", "hang"),
+        ("wait", "hang"),
         ("refuse", "partial output"),
         ("mumble", "not one line"),
     ],
 )
 def test_a_failure_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, where: str) -> None:
     monkeypatch.setattr(trial, "MOST_CPU", 0.2)
+    monkeypatch.setattr(trial, "MOST_WAITING", 5.0)
+    os.mkfifo(tmp_path / "pipe")
     subject, tally = Failing(tmp_path), Tally()
     subject.does = does
     try_one(subject, tally, "1/failing/0")

@@ -23,8 +23,10 @@ from tests.fuzz.subjects.base import Subject
 MOST_CPU = 20.0
 """Seconds of computing that one input may cost; almost all cost a thousandth of that. Time of the process, so that a
 busy machine changes nothing."""
-MOST_WAITING = 300.0
+MOST_WAITING = 120.0
 """Seconds after which an input that waits for something, without computing, is given up."""
+AGAIN = 1.0
+"""Seconds until it is given up once more."""
 MOST_MEMORY = 1024 * 2**20
 """Bytes that one input may add to the process."""
 LONGEST_LINE = 4000
@@ -114,8 +116,9 @@ def _limits() -> Iterator[None]:
     before = [signal.signal(number, give_up) for number in signals]
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_address_space() + 4 * MOST_MEMORY, hard))
-    signal.setitimer(signal.ITIMER_PROF, MOST_CPU)
-    signal.setitimer(signal.ITIMER_REAL, MOST_WAITING)
+    # Again and again: what is raised inside a callback may be dropped there.
+    signal.setitimer(signal.ITIMER_PROF, MOST_CPU, AGAIN)
+    signal.setitimer(signal.ITIMER_REAL, MOST_WAITING, AGAIN)
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from sightline.errors import SightlineError
+from sightline.places import open_file
 from sightline.probes.box_format import four_numbers
 from sightline.statistics.agreement import agreement_rate, box_agreement, kappa_interval
 from sightline.statistics.bootstrap import DRAWS
@@ -78,7 +80,7 @@ def _boxes(one: list[Any], two: list[Any]) -> Mapping[str, float]:
 def read_decisions(path: Path) -> Decisions:
     """An annotator's file: CSV, or JSON lines (a probe file will do), one row per question."""
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
+        with io.TextIOWrapper(open_file(path), encoding="utf-8", newline="") as stream:
             rows = list(csv.DictReader(stream)) if path.suffix == ".csv" else [json.loads(line) for line in stream]
     except OSError as error:
         raise SightlineError(f"cannot read {path}: {error.strerror or error}") from None

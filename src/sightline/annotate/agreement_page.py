@@ -14,12 +14,12 @@ from sightline.annotate.readings import ItemReadings, boxes_and_labels
 from sightline.annotate.task_folder import TaskFolder
 from sightline.annotate.task_kinds import BOXES
 from sightline.auditing.image_previews import preview
+from sightline.places.writing import make_folder, write_whole
 from sightline.probes.images import open_image
 from sightline.report.page import Page, render
 from sightline.report.sections import ChartGroup, Section
 from sightline.report.svg import Scale, chart, tag, tick
 from sightline.report.table import Table, TableColumn
-from sightline.store.whole_files import make_folder, write_whole
 
 HTML = "agreement.html"
 SHOWN = 3

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,18 +13,21 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sightline.annotate.journal import JournalEntry, OutdatedError
-from sightline.annotate.task_kinds import TaskKind
+from sightline.annotate.task_kinds import AnswerError, TaskKind
 from sightline.annotate.work_queue import WorkQueue
 from sightline.errors import SightlineError
 from sightline.geometry.region_marks import MARKS
 from sightline.probes.roles import ROLES
 from sightline.serving.application import application, html_page
+from sightline.serving.enclosed import picture_bytes
 
 PAGES = Path(__file__).parent / "pages"
+PATIENCE_S = 20
+"""How long an answer may take to arrive."""
 LONGEST_BODY = 1_000_000
 """Bytes of an answer; a thousand boxes are a tenth of that."""
 
@@ -35,8 +40,8 @@ def annotation_app(queue: WorkQueue) -> Starlette:
             Route("/", routes.page),
             Route("/task", routes.task),
             Route("/next", routes.next),
-            Route("/item/{number:int}", routes.item),
-            Route("/picture/{number:int}/{view:int}", routes.picture),
+            Route("/item/{number}", routes.item),
+            Route("/picture/{number}/{view}", routes.picture),
             Route("/save", routes.save, methods=["POST"]),
             Route("/undo", routes.undo, methods=["POST"]),
         ],
@@ -94,14 +99,17 @@ class _Routes:
         )
 
     def picture(self, request: Request) -> Response:
-        return FileResponse(self.queue.task.picture(self.items[self._number(request)].id, request.path_params["view"]))
+        task, item, view = self.queue.task, self.items[self._number(request)], _counted(request.path_params["view"])
+        task.picture(item.id, view)  # refuses other pixels than the task was made of
+        content, media = picture_bytes(task.images, item.views[view].image)
+        return Response(content, media_type=media)
 
     async def save(self, request: Request) -> Response:
         said = await _object(request)
         number, supersedes = said.get("number"), said.get("supersedes")
         if type(number) is not int or not 0 <= number < len(self.items):  # bool is an int too
             raise SightlineError("there is no item of this number")
-        if supersedes is not None and type(supersedes) is not int:
+        if supersedes is not None and (type(supersedes) is not int or not 0 <= supersedes < 2**63):
             raise SightlineError("supersedes is the number of an entry or null")
         try:
             entry = await run_in_threadpool(
@@ -113,6 +121,8 @@ class _Routes:
             )
         except OutdatedError as error:
             return JSONResponse({"error": str(error)}, 409)
+        except AnswerError as error:
+            return JSONResponse({"error": str(error), "field": error.field}, 400)
         return JSONResponse({"entry": _entry(entry), "progress": await run_in_threadpool(self.queue.progress)})
 
     async def undo(self, request: Request) -> Response:
@@ -120,10 +130,17 @@ class _Routes:
         return JSONResponse({"number": None if entry is None else self.numbers[entry.item]})
 
     def _number(self, request: Request) -> int:
-        number: int = request.path_params["number"]
+        number = _counted(request.path_params["number"])
         if number >= len(self.items):
             raise HTTPException(404)
         return number
+
+
+def _counted(text: str) -> int:
+    """A number in an address; nothing has as many items as one of ten digits."""
+    if re.fullmatch("[0-9]{1,9}", text) is None:
+        raise HTTPException(404)
+    return int(text)
 
 
 def _asked(kind: TaskKind) -> dict[str, Any]:
@@ -149,13 +166,17 @@ def _entry(entry: JournalEntry | None) -> dict[str, Any] | None:
 
 async def _object(request: Request) -> dict[str, Any]:
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > LONGEST_BODY:
-            raise HTTPException(413)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > LONGEST_BODY:
+                    raise HTTPException(413)
+    except TimeoutError:
+        raise HTTPException(408) from None
     try:
         said = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
         raise SightlineError("an answer is a JSON object")

@@ -13,10 +13,11 @@ from typing import Any
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
 from sightline.annotate.readings import ItemReadings
 from sightline.annotate.task_folder import TaskFolder
-from sightline.annotate.task_kinds import TaskKind
+from sightline.annotate.task_kinds import AnswerError, TaskKind
 from sightline.annotate.typed_answers import fields_of_row, typed_answer
 from sightline.annotate.work_items import WorkItem
 from sightline.errors import SightlineError
+from sightline.places import open_file
 from sightline.probes.typed_rows import read_typed_rows
 
 FINAL = "final"
@@ -103,7 +104,7 @@ def _drawn_rows(task: TaskFolder, path: Path) -> list[Answer]:
 
 def _decided_rows(task: TaskFolder, path: Path) -> list[Answer]:
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
+        with io.TextIOWrapper(open_file(path), encoding="utf-8", newline="") as stream:
             rows = list(csv.DictReader(stream))
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise SightlineError(f"cannot read {path}: {problem}") from None
@@ -117,5 +118,6 @@ def _decided_rows(task: TaskFolder, path: Path) -> list[Answer]:
             if fields[task.kind.decision]:
                 found.append((item, task.kind.check(fields, confirmed=True), (row.get(ANNOTATOR) or "").strip()))
         except SightlineError as problem:
-            raise SightlineError(f"{path} line {number}: {problem}") from None
+            column = f"column {problem.field}: " if isinstance(problem, AnswerError) else ""
+            raise SightlineError(f"{path} line {number}: {column}{problem}") from None
     return found

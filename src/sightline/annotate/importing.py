@@ -22,7 +22,11 @@ def import_answers(task: TaskFolder, answers: Mapping[str, Sequence[Answer]], wh
         for item, fields, said_by in given
         for name in [who or said_by]
     ]
+    seen: set[tuple[str, str]] = set()
     for pass_, name, item_id, _ in new:
+        if (pass_, item_id) in seen:
+            raise SightlineError(f"the file answers {item_id!r} twice in the {pass_} pass; nothing was imported")
+        seen.add((pass_, item_id))
         if pass_ == SECOND and not task.item(item_id).second:
             raise SightlineError(f"{item_id!r} is not in the second sample of {task.path}")
         if not name:

@@ -19,6 +19,7 @@ from sightline.annotate.task_folder import TaskFolder
 from sightline.annotate.task_kinds import BOXES, REGION, ROLE, TEXT, TaskKind
 from sightline.annotate.work_items import WorkItem
 from sightline.errors import SightlineError
+from sightline.places import read_text
 from sightline.probes.roles import ROLES
 
 ITEM = "sightline_item"
@@ -115,35 +116,45 @@ def _results(kind: TaskKind, item: WorkItem, fields: Mapping[str, Any]) -> list[
 
 
 def read_label_studio(task: TaskFolder, path: Path) -> dict[str, list[Answer]]:
-    """Answers by pass: ground truth is adjudication, of the others the first is the first pass, the next the second."""
+    """Answers by pass: ground truth is adjudication, of the others the first is the first pass, the next the second.
+
+    All that an annotation says is carried, or it is refused by task, item and region: nothing is left out or bent.
+    """
     try:
-        tasks = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
+        tasks = json.loads(read_text(path))
+    except (OSError, ValueError, RecursionError) as problem:
         raise SightlineError(f"cannot read {path}: {problem}") from None
     found: dict[str, list[Answer]] = {name: [] for name in PASSES}
     if not isinstance(tasks, list):
         raise SightlineError(f"{path} is not a list of tasks as Label Studio exports it (JSON)")
+    places: dict[str, int] = {}
     for number, each in enumerate(tasks, start=1):
         try:
-            _read_task(task, each, found)
+            item = task.item(str(each["data"][ITEM]))
+            if item.id in places:
+                raise SightlineError(f"item {item.id!r} is that of task {places[item.id]} already")
+            places[item.id] = number
+            _read_task(task.kind, item, each["annotations"], found)
         except SightlineError as problem:
             raise SightlineError(f"{path} task {number}: {problem}") from None
-        except (KeyError, TypeError, IndexError, AttributeError, ValueError) as problem:
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError, OverflowError) as problem:
             raise SightlineError(f"{path} task {number} is not as Label Studio writes it: {problem!r}") from None
     return found
 
 
-def _read_task(task: TaskFolder, exported: Mapping[str, Any], found: dict[str, list[Answer]]) -> None:
-    item = task.item(exported["data"][ITEM])
+def _read_task(
+    kind: TaskKind, item: WorkItem, annotations: Sequence[Mapping[str, Any]], found: dict[str, list[Answer]]
+) -> None:
     plain: list[Answer] = []
-    for annotation in exported["annotations"]:
+    for annotation in annotations:
         if annotation.get("was_cancelled"):
             continue
-        answer = (item, _fields(task.kind, annotation["result"]), _completed_by(annotation.get("completed_by")))
-        if annotation.get("ground_truth"):
-            found[ADJUDICATION].append(answer)
-        else:
-            plain.append(answer)
+        try:
+            fields = _fields(kind, item, annotation["result"])
+        except SightlineError as problem:
+            raise SightlineError(f"item {item.id!r}: {problem}") from None
+        answer = (item, fields, _completed_by(annotation.get("completed_by")))
+        (found[ADJUDICATION] if annotation.get("ground_truth") else plain).append(answer)
     if len(plain) > 2:
         raise SightlineError(f"item {item.id!r} has {len(plain)} annotations; a task has one of each of two people")
     for name, answer in zip((FIRST, SECOND), plain, strict=False):
@@ -157,29 +168,70 @@ def _completed_by(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _fields(kind: TaskKind, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _fields(kind: TaskKind, item: WorkItem, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     boxes: dict[str, dict[str, Any]] = {}
+    texts: dict[str, str] = {}
     fields: dict[str, Any] = {}
     for result in results:
-        name, value = result["from_name"], result["value"]
-        if result["type"] == "rectanglelabels":
-            boxes.setdefault(result["id"], {TEXT: ""}).update(
-                {REGION: _region(value), ROLE: value["rectanglelabels"][0]}
-            )
-        elif result["type"] == "textarea" and name == TEXT and kind.draws_boxes:
-            boxes.setdefault(result["id"], {})[TEXT] = "\n".join(value["text"])
-        elif result["type"] == "textarea":
-            fields[name] = "\n".join(value["text"])
-        elif result["type"] == "choices":
-            fields[name] = value["choices"][0]
+        name, type_, region = result.get("from_name"), result["type"], str(result.get("id"))
+        if result.get("to_name", picture_name(0)) != picture_name(0):
+            raise SightlineError(f"region {region!r} is on {result['to_name']}; answers are about {picture_name(0)}")
+        if type_ == "rectanglelabels" and kind.draws_boxes:
+            _once(boxes, region, f"region {region!r} is there", _box(result, item, region))
+        elif type_ == "textarea" and name == TEXT and kind.draws_boxes:
+            _once(texts, region, f"the text of region {region!r} is there", _text(result["value"]["text"]))
+        elif type_ == "textarea":
+            _once(fields, str(name), f"{name!r} is answered", _text(result["value"]["text"]))
+        elif type_ == "choices":
+            chosen = _one(result["value"]["choices"], f"{name!r} has", "answers")
+            _once(fields, str(name), f"{name!r} is answered", chosen)
+        else:
+            does = "boxes are upright rectangles" if kind.draws_boxes else "these tasks have no boxes"
+            raise SightlineError(f"region {region!r} is of the type {type_!r}, which is not carried over; {does}")
+    for region, text in texts.items():
+        if region not in boxes:
+            raise SightlineError(f"region {region!r} has a text and no box")
+        boxes[region][TEXT] = text
     if kind.draws_boxes:
         fields[BOXES] = list(boxes.values())
     return kind.check(fields, confirmed=True)
 
 
-def _region(value: Mapping[str, Any]) -> list[float]:
-    """Percent of the picture -> fractions; what leaves the picture by rounding is brought back."""
+def _once(among: dict[str, Any], name: str, words: str, value: Any) -> None:
+    if name in among:
+        raise SightlineError(f"{words} twice; keep one")
+    among[name] = value
+
+
+def _one(values: Any, words: str, what: str) -> str:
+    """The only element of a list."""
+    if not isinstance(values, list) or len(values) != 1:
+        raise SightlineError(f"{words} {len(values) if isinstance(values, list) else 'no'} {what}; keep one")
+    return str(values[0])
+
+
+def _text(value: Any) -> str:
+    """Label Studio writes what was typed as a list of lines."""
+    return value if isinstance(value, str) else "\n".join(value)
+
+
+def _box(result: Mapping[str, Any], item: WorkItem, region: str) -> dict[str, Any]:
+    """Percent of the picture -> fractions. What leaves it by less than half a pixel, which is rounding, is brought
+    back."""
+    value, size = result["value"], item.views[0].size
     if value.get("rotation"):
-        raise SightlineError("has a rotated box; Sightline's boxes are upright")
+        raise SightlineError(f"region {region!r} is a rotated box; boxes are upright")
+    if result.get("image_rotation"):
+        raise SightlineError(f"region {region!r} is on the page turned by {result['image_rotation']}; turn it back")
+    drawn = tuple(result.get(f"original_{side}", own) for side, own in zip(("width", "height"), size, strict=True))
+    if drawn != size:
+        raise SightlineError(
+            f"region {region!r} is on a picture of {drawn[0]} x {drawn[1]} pixels, the task's has {size[0]} x {size[1]}"
+        )
     x, y, w, h = (float(value[name]) / PERCENT for name in ("x", "y", "width", "height"))
-    return [min(max(side, 0.0), 1.0) for side in (x, y, x + w, y + h)]
+    sides = (x, y, x + w, y + h)
+    for side, pixels in zip(sides, size * 2, strict=True):
+        if not -0.5 <= side * pixels <= pixels + 0.5:
+            raise SightlineError(f"region {region!r} lies outside the page: {[round(each, 4) for each in sides]}")
+    role = _one(value["rectanglelabels"], f"region {region!r} has", "labels")
+    return {REGION: [min(max(side, 0.0), 1.0) for side in sides], ROLE: role, TEXT: ""}

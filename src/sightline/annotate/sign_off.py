@@ -11,8 +11,8 @@ from sightline.annotate.readings import ItemReadings, all_readings
 from sightline.annotate.task_folder import TaskFolder
 from sightline.annotate.work_queue import check_name
 from sightline.errors import SightlineError
+from sightline.places.writing import refuse_unusable_place
 from sightline.probes.decision_file import SignedDecision, write_decisions
-from sightline.store.whole_files import refuse_unusable_place
 
 
 def final_decisions(task: TaskFolder, readings: Sequence[ItemReadings]) -> list[SignedDecision]:

@@ -18,10 +18,11 @@ from sightline.annotate.journal import Journal
 from sightline.annotate.task_kinds import TaskKind, kind_named
 from sightline.annotate.work_items import WorkItem, items_digest, items_text, read_items
 from sightline.errors import SightlineError
+from sightline.places import read_text
+from sightline.places.writing import make_folder, write_whole
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import image_digest
 from sightline.probes.probe_file import ProbeSet
-from sightline.store.whole_files import make_folder, write_whole
 
 RECORD, ITEMS, JOURNAL = "task.json", "items.jsonl", "journal.sqlite"
 VERSION = 1
@@ -118,7 +119,7 @@ def create_task(
 def open_task(path: Path) -> TaskFolder:
     """Reads a task and refuses one whose items are not those that it was made with."""
     try:
-        record = json.loads((path / RECORD).read_text(encoding="utf-8"))
+        record = json.loads(read_text(path / RECORD))
     except FileNotFoundError:
         raise SightlineError(f"{path} is no task; make one with 'sightline annotate new'") from None
     except (OSError, ValueError) as problem:

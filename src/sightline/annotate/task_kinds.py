@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, printable
 from sightline.probes.box_format import four_numbers
 from sightline.probes.roles import ROLES
 from sightline.probes.typed_rows import ANNOTATED
@@ -19,6 +19,14 @@ Fields = Mapping[str, Any]
 
 YES_NO = ("yes", "no", "unclear")
 BOXES, STATUS, TEXT, REGION, ROLE = "boxes", "status", "text", "region", "role"
+
+
+class AnswerError(SightlineError):
+    """An answer that does not do, in the words of the questions; ``field`` is the one to look at again."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 @dataclass(frozen=True)
@@ -68,14 +76,13 @@ class TaskKind:
         for field in self.fields:
             answer = fields.get(field.name, "")
             if answer not in (*field.answers, ""):
-                raise SightlineError(f"{field.name} is {answer!r}, not one of {', '.join(field.answers)}")
-        missing = [field.name for field in self.fields if not fields.get(field.name)]
+                raise AnswerError(f"'{field.asks}' is {answer!r}, not one of {', '.join(field.answers)}", field.name)
+        missing = [field for field in self.fields if not fields.get(field.name)]
         if confirmed and missing:
-            raise SightlineError(f"{missing[0]} is not answered yet")
+            raise AnswerError(f"'{missing[0].asks}' is not answered yet", missing[0].name)
         checked = {name: fields[name] for name in self.names if name in fields}
-        for name, _ in self.remarks:
-            if not isinstance(fields.get(name, ""), str):
-                raise SightlineError(f"{name} is not a text")
+        for name, says in self.remarks:
+            _refuse_unseen(fields.get(name, ""), says)
         if self.draws_boxes:
             checked[BOXES] = [_checked_box(box) for box in _list(fields.get(BOXES, []))]
         if confirmed:
@@ -90,10 +97,20 @@ class TaskKind:
             raise SightlineError(f"{ANNOTATED} without a box; draw one, or choose another status")
         for field in self.fields:
             if fields[field.name] != field.valid:
-                raise SightlineError(
-                    f"{self.decision} is {fields[self.decision]}, but {field.name} is {fields[field.name]}; "
-                    "change one of the two"
+                decided, said = (fields[name].replace("_", " ") for name in (self.decision, field.name))
+                raise AnswerError(
+                    f"you decided '{decided}', but answered '{said}' to '{field.asks}'; change one of the two",
+                    field.name,
                 )
+
+
+def _refuse_unseen(text: Any, where: str) -> None:
+    """A text holds what people can see: no control characters, nothing that turns what follows round."""
+    if not isinstance(text, str):
+        raise SightlineError(f"'{where}' is not a text")
+    unseen = next((letter for letter in text if printable(letter, keep="\n\t\r") != letter), None)
+    if unseen is not None:
+        raise SightlineError(f"'{where}' holds a character that is not to be seen, U+{ord(unseen):04X}; take it out")
 
 
 def _list(value: Any) -> list[Any]:
@@ -111,10 +128,9 @@ def _checked_box(box: Any) -> dict[str, Any]:
     if not (0.0 <= x1 < x2 <= 1.0 and 0.0 <= y1 < y2 <= 1.0):
         raise SightlineError(f"region {list(four)} is not x1 < x2, y1 < y2 within the image (fractions from 0 to 1)")
     role, text = box.get(ROLE), box.get(TEXT, "")
-    if role not in ROLES:
+    if not isinstance(role, str) or role not in ROLES:
         raise SightlineError(f"role {role!r} is not one of {', '.join(ROLES)}")
-    if not isinstance(text, str):
-        raise SightlineError(f"text {text!r} of a box is not a text")
+    _refuse_unseen(text, "text of a box")
     return {REGION: list(four), ROLE: role, TEXT: text}
 
 

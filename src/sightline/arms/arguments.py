@@ -75,7 +75,7 @@ def _checked(value: Any, name: str, kind: Any, arm: str) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     least, most = ranges_of(kind).get(name, (-math.inf, math.inf))
-    if not math.isfinite(value) or abs(value) > LARGEST:
+    if not abs(value) <= LARGEST:  # so said, nan is refused too
         raise SightlineError(f"arm '{arm}': {name}={value} is not a usable number")
     if not least <= value <= most:
         bounds = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"

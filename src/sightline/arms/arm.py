@@ -287,7 +287,10 @@ def parse_budget(text: str, arm: str, *, needed: bool) -> Budget:
             str(error) if "must be" in str(error) else f"'{text}' is neither a kept fraction nor a count such as 192t"
         )
         meant = ""
-        if amount.isdecimal() and int(amount) > 1:
+        percent = amount.removesuffix("%")
+        if percent != amount and percent.isdecimal() and 0 < int(percent) <= 100:
+            meant = f"; did you mean {int(percent) / 100:g}{text.removeprefix(amount)} (that share of the tokens)?"
+        elif amount.isdecimal() and int(amount) > 1:
             behind = text.removeprefix(amount)
             share = f"{int(amount) / 100:g}{behind} (that share of the tokens) or " if int(amount) <= 100 else ""
             meant = f"; did you mean {share}{amount}t{behind} (that many)?"

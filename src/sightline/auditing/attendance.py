@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from sightline.errors import SightlineError
 from sightline.places import Place
-from sightline.store.holders import here
+from sightline.places.holders import here
 from sightline.store.leases import Held, Lease, Leases
 
 DRIVER, MEMBER, OPENING, BOXES = "driver", "member-", "opening", "boxes"

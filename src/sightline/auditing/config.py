@@ -27,7 +27,7 @@ from pydantic import (
 )
 
 from sightline.errors import SightlineError
-from sightline.places import Place, place
+from sightline.places import Place, place, read_text
 
 WHAT, HOW, SPEED, OUTPUT = "What is audited", "How", "Speed", "Output"
 """Panels of the help."""
@@ -305,7 +305,7 @@ def read_config(path: Path | None, overrides: Mapping[str, Any]) -> AuditConfig:
 
 def _file_values(path: Path) -> dict[Any, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        values = yaml.safe_load(read_text(path)) or {}
     except OSError as error:
         raise SightlineError(f"cannot read config {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:

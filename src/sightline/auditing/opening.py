@@ -12,11 +12,11 @@ from sightline.auditing.shards import Task, lacks_images, look, tasks_left
 from sightline.core.imported_file import imported_digest
 from sightline.errors import SightlineError
 from sightline.places import is_remote
+from sightline.places.writing import remove_leftovers
 from sightline.probes.images import image_digests
 from sightline.progress import say
 from sightline.store import RunFolder
 from sightline.store.folder_check import damaged_files
-from sightline.store.whole_files import remove_leftovers
 
 
 def begin_alone(job: Job) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 
 from sightline.backbones.loading import DESCRIPTION, WEIGHTS, checkpoint_folder
 from sightline.errors import SightlineError
+from sightline.places.writing import whole_path
 
 PICKLED = "pytorch_model*.bin"
 CONVERTED = "model.safetensors"
@@ -37,9 +37,8 @@ def convert(source: str, out: Path) -> Path:
     for file in sorted(file for pattern in DESCRIPTION for file in folder.glob(pattern)):
         if not file.name.startswith("pytorch_model"):  # the list of pickled parts
             shutil.copyfile(file, out / file.name)
-    unfinished = out / f".{CONVERTED}.tmp"
-    save_file(tensors, unfinished, metadata={"format": "pt"})
-    os.replace(unfinished, out / CONVERTED)
+    with whole_path(out / CONVERTED) as unfinished:
+        save_file(tensors, unfinished, metadata={"format": "pt"})
     return out
 
 

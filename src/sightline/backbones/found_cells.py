@@ -32,7 +32,7 @@ from sightline.backbones.patch_products import by_products
 from sightline.backbones.ramps import Prepare, Sources, sources
 from sightline.backbones.silenced import silenced
 from sightline.backbones.supports import Indices, supports
-from sightline.core.remembered import cache_folder, write_whole
+from sightline.core.remembered import cache_folder, remember
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells
 
@@ -232,7 +232,7 @@ def cached_cells(
         found = find()
         packed = io.BytesIO()
         np.savez_compressed(packed, **vars(found))
-        write_whole(file, packed.getvalue())
+        remember(file, packed.getvalue())
     return found
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from sightline.boxes.detectors import Detector, FoundText, detector_named
 from sightline.core.probe import Box
-from sightline.core.remembered import cache_folder, write_whole
+from sightline.core.remembered import cache_folder, remember
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.probes.image_files import image_files
@@ -206,4 +206,4 @@ def _read(file: Path) -> Detected | None:
 
 
 def _write(file: Path, found: Detected) -> None:
-    write_whole(file, json.dumps(asdict(found)).encode())
+    remember(file, json.dumps(asdict(found)).encode())

@@ -7,21 +7,23 @@ from typing import Annotated
 
 import typer
 
+from sightline.commands.path_or_url import file_option
+
 
 def agreement(
     first: Annotated[Path, typer.Argument(help="One annotator's file: CSV or JSON lines with a probe_id per row.")],
     second: Annotated[Path, typer.Argument(help="The other's.")],
     field: Annotated[list[str] | None, typer.Option(help="Compare this field alone. Repeatable.")] = None,
     draws: Annotated[int, typer.Option(min=100, help="Bootstrap draws of kappa's interval.")] = 10_000,
-    out: Annotated[Path | None, typer.Option(help="CSV to write as well.")] = None,
+    out: Annotated[Path | None, file_option("CSV to write as well.", endings=(".csv",))] = None,
 ) -> None:
     """Compare two annotators: agreement and kappa of labels, overlap of boxes, with 95 % intervals."""
     from rich.table import Table
 
     from sightline.analysis.annotators import agreement_table
     from sightline.core.spreadsheet import without_formulas
+    from sightline.places.writing import write_whole
     from sightline.progress import SafeConsole
-    from sightline.store.whole_files import write_whole
 
     found = agreement_table(first, second, fields=field or (), draws=draws)
     table = Table(box=None, pad_edge=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sightline.commands.help_pages import Commands
+from sightline.commands.path_or_url import file_option
 from sightline.commands.probe_options import PrefixOption
 from sightline.errors import SightlineError
 
@@ -188,7 +189,7 @@ def _printed(frame: pd.DataFrame) -> Any:
 @app.command()
 def export(
     task: TaskArgument,
-    out: Annotated[Path, typer.Option(help="File to write.")],
+    out: Annotated[Path, file_option("File to write.")],
     file_format: Annotated[
         Literal["artifact", "label-studio", "decisions"],
         typer.Option(
@@ -241,7 +242,8 @@ def sign_off(
     task: TaskArgument,
     name: NameOption,
     out: Annotated[
-        Path | None, typer.Option(help="Decision file to write; decisions.jsonl in the task if left out.")
+        Path | None,
+        file_option("Decision file to write; decisions.jsonl in the task if left out.", endings=(".jsonl",)),
     ] = None,
 ) -> None:
     """Write the signed decision file that 'report --only', 'controls build --decisions' and 'paper run' use."""

@@ -9,6 +9,7 @@ import typer
 
 from sightline.commands.benchmark_commands import command_of
 from sightline.commands.help_pages import Commands
+from sightline.commands.path_or_url import file_option
 from sightline.cost.benchmarks.base import BENCHMARKS
 from sightline.cost.request import positive_numbers, words_of
 
@@ -65,9 +66,12 @@ def select(
         float, typer.Option(min=0.0, help="Stop a measurement early after this long.", rich_help_panel=LENGTH)
     ] = 5.0,
     csv: Annotated[
-        Path | None, typer.Option(help="Table with one line per measurement.", rich_help_panel=OUTPUT)
+        Path | None,
+        file_option("Table with one line per measurement.", endings=(".csv",), rich_help_panel=OUTPUT),
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="The same with every sample.", rich_help_panel=OUTPUT)] = None,
+    json: Annotated[
+        Path | None, file_option("The same with every sample.", endings=(".json",), rich_help_panel=OUTPUT)
+    ] = None,
 ) -> None:
     """Time every method: median ms per image at keep 0.4, beside its official implementation (one CPU thread).
 
@@ -75,10 +79,8 @@ def select(
     methods at both sizes take a quarter of an hour on a CPU; name fewer with --method.
     """
     from sightline.cost.timing.time_selection import devices, time_method, timed_methods
-    from sightline.store.whole_files import refuse_unusable_place
+    from sightline.places.writing import is_replaced
 
-    for file in filter(None, (csv, json)):
-        refuse_unusable_place(file.parent)
     sizes, batches = positive_numbers(n, "--n"), positive_numbers(batch, "--batch")
     named = [*(method or ()), *words_of(methods)]
     if methods:
@@ -86,13 +88,15 @@ def select(
         typer.echo(f"hint: --methods {methods} is now written {written}", err=True)
     names = timed_methods(named)
     timings: list[Timing] = []
+    kept, streamed = ([file if file and is_replaced(file) == how else None for file in (csv, json)] for how in (1, 0))
     for place in devices(device):
         for name in names:
             for size in sizes:
                 for images in batches:
                     timings.append(time_method(name, size, images, place, repeats, seconds))
                     _print_line(timings[-1], header=len(timings) == 1)
-                    _write(timings, csv, json)
+                    _write(timings, *kept)
+    _write(timings, *streamed)
     _print_growth(timings)
 
 
@@ -133,7 +137,7 @@ def _write(timings: list[Timing], csv: Path | None, json: Path | None) -> None:
     import io
     import json as json_format
 
-    from sightline.store.whole_files import write_whole
+    from sightline.places.writing import write_whole
 
     records = [timing.record() for timing in timings]
     if json is not None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from sightline.commands.path_or_url import file_option
 from sightline.cost.benchmarks.base import Benchmark
 from sightline.cost.request import Request, flag_of, options_of, words_of
 from sightline.errors import SightlineError
@@ -48,7 +49,9 @@ def _parameters(benchmark: Benchmark[Any]) -> Iterator[inspect.Parameter]:
     yield from _former(benchmark)
     if not benchmark.together:
         yield _parameter("share_process", bool, False, "All arms in one process: quicker, less clean.")
-    yield _parameter("out", Path | None, None, "Cost card: JSON here, Markdown beside it.")
+    card = file_option("Cost card: JSON here, Markdown beside it.", "--out", endings=(".json",), rich_help_panel=COMMON)
+    kind = Annotated[Path | None, card]
+    yield inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
 
 def _former(benchmark: Benchmark[Any]) -> Iterator[inspect.Parameter]:
@@ -116,10 +119,8 @@ def _measure(requests: list[Request], share_process: bool, out: Path | None) -> 
     from sightline.cost.cost_card import CostCard
     from sightline.cost.measure import measure, separate
     from sightline.cost.subject import runnable_arm
-    from sightline.store.whole_files import refuse_unusable_place
+    from sightline.places.writing import is_replaced
 
-    if out is not None:
-        refuse_unusable_place(out.parent)
     for request in requests:  # a request that cannot be served is refused before anything is measured
         for arm in request.arms:
             runnable_arm(arm, request.execution)
@@ -127,6 +128,8 @@ def _measure(requests: list[Request], share_process: bool, out: Path | None) -> 
     for request in requests:
         for part in [request] if share_process else separate(request):
             results.append(measure(part))
-            if out is not None:
+            if out is not None and is_replaced(out):
                 CostCard(results).write(out)
+    if out is not None and not is_replaced(out):
+        CostCard(results).write(out)
     print(CostCard(results).markdown(), end="")

@@ -10,6 +10,7 @@ import typer
 
 from sightline.auditing.config import SPEED
 from sightline.commands.from_config import ImageOption, former_flags, pairs
+from sightline.commands.path_or_url import file_option
 from sightline.progress import say, waiting_for
 
 ModelOption = Annotated[str, typer.Option(help="Checkpoint folder or hub id.")]
@@ -33,9 +34,11 @@ def doctor(
     methods: Annotated[
         bool, typer.Option(help="Run every method that is listed as yes once, on a small image.")
     ] = True,
-    json_file: Annotated[Path | None, typer.Option("--json", help="File for everything found, as JSON.")] = None,
+    json_file: Annotated[
+        Path | None, file_option("File for everything found, as JSON.", "--json", endings=(".json",))
+    ] = None,
     page: Annotated[
-        Path | None, typer.Option(help="File for one HTML page with the cells drawn over the image.")
+        Path | None, file_option("File for one HTML page with the cells drawn over the image.", endings=(".html",))
     ] = None,
     max_pixels: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
@@ -49,19 +52,18 @@ def doctor(
         from sightline.checks.doctor import examine
         from sightline.checks.doctor.console import print_examination
         from sightline.checks.doctor.doctor_page import render
-        from sightline.store.whole_files import make_folder, write_whole
+        from sightline.places.writing import write_whole
 
-    for file in filter(None, (json_file, page)):
-        make_folder(file.parent)
     options = {**former_flags({"max_pixels": max_pixels}), **pairs(image_option, "--image-option")}
     found = examine(
         model, image, dtype=dtype, device=device, attention=attention, image_options=options, methods=methods
     )
     print_examination(found, SafeConsole(highlight=False))
     if json_file is not None:
-        write_whole(json_file, (json.dumps(found.as_dict(), indent=2, ensure_ascii=False) + "\n").encode())
+        content = json.dumps(found.as_dict(), indent=2, ensure_ascii=False) + "\n"
+        write_whole(json_file, content.encode(), make_parent=True)
     if page is not None:
-        write_whole(page, render(found).encode())
+        write_whole(page, render(found).encode(), make_parent=True)
     if found.failed:
         raise typer.Exit(1)
 

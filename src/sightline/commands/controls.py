@@ -188,8 +188,8 @@ def text_replacement(
 
 def _read(path: Path, image_prefix: str, out: Path) -> ProbeSet:
     """The probes, once it is known that a control set of them can be written."""
+    from sightline.places.writing import refuse_unusable_place
     from sightline.probes import read_probes
-    from sightline.store.whole_files import refuse_unusable_place
 
     refuse_unusable_place(out)
     return read_probes(path, image_prefix=image_prefix or None)
@@ -199,8 +199,8 @@ def _write(
     path: Path, probes: Iterable[Probe], source: ProbeSet, construction: dict[str, Any], prefix: str | None = None
 ) -> None:
     """In our layout, or in the artifact's when ``prefix`` (its image root) is given."""
+    from sightline.places.writing import make_folder
     from sightline.probes import write_probes
-    from sightline.store.whole_files import make_folder
 
     make_folder(path.parent)
     rows = list(probes)
@@ -216,7 +216,7 @@ def _table(path: Path, rows: list[dict[str, Any]]) -> None:
     import pandas as pd
 
     from sightline.core.spreadsheet import without_formulas
-    from sightline.store.whole_files import make_folder, write_whole
+    from sightline.places.writing import make_folder, write_whole
 
     make_folder(path.parent)
     write_whole(path, without_formulas(pd.DataFrame(rows)).to_csv(index=False).encode())

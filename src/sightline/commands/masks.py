@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sightline.commands.check import DeviceOption
-from sightline.commands.path_or_url import RunArgument, place_option
+from sightline.commands.path_or_url import RunArgument, file_option, place_option
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.progress import say
@@ -28,7 +28,9 @@ def _masks() -> None:
 def export(
     folder: RunArgument,
     arm: Annotated[str, typer.Option(help="Arm of the run, as run.json spells it.")],
-    out: Annotated[Path, typer.Option(help="File to write: JSON lines, gzipped if its name ends in .gz.")],
+    out: Annotated[
+        Path, file_option("File to write: JSON lines, gzipped if its name ends in .gz.", endings=(".jsonl",))
+    ],
     model: Annotated[
         str | None, typer.Option(help="The run's checkpoint: folder or hub id.", rich_help_panel=AGAIN)
     ] = None,
@@ -49,10 +51,9 @@ def export(
     import gzip
     import json
 
+    from sightline.places.writing import write_whole
     from sightline.store import load_run
-    from sightline.store.whole_files import refuse_unusable_place, write_whole
 
-    refuse_unusable_place(out.parent)
     run = load_run(folder)
     if (model is None) != (images is None):
         raise SightlineError("--model and --images go together: both are needed to compute merges again")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sightline.commands.path_or_url import place_argument
+from sightline.commands.path_or_url import file_option, place_argument
 from sightline.places import Place
 from sightline.progress import say
 
@@ -37,7 +37,10 @@ def fit(
     policy: Annotated[str, typer.Option(help="Name of the policy; 'sightline list policies' has all.")],
     selector: Annotated[str, typer.Option(help="Its selector, with arguments if need be: target_grid:reserve=0.25.")],
     levels: Annotated[str, typer.Option(help="Budgets to choose from, ascending: 0.3/0.5/0.7.")],
-    out: Annotated[Path, typer.Option(help="JSON to write: what was chosen, and what held-out probes say of it.")],
+    out: Annotated[
+        Path,
+        file_option("JSON to write: what was chosen, and what held-out probes say of it.", endings=(".json",)),
+    ],
     argument: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Argument that is given, not chosen: file=risk.csv. Repeatable."),
@@ -170,13 +173,13 @@ def _write(out: Path, run: Place, tuned: TunedPolicy, selector: str, levels: str
     from dataclasses import asdict
 
     from sightline.arms.arguments import changed
-    from sightline.store.whole_files import write_whole
+    from sightline.places.writing import is_replaced, write_whole
 
     policy, contents, verdict = tuned.policy, tuned.policy.contents(), tuned.verdict
     name, _, own = selector.partition(":")
     said = [pair for pair in changed(policy) if contents is None or not pair.startswith("file=")]
     said = [
-        *(() if contents is None else (f"file={out}",)),
+        *(() if contents is None else (f"file={out if is_replaced(out) else 'FILE'}",)),
         *said,
         *(f"{name}.{pair}" for pair in own.split(",") if pair),
     ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sightline.commands.option_groups import with_groups
+from sightline.commands.path_or_url import file_option
 from sightline.commands.probe_options import AnnotationOptions, ImagesOption, ListsFormats, ProbesArgument
 from sightline.errors import SightlineError
 from sightline.progress import say
@@ -29,7 +30,7 @@ def add_commands(app: typer.Typer) -> None:
 @with_groups
 def evidence(
     probes: ProbesArgument,
-    out: Annotated[Path, typer.Option("--out", help="Probe file to write (.gz compresses).")],
+    out: Annotated[Path, file_option("Probe file to write (.gz compresses).", "--out", endings=(".jsonl",))],
     reading: AnnotationOptions,
     questions: Annotated[
         list[Path] | None,

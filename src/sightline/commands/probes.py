@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 import typer
 
 from sightline.commands.option_groups import with_groups
+from sightline.commands.path_or_url import file_option
 from sightline.commands.probe_evidence import add_commands
 from sightline.commands.probe_options import (
     AnnotationOptions,
@@ -45,7 +46,7 @@ OutPrefixOption = Annotated[
 @app.command(cls=ListsFormats)
 @with_groups
 def build(
-    out: Annotated[Path, typer.Option("--out", help="Probe file to write (.gz compresses).")],
+    out: Annotated[Path, file_option("Probe file to write (.gz compresses).", "--out", endings=(".jsonl",))],
     reading: AnnotationOptions,
     files: Annotated[
         list[Path] | None,
@@ -257,7 +258,7 @@ def _given(
 @with_groups
 def regions(
     annotations: AnnotationsOption,
-    out: Annotated[Path, typer.Option("--out", help="Regions JSONL to write (.gz compresses).")],
+    out: Annotated[Path, file_option("Regions JSONL to write (.gz compresses).", "--out", endings=(".jsonl",))],
     reading: AnnotationOptions,
     layout: LayoutOption = None,
     image_prefix: OutPrefixOption = "",

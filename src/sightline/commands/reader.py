@@ -27,10 +27,10 @@ def scenes(
     ] = False,
 ) -> None:
     """Draw synthetic scenes with word boxes in TextOCR's layout, for ``sightline probes build --format textocr``."""
+    from sightline.places.writing import refuse_unusable_place
     from sightline.probes.scenes.open_set import OPEN_IMAGES, OPEN_PROBES, write_open_set
     from sightline.probes.scenes.textocr_set import ANNOTATIONS, IMAGES, write_scenes
     from sightline.progress import Progress
-    from sightline.store.whole_files import refuse_unusable_place
 
     refuse_unusable_place(out)
     if open:
@@ -125,8 +125,8 @@ def train(
     for name, value in given.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise SightlineError(f"--{name.replace('_', '-')} {value} is not a finite number")
+    from sightline.places.writing import refuse_unusable_place
     from sightline.reader.train import main
-    from sightline.store.whole_files import refuse_unusable_place
 
     refuse_unusable_place(out)
     main(list(_spelled(given)))
@@ -154,9 +154,9 @@ def export(
     """Turn a training state into an ordinary checkpoint folder."""
     import json
 
+    from sightline.places.writing import refuse_unusable_place
     from sightline.reader.export import export as write_checkpoint
     from sightline.reader.training_record import TRAINING, continued, read_record
-    from sightline.store.whole_files import refuse_unusable_place
 
     refuse_unusable_place(out)
     before = None if after is None else read_record(after)

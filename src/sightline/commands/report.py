@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sightline.commands.path_or_url import place_argument, place_option
+from sightline.commands.path_or_url import file_option, place_argument, place_option
 from sightline.commands.run_places import AsOneOption, runs_or_one
 from sightline.places import Place
 from sightline.progress import say
@@ -153,14 +153,14 @@ def gate(
         bool, typer.Option("--allow-partial", help="Decide on a run that is not finished instead of refusing it.")
     ] = False,
     as_one: AsOneOption = False,
-    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Append a Markdown summary to this file.")] = None,
+    junit: Annotated[Path | None, file_option("Write JUnit XML here.", endings=(".xml",))] = None,
+    markdown: Annotated[Path | None, file_option("Append a Markdown summary to this file.", endings=(".md",))] = None,
     draws: DrawsOption = 10_000,
     seed: SeedOption = 17,
 ) -> None:
     """Decide rules on interval bounds, for continuous integration. Exit code 0: passed; 1: not; 2: error."""
     with errors_are_two("the gate could not decide"):
-        from sightline.errors import SightlineError
+        from sightline.places.writing import append, write_whole
         from sightline.report import gate_output
         from sightline.report.gate import gate_runs
         from sightline.report.gate_rules import read_rules
@@ -182,14 +182,10 @@ def gate(
             _print_gated(run)
             for note in run.notes:
                 say(f"note: {f'{run.name}: ' if len(gated) > 1 else ''}{note}", err=True)
-        try:
-            if junit is not None:
-                junit.write_bytes(gate_output.junit(gated))
-            if markdown is not None:
-                with open(markdown, "a", encoding="utf-8") as handle:
-                    handle.write(gate_output.markdown(gated))
-        except OSError as error:
-            raise SightlineError(f"cannot write {error.filename}: {error.strerror}") from None
+        if junit is not None:
+            write_whole(junit, gate_output.junit(gated))
+        if markdown is not None:
+            append(markdown, gate_output.markdown(gated).encode())
     if not all(run.passed for run in gated):
         raise typer.Exit(1)
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
-from sightline.commands.path_or_url import place_argument
+from sightline.commands.path_or_url import file_option, place_argument
 from sightline.commands.run_places import AsOneOption, as_one_run
 from sightline.errors import SightlineError
 from sightline.places import Place
+from sightline.places.writing import STANDARD_OUTPUT, is_replaced, refuse_binary_on_terminal, whole_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,8 +20,11 @@ if TYPE_CHECKING:
 
 def rows(
     folders: Annotated[list[Place], place_argument("RUN...", "Run folder, a path or a URL; several with --as-one.")],
-    format: Annotated[Literal["csv", "jsonl", "parquet"], typer.Option(help="Output format.")] = "csv",
-    out: Annotated[Path | None, typer.Option(help="File to write; standard output if left out.")] = None,
+    format: Annotated[
+        Literal["csv", "jsonl", "parquet"] | None,
+        typer.Option(help="Output format.", show_default="the ending of --out, else csv"),
+    ] = None,
+    out: Annotated[Path, file_option("File to write: .csv, .jsonl or .parquet.")] = Path(STANDARD_OUTPUT),
     columns: Annotated[
         str | None, typer.Option(help="Only these, in this order: probe_id,arm,ecr. All if left out.")
     ] = None,
@@ -35,21 +37,28 @@ def rows(
     gets an apostrophe in front; jsonl and parquet have it as it is.
     """
     from sightline.store import load_run
-    from sightline.store.whole_files import refuse_unusable_place, whole_file
 
-    if out is not None:
-        refuse_unusable_place(out.parent)
-    elif format == "parquet" and sys.stdout.isatty():
-        raise SightlineError("parquet is binary: name a file with --out")
+    written = _format(out, format)
+    if written == "parquet":
+        refuse_binary_on_terminal(out, "parquet")
     run = load_run(as_one_run(folders, as_one=as_one))
     wanted = None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
     if run.unfinished:
         typer.echo(f"note: {run.path}: {run.unfinished}", err=True)
     names = wanted if wanted is not None else run.columns
     batches = run.scan(wanted, arm or None)
-    place: AbstractContextManager[BinaryIO] = nullcontext(sys.stdout.buffer) if out is None else whole_file(out)
-    with place as handle:
-        WRITERS[format](handle, names, batches)
+    with whole_file(out) as handle:
+        WRITERS[written](handle, names, batches)
+
+
+def _format(out: Path, asked: str | None) -> str:
+    """What is asked for, else what the name ends in; one that ends in another format is refused."""
+    ending = out.suffix.lower().lstrip(".")
+    if asked is None and ending and ending not in WRITERS and is_replaced(out):
+        raise SightlineError(f"--out {out}: no format ends in .{ending}; end it in .{', .'.join(WRITERS)}, or --format")
+    if asked is not None and ending in WRITERS and ending != asked:
+        raise SightlineError(f"--out {out} ends in .{ending}, but --format is {asked}: change one of the two")
+    return asked or (ending if ending in WRITERS else "csv")
 
 
 def _write_csv(handle: BinaryIO, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sightline.commands.path_or_url import RunArgument, place_option
+from sightline.commands.path_or_url import RunArgument, file_option, place_option
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.progress import say
@@ -26,7 +26,7 @@ def show(
         list[str] | None, typer.Option(help="Show this arm alone, as run.json spells it. Repeatable.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Picture to write, for example picture.png: the arms side by side.")
+        Path | None, file_option("Picture to write, for example picture.png: the arms side by side.")
     ] = None,
     images: Annotated[
         Place | None,
@@ -59,11 +59,16 @@ def show(
 def _refuse_unknown_kind(out: Path) -> None:
     from PIL import Image
 
-    from sightline.store.whole_files import refuse_unusable_place
+    from sightline.places.writing import refuse_binary_on_terminal
 
-    refuse_unusable_place(out.parent)
-    if Image.registered_extensions().get(out.suffix.lower()) not in Image.SAVE:
+    refuse_binary_on_terminal(out, "a picture")
+    if _ending(out) not in Image.registered_extensions() or Image.EXTENSION[_ending(out)] not in Image.SAVE:
         raise SightlineError(f"--out {out}: no kind of picture ends in '{out.suffix}'; write .png or .jpg")
+
+
+def _ending(out: Path) -> str:
+    """By which a picture's format is known; what has no ending, such as standard output, gets PNG."""
+    return out.suffix.lower() or ".png"
 
 
 def _rows(run: Run, probe: str, arms: list[str], view: str | None) -> pd.DataFrame:
@@ -169,12 +174,12 @@ def _write_picture(run: Run, probe: str, arms: list[str], images: Place | None, 
 
     from PIL import Image
 
-    from sightline.store.whole_files import write_whole
+    from sightline.places.writing import write_whole
 
     picture = run.picture(probe, *arms, images=images, view=view)
     sources = picture.info["sources"]
     buffer = io.BytesIO()
-    picture.save(buffer, format=Image.registered_extensions()[out.suffix.lower()])
+    picture.save(buffer, format=Image.registered_extensions()[_ending(out)])
     write_whole(out, buffer.getvalue())
     blurred = sources.count("preview")
     origin = (

@@ -17,6 +17,7 @@ from sightline.controls.rendering import Pixels
 from sightline.controls.text_replacement import ERASE, REPLACEMENT, SHAM, Replaced
 from sightline.core.spreadsheet import from_text
 from sightline.errors import SightlineError
+from sightline.places import open_file
 from sightline.probes.decision_file import is_decision_file, read_decision_file
 
 PADDING = 0.75
@@ -97,7 +98,7 @@ def reviewed_images(path: Path) -> set[str]:
             raise SightlineError(f"{path} found no image valid, so there is nothing to build")
         return set(signed)
     try:
-        with open(path, newline="", encoding="utf-8") as lines:
+        with io.TextIOWrapper(open_file(path), encoding="utf-8", newline="") as lines:
             rows = list(csv.DictReader(lines))
     except OSError as problem:
         raise SightlineError(f"cannot read {path}: {problem.strerror}") from None

@@ -29,9 +29,9 @@ from sightline.controls.rendering import (
 from sightline.core.probe import ORIGINAL as AS_IT_IS
 from sightline.core.probe import Box, Label, Probe
 from sightline.errors import SightlineError
+from sightline.places.writing import make_folder, write_whole
 from sightline.probes.image_name import resolve_image
 from sightline.probes.images import open_image
-from sightline.store.whole_files import make_folder, write_whole
 
 LONGEST_NAME = 120
 """Bytes of an image id within a file name."""

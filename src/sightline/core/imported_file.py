@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from sightline.errors import SightlineError
+from sightline.places import read_whole
 
 _digests: dict[str, str] = {}
 """Of the content of every imported file, by the name of its module."""
@@ -34,7 +35,7 @@ def imported_digest(kind: type) -> str | None:
 
 def _import(path: Path) -> str:
     try:
-        digest = f"sha256:{sha256(path.read_bytes()).hexdigest()}"
+        digest = f"sha256:{sha256(read_whole(path)).hexdigest()}"
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise SightlineError(f"--import {path}: cannot be read: {reason}") from None

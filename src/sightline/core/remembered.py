@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from sightline.errors import SightlineError
+from sightline.places.writing import write_whole
 
 
 def cache_folder() -> Path:
@@ -16,16 +16,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sightline"
 
 
-def write_whole(file: Path, content: bytes) -> None:
-    """Under a name that nobody foresees first: whoever reads at the same time sees all of it or nothing."""
+def remember(file: Path, content: bytes) -> None:
+    """Whoever reads at the same time sees all of it or nothing."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        os.replace(temporary, file)
-    except OSError as error:
+        write_whole(file, content, make_parent=True)
+    except SightlineError as error:
         raise SightlineError(
-            f"cannot remember a result in {file.parent}: {error.strerror or error}; name another folder in "
-            "SIGHTLINE_CACHE"
+            f"cannot remember a result in {file.parent}: {error}; name another folder in SIGHTLINE_CACHE"
         ) from None

@@ -15,6 +15,8 @@ from sightline.cost.presentation import FurtherTable
 from sightline.cost.reading import Line
 from sightline.cost.spread import Summary
 from sightline.errors import SightlineError
+from sightline.places import read_text
+from sightline.places.writing import is_replaced, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,14 +44,15 @@ class CostCard:
 
     def write(self, path: Path) -> None:
         """``path`` gets the JSON with every sample; the Markdown goes beside it."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"format": FORMAT, "results": self.results}, indent=1), encoding="utf-8")
-        path.with_suffix(".md").write_text(self.markdown(), encoding="utf-8")
+        content = json.dumps({"format": FORMAT, "results": self.results}, indent=1)
+        write_whole(path, content.encode(), make_parent=True)
+        if is_replaced(path):  # nothing lies beside a pipe
+            write_whole(path.with_suffix(".md"), self.markdown().encode())
 
     @staticmethod
     def read(path: Path) -> CostCard:
         try:
-            content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+            content = json.loads(read_text(path), parse_constant=_refuse)
         except OSError as error:
             raise SightlineError(f"cannot read cost card {path}: {error.strerror or error}") from None
         except (ValueError, RecursionError) as error:

@@ -12,6 +12,7 @@ from sightline.arms.plan import MATCHED
 from sightline.leaderboard.board_record import Record, record_text
 from sightline.leaderboard.standings import COVERAGE
 from sightline.leaderboard.tables import budget_table, overview_table, refused_table
+from sightline.places.writing import make_folder, write_whole
 from sightline.report.arm_words import listed
 from sightline.report.charts import NARROW, FrontierPoint, frontier
 from sightline.report.metric_columns import heading
@@ -22,7 +23,6 @@ from sightline.report.sections.base import ChartGroup, Part
 from sightline.report.sections.frontier import GLYPHS
 from sightline.report.table import format_range, format_value
 from sightline.statistics.metrics import METRICS
-from sightline.store.whole_files import make_folder, write_whole
 
 NAME = "leaderboard"
 RISK = "unsupported"

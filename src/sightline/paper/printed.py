@@ -12,8 +12,8 @@ from pathlib import Path
 from sightline.errors import SightlineError
 from sightline.paper.paper_table import NOTHING, Block, Claim, Judgement, Line, Measured, PaperTable
 from sightline.paper.study import Study
+from sightline.places.writing import write_whole
 from sightline.report.table import MISSING, TableColumn, format_range, format_value, latex_escape
-from sightline.store.whole_files import write_whole
 
 
 @dataclass(frozen=True)

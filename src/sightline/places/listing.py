@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from sightline.places.addresses import Place, is_remote
 from sightline.places.store_errors import told_of
 
 MAGIC = "*?["
+NO_SUCH_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 class Listing:
@@ -49,7 +52,7 @@ class Listing:
 
     def has(self, file: Place) -> bool:
         if not is_remote(self.folder):
-            return bool(file.is_file())
+            return os.path.isfile(file)  # False too for a name that no file can have
         below, name = self._split(file)
         return _holds(self._names.get(below, []), name)
 
@@ -76,8 +79,10 @@ class Listing:
             return [self.folder / below / name for name in self._names.get(below, [])]
         try:
             return list((self.folder / below).iterdir())
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        except OSError as error:
+            if error.errno in NO_SUCH_FOLDER:
+                return []
+            raise
 
     def everything(self) -> list[str]:
         """Of a store: the names of all files, as they are called from the folder."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+import stat
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 from uuid import uuid4
 
@@ -27,10 +31,39 @@ CONFLICTS = 5
 KEPT = "; what is finished is kept, run the same command again when it works"
 
 
+SMALL = 64 << 20
+"""Characters of a text that somebody wrote by hand: settings, rules, lists."""
+
+
+def open_file(path: str | Path) -> io.BufferedReader:
+    """Opens a file of this machine for reading. A device or pipe, which need not end, is an ``OSError`` at once."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:  # a character that no name has
+        raise OSError(errno.EINVAL, str(error)) from None
+    kind = stat.S_IFMT(os.fstat(handle).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(handle)
+        if kind == stat.S_IFDIR:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise OSError(errno.EINVAL, "a pipe or device, not a file; save its content in a file first", str(path))
+    return open(handle, "rb")
+
+
+def read_text(path: str | Path, most: int = SMALL) -> str:
+    """A small UTF-8 file, whatever ends its lines; an ``OSError`` where it is larger than anybody writes."""
+    with io.TextIOWrapper(open_file(path), encoding="utf-8") as stream:
+        text = stream.read(most + 1)
+    if len(text) > most:
+        raise OSError(errno.EFBIG, f"larger than the {most >> 20} MiB that such a file may have", str(path))
+    return text
+
+
 def read_whole(where: Place) -> bytes:
     """All bytes of a file, or of an object in one request."""
     if not is_remote(where):
-        return where.read_bytes()
+        with open_file(where) as stream:
+            return stream.read()
     with told_of(where, "read"):
         return bytes(where.fs.cat_file(where.path))
 
@@ -53,7 +86,7 @@ def open_ranges(where: UPath, block: int | None = None) -> IO[bytes]:
 def open_lines(where: Place) -> TextIO:
     """Opens a UTF-8 text of any size. Lines end in "\\n" alone: a text may hold other characters that end lines."""
     if not is_remote(where):
-        return open(where, encoding="utf-8", newline="\n")
+        return io.TextIOWrapper(open_file(where), encoding="utf-8", newline="\n")
     return io.TextIOWrapper(open_ranges(where, LINES), encoding="utf-8", newline="\n")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from sightline.errors import SightlineError
+from sightline.places import read_whole
 
 UNKNOWN = 0.5
 """The risk of a sample that the file does not name."""
@@ -22,7 +23,7 @@ IDS = ("probe_id", "sample_id", "id")
 def read_bytes(file: str, policy: str) -> bytes:
     """The content of a file that a policy names."""
     try:
-        return Path(file).read_bytes()
+        return read_whole(Path(file))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise SightlineError(f"{policy}: cannot read {file}: {reason}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ def detect_format(path: str | Path) -> str:
 
     A format that yields, because it is told by little (a table, any object with words), counts only alone.
     """
-    if Path(path).is_dir():
+    if os.path.isdir(path):  # False too for a name that no folder can have
         return _detect_in_folder(Path(path))
     found = _recognising(Path(path))
     if len(found) == 1:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sightline.errors import SightlineError
+from sightline.places import open_file
 from sightline.probes.json_lines import open_text, read_objects
 from sightline.probes.raw_text import PARQUET, encoding_of, read_bytes, start_of
 
@@ -92,7 +93,7 @@ def _rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def open_binary(file: Path) -> io.BufferedReader:
     try:
-        return open(file, "rb")
+        return open_file(file)
     except OSError as problem:
         raise SightlineError(f"{file}: cannot be read: {problem.strerror or problem}") from None
 

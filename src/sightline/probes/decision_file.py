@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.errors import SightlineError
+from sightline.places import open_file
 from sightline.probes.json_lines import read_objects, write_text
 from sightline.probes.probe_file import canonical
 
@@ -62,7 +63,7 @@ def write_decisions(path: Path, head: Mapping[str, Any], decisions: Iterable[Sig
 def is_decision_file(path: Path) -> bool:
     """Whether a file begins like one; what cannot be read is left to whoever reads it."""
     try:
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             return stream.read(len(HEAD) + 3).lstrip().startswith(f'{{"{HEAD}'.encode())
     except OSError:
         return False

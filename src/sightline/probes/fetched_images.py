@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from uuid import uuid4
 from sightline.core.remembered import cache_folder
 from sightline.errors import SightlineError
 from sightline.places import StoreError, open_ranges, told_of
+from sightline.places.writing import write_whole
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -148,18 +148,10 @@ def _keep(url: UPath, file: Path, facts: Mapping[str, Any], data: bytes) -> None
         raise StoreError(f"cannot read {url}: {len(data)} bytes came, it has {facts['size']}; run the command again")
     most = _most_bytes()
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-            os.replace(temporary, file)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
+        write_whole(file, data, make_parent=True)
+    except SightlineError as error:
         raise StoreError(
-            f"cannot keep image {url} in {images_folder()}: {error.strerror or error}; "
+            f"cannot keep image {url} in {images_folder()}: {error}; "
             f"SIGHTLINE_CACHE moves that folder, {LIMIT} limits it"
         ) from None
     if _FETCHED.is_time(len(data), most):

@@ -6,8 +6,6 @@ import gzip
 import hashlib
 import io
 import json
-import os
-import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from sightline.errors import SightlineError
-from sightline.places import Place, is_remote, place, read_whole
+from sightline.places import Place, is_remote, open_file, place, read_whole
+from sightline.places.writing import write_whole
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -44,7 +43,7 @@ def open_text(path: str | Place) -> Iterator[IO[str]]:
 def _opened(where: Place) -> IO[bytes]:
     """An object is fetched as a whole, since its lines are all read anyway."""
     if not is_remote(where):
-        return open(where, "rb")
+        return open_file(where)
     return io.BytesIO(read_whole(where))
 
 
@@ -66,39 +65,17 @@ def read_objects(path: str | Place) -> Iterator[tuple[int, dict[str, Any]]]:
 def file_digest(path: str | Path) -> str:
     """``sha256:`` of the file's bytes."""
     try:
-        with open(path, "rb") as stream:
+        with open_file(path) as stream:
             return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
     except OSError as problem:
         raise SightlineError(f"{path}: cannot be read: {problem.strerror or problem}") from None
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Replaces ``path`` in one step, see ``write_bytes``. ``.gz`` is compressed."""
+    """Writes a text file whole, and makes the folder it is in. ``.gz`` is compressed."""
     path = Path(path)
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError:
         raise SightlineError(f"{path}: cannot be written: a text holds half of a surrogate pair") from None
-    write_bytes(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Replaces ``path`` in one step: temporary file beside it, flush, fsync, rename. Makes the folder it is in."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            # mkstemp makes private files; a probe set is as readable as any other file its owner creates.
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(temporary, 0o666 & ~mask)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as problem:
-        raise SightlineError(f"{path}: cannot be written: {problem.strerror or problem}") from None
+    write_whole(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data, make_parent=True)

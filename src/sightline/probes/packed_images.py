@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from sightline.errors import SightlineError
+from sightline.places.writing import write_whole
 from sightline.probes.image_name import check_image_name, resolve_image
-from sightline.probes.json_lines import write_bytes
 
 _ENDINGS = {"BMP": ".bmp", "GIF": ".gif", "JPEG": ".jpg", "PNG": ".png", "PPM": ".ppm", "TIFF": ".tif", "WEBP": ".webp"}
 
@@ -67,7 +67,7 @@ class PackedImages:
         for name, data in self.each(names, progress):
             path = resolve_image(folder, name)
             if not path.exists():
-                write_bytes(path, data)
+                write_whole(path, data, make_parent=True)
                 written += 1
             elif path.read_bytes() != data:
                 raise SightlineError(f"{path} is there already and is another image; give another folder with --images")

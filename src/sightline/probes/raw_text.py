@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 from sightline.errors import SightlineError
+from sightline.places import open_file
 
 MAX_BYTES = 512 * 2**20
 """Of one annotation file, unpacked."""
@@ -48,7 +49,7 @@ def encoding_of(data: bytes) -> str:
 def _head(path: str | Path, count: int) -> bytes:
     """Up to ``count`` bytes of the unpacked file."""
     try:
-        with open(path, "rb") as raw:
+        with open_file(path) as raw:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             if not packed:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sightline.checks import shipped_demo
 from sightline.errors import SightlineError
+from sightline.places.writing import write_whole
 from sightline.reader.card_aims import CardTarget, Lines, aims, interval
 from sightline.reader.curves import curves_svg
 from sightline.reader.forms import FORMS, QWEN3_VL
@@ -21,7 +22,6 @@ from sightline.reader.open_card import (
     open_section,
 )
 from sightline.reader.training_record import read_record
-from sightline.store.whole_files import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from sightline.errors import SightlineError
+from sightline.places.writing import write_whole
 from sightline.reader import vocabulary
-from sightline.store.whole_files import write_whole
 
 SHARD_BYTES = 15 * 2**20
 

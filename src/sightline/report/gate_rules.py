@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sightline.errors import SightlineError
+from sightline.places import read_text
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.metrics.base import renaming, spelling
 
@@ -105,7 +106,7 @@ def renamings(rules: Iterable[str]) -> list[str]:
 def read_rules(path: Path) -> list[str]:
     """The rules of a file: one a line; a ``#`` at its start or after a space begins a comment."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = read_text(path).split("\n")
     except OSError as error:
         raise SightlineError(f"cannot read the rules in {path}: {error.strerror}") from None
     except UnicodeDecodeError:

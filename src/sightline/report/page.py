@@ -15,13 +15,13 @@ from markupsafe import Markup
 from sightline import __version__
 from sightline.core.regime import NO_BOXES
 from sightline.errors import SightlineError
+from sightline.places.writing import make_folder, write_whole
 from sightline.report.hero import Hero
 from sightline.report.overview import Verdict
 from sightline.report.sections import Section
 from sightline.report.source import Audited, Source
 from sightline.report.table import NUMERIC, NamedRun, Table
 from sightline.statistics.bootstrap import SEED
-from sightline.store.whole_files import write_whole
 
 HERE = Path(__file__).parent
 HTML = "report.html"
@@ -147,8 +147,8 @@ def render(page: Page) -> str:
 def write_page(page: Page, out: Path) -> Path:
     """Tables first, the page last: an earlier page is taken away before, so that none stands beside other tables."""
     content, path = render(page).encode(), out / HTML
+    make_folder(out)
     try:
-        out.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         page.write_tables(out / "tables")
     except OSError as error:

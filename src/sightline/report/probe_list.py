@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from sightline.errors import SightlineError
+from sightline.places import read_text
 from sightline.probes.decision_file import is_decision_file, read_decision_file
 
 
@@ -39,7 +40,7 @@ def read_probe_list(path: Path) -> ProbeList:
             raise SightlineError(f"{path} found no probe valid, so there is nothing to report on")
         return ProbeList(path, valid)
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = read_text(path).split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SightlineError(f"cannot read the probe list {path}: {reason}") from None

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from sightline.core.spreadsheet import without_formulas
-from sightline.store.whole_files import write_whole
+from sightline.places.writing import write_whole
 
 Kind = Literal["text", "count", "score", "signed", "percent", "number", "ratio", "p", "words"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import math
 import zlib
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sightline.errors import SightlineError
+from sightline.places import open_file
 
 NO_CELL = -1
 """Anchor of an output that stands for no token of the image (a class token)."""
@@ -136,10 +138,14 @@ def _is_block(block: Any) -> bool:
     return isinstance(block, list) and len(block) == 2 and all(map(_is_count, block))
 
 
+def _unpacked(raw: io.BufferedReader, path: Path) -> Any:
+    return gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+
+
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     number = 0
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        with open_file(path) as raw, io.TextIOWrapper(_unpacked(raw, path), encoding="utf-8") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     row = json.loads(line)

@@ -10,6 +10,7 @@ import torch
 
 from sightline.core.selection import Budget, Parity, Role, Selection, Selector, TokenView
 from sightline.errors import SightlineError
+from sightline.places import read_whole
 from sightline.selectors import SELECTORS
 from sightline.selectors.mask_file import Mask, read_masks
 
@@ -83,7 +84,7 @@ class Masks(Selector):
     def digest(self) -> str:
         """SHA-256 of the file."""
         try:
-            return sha256(Path(self.file).read_bytes()).hexdigest()
+            return sha256(read_whole(Path(self.file))).hexdigest()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise SightlineError(f"masks: cannot read {self.file}: {reason}") from None

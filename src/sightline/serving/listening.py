@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 import webbrowser
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sightline.errors import SightlineError
 from sightline.serving.door import LOOPBACK, Door
@@ -16,7 +18,22 @@ from sightline.serving.guard import Guard
 
 GRACE_S = 2
 """How long answers under way may take after Ctrl-C."""
+PATIENCE_S = 20
+"""How long a connection may take to say what it wants."""
 EVERYWHERE = ("0.0.0.0", "::", "[::]", "")
+
+
+class Impatient(H11Protocol):
+    """Hangs up on whoever connects and never finishes asking, so that such connections do not pile up."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(PATIENCE_S, self._hang_up)
+
+    def _hang_up(self) -> None:
+        asked = getattr(self, "cycle", None)  # None until a whole request has come
+        if asked is None and not self.transport.is_closing():
+            self.transport.close()
 
 
 def serve(
@@ -46,6 +63,7 @@ def serve(
             access_log=False,
             server_header=False,
             ws="none",
+            http=Impatient,
             timeout_graceful_shutdown=GRACE_S,
         )
         try:

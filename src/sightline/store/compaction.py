@@ -16,13 +16,13 @@ from pathlib import Path
 
 from sightline.errors import SightlineError
 from sightline.places import Place, is_remote
+from sightline.places.writing import make_folder, refuse_unusable_place, whole_file, write_whole
 from sightline.store.folder import MANIFEST, PROBES, RunFolder
 from sightline.store.load import Run, load_run
 from sightline.store.run_settings import model_words
 from sightline.store.shard_files import ShardFile, ShardPiece, pieces
 from sightline.store.shard_packs import held_shards, pack_groups, write_pack
 from sightline.store.shard_reading import Owner
-from sightline.store.whole_files import make_folder, refuse_unusable_place, whole_file, write_whole
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from sightline.core.probe import ORIGINAL
 from sightline.core.row import SCHEMA_VERSION, Column, image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.places import Listing, Place, is_remote, place, read_whole, told_of
+from sightline.places.holders import here
 from sightline.places.objects import TRIAL, remove
-from sightline.store.holders import here
+from sightline.places.writing import entries, make_folder, refuse_unusable_place, remove_leftovers, write_whole
 from sightline.store.leases import LEASES
 from sightline.store.marks import Mark, write_marked
 from sightline.store.migrations import READABLE, migrate_folder
@@ -28,7 +29,6 @@ from sightline.store.shard_files import ShardFile, ShardPiece, is_packed, shard_
 from sightline.store.shard_packs import held_of, unpack
 from sightline.store.shard_reading import Owner
 from sightline.store.soundness import sound_manifest
-from sightline.store.whole_files import entries, make_folder, refuse_unusable_place, remove_leftovers, write_whole
 
 MANIFEST = "run.json"
 PROBES = "probes.jsonl"

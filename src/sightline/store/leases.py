@@ -21,9 +21,9 @@ from threading import Event, Lock, Thread
 
 from sightline.errors import SightlineError
 from sightline.places import Listing, Place, is_remote, read_whole
+from sightline.places.holders import Holder, here, holder_of
 from sightline.places.objects import remove
-from sightline.store.holders import Holder, here, holder_of
-from sightline.store.whole_files import create_new, make_folder, write_whole
+from sightline.places.writing import create_new, make_folder, write_whole
 
 LEASES = "leases"
 BEATS = 6

@@ -15,7 +15,7 @@ from typing import Any
 from sightline.errors import SightlineError
 from sightline.places import Listing, Place, read_whole
 from sightline.places.objects import remove
-from sightline.store.whole_files import create_new, make_folder, write_whole
+from sightline.places.writing import create_new, make_folder, write_whole
 
 NOTES = "notes"
 MOST_ERRORS, MOST_LOSSES = 2, 3

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from sightline.core.row import TIME_COLUMNS
 from sightline.places import Place
+from sightline.places.writing import make_folder, whole_file
 from sightline.store.gathering import gathered
 from sightline.store.marks import Mark, MarkedShard, read_marked, write_marked
 from sightline.store.shard_files import ShardFile, ShardPiece, shard_file_name
 from sightline.store.shard_reading import Owner, bounds
 from sightline.store.table_digest import table_digest, texts_digest
-from sightline.store.whole_files import make_folder, whole_file
 
 GROUP = 65_536
 """Most rows of a row group: what a reader of one holds at once."""

@@ -141,7 +141,7 @@ class AskedRows:
     def records(self, places: NDArray[np.int64] | Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
         """Rows as plain values, with columns of Full and of the probe file too."""
         own = [name for name in columns if name in self.rows.table.column_names]
-        found: list[dict[str, Any]] = self.rows.records(places, own)
+        found: list[dict[str, Any]] = self.rows.records(places, own) if own else [{} for _ in places]
         for name in columns:
             if name in own:
                 continue

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from sightline.errors import SightlineError
+from sightline.places.writing import make_folder, write_whole
 from sightline.report.page import embed_json
 from sightline.serving.application import LOOK
-from sightline.store.whole_files import make_folder, write_whole
 from sightline.view.answers_to_pages import AnswersToPages
 from sightline.view.intervals_beside import measured
 from sightline.view.pages_served import PAGES

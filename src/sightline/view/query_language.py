@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 
 from sightline.errors import SightlineError
 
+LARGEST = 10**300
+"""Beyond it numbers are none that a column could hold."""
 LONGEST = 2000
 """Characters of a query."""
 DEEPEST = 60
@@ -134,6 +136,8 @@ class _Reader:
                 return self._compared(node, left - 1)
             case ast.Name(id=name):
                 return self._named(name)
+            case ast.Constant(value=int(value)) if not isinstance(value, bool) and abs(value) > LARGEST:
+                raise SightlineError(f"the query has a number of {len(str(value))} digits, which no column holds")
             case ast.Constant(value=value) if value is None or isinstance(value, bool | int | float | str):
                 return value
             case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
-from sightline.probes.images import image_digest, open_image
-from sightline.serving.enclosed import file_inside
+from sightline.probes.images import image_digest
+from sightline.serving.enclosed import file_inside, picture_bytes
 
-SHOWN_AS_THEY_ARE = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
-"""Formats of files that every browser shows."""
-ORIENTATION = 0x0112
-"""The mark in a file by which browsers turn a picture; annotations refer to stored pixels."""
 FILE, PREVIEW = "file", "preview"
 
 
@@ -36,15 +29,7 @@ def shown_bytes(record: dict[str, Any], view: str, images: Path | None, occlude:
     """The image and its media type."""
     if images is None or shown_source(record, view, images) == PREVIEW:
         return bytes(record["preview"] or b""), "image/jpeg"
-    file = file_inside(images, record["image"])
-    with Image.open(file) as stored:
-        media = SHOWN_AS_THEY_ARE.get(stored.format or "")
-        turned = stored.getexif().get(ORIENTATION, 1) != 1
-    if media and not turned and not occlude:
-        return file.read_bytes(), media
-    sink = io.BytesIO()
-    open_image(images, record["image"], occlude=[tuple(box) for box in occlude]).save(sink, "PNG", compress_level=1)
-    return sink.getvalue(), "image/png"
+    return picture_bytes(images, record["image"], [tuple(box) for box in occlude])
 
 
 @lru_cache(maxsize=4096)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,21 @@ def sample_task(path: Path, count: int = 6, kind: TaskKind = HARD_NEGATIVES, sec
     return open_task(path)
 
 
+def turned_task(folder: Path) -> TaskFolder:
+    """One item about a photograph of which a browser shows the first column on top (EXIF orientation 6)."""
+    task = sample_task(folder / "task", 1, EVIDENCE)
+    photo = Image.new("RGB", SIZE, "white")
+    photo.paste("black", (0, 0, 20, 20))
+    mark = Image.Exif()
+    mark[0x0112] = 6
+    photo.save(folder / "pictures" / "photo.jpg", exif=mark, quality=95)
+    view = replace(task.items[0].views[0], image="photo.jpg", digest=image_digest(folder / "pictures" / "photo.jpg"))
+    items = [replace(task.items[0], views=(view,))]
+    (task.path / ITEMS).write_text(items_text(items), encoding="utf-8")
+    (task.path / RECORD).write_text(canonical({**task.record, "items_digest": items_digest(items)}), encoding="utf-8")
+    return open_task(task.path)
+
+
 def said(kind: TaskKind = HARD_NEGATIVES, decision: str = "", **fields: Any) -> dict[str, Any]:
     """A whole answer: what a valid item gets, or another decision with fields that go with it."""
     answer: dict[str, Any] = {field.name: field.valid for field in kind.fields}
@@ -74,4 +90,6 @@ def boxed(*boxes: tuple[str, tuple[float, float, float, float]], status: str = "
     return {"boxes": drawn, "status": status}
 
 
-__all__ = ["EVIDENCE", "HARD_NEGATIVES", "TEXT_REPLACEMENT", "boxed", "said", "sample_items", "sample_task"]
+__all__ = [
+    "EVIDENCE", "HARD_NEGATIVES", "TEXT_REPLACEMENT", "boxed", "said", "sample_items", "sample_task", "turned_task",
+]  # fmt: skip

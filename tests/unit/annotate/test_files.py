@@ -11,6 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from sightline.annotate.artifact_columns import answers_of, artifact_text, read_artifact
+from sightline.annotate.exporting import export_answers
 from sightline.annotate.importing import import_answers
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
 from sightline.annotate.readings import all_readings
@@ -232,9 +233,9 @@ def test_answers_are_imported_once_and_all_or_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("item-000,maybe,ann", "line 2: qc_decision is 'maybe'"),
+        ("item-000,maybe,ann", "line 2: column qc_decision: .* is 'maybe'"),
         ("other,valid_negative,ann", "line 2: has no sample_id or image_id of an item"),
-        ("item-000,unclear,ann", "line 2: human_source_text_visible is not answered yet"),
+        ("item-000,unclear,ann", "line 2: column human_source_text_visible: .* is not answered yet"),
     ],
 )
 def test_a_wrong_row_is_named(tmp_path: Path, line: str, words: str) -> None:
@@ -309,3 +310,35 @@ def test_missing_pictures_are_said_before_anything_is_served(tmp_path: Path) -> 
     (tmp_path / "pictures").rename(tmp_path / "elsewhere")
     with pytest.raises(SightlineError, match=r"picture page\.png is not in .*put the folder back"):
         sightline(task.path, "--as", "ann")
+
+
+def test_one_file_with_two_answers_about_an_item_is_refused_by_the_item(tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "task")
+    twice = [(task.items[0], said(), "ann")] * 2
+    with pytest.raises(SightlineError, match=r"answers 'item-\d+' twice in the first pass; nothing was imported"):
+        import_answers(task, {FIRST: twice}, None)
+
+
+def test_an_export_says_which_items_it_left_out_and_why(tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "task", 6, second=0.5)
+    task.journal.append_all([(FIRST, "ann", item.id, said()) for item in task.items[:5]])
+    second = [item.id for item in task.items if item.second]
+    task.journal.append_all([(SECOND, "bob", second[0], said(decision="unclear"))])
+    waiting = [item.id for item in task.items[:5] if item.second and item.id != second[0]]
+    ((_, words),) = export_answers(task, "artifact", tmp_path / "out.csv", "final")
+    assert waiting
+    assert f"{len(waiting)} waiting for a second person ({', '.join(waiting)})" in words
+    assert f"1 two people differ, a third has to decide ({second[0]})" in words
+    assert task.items[5].id in words
+    ((_, words), _) = export_answers(task, "label-studio", tmp_path / "out.json", "final")
+    assert words.endswith(f"without a confirmed answer: 1 ({task.items[5].id})")
+
+
+@pytest.mark.parametrize(
+    ("file_format", "name"), [("artifact", "x.jsonl"), ("label-studio", "x.csv"), ("label-studio", "-")]
+)
+def test_a_name_that_does_not_fit_what_is_exported_is_refused(tmp_path: Path, file_format: str, name: str) -> None:
+    task = sample_task(tmp_path / "task", 2, second=0.0)
+    task.journal.append_all([(FIRST, "ann", item.id, said()) for item in task.items])
+    with pytest.raises(SightlineError, match="name"):
+        export_answers(task, file_format, tmp_path / name if name != "-" else Path("-"), "final")

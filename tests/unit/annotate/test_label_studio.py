@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -195,11 +196,14 @@ def test_skipped_annotations_are_none(tmp_path: Path) -> None:
     [
         (
             lambda tasks: tasks[0]["annotations"][0]["result"][0]["value"].update(rotation=30),
-            "task 1: has a rotated box",
+            "task 1: item 'item-000': region 'box-0' is a rotated box",
         ),
         (lambda tasks: tasks[0]["data"].clear(), "task 1 is not as Label Studio writes it: KeyError"),
         (lambda tasks: tasks[1]["data"].update(sightline_item="other"), "task 2: .* has no item 'other'"),
-        (lambda tasks: tasks[0]["annotations"][0]["result"].pop(), "task 1: status is not answered yet"),
+        (
+            lambda tasks: tasks[0]["annotations"][0]["result"].pop(),
+            "task 1: item 'item-000': 'How did it go.' is not answered yet",
+        ),
         (lambda tasks: tasks.__setitem__(0, 7), "task 1 is not as Label Studio writes it"),
     ],
 )
@@ -209,6 +213,59 @@ def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path, spoil: Any, words
     (tmp_path / "file.json").write_text(json.dumps(tasks), encoding="utf-8")
     with pytest.raises(SightlineError, match=words):
         read_label_studio(task, tmp_path / "file.json")
+
+
+def _with(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[list[dict[str, Any]]], Any]:
+    """Something that is done to the results of the first annotation: a box, its text, a status."""
+    return lambda tasks: change(tasks[0]["annotations"][0]["result"])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (_with(lambda all: all.append({**all[0], "id": "p", "type": "polygonlabels"})), "'p' is of the type 'polygon"),
+        (_with(lambda all: all.append({"type": "relation"})), "is of the type 'relation'"),
+        (_with(lambda all: all[0].update(image_rotation=90)), "'box-0' is on the page turned by 90"),
+        (_with(lambda all: all[0].update(original_width=640)), "picture of 640 x 80 pixels, the task's has 120 x 80"),
+        (_with(lambda all: all[0].update(to_name="image_2")), "'box-0' is on image_2"),
+        (_with(lambda all: all[0]["value"]["rectanglelabels"].append("question")), "'box-0' has 2 labels; keep one"),
+        (_with(lambda all: all.append(all[0])), "region 'box-0' is there twice"),
+        (_with(lambda all: all.append(all[1])), "text of region 'box-0' is there twice"),
+        (_with(lambda all: all[1].update(id="other")), "region 'other' has a text and no box"),
+        (_with(lambda all: all[0]["value"].update(x=-400, width=450)), "'box-0' lies outside the page"),
+        (_with(lambda all: all[0]["value"].update(height=4000)), "'box-0' lies outside the page"),
+        (_with(lambda all: all[0]["value"].update(x=10**400)), "task 1 is not as Label Studio writes it: Overflow"),
+        (_with(lambda all: all[-1]["value"]["choices"].append("uncertain")), "'status' has 2 answers; keep one"),
+        (_with(lambda all: all.append(all[-1])), "'status' is answered twice"),
+        (lambda tasks: tasks.append(tasks[0]), "task 3: item 'item-000' is that of task 1 already"),
+    ],
+)
+def test_what_sightline_does_not_carry_is_refused_by_item_and_region(tmp_path: Path, spoil: Any, words: str) -> None:
+    test_what_cannot_be_read_is_one_clear_line(tmp_path, spoil, words)
+
+
+def test_a_box_that_leaves_the_page_by_rounding_is_brought_back(tmp_path: Path) -> None:
+    task, tasks = _exported(tmp_path)
+    tasks[0]["annotations"][0]["result"][0]["value"].update(x=-0.1, width=100.2, y=0, height=100.3)
+    (tmp_path / "file.json").write_text(json.dumps(tasks), encoding="utf-8")
+    ((_, fields, _),) = read_label_studio(task, tmp_path / "file.json")[FIRST]
+    assert fields["boxes"][0]["region"] == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_a_file_nested_beyond_reading_is_one_line(tmp_path: Path) -> None:
+    task, _ = _exported(tmp_path)
+    (tmp_path / "file.json").write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(SightlineError, match=r"cannot read .*recursion"):
+        read_label_studio(task, tmp_path / "file.json")
+
+
+@pytest.mark.parametrize("name", ["a\x07b", "a\u202eb", " "])
+def test_a_name_that_is_not_to_be_seen_is_none(tmp_path: Path, name: str) -> None:
+    task, tasks = _exported(tmp_path)
+    tasks[0]["annotations"][0]["completed_by"] = {"email": name}
+    (tmp_path / "file.json").write_text(json.dumps(tasks), encoding="utf-8")
+    with pytest.raises(SightlineError, match="is not a name"):
+        import_answers(task, read_label_studio(task, tmp_path / "file.json"), None)
 
 
 def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:

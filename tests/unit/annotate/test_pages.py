@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import signal
 import subprocess
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
+from PIL import Image
 from starlette.testclient import TestClient
 
 from sightline.annotate.annotation_app import LONGEST_BODY, annotation_app
@@ -21,7 +24,7 @@ from sightline.annotate.task_folder import TaskFolder, open_task
 from sightline.annotate.work_queue import WorkQueue
 from sightline.serving.door import Door
 from sightline.serving.guard import Guard
-from tests.unit.annotate.sample_task import EVIDENCE, said, sample_task
+from tests.unit.annotate.sample_task import EVIDENCE, said, sample_task, turned_task
 from tests.unit.annotate.served_task import served
 
 ORIGIN = "http://127.0.0.1:8000"
@@ -218,3 +221,50 @@ def test_two_people_work_at_the_same_time_in_processes_of_their_own(tmp_path: Pa
         assert ann.get("/next").json() == bob.get("/next").json() == {"number": None}
     people = [each.given[FIRST].who for each in all_readings(task)]
     assert people == ["ann", "bob"] * 4
+
+
+def test_a_photograph_that_asks_to_be_turned_is_shown_as_it_is_stored(tmp_path: Path) -> None:
+    """Boxes are fractions of the stored pixels, so the page shows those: no browser turns a PNG without a mark."""
+    task = turned_task(tmp_path)
+    answer = client(task).get("/picture/0/0")
+    assert answer.headers["content-type"] == "image/png"
+    with Image.open(io.BytesIO(answer.content)) as shown:
+        assert shown.size == task.items[0].views[0].size
+        assert shown.getexif().get(0x0112, 1) == 1
+        gray = np.asarray(shown.convert("L"))
+    assert gray[2, 2] < 64
+    assert gray[2, -2] > 192, "where it would be if it were turned"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 20_000,
+        b'{"number": 0, "fields": {}, "supersedes": 1000000000000000000000000000000}',
+        b'{"number": 0, "fields": {"annotator_notes": "\\ud800"}, "supersedes": null}',
+        b'{"number": 0, "fields": {"qc_decision": [[]]}, "supersedes": null}',
+        b'{"number": 1e400, "fields": {}, "supersedes": null}',
+    ],
+)
+def test_an_answer_that_is_none_gets_one_line_and_no_failure(task: TaskFolder, body: bytes) -> None:
+    answer = client(task).post("/save", content=body)
+    assert answer.status_code == 400
+    assert "\n" not in answer.json()["error"]
+
+
+@pytest.mark.parametrize("region", [[0, 0, 1, 1], 7, None])
+def test_a_role_of_any_kind_is_refused_in_words(tmp_path: Path, region: Any) -> None:
+    task = sample_task(tmp_path / "task", 2, EVIDENCE)
+    answer = save(client(task), 0, {"boxes": [{"region": region, "role": [], "text": ""}]}, confirmed=False)
+    assert answer.status_code == 400
+
+
+def test_a_number_that_is_too_long_names_no_item(task: TaskFolder) -> None:
+    assert client(task).get("/item/" + "9" * 5000).status_code == 404
+
+
+def test_a_contradiction_names_the_question_to_look_at(task: TaskFolder) -> None:
+    refused = save(client(task), 0, said(source_bbox_matches_source_text="no"))
+    assert refused.status_code == 400
+    assert refused.json()["field"] == "source_bbox_matches_source_text"
+    assert "_" not in refused.json()["error"]

@@ -72,14 +72,17 @@ def test_a_draft_is_not_an_answer(task: TaskFolder) -> None:
     first = task.items[0].id
     entry = queue.save(first, {"qc_decision": "unclear"}, confirmed=False, supersedes=None)
     assert queue.progress()["done"] == 0
-    with pytest.raises(SightlineError, match="human_source_text_visible is not answered yet"):
+    with pytest.raises(SightlineError, match=r"'Can you read the word in the picture.' is not answered yet"):
         queue.save(first, {"qc_decision": "unclear"}, confirmed=True, supersedes=entry.number)
     queue.save(first, said(), confirmed=True, supersedes=entry.number)
     assert queue.progress()["done"] == 1
 
 
 def test_a_valid_decision_stands_on_valid_answers(task: TaskFolder) -> None:
-    with pytest.raises(SightlineError, match="but source_bbox_matches_source_text is no; change one of the two"):
+    with pytest.raises(
+        SightlineError,
+        match=r"you decided 'valid negative', but answered 'no' to 'Does the box enclose the word.'; change one",
+    ):
         task.kind.check(said(source_bbox_matches_source_text="no"), confirmed=True)
     assert task.kind.check(said(source_bbox_matches_source_text="no"), confirmed=False)
 
@@ -87,9 +90,11 @@ def test_a_valid_decision_stands_on_valid_answers(task: TaskFolder) -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"qc_decision": "maybe"}, "qc_decision is 'maybe', not one of valid_negative"),
+        ({"qc_decision": "maybe"}, "'What is this item.' is 'maybe', not one of valid_negative"),
         ({"verdict": "yes"}, "unknown field 'verdict'"),
-        ({"annotator_notes": 7}, "annotator_notes is not a text"),
+        ({"annotator_notes": 7}, "'Notes' is not a text"),
+        ({"annotator_notes": "a\x00b"}, r"'Notes' holds a character that is not to be seen, U\+0000"),
+        ({"invalid_reason": "\u202eodd"}, r"'Why it is not valid' holds .*, U\+202E"),
         ([], "an answer is an object"),
     ],
 )

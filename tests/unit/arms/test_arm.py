@@ -129,6 +129,7 @@ def test_budget_is_the_ceiling_in_double_precision(n: int, keep: float, k: int) 
         ("target:0.3:weight=inf", "weight=inf is not a usable number"),
         ("random:0.3:seed=99999999999999999999", "is not a usable number"),
         ("hybrid:0.3:core=1e308", "is not a usable number"),
+        (f"random:0.3:seed={'9' * 400}", "is not a usable number"),
         ("hybrid:0.3:core=2", "core=2.0; it must be between 0 and 1"),
         ("gprune:0.3:iterations=99999999999", "it must be between 0 and 10000"),
         ("pyramiddrop:0.3:stages=99999999999", "it must be between 1 and 1000"),
@@ -157,6 +158,8 @@ def test_no_numeric_argument_of_any_method_takes_nan_or_infinity() -> None:
     ("text", "words"),
     [
         ("target:30", "did you mean 0.3 (that share of the tokens) or 30t (that many)?"),
+        ("target:30%", "did you mean 0.3 (that share of the tokens)?"),
+        ("target:30%/tile", "did you mean 0.3/tile (that share of the tokens)?"),
         ("target:192", "did you mean 192t (that many)?"),
         ("masks", "arm 'masks' needs file: write masks:file=FILE"),
         ("masks:", "needs file: write masks:file=FILE"),

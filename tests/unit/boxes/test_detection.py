@@ -25,8 +25,8 @@ from sightline.boxes.sources import (
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.places import place
+from sightline.places.writing import write_whole
 from sightline.probes import read_probes, write_probes
-from sightline.store.whole_files import write_whole
 
 SIZE = (320, 200)
 WORD = (60, 80, 200, 110)

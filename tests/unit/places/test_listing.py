@@ -86,3 +86,10 @@ def test_no_permission_is_one_line(bucket: str, object_store: Store) -> None:
     object_store.deny("LIST")
     with pytest.raises(SightlineError, match=r"^cannot list s3://.*/x: no permission \(Access Denied\)$"):
         Listing(place(f"{bucket}/x")).matching("*")
+
+
+def test_a_name_that_no_folder_has_and_a_link_in_a_circle_hold_nothing(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    for folder in (tmp_path / ("a" * 300), tmp_path / "circle"):
+        assert Listing(folder).within("rows") == []
+        assert not Listing(folder).has(folder / "run.json")

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
+import stat
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,18 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.places import StoreError, open_lines, open_ranges, place, read_whole
+from sightline.places import StoreError, open_file, open_lines, open_ranges, place, read_text, read_whole
 from sightline.places.objects import refuse_without_creation
 from sightline.places.store_errors import store_reason, told_of
+from sightline.places.writing import create_new, make_folder, refuse_unusable_place, write_whole
 from sightline.store.marks import read_marked
-from sightline.store.whole_files import create_new, make_folder, refuse_unusable_place, write_whole
 from tests.object_store import Store
 from tests.warm_python import run_python
 
 RACE = """
 import json, sys
 from sightline.places import place
-from sightline.store.whole_files import create_new
+from sightline.places.writing import create_new
 
 folder, who = place(sys.argv[1]), sys.argv[2]
 create_new(folder / f"ready-{who}", b"")
@@ -207,3 +209,24 @@ def test_a_replaced_object_is_not_read_half_and_half(bucket: str) -> None:
         write_whole(target, b"y" * 100)
         with pytest.raises(StoreError, match="no longer exists"), told_of(target, "read"):
             ranges.read(10)
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe"])
+def test_what_need_not_end_is_not_read(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / kind
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # zeros without end
+    for read in (open_file, read_text, read_whole, open_lines):
+        with pytest.raises(OSError, match="a pipe or device, not a file"):
+            read(path)
+
+
+def test_a_text_that_nobody_wrote_by_hand_is_not_taken_in(tmp_path: Path) -> None:
+    with open(tmp_path / "huge", "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match="larger than the 1 MiB"):
+        read_text(tmp_path / "huge", 1 << 20)
+    (tmp_path / "small").write_bytes(b"one\r\ntwo\n")
+    assert read_text(tmp_path / "small") == "one\ntwo\n"

@@ -62,3 +62,15 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extra, "NEEDED", ("starlette", "no_such_package"))
     with pytest.raises(SightlineError, match=r"needs no_such_package; .* pip install 'sightline\[view\]'"):
         extra.need_extra("view")
+
+
+def test_whoever_connects_and_does_not_finish_asking_is_hung_up_on() -> None:
+    impatient = SCRIPT.replace("app =", "from sightline.serving import listening; listening.PATIENCE_S = 0.5\napp =")
+    with subprocess.Popen([sys.executable, "-c", impatient], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port = re.search(r":(\d+)/", server.stdout.readline())
+        assert port
+        with socket.create_connection(("127.0.0.1", int(port[1])), timeout=20) as half:
+            half.sendall(b"GET / HTTP/1.1\r\nHost: 127")
+            assert half.recv(100) == b"", "the server ends it"
+        server.kill()

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sightline.errors import SightlineError
+from sightline.places.writing import write_whole
 from sightline.report.source import read_source
 from sightline.store.folder import RunFolder
 from sightline.store.load import load_run
-from sightline.store.whole_files import write_whole
 from tests.unit.report.fake_run import make_run
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.store.holders import Holder, here, of_a_dead_process
+from sightline.places.holders import Holder, here, of_a_dead_process
+from sightline.places.writing import create_new, remove_leftovers, write_whole
 from sightline.store.leases import LEASES, Leases
-from sightline.store.whole_files import create_new, remove_leftovers, write_whole
 
 TIMEOUT = 60.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -199,3 +200,19 @@ def test_looking_writes_nothing(home: Path, answers: AnswersToPages) -> None:
 def test_the_overview_opens_with_what_cannot_be_read(home: Path) -> None:
     (said,) = measured(str(home / "first"), draws=100)["headline"]
     assert said == "6 images are fewer than 10: nothing about pruning can be read from its answers."
+
+
+@pytest.mark.parametrize("columns", ["question", "margin_full", "question,target_text", "no_such_column"])
+def test_rows_may_be_asked_for_columns_that_no_file_has(answers: AnswersToPages, columns: str) -> None:
+    found = answers.rows({"columns": columns, "limit": "3"})
+    assert len(found["rows"]) == 3
+    assert all(list(row) == found["columns"] for row in found["rows"])
+
+
+@pytest.mark.parametrize("name", ["offset", "limit", "run", "near"])
+def test_a_number_of_any_length_is_an_answer_or_one_line(answers: AnswersToPages, name: str) -> None:
+    for digits in (20, 400, 5000):
+        with suppress(SightlineError):
+            answers.rows({name: "9" * digits})
+    with pytest.raises(SightlineError, match="a number of 400 digits, which no column holds"):
+        answers.rows({"query": f"margin > {'9' * 400}"})

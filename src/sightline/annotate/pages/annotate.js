@@ -44,6 +44,7 @@ function setConfirmed(now) {
 // Nothing was saved. Where another window was quicker, its state is shown; where another person was, what is open.
 async function failed(error) {
   if (error.status === 409) await show(item.number).catch(goOn);
+  if (error.field) form.look(error.field);
   message(error.message, true);
 }
 

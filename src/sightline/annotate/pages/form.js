@@ -85,6 +85,12 @@ export class Form {
     this.asked[this.now].element.scrollIntoView({ block: "nearest" });
   }
 
+  // Marks the question that was refused, so that the next key is about it.
+  look(name) {
+    const index = this.asked.findIndex(({ field }) => field.name === name);
+    if (index >= 0) this.go(index);
+  }
+
   answer(index, answer) {
     const { field, inputs } = this.asked[index];
     this.fields[field.name] = answer;

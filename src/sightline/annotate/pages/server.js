@@ -1,9 +1,10 @@
 // What the page asks of the server. Saves go out one after the other: each names the entry that it supersedes.
 
 export class Refused extends Error {
-  constructor(words, status) {
+  constructor(words, status, field) {
     super(words);
     this.status = status;
+    this.field = field; // the question to look at again
   }
 }
 
@@ -15,7 +16,7 @@ async function answer(path, options) {
     throw new Refused("The server does not answer. What says “saved” is safe; start it again and open its new address.", 0);
   }
   const said = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
-  if (!response.ok) throw new Refused(said.error, response.status);
+  if (!response.ok) throw new Refused(said.error, response.status, said.field);
   return said;
 }
 

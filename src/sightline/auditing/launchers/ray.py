@@ -16,7 +16,7 @@ from sightline.auditing.job import Job
 from sightline.auditing.launchers.base import LAUNCHERS, Launcher
 from sightline.auditing.launchers.local import threads_for, usable_cores
 from sightline.errors import SightlineError
-from sightline.store.holders import holder_of
+from sightline.places.holders import holder_of
 from sightline.store.leases import Leases
 
 
@@ -125,7 +125,7 @@ class RemoteMember:
     """What runs in an actor."""
 
     def who(self) -> dict[str, Any]:
-        from sightline.store.holders import here
+        from sightline.places.holders import here
 
         return here().as_record()
 

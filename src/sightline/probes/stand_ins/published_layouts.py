@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sightline.places.writing import write_whole
 from sightline.probes.formats.ocrbench import OcrBench
-from sightline.probes.json_lines import write_bytes, write_text
+from sightline.probes.json_lines import write_text
 from sightline.probes.roles import ANSWER
 from sightline.probes.scenes.compose import CANVAS
 from sightline.probes.stand_ins.drawn_questions import (
@@ -92,7 +93,7 @@ def _write_textvqa(folder: Path, pages: Sequence[DrawnPage]) -> None:
     for place, page, question_id, asked in _asked(pages):
         image_id = f"{place + 0x3A8AE2:016x}"
         image = page.encoded("JPEG")
-        write_bytes(folder / "train_images" / f"{image_id}.jpg", image)
+        write_whole(folder / "train_images" / f"{image_id}.jpg", image, make_parent=True)
         url = f"https://example.org/{image_id}.jpg"
         rows.append(
             {
@@ -135,7 +136,7 @@ def _write_docvqa(folder: Path, pages: Sequence[DrawnPage]) -> None:
     for place, page, question_id, asked in _asked(pages):
         document, number = f"xnbl{place + 37:04d}", str(place + 1)
         image = page.encoded("PNG")
-        write_bytes(folder / "documents" / f"{document}_{number}.png", image)
+        write_whole(folder / "documents" / f"{document}_{number}.png", image, make_parent=True)
         _write_json(folder / "ocr_results" / f"{document}_{number}.json", _recognised(page))
         rows.append(
             {
@@ -177,7 +178,7 @@ def _write_ocrbench(folder: Path, pages: Sequence[DrawnPage]) -> None:
             recognition = kind.endswith("Recognition")
             image = _cut_out(page, asked.evidence[0][0]) if recognition else page.encoded("PNG")
             name = f"{source}/imgs/{number:09d}.png"
-            write_bytes(folder / "OCRBench_Images" / name, image)
+            write_whole(folder / "OCRBench_Images" / name, image, make_parent=True)
             question = _RECOGNITION if recognition else asked.text
             answer = asked.evidence[0][0].text if recognition else asked.answer
             rows.append(
@@ -207,7 +208,7 @@ def _write_qa(folder: Path, pages: Sequence[DrawnPage]) -> None:
     lines: list[Row] = []
     for place, page, _, asked in _asked(pages):
         name = f"page_{place:02d}.png"
-        write_bytes(folder / "images" / name, page.encoded("PNG"))
+        write_whole(folder / "images" / name, page.encoded("PNG"), make_parent=True)
         lines.append(
             {
                 "image": name,

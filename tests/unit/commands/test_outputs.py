@@ -1,0 +1,274 @@
+"""Files that commands write and read: devices, pipes, sockets and links stay what they are, ``-`` is standard output,
+and what need not end is not read."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from sightline.cli import app
+from sightline.errors import SightlineError
+from tests.unit.report.fake_run import make_run
+
+ROWS = "--columns probe_id,arm,correct"
+Told = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("outputs") / "run", images=3, arms=("full", "target:0.3"))
+
+
+@pytest.fixture(scope="module")
+def commands(run: Path) -> dict[str, list[str]]:
+    """Commands that write one file, without the name of it; two that always print something as well."""
+    first, second = run.parent / "first.csv", run.parent / "second.csv"
+    first.write_text("probe_id,seen\n" + "".join(f"p{n},{'yes' if n % 2 else 'no'}\n" for n in range(8)))
+    second.write_text(first.read_text())
+    return {
+        "rows": ["rows", str(run), *ROWS.split(), "--out"],
+        "masks": ["masks", "export", str(run), "--arm", "target:0.3", "--out"],
+        "agreement": ["agreement", str(first), str(second), "--draws", "100", "--out"],
+        "junit": ["gate", str(run), "--rule", "accuracy(full) >= 0", "--least-n", "1", "--draws", "100", "--junit"],
+        "markdown": [
+            "gate",
+            str(run),
+            "--rule",
+            "accuracy(full) >= 0",
+            "--least-n",
+            "1",
+            "--draws",
+            "100",
+            "--markdown",
+        ],
+    }
+
+
+NAMES = ("rows", "masks", "agreement", "junit", "markdown")
+every_command = pytest.mark.parametrize("name", NAMES)
+
+
+def called(command: list[str], out: object) -> Result:
+    return CliRunner().invoke(app, [*command, str(out)])
+
+
+def read_from(pipe: Path) -> tuple[threading.Thread, list[bytes]]:
+    """A reader that is there before anybody writes."""
+    handle, found = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), []
+    os.set_blocking(handle, True)
+
+    def read() -> None:
+        select.select([handle], [], [])  # nothing to read is not the end before somebody has begun to write
+        with os.fdopen(handle, "rb") as stream:
+            found.append(stream.read())
+
+    return threading.Thread(target=read), found
+
+
+@every_command
+def test_a_device_stays_a_device(commands: dict[str, list[str]], name: str, tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"
+    os.mknod(nothing, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    assert called(commands[name], nothing).exit_code == 0
+    assert stat.S_ISCHR(nothing.stat().st_mode)
+
+
+@every_command
+def test_a_pipe_is_written_through(commands: dict[str, list[str]], name: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    called(commands[name], tmp_path / "file")
+    reader, found = read_from(pipe)
+    reader.start()
+    assert called(commands[name], pipe).exit_code == 0
+    reader.join(10)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert _timeless(found[0]) == _timeless((tmp_path / "file").read_bytes()) != b""
+
+
+def _timeless(data: bytes) -> bytes:
+    return re.sub(rb'(time|timestamp)="[^"]*"', b"", data)
+
+
+@pytest.mark.parametrize("name", ["rows", "markdown"])  # in a process of its own, which can be ended
+def test_a_pipe_that_nobody_reads_is_one_line_and_nobody_waits(
+    commands: dict[str, list[str]], name: str, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    asked = [sys.executable, "-m", "sightline", *commands[name], str(tmp_path / "pipe")]
+    ended = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].endswith("nobody reads from this pipe; start its reader first")
+
+
+@every_command
+def test_a_link_stays_and_the_file_at_its_end_is_replaced(
+    commands: dict[str, list[str]], name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "far").mkdir()
+    end, link = tmp_path / "far" / "file", tmp_path / "link"
+    end.write_text("old ")
+    link.symlink_to("far/file")
+    assert called(commands[name], link).exit_code == 0
+    assert link.is_symlink()
+    assert end.read_text() != "old "
+    assert [entry.name for entry in end.parent.iterdir()] == ["file"]
+
+
+@every_command
+def test_sockets_folders_and_links_to_nothing_are_refused_before_any_work(
+    commands: dict[str, list[str]], name: str, tmp_path: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        (tmp_path / "nowhere").symlink_to("no-such-file")
+        os.mknod(tmp_path / "disk", stat.S_IFBLK | 0o600, os.makedev(259, 4000))
+        for place, why in (
+            ("socket", "a socket"),
+            ("disk", "a block device"),
+            (".", "a folder"),
+            ("nowhere", "a link to nothing"),
+        ):
+            refused = called(commands[name], tmp_path / place)
+            assert isinstance(refused.exception, SightlineError)
+            assert why in str(refused.exception)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["disk", "nowhere", "socket"]
+
+
+@every_command
+def test_a_dash_is_standard_output_and_nothing_else_is_said_there(
+    commands: dict[str, list[str]], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    called(commands[name], "file")
+    printed = called(commands[name], "-")
+    assert printed.exit_code == 0
+    assert _timeless(printed.stdout_bytes) == _timeless((tmp_path / "file").read_bytes())
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_standard_output_goes_to_already_is_added_to(commands: dict[str, list[str]], tmp_path: Path) -> None:
+    script = f"echo before; {sys.executable} -m sightline {' '.join(commands['rows'])} /proc/self/fd/1"
+    with open(tmp_path / "all.csv", "wb") as output:
+        subprocess.run(["sh", "-c", script], stdout=output, check=True)
+    lines = (tmp_path / "all.csv").read_text().splitlines()
+    assert lines[:2] == ["before", "probe_id,arm,correct"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_rows_are_written_in_the_format_that_the_name_ends_in(run: Path, tmp_path: Path, ending: str) -> None:
+    named, asked = tmp_path / f"named.{ending}", tmp_path / "asked"
+    assert called(["rows", str(run), "--out"], named).exit_code == 0
+    assert called(["rows", str(run), "--format", ending, "--out"], asked).exit_code == 0
+    assert named.read_bytes() == asked.read_bytes()
+
+
+def test_rows_through_a_pipe_may_be_parquet(run: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.parquet")
+    reader, found = read_from(tmp_path / "pipe.parquet")
+    reader.start()
+    assert called(["rows", str(run), "--out"], tmp_path / "pipe.parquet").exit_code == 0
+    reader.join(10)
+    assert found[0].startswith(b"PAR1")
+    assert found[0].endswith(b"PAR1")
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (["rows", "--format", "csv", "--out", "x.parquet"], "but --format is csv"),
+        (["rows", "--out", "x.xlsx"], "no format ends in .xlsx"),
+        (["masks", "export", "--arm", "target:0.3", "--out", "x.npz"], "end the name in .jsonl"),
+        (["gate", "--rule", "accuracy(full) >= 0", "--junit", "x.md"], "end the name in .xml"),
+    ],
+)
+def test_a_name_that_ends_like_another_format_is_refused(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str], why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = CliRunner().invoke(app, [*asked, str(run)])
+    assert isinstance(ended.exception, SightlineError)
+    assert why in str(ended.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("out", [[], ["--out", "-"], ["--out", "TERMINAL"]])
+def test_parquet_is_not_poured_on_a_terminal(run: Path, out: list[str]) -> None:
+    ours, theirs = pty.openpty()
+    named = [os.ttyname(theirs) if word == "TERMINAL" else word for word in out]
+    asked = [sys.executable, "-m", "sightline", "rows", str(run), "--format", "parquet", *named]
+    ended = subprocess.run(asked, stdout=theirs, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert ended.returncode == 2
+    assert "parquet is binary" in ended.stderr
+
+
+def test_a_folder_is_not_called_dash(run: Path) -> None:
+    refused = called(["report", str(run), "--draws", "100", "--out"], "-")
+    assert isinstance(refused.exception, SightlineError)
+    assert "name a folder" in str(refused.exception)
+
+
+def test_every_option_that_names_a_file_to_write_says_what_a_dash_is() -> None:
+    """So that a new one is not forgotten: whatever names a file to write is made by one function."""
+    writes = re.compile(r"\b(to write|Write|Append|[Ff]ile for|Cost card: JSON|Table with|with every sample)\b")
+    forgotten = []
+
+    def look(command: object, path: str) -> None:
+        for name, child in getattr(command, "commands", {}).items():
+            look(child, f"{path} {name}")
+        for option in getattr(command, "params", ()):
+            says = getattr(option, "help", None) or ""
+            if (
+                writes.search(says)
+                and "older" not in says
+                and "into" not in says
+                and "- is standard output" not in says
+            ):
+                forgotten.append(f"{path} {option.name}: {says}")
+
+    look(typer.main.get_command(app), "sightline")
+    assert forgotten == []
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["probes", "verify", "GIVEN"],
+        ["probes", "build", "GIVEN", "--out", "OUT"],
+        ["run", "--config", "GIVEN"],
+        ["report", "RUN", "--out", "OUT", "--only", "GIVEN"],
+        ["gate", "RUN", "--rules", "GIVEN"],
+        ["report", "--cost", "GIVEN", "--out", "OUT"],
+        ["agreement", "GIVEN", "GIVEN"],
+    ],
+    ids=" ".join,
+)
+def test_what_need_not_end_is_refused_at_once_where_a_file_is_asked_for(
+    run: Path, tmp_path: Path, asked: list[str], kind: str
+) -> None:
+    given = tmp_path / "given"
+    if kind == "pipe":
+        os.mkfifo(given)
+    else:
+        os.mknod(given, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # zeros without end
+    names = {"GIVEN": str(given), "RUN": str(run), "OUT": str(tmp_path / "out")}
+    ended = CliRunner().invoke(app, [names.get(word, word) for word in asked])
+    assert isinstance(ended.exception, SightlineError), ended.exception
+    assert "a pipe or device, not a file" in str(ended.exception)
+    assert not (tmp_path / "out").exists()
