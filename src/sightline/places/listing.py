@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterator
@@ -49,7 +50,12 @@ class Listing:
 
     def has(self, file: Place) -> bool:
         if not is_remote(self.folder):
-            return bool(file.is_file())
+            try:
+                return bool(file.is_file())
+            except OSError as error:
+                if error.errno == errno.ENAMETOOLONG:  # no file has such a name
+                    return False
+                raise
         below, name = self._split(file)
         return _holds(self._names.get(below, []), name)
 
@@ -78,6 +84,10 @@ class Listing:
             return list((self.folder / below).iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return []
+            raise
 
     def everything(self) -> list[str]:
         """Of a store: the names of all files, as they are called from the folder."""
