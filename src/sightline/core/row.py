@@ -64,8 +64,8 @@ ROW_COLUMNS = (
     Column(
         "query_found",
         "bool",
-        "Whether the text that the selector compares tokens with stands in the question; false: it had the whole prompt "
-        "instead; null where it looks for none.",
+        "Whether the text that the selector compares tokens with stands in the question; false: it had the whole "
+        "prompt instead; null where it looks for none.",
     ),
     Column("intervention", "string", "What was done to the mask or the image on purpose; none for a plain arm."),
     Column("probe_id", "string", "Probe identifier, unique within the probe set."),
