@@ -14,7 +14,6 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from sightline.core.shard_cuts import cut_shards
 from sightline.errors import SightlineError
@@ -33,7 +32,7 @@ from sightline.store.folder import (
     read_text,
 )
 from sightline.store.marks import DamagedError, MarkedShard, read_marked
-from sightline.store.mixture import COLUMNS, mixture_words, settings_of_rows, unnamed_settings
+from sightline.store.mixture import Alike, alike_in, mixture_words, settings_of, unnamed_settings
 from sightline.store.shard_files import ShardFile, ShardPiece, shard_file
 from sightline.store.shard_packs import held_of
 from sightline.store.shard_reading import Owner
@@ -79,8 +78,8 @@ class Verified:
     rows: int = 0
     notes: list[str] = field(default_factory=list)
     """What is worth knowing and wrong with nothing."""
-    settings: dict[str, Counter[Any]] = field(default_factory=dict)
-    """How many rows say that they were computed under which settings."""
+    alike: Counter[Alike] = field(default_factory=Counter)
+    """How many rows say the same of how they were computed."""
     unrecorded: set[int] = field(default_factory=set)
     """Shards with rows about an image that has no record."""
 
@@ -139,10 +138,11 @@ def _checksum(found: Verified) -> None:
 
 def _mixture(found: Verified, manifest: Mapping[str, Any]) -> None:
     """What rows say of how they were computed: named where they differ, and compared with the manifest."""
-    if words := mixture_words(found.settings):
+    settings = settings_of(found.alike)
+    if words := mixture_words(settings):
         found.notes.append(f"{found.folder.path}: {words}")
     if CHECKSUM in manifest:  # an earlier release kept the last value alone
-        for words in unnamed_settings(found.settings, manifest):
+        for words in unnamed_settings(settings, manifest):
             found.wrong(f"{found.folder.path / MANIFEST} does not name {words}, which rows were computed with")
 
 
@@ -267,7 +267,7 @@ def _rows(
             elif each.content != wanted.content:
                 found.wrong(f"{file.path} answers other probes than those of shard {each.shard}", file.path)
         found.unrecorded |= _unrecorded(file, owner, held, keys)
-        _count_settings(found, file, owner)
+        found.alike += alike_in(ShardPiece(file, file.first, file.last), owner)
     part = manifest.get("part")
     due = range(manifest["shards"]) if not part else range(part[0] - 1, manifest["shards"], part[1])
     missing = [shard for shard in due if (shard, "") not in seen]
@@ -286,17 +286,6 @@ def _unrecorded(file: ShardFile, owner: Owner, held: Sequence[MarkedShard], keys
             shards |= {held[which].shard for which in np.unique(np.searchsorted(ends, at, side="right"))}
         place += table.num_rows
     return shards
-
-
-def _count_settings(found: Verified, file: ShardFile, owner: Owner) -> None:
-    known = set(owner.opened(file, footer_alone=True)[0].schema_arrow.names)
-    names = [name for name in COLUMNS if name in known]
-    for table in owner.batches(ShardPiece(file, file.first, file.last), names):
-        for name in COLUMNS:
-            if name not in known:
-                table = table.append_column(name, pa.nulls(len(table), pa.string()))
-        for name, values in settings_of_rows([table]).items():
-            found.settings.setdefault(name, Counter()).update(values)
 
 
 def _hashes(keys: Sequence[str]) -> np.ndarray:

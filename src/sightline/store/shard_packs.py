@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -37,7 +38,7 @@ def held_shards(piece: ShardPiece, owner: Owner) -> list[MarkedShard]:
 def held_of(table: pa.Table, shard: int, arm: str | None) -> MarkedShard:
     """What a mark says of the rows of an arm in a shard, or of image records."""
     about, aside = ("image_key", ()) if arm is None else ("probe_id", TIME_COLUMNS)
-    texts = table.column(about).to_pylist() if about in table.column_names else [None]
+    texts: list[Any] = table.column(about).to_pylist() if about in table.column_names else [None]
     if not all(isinstance(text, str) for text in texts):
         raise DamagedError(f"its column '{about}' does not hold a text in every row")
     return MarkedShard(shard, table.num_rows, texts_digest(texts), table_digest(table, without=aside))
