@@ -29,6 +29,7 @@ from sightline.core.regime import NO_BOXES, arm_regime
 from sightline.core.row import image_schema, row_schema
 from sightline.selectors import SELECTORS
 from sightline.store import RunFolder
+from sightline.store.folder import MANIFEST, OF_PROBES, PROBES, file_checksum, manifest_bytes
 
 ARMS = ("full", "target:0.3", "target:0.5", "random:0.3", "grid:0.3")
 SIDE = 16
@@ -224,6 +225,7 @@ def row_table(arm: str, questions: Questions) -> pa.Table:
         **MODEL,
         **SETTINGS,
         "versions": json.dumps(VERSIONS),
+        "conditions": "{}",
     }
     schema = row_schema(YesNo.columns)
     return pa.Table.from_arrays([_column(values.get(field.name), field.type, count) for field in schema], schema=schema)
@@ -301,7 +303,7 @@ def write_large_run(path: Path, plan: Plan) -> Path:
         "shard_images": plan.images_per_shard, "shards": plan.shards, "created": "2026-01-01T00:00:00Z",
     }  # fmt: skip
     folder.open(facts, list(plan.arms), b"")
-    with open(path / "probes.jsonl", "w", encoding="utf-8") as probes:
+    with open(path / PROBES, "w", encoding="utf-8") as probes:
         header = {"sightline_probes": 1, "digest": digest, "construction": {}, "source": {}}
         probes.write(json.dumps(header) + "\n")
         for shard in range(plan.shards):
@@ -310,6 +312,8 @@ def write_large_run(path: Path, plan: Plan) -> Path:
             folder.write_image_table(shard, "orig", image_table(questions))
             for arm in plan.arms:
                 folder.write_row_table(arm, shard, row_table(arm, questions))
+    stored = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    (path / MANIFEST).write_bytes(manifest_bytes({**stored, OF_PROBES: [file_checksum(path / PROBES)]}))
     return path
 
 

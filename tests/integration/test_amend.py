@@ -14,7 +14,8 @@ from sightline.store import RunFolder
 
 
 def without_times(frame: pd.DataFrame, arm: str) -> pd.DataFrame:
-    return frame[frame["arm"] == arm].drop(columns=list(TIME_COLUMNS)).reset_index(drop=True)
+    """Types are made those of the arm's own values: a column that another arm leaves empty is one of objects."""
+    return frame[frame["arm"] == arm].drop(columns=list(TIME_COLUMNS)).reset_index(drop=True).convert_dtypes()
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from sightline.errors import SightlineError
 from sightline.report.source import read_source
 from sightline.selectors import SELECTORS
 from sightline.store import RunFolder, load_run
+from tests.earlier_release import edited
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import command
 from tests.unit.boxes.test_sources import Sweeping
@@ -585,9 +586,7 @@ def test_an_arm_that_an_earlier_release_accepted_and_never_ran_does_not_stop_oth
 ) -> None:
     settings = config("llava", arms=["full"], limit=1)
     audit(settings)
-    manifest = json.loads((settings.out / "run.json").read_text())
-    manifest["arms"].append("hybrid:0.3:core=nan")
-    (settings.out / "run.json").write_text(json.dumps(manifest))
+    edited(settings.out, arms=["full", "hybrid:0.3:core=nan"])
     assert audit(config("llava", arms=["center:0.3"], limit=1)).arms == ["full", "center:0.3"]
     assert "note: hybrid:0.3:core=nan of an earlier command is left out" in capsys.readouterr().err
 

@@ -15,7 +15,10 @@ from safetensors.torch import load_file, save_file
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.errors import SightlineError
+from sightline.report.source import read_source
 from sightline.store import RunFolder
+from sightline.store.folder_check import verify_folder
+from tests.earlier_release import edited
 
 
 @pytest.fixture
@@ -164,11 +167,81 @@ def test_another_attention_kernel_is_refused(config: Any) -> None:
 def test_a_run_that_recorded_no_such_files_goes_on_and_records_them(config: Any, checkpoint: Path, clip: Path) -> None:
     """As those of the first release, which digested the weights alone."""
     settings = config("llava", model=str(checkpoint), arms=["cdpruner:0.3"], clip=str(clip), limit=1)
-    manifest = audit(settings).path / "run.json"
-    recorded = json.loads(manifest.read_text(encoding="utf-8"))
-    for field in ("checkpoint_files", "clip_files", "attention"):
-        del recorded[field]
-    manifest.write_text(json.dumps(recorded), encoding="utf-8")
+    edited(audit(settings).path, **dict.fromkeys(("checkpoint_files", "clip_files", "attention")))
     goes_on(settings.model_copy(update={"arms": ["cdpruner:0.3", "full"]}))
     touch_up(checkpoint / "config.json")
     refused(settings, "config.json")
+
+
+def rewritten(settings: AuditConfig, change: Any) -> None:
+    """``run.json`` as if it had been written so: ``change`` gets its content and changes it."""
+    folder = RunFolder(settings.out)
+    recorded = folder.manifest()
+    change(recorded)
+    folder._write_manifest(recorded)
+
+
+LAST_BITS = [("batch_tokens", 300, "16384", "300"), ("batch_images", 2, "1", "2"), ("threads", 2, "1", "2")]
+"""Settings that decide nothing but the last bits of sums."""
+
+
+@pytest.mark.parametrize(("field", "value", "old", "new"), LAST_BITS)
+@pytest.mark.parametrize("launcher", ["inline", "queue"])
+def test_a_setting_that_moves_the_last_bits_is_refused_by_name_with_both_values_and_the_flag(
+    begun: AuditConfig, field: str, value: int, old: str, new: str, launcher: str
+) -> None:
+    changed = begun.model_copy(update={field: value, "launcher": launcher})
+    refused(changed, f"with {field} {old}", f"this command has {new}", "--accept-change")
+
+
+@pytest.mark.parametrize(("field", "old"), [("torch", "1.0"), ("transformers", "4.0"), ("device", "NVIDIA Moon")])
+def test_other_versions_and_another_device_are_refused_before_a_model_is_loaded(
+    begun: AuditConfig, field: str, old: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewritten(begun, lambda facts: (facts if field == "device" else facts["versions"]).update({field: old}))
+    monkeypatch.setattr("sightline.auditing.worker.load_backbone", lambda *_, **__: pytest.fail("loaded"))
+    refused(begun, f"with {field} {old}, this command has", "--accept-change")
+
+
+def test_an_accepted_change_is_named_by_rows_manifest_verify_and_report(begun: AuditConfig) -> None:
+    rewritten(begun, lambda facts: facts["versions"].update(torch="1.0"))
+    run = audit(begun.model_copy(update={"batch_tokens": 300, "accept_change": True}))
+    tokens = [json.loads(text)["batch_tokens"] for text in run.rows.column("conditions").to_pylist()]
+    assert sorted(set(tokens)) == [300, 16384]
+    assert run.manifest["mixed"]["batch_tokens"] == [16384, 300]
+    assert run.manifest["mixed"]["torch"][0] == run.manifest["versions"]["torch"] == "1.0"
+    words = f"batch_tokens 16384 ({tokens.count(16384)} rows), 300 ({tokens.count(300)} rows)"
+    assert words in run.mixture
+    assert any(words in note for note in read_source([run.path]).notes)
+    assert any(words in note for note in verify_folder(run.path).notes)
+    goes_on(begun.model_copy(update={"arms": ["random:0.3"]}))  # what the folder has had before needs no flag
+    refused(begun.model_copy(update={"batch_tokens": 301}), "batch_tokens 16384, 300, this command has 301")
+
+
+def test_only_what_decides_last_bits_can_be_accepted(begun: AuditConfig) -> None:
+    refused(begun.model_copy(update={"profile": "artifact", "accept_change": True}), "profile", "choose another --out")
+
+
+def test_without_a_word_about_it_the_folder_s_batch_is_taken(config: Any) -> None:
+    settings = config("llava", arms=["full"], limit=1, batch_tokens=700)
+    audit(settings)
+    later = config("llava", arms=["random:0.3"], limit=1)
+    assert json.loads(audit(later).rows.column("conditions")[-1].as_py())["batch_tokens"] == 700
+
+
+def test_a_folder_that_recorded_no_such_setting_goes_on(begun: AuditConfig) -> None:
+    """As those of the release before."""
+    edited(begun.out, **dict.fromkeys(("batch_tokens", "checkpoint_subfolders", "instructions", "longest_answer")))
+    goes_on(begun.model_copy(update={"batch_tokens": 300}))
+
+
+@pytest.mark.parametrize("name", ["additional_chat_templates/default.jinja", "1_Pooling/config.json"])
+def test_a_file_in_a_sub_folder_of_the_checkpoint_is_one_of_its_files(config: Any, checkpoint: Path, name: str) -> None:
+    settings = config("llava", model=str(checkpoint), arms=["full"], limit=1)
+    audit(settings)
+    (checkpoint / name).parent.mkdir()
+    (checkpoint / name).write_text("{}", encoding="utf-8")
+    refused(settings, name, "the checkpoint", "--accept-change")
+    goes_on(settings.model_copy(update={"accept_change": True}))
+    touch_up(checkpoint / name)
+    refused(settings.model_copy(update={"arms": ["random:0.3"]}), name)

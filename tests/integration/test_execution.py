@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from sightline.errors import SightlineError
 from sightline.selectors.grid import Grid
 from sightline.store import RunFolder
 from tests.clock import Clock
+from tests.earlier_release import edited
 from tests.integration.conftest import TEN_ARMS
 
 FAST = {"execution": "graph", "batch_images": 2}
@@ -59,8 +59,7 @@ def test_another_way_of_running_does_not_amend_a_run(config: Any, field: str, va
 def test_runs_from_before_these_options_can_be_resumed(config: Any) -> None:
     settings = config("llava", arms=["full"], limit=1)
     audit(settings)
-    old = {name: value for name, value in manifest(settings.out).items() if name not in FAST}
-    (settings.out / "run.json").write_text(json.dumps(old))
+    edited(settings.out, **dict.fromkeys(FAST))
     assert len(audit(config("llava", arms=["full", "grid:0.3"], limit=1)).frame()) == 4
     with pytest.raises(SightlineError, match="holds a run with execution eager"):
         audit(config("llava", arms=["full"], limit=1, execution="graph"))

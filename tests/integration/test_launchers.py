@@ -223,6 +223,33 @@ def test_a_driver_that_is_stopped_takes_its_workers_along(held: AuditConfig) -> 
     assert not (two.out / "leases").exists(), "whatever was begun is given back"
 
 
+def test_a_worker_whose_heart_beats_while_nothing_moves_loses_its_task(held: AuditConfig, undisturbed: Any) -> None:
+    """Its process lives and its thread of beats too; only its work hangs, for ever."""
+    queued = changed(held, launcher="queue", worker_timeout=1.5, standstill=1.5)
+    hangs = "import time, sightline.answering.answerer as a\na.launch_batches = lambda *_: time.sleep(10**6)"
+    expected = undisturbed()
+    with running(hung := start(queued, script=hangs)):
+        wait_until(lambda: any(name[0].isdigit() for name in holders(held.out)), [hung])
+        assert audit(queued).missing == 0
+        assert hung.poll() is None
+    assert facts_of(held.out).equals(expected)
+
+
+def test_a_run_folder_that_is_moved_while_it_is_written_goes_on_where_it_is(
+    held: AuditConfig, touchy: Touchy, undisturbed: Any, tmp_path: Path
+) -> None:
+    with running(first := start(held)):
+        wait_until(lambda: row_files(held.out), [first])
+        held.out.rename(tmp_path / "moved")
+        touchy.be()
+        _, err = finish(first, code=2)
+    assert f"error: {held.out} is gone: it was moved or deleted while this command was writing to it" in err
+    assert "took over" not in err
+    assert not held.out.exists()
+    assert audit(changed(held, out=tmp_path / "moved")).missing == 0
+    assert facts_of(tmp_path / "moved").equals(undisturbed())
+
+
 def test_progress_for_programs_is_lines_of_json(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
     audit(config("llava", arms=["full"], limit=2, shard_images=1, json_progress=True))
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]

@@ -14,10 +14,13 @@ from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig, read_config
 from sightline.backbones import load_backbone
 from sightline.backbones.prompting import OPEN_INSTRUCTION
+from sightline.commands.run_summary import print_summary
 from sightline.core.probe import Probe
 from sightline.core.row import TIME_COLUMNS
 from sightline.errors import SightlineError
 from sightline.probes.probe_file import ProbeSet, write_probes
+from sightline.report.gate import run_gate
+from sightline.report.source import read_source
 from sightline.store import Run
 
 ARMS = ["full", "target:0.4", "target_grid:0.4:score=focus", "fastv:0.5"]
@@ -155,3 +158,41 @@ def test_the_protocols_prompt_is_asked_and_spans_are_the_questions(data: Path) -
     focus = backbone.tokenizer.decode([ids[i] for i in prompt.spans["focus"]])
     assert "total" in focus
     assert "What" not in focus
+
+
+def test_an_answer_that_is_cut_off_at_its_longest_is_marked_and_counted(
+    data: Path, audited: Callable[..., Run], questions: list[Probe], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tiny model says no stop token in three tokens; 32 is the usual limit and part of what a folder fixes."""
+    run = audited(questions, ["full", "target:0.4"], longest_answer=3)
+    frame = run.frame()
+    assert (frame["cut_off"] == (frame["answer_tokens"] == 3)).all()
+    assert frame["cut_off"].any()
+    count = int(frame["cut_off"].sum())
+    words = f"{count} of {len(frame)} answers were cut off at the longest allowed (3 tokens)"
+    print_summary(run)
+    assert words in " ".join(capsys.readouterr().out.split())
+    assert any(words in note for note in read_source([run.path]).notes)
+    _, notes = run_gate(run.path, ["accuracy(full) >= 0"])
+    assert any(words in note for note in notes)
+    with pytest.raises(SightlineError, match="longest_answer 3, this command has 4"):
+        audit(config(data, run.path.parent / "probes.jsonl", run.path, ["full"], longest_answer=4))
+
+
+def test_a_target_that_is_not_in_the_question_is_marked_and_counted(
+    audited: Callable[..., Run], questions: list[Probe], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [
+        replace(probe, label="yes", answers=(), decoy="", roles=(), task="", target_text=target, regions=())
+        for probe, target in zip(questions, ("shop", "zzz", "sign"), strict=True)
+    ]
+    run = audited(asked, ["full", "target:0.4", "target:0.4:score=question", "target:0.4:score=prompt"])
+    found = run.frame().set_index(["arm", "probe_id"])["query_found"]
+    assert found["target:0.4"].tolist() == [True, False, True]
+    assert found["target:0.4:score=question"].all()
+    assert found["full"].isna().all()
+    assert found["target:0.4:score=prompt"].isna().all()
+    words = "1 of 3 rows of target:0.4"
+    print_summary(run)
+    assert words in " ".join(capsys.readouterr().out.split())
+    assert any(words in note for note in read_source([run.path]).notes)

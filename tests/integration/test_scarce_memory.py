@@ -52,6 +52,8 @@ def test_smaller_batches_give_the_same_rows(audited: Any, model: str, execution:
     for column in ("probe_id", "arm", "predicted", "kept_mask"):
         assert scarce[column].tolist() == plenty[column].tolist()
     assert np.allclose(scarce["margin"], plenty["margin"], atol=1e-4)
+    assert not plenty["conditions"].str.contains("halved").any()
+    assert scarce["conditions"].str.contains("halved").any(), "rows say that their batch was another"
 
 
 def test_the_limit_is_met_once_not_with_every_arm(audited: Any) -> None:

@@ -35,6 +35,10 @@ class Answered:
     language_ms: float
     spent: Spending | None = None
     """Of an arm with a policy what its passes cost, all of whose times are in ``trace`` and ``language_ms``."""
+    query_found: bool | None = None
+    """Whether what the selector looks for stands in the question; None where it looks for nothing."""
+    halved: bool = False
+    """Whether memory ran out for a batch that it was to be part of."""
 
 
 Collect = Callable[[], list[Answered]]
@@ -105,9 +109,16 @@ class Answerer:
 
         def collect() -> list[Answered]:
             results, shares = launched.read()
+            read = zip(probes, passed.prompts, results, passed.traces(), shares, strict=True)
             return [
-                Answered(self.scorer.judge(probe, result, arm.text), trace, share - trace.inside_ms)
-                for probe, result, trace, share in zip(probes, results, passed.traces(), shares, strict=True)
+                Answered(
+                    self.scorer.judge(probe, result, arm.text),
+                    trace,
+                    share - trace.inside_ms,
+                    query_found=prompt.found(getattr(arm.selector, "query", "none")),
+                    halved=i in launched.halved or trace.halved,
+                )
+                for i, (probe, prompt, result, trace, share) in enumerate(read)
             ]
 
         return collect

@@ -39,6 +39,9 @@ class Trace:
     inside_ms: float = 0.0
     """What of the signal and select time passed inside the language model's forward."""
 
+    halved: bool = False
+    """Whether memory ran out for the batch that the selection was to be made in."""
+
     @property
     def merges(self) -> bool:
         return self.shares is not None

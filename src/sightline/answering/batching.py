@@ -9,7 +9,7 @@ from typing import Any
 
 from sightline.answering.arm_pass import ArmPass
 from sightline.answering.scorers import Reading, Scorer
-from sightline.device.memory import FEWER, in_halves
+from sightline.device.memory import FEWER, halved, in_halves
 from sightline.device.stopwatch import Stopwatch
 
 
@@ -30,6 +30,8 @@ class LaunchedBatches:
     """Batches that the device may still be working on, each with the indices of its prefixes and its time."""
 
     batches: list[tuple[list[int], tuple[Reading, Stopwatch]]]
+    halved: frozenset[int] = frozenset()
+    """Prefixes that share a batch with fewer others than planned, since memory ran out."""
 
     def read(self) -> tuple[list[Any], list[float]]:
         """Results in the order of the prefixes, and each one's share of its batch's milliseconds; waits for them."""
@@ -67,4 +69,5 @@ def launch_batches(scorer: Scorer, passed: ArmPass, batch_tokens: int) -> Launch
     groups = []
     for members in passed.groups:
         groups += [[members[i] for i in group] for group in batches([lengths[i] for i in members], budget)]
-    return LaunchedBatches(in_halves(groups, launch, too_large, tokens, backbone.limits["tokens"]))
+    launched = in_halves(groups, launch, too_large, tokens, backbone.limits["tokens"])
+    return LaunchedBatches(launched, frozenset(halved(groups, launched)))

@@ -99,6 +99,7 @@ class BeforePass(ArmPass):
                     signal_ms=self.selected[i].signal_ms,
                     select_ms=self.selected[i].select_ms,
                     materialise_ms=self._watches[i].ms,
+                    halved=self.selected[i].halved,
                     scores=self.step.kept_scores(self.encoded[i], self.prompts[i], self.probes[i], self.arm),
                 )
             )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from sightline.backbones.base import Backbone
 from sightline.backbones.pixels import Pixels
 from sightline.core.prefix import Encoded
-from sightline.device.memory import FEWER, in_halves
+from sightline.device.memory import FEWER, halved, in_halves
 
 
 def encode_all(
@@ -33,7 +34,12 @@ def encode_all(
 
     groups = _groups(pixels, max(1, batch_images))
     done = in_halves(groups, encode, too_large, patches, backbone.limits["patches"])
-    encoded = {index: item for group, items in done for index, item in zip(group, items, strict=True)}
+    smaller = halved(groups, done)
+    encoded = {
+        index: replace(item, halved=True) if index in smaller else item
+        for group, items in done
+        for index, item in zip(group, items, strict=True)
+    }
     return [encoded[i] for i in range(len(pixels))]
 
 

@@ -30,7 +30,7 @@ from sightline.core.selection_rules import (
     in_native_order,
     on_behalf_of,
 )
-from sightline.device.memory import FEWER, in_halves
+from sightline.device.memory import FEWER, halved, in_halves
 from sightline.device.stopwatch import Stopwatch
 from sightline.device.transfer import on_device
 from sightline.errors import SightlineError
@@ -49,6 +49,8 @@ class Selected:
     """Of every signal that the method needs; a signal of the image is computed once, and billed to all that read it."""
     select_times: tuple[Elapsed, ...]
     """Of every part of the image that was chosen from by itself; one unless the budget is counted by tiles."""
+    halved: bool = False
+    """Whether memory ran out for the batch that it was to be chosen in."""
 
     @property
     def signal_ms(self) -> float:
@@ -131,7 +133,9 @@ class SelectStep:
 
         groups, limit = self._groups(pieces, counts, arm), self.backbone.limits["pairs"]
         chosen: dict[int, tuple[Selection, Elapsed]] = {}
-        for group, results in in_halves(groups, select, too_large, pairs, limit):
+        done = in_halves(groups, select, too_large, pairs, limit)
+        smaller = {pieces[p].probe for p in halved(groups, done)}
+        for group, results in done:
             chosen.update(zip(group, results, strict=True))
         of_probe: list[list[int]] = [[] for _ in probes]
         for p, piece in enumerate(pieces):
@@ -141,6 +145,7 @@ class SelectStep:
                 together([chosen[p][0] for p in own], [pieces[p].part.n for p in own]),
                 looks[i][1],
                 tuple(chosen[p][1] for p in own),
+                i in smaller,
             )
             for i, own in enumerate(of_probe)
         ]

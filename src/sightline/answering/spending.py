@@ -107,7 +107,8 @@ class SpendingPass:
             tuple(one.confidence for one in passes),
         )
         language_ms = sum(answered.language_ms for answered in answers)
-        return replace(answers[-1], trace=trace, language_ms=language_ms, spent=spent)
+        halved = any(answered.halved for answered in answers)
+        return replace(answers[-1], trace=trace, language_ms=language_ms, spent=spent, halved=halved)
 
 
 class Looks:

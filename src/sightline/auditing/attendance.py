@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
+from sightline.device.pulse import last_move, moved
 from sightline.errors import SightlineError
-from sightline.places import Place
+from sightline.places import Place, is_remote
 from sightline.places.holders import here
+from sightline.places.writing import gone
+from sightline.store.folder import MANIFEST
 from sightline.store.leases import Held, Lease, Leases
 
 DRIVER, MEMBER, OPENING, BOXES = "driver", "member-", "opening", "boxes"
@@ -20,8 +24,9 @@ ENDING = 20.0
 class Attendance:
     """Of this process in one run folder. Leaving releases whatever it holds."""
 
-    def __init__(self, folder: Place, timeout: float) -> None:
-        self.folder, self.leases = folder, Leases(folder, timeout)
+    def __init__(self, folder: Place, timeout: float, standstill: float = math.inf) -> None:
+        self.folder = folder
+        self.leases = Leases(folder, timeout, standstill=standstill, moved=last_move)
         self.leases.look_around(_of_a_process)
         self._own: Lease | None = None
 
@@ -69,6 +74,7 @@ class Attendance:
 
     def opening(self) -> AbstractContextManager[None]:
         """A turn alone among all that open the folder, for as long as that takes."""
+        moved()  # whatever came before, such as loading a model, is behind this process
         return self.leases.turn(OPENING)
 
     def drive(self) -> None:
@@ -90,8 +96,14 @@ class Attendance:
         """Whether this process has the folder to itself."""
         return self._own is not None and self._own.name == DRIVER and not self._own.lost
 
+    def opened(self) -> None:
+        """From now on there is a run in the folder: where it is no more, somebody took it away."""
+        self.leases.opened = True
+
     def refuse_loss(self) -> None:
-        """Ends a driver whose folder another one took over while it was silent."""
+        """Ends a process whose folder is gone, and a driver whose folder another one took over while it was silent."""
+        if self.leases.opened and not is_remote(self.folder) and not (self.folder / MANIFEST).is_file():
+            raise SightlineError(gone(self.folder))
         if self._own is not None and self._own.lost and self._own.name == DRIVER:
             raise SightlineError(
                 f"another process took over {self.folder}, since this one gave no sign of life for "

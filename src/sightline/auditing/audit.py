@@ -25,6 +25,7 @@ from sightline.probes import ProbeSet, read_probes
 from sightline.progress import in_json, say, waiting_for
 from sightline.statistics.metrics import METRICS
 from sightline.store import Run, RunFolder, load_run
+from sightline.store.run_settings import ACCEPTABLE
 
 
 def audit(config: AuditConfig) -> Run:
@@ -54,6 +55,8 @@ def planned_job(config: AuditConfig) -> Job:
     config = config.model_copy(update={"seed": chosen_seed(config, recorded), "box_source": source})
     if recorded and "shard_probes" not in recorded and "shard_probes" not in config.model_fields_set:
         config = config.model_copy(update={"shard_probes": None})  # shards of that release were bounded by images alone
+    if "batch_tokens" in recorded and "batch_tokens" not in config.model_fields_set:
+        config = config.model_copy(update={"batch_tokens": recorded["batch_tokens"]})
     plan = plan_arms(
         config.arms,
         interventions=config.interventions,
@@ -111,7 +114,9 @@ def refuse_by_description(
     source = checkpoint_folder(config.model)
     settings = settings_before_loading(config, source, recorded)
     if recorded:
-        folder.refuse_other({**settings, "probe_digest": probes.digest})
+        folder.refuse_other(
+            {**settings, "probe_digest": probes.digest}, without=ACCEPTABLE if config.accept_change else ()
+        )
     served = Served.by_description(source)
     for arm in plan.arms:
         served.refuse(arm.selector, clip=config.clip is not None)

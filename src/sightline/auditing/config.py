@@ -110,6 +110,9 @@ class AuditConfig(BaseModel):
         "words); of open questions open (free text), candidate_ranking (gold against decoy), verification (yes/no about"
         " each). auto is yes_no or open, as the probes are.",
     )
+    longest_answer: Annotated[int, Flag(WHAT)] = Field(
+        32, ge=1, description="Most tokens of an answer in the model's own words; rows say which were cut off there."
+    )
     matched_controls: Annotated[bool, Flag(WHAT)] = Field(
         True,
         description="Random and Grid at the budget of every arm that claims coverage, added where they are missing.",
@@ -172,6 +175,11 @@ class AuditConfig(BaseModel):
     worker_timeout: Annotated[float, Flag(SPEED)] = Field(
         60.0, gt=0, description="Seconds without a sign of life after which others take over what a process had begun."
     )
+    standstill: Annotated[float, Flag(SPEED)] = Field(
+        3600.0,
+        gt=0,
+        description="Seconds without a batch, an image or a file after which a process gives no more signs of life.",
+    )
     threads: Annotated[int | None, Flag(SPEED)] = Field(
         None,
         ge=1,
@@ -186,12 +194,19 @@ class AuditConfig(BaseModel):
     batch_tokens: Annotated[int, Flag(SPEED)] = Field(
         default_factory=ByDevice(16384, 32768),
         ge=1,
-        description="Language-model tokens per forward; halved when memory runs out.",
+        description="Language-model tokens per forward, on which last bits depend: fixed for the folder, and without "
+        "it that of the folder. Halved when memory runs out, which rows then say.",
     )
     batch_images: Annotated[int, Flag(SPEED)] = Field(
         1, ge=1, description="Images per vision call; with one, no image's tokens depend on its neighbours at all."
     )
 
+    accept_change: Annotated[bool, Flag(OUTPUT)] = Field(
+        False,
+        description="Go on with a folder although what decides the last bits of rows is another: batch tokens or images"
+        ", device, threads, attention kernel, versions of torch and transformers, files of the checkpoint beside its "
+        "weights. Rows, verify and reports then name the mixture.",
+    )
     keep_scores: Annotated[bool, Flag(OUTPUT)] = Field(
         False,
         description="Store what scored selectors rank tokens by, 4 or 8 bytes per token and row: the viewer then shows "

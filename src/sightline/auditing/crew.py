@@ -12,6 +12,7 @@ from sightline.auditing.attendance import Attendance
 from sightline.auditing.job import Job
 from sightline.auditing.opening import begin_alone
 from sightline.auditing.shards import Task, tasks_left
+from sightline.device.pulse import moved
 from sightline.errors import SightlineError
 from sightline.progress import Progress, say, waiting_for
 from sightline.store import RunFolder
@@ -64,7 +65,7 @@ class _Place:
 
 def drive(job: Job, starts: Sequence[Callable[[], CrewMember]]) -> None:
     """Has a job done by a crew, one member for each of ``starts``, with the run folder taken for this process."""
-    attendance = Attendance(job.folder.path, job.config.worker_timeout)
+    attendance = Attendance(job.folder.path, job.config.worker_timeout, job.config.standstill)
     with attendance.attending():
         if job.folder.exists:
             attendance.refuse_others()
@@ -85,6 +86,9 @@ def _watch(job: Job, attendance: Attendance, starts: Sequence[Callable[[], CrewM
         with Progress("auditing", tally.total, "rows") as progress:
             until = math.inf
             while any(not place.empty for place in places) and time.monotonic() < until:
+                moved()
+                if job.folder.exists:
+                    attendance.opened()
                 attendance.refuse_loss()
                 if tally.count():
                     for place in places:

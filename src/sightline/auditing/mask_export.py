@@ -25,6 +25,7 @@ from sightline.probes import read_probes
 from sightline.probes.images import open_image
 from sightline.store import Run
 from sightline.store.load import pack_mask, unpack_mask
+from sightline.store.run_settings import SEVERAL_MACHINES
 
 RECORDED = (
     "profile", "dtype", "positions", "box_source", "scorer", "image_options", "attention", "batch_images",
@@ -57,7 +58,8 @@ def exported_merges(run: Run, arm: str, config: AuditConfig) -> Iterator[dict[st
     if chosen.policy is not None:
         raise SightlineError(f"{arm} merges tokens at a budget of each probe's own; export the arms of its levels")
     worker = Worker(config)
-    run.folders[0].refuse_other(worker.settings(run.manifest))
+    # Whatever a device or a version changes shows in the selection, which is compared.
+    run.folders[0].refuse_other(worker.settings(run.manifest), without=SEVERAL_MACHINES)
     probes = [probe for probe in read_probes(run.probe_file).probes if probe.id in rows]
     for shard in make_shards(probes, config.shard_images, probes_per_shard=config.shard_probes):
         for probe, selection in zip(shard.probes, _selections(worker, shard, chosen), strict=True):

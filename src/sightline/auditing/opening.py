@@ -51,6 +51,7 @@ def open_for(job: Job, settings: Mapping[str, Any], box_facts: Mapping[str, Any]
         [arm.text for arm in plan.arms],
         probe_bytes(job.probes, job.shards),
         alone=alone,
+        accept=job.config.accept_change,
     )
     set_damaged_aside(folder, names)
     resumed = list(resumable(job, recorded, names))

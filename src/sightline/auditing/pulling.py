@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sightline.arms.arm import Arm
 from sightline.auditing.attendance import Attendance
 from sightline.auditing.shards import Task
+from sightline.device.pulse import moved
 from sightline.progress import Progress
 from sightline.store import RunFolder
 from sightline.store.leases import BEATS, Held, Lease
@@ -85,10 +86,12 @@ class Pull:
             listed = self._leases.listed()
             if any(not listed.get(task.key) or self._leases.is_over(task.key, listed[task.key]) for task in self._left):
                 return True
+            moved()  # waiting for others is no standstill
             time.sleep(min(PAUSE, self._leases.timeout / BEATS))
 
     def wrote(self, task: Task, arm: Arm) -> None:
         """The rows of one arm of a claimed task are in the folder."""
+        moved()
         self._restored.discard(task.key)
         claim = self._claims.get(task.key)
         if claim is None:
@@ -115,6 +118,7 @@ class Pull:
 
     def _take(self, *, ahead: bool) -> Task | None:
         self._attendance.refuse_loss()
+        moved()
         self._look()
         listed = self._leases.listed()
         mine = self._claims

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,38 @@ from sightline.backbones.loading import (
     choose_dtype,
     description_digests,
     model_type,
+    subfolder_digests,
 )
+
+
+def computed_by(device: torch.device) -> dict[str, Any]:
+    """What decides the last bits of rows beside the model and the options: device and versions."""
+    import transformers
+
+    on_gpu = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if on_gpu else f"cpu ({platform.machine()})",
+        # Of a CPU, which of its instructions PyTorch adds up sums with.
+        **({} if on_gpu else {"instructions": torch.backends.cpu.get_cpu_capability()}),
+        "versions": {
+            "sightline": sightline.__version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def conditions(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a run's settings decides the last bits of a row and has no column of its own."""
+    found = {name: settings.get(name) for name in ("batch_tokens", "batch_images", "threads", "instructions")}
+    files = {**settings["checkpoint_files"], **settings["checkpoint_subfolders"]}
+    found["checkpoint"] = sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:8]
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def reporting_contract(config: AuditConfig, backbone: Backbone, digest: str) -> dict[str, Any]:
     """What every row carries about how it was made."""
-    import transformers
-
-    device = backbone.language.device
     return {
         "model": model_name(config),
         "model_type": str(backbone.model.config.model_type),
@@ -35,14 +61,8 @@ def reporting_contract(config: AuditConfig, backbone: Backbone, digest: str) -> 
         "box_source": config.box_source,
         "profile": config.profile,
         "dtype": str(backbone.language.dtype).removeprefix("torch."),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})",
         "attention": config.attention,
-        "versions": {
-            "sightline": sightline.__version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "python": platform.python_version(),
-        },
+        **computed_by(backbone.language.device),
     }
 
 
@@ -64,7 +84,10 @@ def settings_before_loading(config: AuditConfig, source: Path, recorded: Mapping
         "dtype": str(choose_dtype(config.dtype, source)).removeprefix("torch."),
         "attention": config.attention,
         "checkpoint_files": description_digests(source),
+        "checkpoint_subfolders": subfolder_digests(source),
     }
+    if config.launcher != "ray":  # whose workers run on machines of which this process knows nothing
+        contract |= computed_by(choose_device(config.device))
     if config.threads is not None and choose_device(config.device).type == "cpu":
         contract["threads"] = config.threads
     options = options_for(source, config.profile, config.image_options)
@@ -82,6 +105,8 @@ def manifest_settings(
         "limit": config.limit,
         "execution": config.execution,
         "batch_images": config.batch_images,
+        "batch_tokens": config.batch_tokens,
+        "longest_answer": config.longest_answer,
         "image_options": options.as_recorded(recorded.get("image_options", {})),
         "keep_scores": config.keep_scores,
         "seed": config.seed,

@@ -70,6 +70,7 @@ def _row(
 ) -> dict[str, Any]:
     trace = answered.trace
     layers = trace.k_layers
+    halved = answered.halved or image.halved
     return {
         "arm": arm.text,
         "plain_arm": arm.plain,
@@ -90,6 +91,7 @@ def _row(
         "label": probe.label,
         "kind": probe.kind,
         **answered.values,
+        "query_found": answered.query_found,
         "n_regions": len(probe.regions),
         # Null, not zero, for a probe without regions: nothing was measured.
         **{name: None if geometry is None else getattr(geometry, name) for name in GEOMETRY},
@@ -107,6 +109,7 @@ def _row(
         **{name: contract[name] for name in CONTRACT},
         "positions": arm.positions(contract["positions"]),
         "versions": json.dumps(contract["versions"]),
+        "conditions": json.dumps({**contract["conditions"], **({"halved": True} if halved else {})}),
     }
 
 

@@ -12,18 +12,24 @@ import torch
 
 from sightline.answering.answerer import Answerer
 from sightline.answering.scorers import SCORERS
+from sightline.answering.scorers.spoken import SpokenScorer
 from sightline.arms.arm import Arm
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.image_previews import details, preview
 from sightline.auditing.loop import ImageFile, LoopOptions, Prepared, Seen, answer_shards
 from sightline.auditing.pulling import Pull
-from sightline.auditing.reporting_contract import manifest_settings, reporting_contract
+from sightline.auditing.reporting_contract import conditions, manifest_settings, reporting_contract
 from sightline.auditing.row_records import image_records, row_records
 from sightline.auditing.shards import Shard, image_key, with_boxes
 from sightline.backbones import load_backbone, options_for, weight_digest
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import use_execution
-from sightline.backbones.loading import checkpoint_digests, checkpoint_folder, description_digests
+from sightline.backbones.loading import (
+    checkpoint_digests,
+    checkpoint_folder,
+    description_digests,
+    subfolder_digests,
+)
 from sightline.backbones.route import served_by
 from sightline.backbones.vision_execution import use_vision_execution
 from sightline.boxes.beside import BoxesBeside
@@ -31,6 +37,7 @@ from sightline.boxes.sources import reads_boxes
 from sightline.core.selection import Budget
 from sightline.device.kernels.causal import planless
 from sightline.device.memory import free_memory, is_out_of_memory
+from sightline.device.pulse import moved
 from sightline.errors import SightlineError
 from sightline.places import StoreError
 from sightline.probes.image_files import image_files
@@ -65,10 +72,15 @@ class Worker:
         use_vision_execution(backbone, self._execution, dynamic=True)
         clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
         self.contract = reporting_contract(config, backbone, weight_digest(source))
-        self._files = {"checkpoint_files": description_digests(source)}
+        self._files = {
+            "checkpoint_files": description_digests(source),
+            "checkpoint_subfolders": subfolder_digests(source),
+        }
         if clip is not None:
             self._files["clip_files"] = checkpoint_digests(clip.folder)
         scorer = SCORERS.get(config.scorer)()
+        if isinstance(scorer, SpokenScorer):
+            scorer.max_new_tokens = config.longest_answer
         self.answerer = Answerer(
             backbone, scorer, clip=clip, positions=self.contract["positions"], keeps_scores=config.keep_scores
         )
@@ -80,7 +92,9 @@ class Worker:
         if self._device.type == "cpu":
             self._threads = self.config.threads or recorded.get("threads") or torch.get_num_threads()
             settings["threads"] = self._threads
-        return {**settings, **self._files, "served_by": served_by(backbone)}
+        settings = {**settings, **self._files, "served_by": served_by(backbone)}
+        self._conditions = conditions(settings)
+        return settings
 
     @property
     def _device(self) -> torch.device:
@@ -161,7 +175,7 @@ class Worker:
             if prepared.seen is not None and not folder.has_images(shard.index, shard.version):
                 folder.write_images(shard.index, shard.version, image_records(work))
             billed = prepared.boxes_ms if reads_boxes(arm.selector) else None
-            rows = row_records(arm, work, answers, self.contract, billed)
+            rows = row_records(arm, work, answers, {**self.contract, "conditions": self._conditions}, billed)
             folder.write_rows(arm.text, shard.index, rows, self.answerer.scorer.columns)
             pull.wrote(work.task, arm)
             if pull.progress is not None:
@@ -183,6 +197,7 @@ class Worker:
         own: dict[str, ImageFile] = {}
         files = image_files(self.config.images, [probe.image for probe in shard.images])
         for probe, (_, opened) in zip(shard.images, files, strict=True):
+            moved()
             called = image_place(self.config.images, probe.image)
             try:
                 with opened() as file:

@@ -23,6 +23,7 @@ from sightline.backbones.language import Cutter, KeptPrefixes, LanguageModel
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import Prefix
 from sightline.device.graphs import capture
+from sightline.device.pulse import moved
 from sightline.device.stopwatch import Stopwatch, setting_up
 from sightline.device.transfer import on_device
 
@@ -276,6 +277,7 @@ class Decoder:
         watch = Stopwatch(self.language.device, shared_by=max(1, len(self._seated)))
         slots.step(STRIDE)
         watch.stop()
+        moved()
         active, said = torch.stack([slots.active.long(), slots.said]).tolist()  # waits for the steps
         for saying in self._seated.values():
             saying.ms += watch.ms

@@ -151,6 +151,19 @@ def description_digests(folder: Path) -> dict[str, str]:
     return _digests(file for pattern in DESCRIPTION for file in folder.glob(pattern))
 
 
+def subfolder_digests(folder: Path) -> dict[str, str]:
+    """The same of files below it, by path: chat templates, tokenizers and processors that libraries find there.
+
+    Hidden folders and checkpoints of their own, such as those of a training, are nobody's description.
+    """
+    found: dict[str, str] = {}
+    for below in sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")):
+        if not ((below / "config.json").exists() and any(below.glob(WEIGHTS))):
+            own = {**description_digests(below), **subfolder_digests(below)}
+            found |= {f"{below.name}/{name}": digest for name, digest in own.items()}
+    return found
+
+
 def checkpoint_digests(folder: Path) -> dict[str, str]:
     """SHA-256 by name of all files of a checkpoint, its weights included."""
     return {**description_digests(folder), **_digests(weight_files(folder))}

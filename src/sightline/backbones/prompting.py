@@ -113,7 +113,10 @@ class Prompting(ABC):
     def _spans(
         self, head: tuple[int, ...], tail: tuple[int, ...], question: str, target: str
     ) -> Mapping[QuerySpan, tuple[int, ...]]:
-        """Query spans as indices into head + tail. An unfindable target falls back to the whole prompt."""
+        """Query spans as indices into head + tail. A target that is not in the question falls back to the whole prompt.
+
+        The template's own words, such as the names of roles, are not searched.
+        """
         ids = [*head, self.image_token_id, *tail]
         at = len(head)
 
@@ -121,11 +124,16 @@ class Prompting(ABC):
             return tuple(i if i < at else i - 1 for i in span if i != at)
 
         everything = tuple(range(len(head) + len(tail)))
-        wanted = without_image(target_span(self.tokenizer, ids, target))
-        asked = without_image(sorted(span_by_characters(self.tokenizer, ids, question)))
+        within = sorted(span_by_characters(self.tokenizer, ids, question))
+        first, last = (within[0], within[-1] + 1) if within else (0, len(ids))
+
+        def in_question(text: str) -> tuple[int, ...]:
+            return without_image([first + i for i in target_span(self.tokenizer, ids[first:last], text)])
+
+        wanted, asked = in_question(target), without_image(within)
 
         def focus() -> tuple[int, ...]:
-            spans = (without_image(target_span(self.tokenizer, ids, term)) for term in focus_terms(question))
+            spans = (in_question(term) for term in focus_terms(question))
             return tuple(sorted(set(chain(*spans)) & set(asked))) or asked or everything
 
         known: dict[QuerySpan, tuple[int, ...]] = {"target": wanted or everything, "prompt": everything, "none": ()}

@@ -11,6 +11,7 @@ from types import TracebackType
 from sightline.boxes.detection import Detected
 from sightline.boxes.sources import Shown, box_source
 from sightline.core.probe import Probe
+from sightline.device.pulse import moved
 from sightline.places import Place
 from sightline.progress import Progress
 
@@ -69,6 +70,7 @@ class BoxesBeside:
         if self._stopped:
             raise _StoppedError
         self._found[name].set_result(found)
+        moved()
 
     def wait(self) -> None:
         """Until every image has been searched."""

@@ -11,6 +11,7 @@ from sightline.report.metric_columns import heading, metrics_told, of_words
 from sightline.report.panels import panel_of
 from sightline.report.source import UNREAD
 from sightline.report.summary import sentence
+from sightline.report.usable_rows import cut_off, fallen_back
 from sightline.statistics.keyed import as_names
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.out_of_sight import out_of_sight
@@ -69,6 +70,8 @@ def print_summary(run: Run) -> None:
     )
     if run.joined:
         say(f"note: {run.joined}", err=True)
+    for line in (*cut_off(frame), *fallen_back(frame), *([run.mixture] if run.mixture else [])):
+        console.print(f"note: {line}", markup=False, highlight=False)
     for task, arms in run.failed.items():
         for arm, reason in arms.items():
             say(f"set aside: shard {task} under {arm}: {reason}", err=True)

@@ -18,7 +18,8 @@ def verify(
     ] = False,
 ) -> None:
     """Read all of a run and say what is wrong with it: a flipped bit, a file that is cut off, missing, there twice or
-    of another run, rows that do not fit the probes, images without a record.
+    of another run, rows that do not fit the probes, images without a record, a manifest or probe file that was changed.
+    Rows that were not all computed alike (other batches, devices, versions) are named in a note.
 
     Exit code 0: nothing; 1: something, in a line each; 2: error.
     """
@@ -38,6 +39,8 @@ def verify(
                 set_aside = [problem.set_aside() if repair else None for problem in found.problems]
             for problem, aside in zip(found.problems, set_aside, strict=True):
                 typer.echo(f"{problem.words}; set aside as {aside.name}" if aside else problem.words)
+            for note in found.notes:
+                typer.echo(f"note: {note}")
             if not found.problems:
                 typer.echo(f"{folder.path}: {found.files} files, {found.rows} rows, nothing wrong")
             elif repair:

@@ -52,6 +52,8 @@ class Encoded:
     """Slots between the tokens that come from nowhere in the image; None for most architectures."""
     positions: SlotPositions | None = None
     """The model's own positions of the span's slots; None where the architecture computes them."""
+    halved: bool = False
+    """Whether memory ran out for the batch that it was to be encoded in."""
     preprocess_ms: float = 0.0
     vision_time: Elapsed | None = None
 
@@ -98,6 +100,13 @@ class Prompt:
     """Ids after the visual tokens of the prompt alone; scored tokens are those at or behind ``len(tail)``."""
     spans: Mapping[QuerySpan, tuple[int, ...]]
     """Indices into ``head + tail`` of the tokens that each query span consists of."""
+
+    def found(self, span: QuerySpan) -> bool | None:
+        """Whether a query span stands in the question; False where it is the whole prompt for want of it, None where
+        nothing is looked for."""
+        if span in ("prompt", "none"):
+            return None
+        return self.spans[span] is not self.spans["prompt"]  # the same object: a question may be all of a prompt
 
     @property
     def scored(self) -> tuple[tuple[int, ...], ...]:

@@ -61,6 +61,12 @@ ROW_COLUMNS = (
     ),
     Column("positions", "string", "Position policy: preserve (original ids) or compact (renumbered)."),
     Column("box_source", "string", "Where the boxes that the selector read came from; none if it reads no boxes."),
+    Column(
+        "query_found",
+        "bool",
+        "Whether the text that the selector compares tokens with stands in the question; false: it had the whole "
+        "prompt instead; null where it looks for none.",
+    ),
     Column("intervention", "string", "What was done to the mask or the image on purpose; none for a plain arm."),
     Column("probe_id", "string", "Probe identifier, unique within the probe set."),
     Column("image_id", "string", "Image identifier: the unit that bootstraps resample."),
@@ -121,6 +127,12 @@ ROW_COLUMNS = (
     Column("attention", "string", "Attention kernel."),
     Column("profile", "string", "Fidelity profile: paper (default) or artifact."),
     Column("versions", "string", "Library versions as JSON."),
+    Column(
+        "conditions",
+        "string",
+        "What else decides the last bits, as JSON: batch_tokens, batch_images, on a CPU threads and instructions, the "
+        "digest of the checkpoint's files beside its weights (8 digits); halved where memory ran out for the batch.",
+    ),
 )
 """What every row has, whatever the scorer; a scorer names its own columns, which stand behind ``correct``."""
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import torch
 
+from sightline.device.pulse import moved
 from sightline.errors import SightlineError
 
 Result = TypeVar("Result")
@@ -53,6 +54,12 @@ class Limit:
     most: float = float("inf")
 
 
+def halved(groups: Sequence[list[int]], done: Sequence[tuple[list[int], object]]) -> set[int]:
+    """Items that ``in_halves`` did not do in the groups that were planned."""
+    planned = {id(group) for group in groups}
+    return {item for group, _ in done if id(group) not in planned for item in group}
+
+
 def in_halves(
     groups: Sequence[list[int]],
     work: Callable[[list[int]], Result],
@@ -73,6 +80,7 @@ def in_halves(
         if len(group) == 1 or size(group) <= limit.most:
             try:
                 done.append((group, work(group)))
+                moved()
                 continue
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):

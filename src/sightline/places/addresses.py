@@ -37,8 +37,10 @@ def is_remote(where: Place) -> TypeGuard[UPath]:
 def place(where: str | Place) -> Place:
     """``Path`` of a path, ``UPath`` of a URL; both join with ``/`` and have ``name``, ``parent``, ``suffix``.
 
-    An unknown scheme, a package that is not installed, and a password in the URL are refused.
+    An unknown scheme, a package that is not installed, a password in the URL and a NUL character are refused.
     """
+    if "\0" in str(where):
+        raise SightlineError(f"{str(where)!r} is no path: it holds a NUL character")
     if not isinstance(where, str):
         return _unbroken(where) if isinstance(where, Path) else where
     if _URL.match(where) is None:

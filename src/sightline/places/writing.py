@@ -289,6 +289,24 @@ def make_folder(path: Place) -> None:
         raise SightlineError(f"cannot make folder {path}: {_reason(error)}") from error
 
 
+def make_within(root: Place, path: Place) -> None:
+    """Makes a folder of a run that is being written: never the run folder itself, which somebody may have moved."""
+    if is_remote(root):
+        return
+    with suppress(OSError):
+        path.mkdir(exist_ok=True)
+    if not root.is_dir():
+        raise SightlineError(gone(root))
+    make_folder(path)
+
+
+def gone(root: Place) -> str:
+    return (
+        f"{root} is gone: it was moved or deleted while this command was writing to it; what was finished is in it, "
+        "go on with --out where it is now"
+    )
+
+
 def refuse_unusable_place(path: Place) -> None:
     """Refuses a path that cannot become a folder to write to, without touching anything: a file, something below a
     file, a link to nothing, a place that may not be written to."""

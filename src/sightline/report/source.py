@@ -38,7 +38,7 @@ MASK_COLUMNS = ("kept_mask", "lineage_mask")
 UNREAD = frozenset(
     (
         "loss_yes", "loss_no", "greedy_yes", "greedy_no", "keep_requested", "keep_spent", "levels", "decided_on",
-        "k_layers", "answer_tokens", "accepted", "model_type", "weight_digest", "versions", "scores", "scores_rule",
+        "k_layers", "accepted", "model_type", "weight_digest", "versions", "conditions", "scores", "scores_rule",
         *MASK_COLUMNS,
     )
 )  # fmt: skip
@@ -310,6 +310,8 @@ def _audit(
         notes.append(run.unfinished)
     if run.left_out:
         notes.append(run.left_out)
+    if run.mixture:
+        notes.append(run.mixture)
     plain = is_plain(frame)
     # Apart: a margin that overflowed under an intervention takes nothing from the plain tables.
     main = finite_in_every_arm(frame if plain.all() else frame[plain], notes).reset_index(drop=True)

@@ -99,3 +99,35 @@ def note_data(frame: pd.DataFrame, notes: list[str]) -> None:
     hidden = out_of_sight(frame)
     if hidden:
         notes.append(hidden)
+    notes.extend(cut_off(frame) + fallen_back(frame))
+
+
+def cut_off(frame: pd.DataFrame) -> list[str]:
+    """A line about answers that ended at their longest instead of with a stop token; none where none did."""
+    if "cut_off" not in frame:
+        return []
+    cut = frame["cut_off"].fillna(False).astype(bool)
+    if not cut.any():
+        return []
+    longest = int(frame.loc[cut, "answer_tokens"].max())
+    return [
+        f"{int(cut.sum())} of {len(frame)} answers were cut off at the longest allowed ({longest} tokens) and are "
+        f"scored as they stand ({_by_arm(frame, cut)}); --longest-answer allows more"
+    ]
+
+
+def fallen_back(frame: pd.DataFrame) -> list[str]:
+    """A line about rows whose selector was given the whole prompt, since what it looks for is not in the question."""
+    if "query_found" not in frame:
+        return []
+    lost = ~frame["query_found"].fillna(True).astype(bool)
+    if not lost.any():
+        return []
+    arms = frame.loc[lost, "arm"].value_counts()
+    told = ", ".join(f"{arms[arm]} of {(frame['arm'] == arm).sum()} rows of {arm}" for arm in arms.index if arms[arm])
+    return [f"the text that the selector looks for is not in the question, so that it had the whole prompt: {told}"]
+
+
+def _by_arm(frame: pd.DataFrame, chosen: pd.Series[bool]) -> str:
+    counts = frame.loc[chosen, "arm"].value_counts()
+    return ", ".join(f"{arm}: {count}" for arm, count in counts.items() if count)

@@ -7,7 +7,6 @@ of a pack says which shards are done.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from sightline.errors import SightlineError
 from sightline.places import Place, is_remote
 from sightline.places.writing import make_folder, refuse_unusable_place, whole_file, write_whole
-from sightline.store.folder import MANIFEST, PROBES, RunFolder
+from sightline.store.folder import MANIFEST, PROBES, RunFolder, manifest_bytes
 from sightline.store.load import Run, load_run
 from sightline.store.run_settings import model_words
 from sightline.store.shard_files import ShardFile, ShardPiece, pieces
@@ -117,7 +116,7 @@ def _write_copy(run: Run, out: Path) -> None:
             write_pack(group, run.owner(), building / "images", model)
     with open(run.probe_file, "rb") as probes, whole_file(building / PROBES) as handle:
         shutil.copyfileobj(probes, handle)
-    write_whole(building / MANIFEST, (json.dumps(run.manifest, indent=2, ensure_ascii=False) + "\n").encode())
+    write_whole(building / MANIFEST, manifest_bytes(run.manifest))
     if out.exists():
         out.rmdir()
     os.rename(building, out)

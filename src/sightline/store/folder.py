@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,26 @@ from sightline.errors import SightlineError
 from sightline.places import Listing, Place, is_remote, place, read_whole, told_of
 from sightline.places.holders import here
 from sightline.places.objects import TRIAL, remove
-from sightline.places.writing import entries, make_folder, refuse_unusable_place, remove_leftovers, write_whole
+from sightline.places.writing import (
+    entries,
+    make_folder,
+    make_within,
+    refuse_unusable_place,
+    remove_leftovers,
+    write_whole,
+)
 from sightline.store.leases import LEASES
 from sightline.store.marks import Mark, write_marked
 from sightline.store.migrations import READABLE, migrate_folder
 from sightline.store.notes import NOTES, Failure, Notes
-from sightline.store.run_settings import BEFORE, identity_of, model_words, settings_difference
+from sightline.store.run_settings import (
+    ACCEPTABLE,
+    BEFORE,
+    identity_of,
+    model_words,
+    settings_difference,
+    with_all_values,
+)
 from sightline.store.shard_files import ShardFile, ShardPiece, is_packed, shard_file_name, shard_files
 from sightline.store.shard_packs import held_of, unpack
 from sightline.store.shard_reading import Owner
@@ -32,6 +47,9 @@ from sightline.store.soundness import sound_manifest
 
 MANIFEST = "run.json"
 PROBES = "probes.jsonl"
+CHECKSUM, OF_PROBES = "checksum", "probes_checksum"
+"""Fields of a manifest: the SHA-256 of all that it says, and those that the probe file may have (two of them while it
+is being written anew)."""
 SUBFOLDERS = ("images", "rows")
 BESIDE = (LEASES, NOTES)
 """Folders that come and go with whoever computes."""
@@ -97,11 +115,20 @@ class RunFolder:
             )
         return sound_manifest(manifest, self.path / MANIFEST)
 
-    def open(self, manifest: Mapping[str, Any], arms: Iterable[str], probes: bytes, *, alone: bool = True) -> list[str]:
+    def open(
+        self,
+        manifest: Mapping[str, Any],
+        arms: Iterable[str],
+        probes: bytes,
+        *,
+        alone: bool = True,
+        accept: bool = False,
+    ) -> list[str]:
         """Creates the folder, or resumes or amends an existing one after checking that it is the same run.
 
         Returns all arms of the run, old ones first: adding an arm amends the run, it never removes one. Where others
-        are at work in the folder (not ``alone``), what they have under way is left as it is.
+        are at work in the folder (not ``alone``), what they have under way is left as it is. ``accept``: settings that
+        decide the last bits may be others than before, and all of them stay in the manifest.
         """
         arms, manifest = list(arms), {**BEFORE, **manifest}
         self.files.refresh()
@@ -109,7 +136,7 @@ class RunFolder:
         if self.exists:
             stored = self._stored_manifest()
             old = {**BEFORE, **stored}
-            self.refuse_other(manifest)
+            self.refuse_other(manifest, without=ACCEPTABLE if accept else ())
             # An arm that failed is gone on with only where it is named again: it must not stop all others for ever.
             noted = {note["arm"]: name for name, note in self.notes.of_kind("aside").items()}
             if alone:
@@ -117,7 +144,8 @@ class RunFolder:
             aside = {arm: why for arm, why in old.get("set_aside", {}).items() if arm not in arms}
             gone = {*aside, *(arm for arm in noted if arm not in arms)}
             arms = list(dict.fromkeys([*(arm for arm in old["arms"] if arm not in gone), *arms]))
-            manifest = {**self._migrated(old), **manifest, "seed": old.get("seed"), "set_aside": aside}
+            now = with_all_values(old, manifest)
+            manifest = {**self._migrated(old), **now, "seed": old.get("seed"), "set_aside": aside}
             if not alone:
                 manifest["created"] = old.get("created")
         else:
@@ -127,24 +155,33 @@ class RunFolder:
             make_folder(folder)
         remove_leftovers(self.path, alone=alone)
         manifest = {**manifest, "schema": SCHEMA_VERSION, "arms": arms}
+        anew = stored is None or alone or not self.files.has(self.path / PROBES)
+        if anew:
+            manifest[OF_PROBES] = [sha256(probes).hexdigest()]
+            if stored is not None:
+                self._announce_probes(stored, manifest[OF_PROBES])
         if is_remote(self.path):  # without sub-folders, a probe file alone could as well be somebody else's
             self._settle_manifest(manifest, stored)
-        if stored is None or alone or not self.files.has(self.path / PROBES):
+        if anew:
             self._write_probes(probes)
         if not is_remote(self.path):
             self._settle_manifest(manifest, stored)
         return arms
 
-    def refuse_other(self, settings: Mapping[str, Any]) -> None:
-        """Refuses settings, of which only some may be known yet, that do not agree with the run in the folder."""
-        difference = self.difference(settings)
-        if difference is not None:
-            raise SightlineError(f"{self.path} holds a run {difference}; choose another --out")
+    def _announce_probes(self, stored: Mapping[str, Any], checksum: list[str]) -> None:
+        """Before a probe file that differs is written: a kill in between leaves a manifest that knows both."""
+        known = stored.get(OF_PROBES)
+        if known and known != checksum:
+            self._write_manifest({**stored, OF_PROBES: [*known, *checksum]})
 
-    def difference(self, settings: Mapping[str, Any]) -> str | None:
-        """In what settings do not agree with the run in the folder, in words."""
-        old = {**BEFORE, **self.manifest()}
-        return settings_difference(old, settings)
+    def refuse_other(self, settings: Mapping[str, Any], *, without: tuple[str, ...] = ()) -> None:
+        """Refuses settings, of which only some may be known yet, that do not agree with the run in the folder; some may
+        be left out."""
+        differs = settings_difference({**BEFORE, **self.manifest()}, settings, without=without)
+        if differs is not None:
+            field, words = differs
+            both = ", or accept rows of both in it with --accept-change" if field in ACCEPTABLE and not without else ""
+            raise SightlineError(f"{self.path} holds a run {words}; choose another --out{both}")
 
     def _migrated(self, old: dict[str, Any]) -> dict[str, Any]:
         if old["schema"] == SCHEMA_VERSION:
@@ -271,8 +308,10 @@ class RunFolder:
 
     def describe_boxes(self, facts: Mapping[str, Any], probes: bytes) -> None:
         """What a detector's boxes turned out to be like, and the probes with them, known when all have been found."""
+        stored, checksum = self._stored_manifest(), [sha256(probes).hexdigest()]
+        self._announce_probes(stored, checksum)
         write_whole(self.path / PROBES, probes)
-        self._write_manifest({**self._stored_manifest(), "boxes": dict(facts)})
+        self._write_manifest({**stored, "boxes": dict(facts), OF_PROBES: checksum})
 
     def add_setup(self, ms: float) -> None:
         """Adds a process' time for compiling and capturing to the manifest."""
@@ -283,7 +322,15 @@ class RunFolder:
         self.files.added(self.path / PROBES)
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        write_whole(self.path / MANIFEST, (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
+        """Over one that is what was written: a damaged one must not get a checksum that hides it."""
+        if self.files.has(self.path / MANIFEST):
+            problem = manifest_problem(json.loads(read_text(self.path / MANIFEST)))
+            if problem:
+                raise SightlineError(
+                    f"{self.path / MANIFEST} is damaged: {problem}; restore it, or take it as it is by removing "
+                    f"'{CHECKSUM}' and '{OF_PROBES}' from it"
+                )
+        write_whole(self.path / MANIFEST, manifest_bytes(manifest))
         self.files.added(self.path / MANIFEST)
 
     def rows_file(self, arm: str, shard: int) -> Place:
@@ -378,7 +425,7 @@ class RunFolder:
         self._write(self.images_file(shard, view), images, shard, version=image_version(view))
 
     def _write(self, path: Place, table: pa.Table, shard: int, arm: str | None = None, version: str = "") -> None:
-        make_folder(path.parent)
+        make_within(self.path, path.parent)
         held = held_of(table, shard, arm)
         run, model, _ = self._identity
         sink = BytesIO()
@@ -387,9 +434,36 @@ class RunFolder:
         self.files.added(path)
 
 
+def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
+    """``run.json`` with a checksum over all that it says."""
+    said = {name: value for name, value in manifest.items() if name != CHECKSUM}
+    return (json.dumps({**said, CHECKSUM: _said(said)}, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def manifest_problem(manifest: Mapping[str, Any]) -> str:
+    """Why the content of a manifest is not what was written; "" where it is, or where its release wrote no checksum."""
+    said = {name: value for name, value in manifest.items() if name != CHECKSUM}
+    if CHECKSUM not in manifest:
+        # Whoever wrote the checksum of the probes wrote this one too.
+        return "it has lost its checksum" if OF_PROBES in manifest else ""
+    return "" if manifest[CHECKSUM] == _said(said) else "what it says does not fit its checksum"
+
+
+def _said(manifest: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
 def image_version(view: str) -> str:
     """What file names and marks call a version of images."""
     return "" if view == ORIGINAL else view
+
+
+def file_checksum(file: Place) -> str:
+    """SHA-256 of all bytes of a file; one on a disk is not held in memory."""
+    if is_remote(file):
+        return sha256(read_whole(file)).hexdigest()
+    with open(file, "rb") as handle:
+        return file_digest(handle, "sha256").hexdigest()
 
 
 def read_text(file: Place) -> str:
@@ -399,6 +473,8 @@ def read_text(file: Place) -> str:
     except FileNotFoundError:
         raise
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise FileNotFoundError from None
         raise SightlineError(f"{file} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise SightlineError(f"{file} is damaged: it is not UTF-8 text (byte {error.start}); restore it") from None

@@ -6,6 +6,7 @@ A file whose checksum holds says truly what it holds, so that its rows are compa
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -19,8 +20,19 @@ from sightline.errors import SightlineError
 from sightline.places import Place, StoreError, open_lines, told_of
 from sightline.probes.dialects import own_row, probe_from_own
 from sightline.probes.probe_file import HEADER, canonical
-from sightline.store.folder import MANIFEST, PROBES, RunFolder, arm_folder_name
+from sightline.store.folder import (
+    CHECKSUM,
+    MANIFEST,
+    OF_PROBES,
+    PROBES,
+    RunFolder,
+    arm_folder_name,
+    file_checksum,
+    manifest_problem,
+    read_text,
+)
 from sightline.store.marks import DamagedError, MarkedShard, read_marked
+from sightline.store.mixture import Alike, alike_in, mixture_words, settings_of, unnamed_settings
 from sightline.store.shard_files import ShardFile, ShardPiece, shard_file
 from sightline.store.shard_packs import held_of
 from sightline.store.shard_reading import Owner
@@ -64,6 +76,10 @@ class Verified:
     problems: list[Problem] = field(default_factory=list)
     files: int = 0
     rows: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What is worth knowing and wrong with nothing."""
+    alike: Counter[Alike] = field(default_factory=Counter)
+    """How many rows say the same of how they were computed."""
     unrecorded: set[int] = field(default_factory=set)
     """Shards with rows about an image that has no record."""
 
@@ -77,6 +93,7 @@ def verify_folder(path: Place) -> Verified:
     manifest = _manifest(found)
     if manifest is None:
         return found
+    _checksum(found)
     asked = _asked(found, manifest)
     keys = _images(found, manifest)
     for arm in manifest["arms"]:
@@ -84,6 +101,7 @@ def verify_folder(path: Place) -> Verified:
     if found.unrecorded:
         found.wrong(f"{path / 'images'}: records of images of {_named(sorted(found.unrecorded))} are missing")
     _strangers(found, manifest)
+    _mixture(found, manifest)
     return found
 
 
@@ -104,6 +122,28 @@ def _manifest(found: Verified) -> dict[str, Any] | None:
         found.wrong(f"{path} does not say how many shards there are")
         return None
     return manifest
+
+
+def _checksum(found: Verified) -> None:
+    """Whether the manifest is what was written, every bit of it."""
+    path = found.folder.path
+    stored = json.loads(read_text(path / MANIFEST))
+    if problem := manifest_problem(stored):
+        found.wrong(f"{path / MANIFEST} is damaged: {problem}")
+    elif CHECKSUM not in stored:
+        found.notes.append(
+            f"{path / MANIFEST} has no checksum, as those of the release before, and was not compared with any"
+        )
+
+
+def _mixture(found: Verified, manifest: Mapping[str, Any]) -> None:
+    """What rows say of how they were computed: named where they differ, and compared with the manifest."""
+    settings = settings_of(found.alike)
+    if words := mixture_words(settings):
+        found.notes.append(f"{found.folder.path}: {words}")
+    if CHECKSUM in manifest:  # an earlier release kept the last value alone
+        for words in unnamed_settings(settings, manifest):
+            found.wrong(f"{found.folder.path / MANIFEST} does not name {words}, which rows were computed with")
 
 
 def _asked(found: Verified, manifest: Mapping[str, Any]) -> dict[int, Asked] | None:
@@ -156,6 +196,8 @@ def _cut_probes(found: Verified, path: Place, manifest: Mapping[str, Any]) -> di
                 del waiting[part.image]
     if header.get("digest") not in (None, f"sha256:{digest.hexdigest()}"):
         found.wrong(f"{path} does not hold the probes that its first line promises")
+    elif (known := manifest.get(OF_PROBES)) and file_checksum(path) not in known:
+        found.wrong(f"{path} does not fit its checksum in {MANIFEST}")
     return asked
 
 
@@ -225,6 +267,7 @@ def _rows(
             elif each.content != wanted.content:
                 found.wrong(f"{file.path} answers other probes than those of shard {each.shard}", file.path)
         found.unrecorded |= _unrecorded(file, owner, held, keys)
+        found.alike += alike_in(ShardPiece(file, file.first, file.last), owner)
     part = manifest.get("part")
     due = range(manifest["shards"]) if not part else range(part[0] - 1, manifest["shards"], part[1])
     missing = [shard for shard in due if (shard, "") not in seen]

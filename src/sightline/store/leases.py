@@ -3,7 +3,8 @@
 A lease is a small file, ``leases/<name>.<generation>.json``, made by whoever is first; the highest generation
 holds. Its holder rewrites it now and then with a growing number. Whoever waits takes over by making the next generation
 when the content has not changed for a while on its own clock: no clocks are compared, so that they may jump or differ.
-A holder that is a process of this machine and no longer lives is followed at once.
+A holder that is a process of this machine and no longer lives is followed at once. One whose work has not moved for
+long gives no more signs of life, although its process lives.
 
 Leases save double work and nothing else: a holder that was taken for dead and comes back does no harm, since rows that
 are there are not written again.
@@ -12,6 +13,7 @@ are there are not written again.
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +25,7 @@ from sightline.errors import SightlineError
 from sightline.places import Listing, Place, is_remote, read_whole
 from sightline.places.holders import Holder, here, holder_of
 from sightline.places.objects import remove
-from sightline.places.writing import create_new, make_folder, write_whole
+from sightline.places.writing import create_new, make_folder, make_within, write_whole
 
 LEASES = "leases"
 BEATS = 6
@@ -70,8 +72,21 @@ class Lease:
 class Leases:
     """Those of one run folder, as this process sees and holds them."""
 
-    def __init__(self, folder: Place, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        folder: Place,
+        timeout: float,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        standstill: float = math.inf,
+        moved: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        """``moved`` is when the work of this process last moved, on its clock; after so long a ``standstill`` others
+        may take over."""
         self._place, self.timeout, self._clock = folder / LEASES, timeout, clock
+        self._standstill, self._moved = standstill, moved
+        self.opened = False
+        """Whether there is a run in the folder: if it is gone then, somebody moved it, and it is not made again."""
         self.pause = min(LOOK_AT_STORE if is_remote(folder) else LOOK, timeout / BEATS)
         """Seconds between two looks at a lease that one waits for."""
         self._seen: dict[tuple[str, int], tuple[bytes, float]] = {}
@@ -125,7 +140,7 @@ class Leases:
     def _made(self, lease: Lease) -> bool:
         """Whether this process was first. The folder may be removed by one that ends while another begins."""
         for last in (False, False, True):
-            make_folder(self._place)
+            make_within(self._place.parent, self._place) if self.opened else make_folder(self._place)
             try:
                 return create_new(self._file(lease.name, lease.generation), lease.content())
             except SightlineError:
@@ -232,8 +247,11 @@ class Leases:
     def beat(self) -> None:
         """One sign of life of everything held; what somebody else took over is noted as lost.
 
-        A beat that cannot be written is left out: if that lasts, others take over, as they should.
+        A beat that cannot be written is left out: if that lasts, others take over, as they should. So is one of a
+        process whose work stands still.
         """
+        if self._clock() - self._moved() > self._standstill:
+            return
         with suppress(OSError, SightlineError):
             highest = self.listed()
             for lease in list(self._mine.values()):

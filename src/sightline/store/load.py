@@ -19,6 +19,7 @@ from sightline.places import Place, place
 from sightline.store.folder import PROBES, RunFolder
 from sightline.store.lookup import Row, image_of, plain_arms, probe_of, row_of, rows_of
 from sightline.store.migrations import migrated_images, migrated_rows, with_visible
+from sightline.store.mixture import mixture_of
 from sightline.store.packing import pack_mask, unpack_cells, unpack_mask
 from sightline.store.probe_picture import ArmPicture, draw_arms
 from sightline.store.probe_texts import with_texts
@@ -230,6 +231,11 @@ class Run:
     def left_out(self) -> str:
         """What the run lacks on purpose, in a sentence: images that ``--skip-bad-images`` left out; "" for none."""
         return self._unreadable if self.bad_images and self.manifest.get("skip_bad_images") else ""
+
+    @cached_property
+    def mixture(self) -> str:
+        """Under which settings rows were computed, in a sentence, where they were not all computed alike; else ""."""
+        return mixture_of(self)
 
     @property
     def bad_images(self) -> dict[str, str]:

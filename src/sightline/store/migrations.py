@@ -23,6 +23,7 @@ from sightline.core.row import ROW_COLUMNS, SCHEMA_VERSION, image_schema, row_sc
 from sightline.core.selection import Method
 from sightline.errors import SightlineError
 from sightline.places import Place
+from sightline.store.run_settings import BEFORE
 
 READABLE = (1, SCHEMA_VERSION)
 _VIEWS_OF_SCHEMA_1 = ("evidence_masked", "random_masked", "blank")
@@ -34,10 +35,19 @@ _SCORED_IN_SCHEMA_1 = ("loss_yes", "loss_no", "margin", "greedy_yes", "greedy_no
 def migrated_rows(table: pa.Table, arm: str, file: Place) -> pa.Table:
     """The rows of one file of the run's ``arm``, with the columns of today."""
     try:
-        return _with_later_columns(_with_spending(_with_anchor_precision(_with_regime(_of_schema_2(table, arm)))))
+        known = _with_spending(_with_anchor_precision(_with_regime(_of_schema_2(table, arm))))
+        return _with_later_columns(_with_cut_off(known))
     except (KeyError, ValueError, TypeError, pa.ArrowException) as error:  # it looks at columns that are not there
         what = str(error).strip("'").split("\n")[0]
         raise SightlineError(f"{file} is damaged: {what}; delete it and run the same command again") from None
+
+
+def _with_cut_off(table: pa.Table) -> pa.Table:
+    """Answers in words were 32 tokens at most; one that has so many was cut off there."""
+    if "cut_off" in table.column_names or "answer_tokens" not in table.column_names:
+        return table
+    place = table.column_names.index("answer_tokens") + 1
+    return table.add_column(place, "cut_off", pc.greater_equal(table.column("answer_tokens"), BEFORE["longest_answer"]))
 
 
 def _with_spending(table: pa.Table) -> pa.Table:

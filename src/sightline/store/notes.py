@@ -15,7 +15,7 @@ from typing import Any
 from sightline.errors import SightlineError
 from sightline.places import Listing, Place, read_whole
 from sightline.places.objects import remove
-from sightline.places.writing import create_new, make_folder, write_whole
+from sightline.places.writing import create_new, make_within, write_whole
 
 NOTES = "notes"
 MOST_ERRORS, MOST_LOSSES = 2, 3
@@ -43,13 +43,13 @@ class Notes:
         self._read: dict[str, dict[str, Any]] = {}
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
-        make_folder(self._place)
+        make_within(self._place.parent, self._place)
         write_whole(self._file(name), _encoded(content))
         self._files.added(self._file(name))
 
     def add(self, name: str, content: Mapping[str, Any]) -> None:
         """One more note under a name, numbered: none of several processes overwrites another's."""
-        make_folder(self._place)
+        make_within(self._place.parent, self._place)
         number = 1
         while not create_new(self._file(f"{name}.{number}"), _encoded(content)):
             number += 1

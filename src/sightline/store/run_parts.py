@@ -9,7 +9,7 @@ from sightline.core.row import TIME_COLUMNS
 from sightline.errors import SightlineError
 from sightline.places import Place, is_remote, place
 from sightline.store.folder import MANIFEST, RunFolder
-from sightline.store.run_settings import BEFORE
+from sightline.store.run_settings import BEFORE, SEVERAL_MACHINES, settings_difference, with_all_values
 from sightline.store.shard_files import ShardFile, ShardPiece
 from sightline.store.table_digest import table_digest
 
@@ -54,9 +54,13 @@ def joined_manifest(folders: Sequence[RunFolder]) -> dict[str, Any]:
     for manifest in manifests:
         for field, entries in merged.items():
             entries |= manifest.get(field, {})
+    all_values: dict[str, Any] = dict(first)
+    for manifest in manifests[1:]:
+        all_values |= {"mixed": with_all_values(all_values, manifest).get("mixed", {})}
     controls = dict.fromkeys(arm for manifest in manifests for arm in manifest.get("matched_controls", ()))
     return {
         **first,
+        **({"mixed": all_values["mixed"]} if all_values["mixed"] else {}),
         **{field: entries for field, entries in merged.items() if entries or field in first},
         "arms": list(arms),
         "matched_controls": list(controls),
@@ -68,7 +72,8 @@ def joined_manifest(folders: Sequence[RunFolder]) -> dict[str, Any]:
 
 def _refuse_unfitting(one: RunFolder, manifest: dict[str, Any], other: RunFolder, others: dict[str, Any]) -> None:
     said = {**others, "shards": others.get("shards")}
-    difference = one.difference(said)
+    found = settings_difference(manifest, said, without=SEVERAL_MACHINES)
+    difference = None if found is None else found[1]
     if difference is None and manifest.get("shards") != others.get("shards"):
         difference = f"with {manifest.get('shards')} shards, the other has {others.get('shards')}"
     if difference is not None:

@@ -14,6 +14,8 @@ from sightline.errors import SightlineError
 from sightline.store.gathering import gathered
 from sightline.store.marks import stored_columns
 from sightline.store.migrations import migrated_rows
+from sightline.store.shard_files import ShardPiece
+from sightline.store.soundness import WAY_OUT
 
 if TYPE_CHECKING:
     from sightline.store.load import Run
@@ -71,13 +73,18 @@ def _today(run: Run, arms: Sequence[str], columns: list[str], rows: int) -> Iter
                 continue
             opened = owner.opened(piece.file)
             if _COMMON.issubset(opened[0].schema_arrow.names):
-                yield from (table.select(columns) for table in owner.batches_of(opened, piece, columns, rows))
+                tables = owner.batches_of(opened, piece, columns, rows)
             else:
                 file = piece.file.path
-                yield from (
-                    migrated_rows(table, arm, file).select(columns)
-                    for table in owner.batches_of(opened, piece, rows=rows)
-                )
+                tables = (migrated_rows(table, arm, file) for table in owner.batches_of(opened, piece, rows=rows))
+            yield from (_chosen(table, columns, piece) for table in tables)
+
+
+def _chosen(table: pa.Table, columns: list[str], piece: ShardPiece) -> pa.Table:
+    lost = next((name for name in columns if name not in table.column_names), None)
+    if lost is not None:
+        raise SightlineError(f"{piece.file.path} is damaged: it has no column '{lost}'; {WAY_OUT}")
+    return table.select(columns)
 
 
 def _earlier(run: Run, arms: Sequence[str], rows: int) -> Iterator[pa.Table]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
 from sightline.core.row import TIME_COLUMNS
+from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.places.writing import make_folder, whole_file
 from sightline.store.gathering import gathered
-from sightline.store.marks import Mark, MarkedShard, read_marked, write_marked
+from sightline.store.marks import DamagedError, Mark, MarkedShard, read_marked, write_marked
 from sightline.store.shard_files import ShardFile, ShardPiece, shard_file_name
 from sightline.store.shard_reading import Owner, bounds
 from sightline.store.table_digest import table_digest, texts_digest
@@ -27,14 +29,19 @@ def held_shards(piece: ShardPiece, owner: Owner) -> list[MarkedShard]:
     _, mark = owner.opened(piece.file)
     if mark is not None:
         return [held for held in mark.shards if piece.first <= held.shard <= piece.last]
-    return [held_of(owner.read(piece), piece.first, owner.arm)]
+    try:
+        return [held_of(owner.read(piece), piece.first, owner.arm)]
+    except DamagedError as error:
+        raise SightlineError(owner.line(piece.file, f"is damaged ({error})")) from None
 
 
 def held_of(table: pa.Table, shard: int, arm: str | None) -> MarkedShard:
     """What a mark says of the rows of an arm in a shard, or of image records."""
     about, aside = ("image_key", ()) if arm is None else ("probe_id", TIME_COLUMNS)
-    texts = texts_digest(table.column(about).to_pylist())
-    return MarkedShard(shard, table.num_rows, texts, table_digest(table, without=aside))
+    texts: list[Any] = table.column(about).to_pylist() if about in table.column_names else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise DamagedError(f"its column '{about}' does not hold a text in every row")
+    return MarkedShard(shard, table.num_rows, texts_digest(texts), table_digest(table, without=aside))
 
 
 def pack_groups(found: Iterable[ShardPiece], owner: Owner) -> list[list[ShardPiece]]:

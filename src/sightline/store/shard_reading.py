@@ -53,12 +53,13 @@ class Owner:
         try:
             parquet, mark = read_marked(file.path, must_be_marked=self.marked or file.packed, footer_alone=footer_alone)
         except DamagedError as error:
-            raise SightlineError(self._line(file, f"is damaged ({error})")) from None
+            raise SightlineError(self.line(file, f"is damaged ({error})")) from None
         if problem := self.problem(file, mark):
-            raise SightlineError(self._line(file, problem))
+            raise SightlineError(self.line(file, problem))
         return parquet, mark
 
-    def _line(self, file: ShardFile, problem: str) -> str:
+    def line(self, file: ShardFile, problem: str) -> str:
+        """What is wrong with a file, and how to go on."""
         return (
             f"{file.path} {problem}; set it aside with `sightline verify {self.path} --repair` "
             "and run the same command again"
@@ -103,7 +104,7 @@ class Owner:
                 yield
         except (pa.ArrowException, OSError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise SightlineError(self._line(file, f"cannot be read ({line})")) from None
+            raise SightlineError(self.line(file, f"cannot be read ({line})")) from None
 
 
 def bounds(piece: ShardPiece, mark: Mark | None, rows: int) -> tuple[int, int]:

@@ -20,7 +20,7 @@ OBJECTS = ("bad_images", "set_aside", "inputs", "versions", "boxes", "image_opti
 """What a manifest holds by name, where it has it."""
 TEXTS = (
     "model", "model_type", "weight_digest", "probe_digest", "dtype", "positions", "profile", "box_source", "device",
-    "created", "attention", "scorer", "execution",
+    "created", "attention", "scorer", "execution", "images",
 )  # fmt: skip
 """What it says in words, where it says it."""
 ALWAYS = (
@@ -60,10 +60,19 @@ def sound_manifest(found: Any, path: Place) -> dict[str, Any]:
     for name in TEXTS:
         if not isinstance(found.get(name), str | None):
             refuse(f"'{name}' is no text")
+    if not _is_part(found.get("part")):
+        refuse(f"'part' is {found['part']!r}")
     for name, entry in (found.get("bad_images") or {}).items():
         if not (isinstance(entry, dict) and isinstance(entry.get("reason"), str) and type(entry.get("shard")) is int):
             refuse(f"'bad_images' does not say why {name!r} is one")
     return dict(found)
+
+
+def _is_part(part: Any) -> bool:
+    """None, or K and N of part K of N."""
+    if not isinstance(part, list) or len(part) != 2 or not all(type(number) is int for number in part):
+        return part is None
+    return bool(1 <= part[0] <= part[1])
 
 
 def sound_probes(path: Place, saying: str = "") -> Iterator[dict[str, Any]]:

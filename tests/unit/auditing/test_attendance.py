@@ -110,3 +110,27 @@ def test_workers_whose_driver_died_are_waited_for(place: Path, monkeypatch: pyte
     monkeypatch.setattr("time.sleep", lambda seconds: worker.unlink(missing_ok=True))
     attendance.refuse_others()
     assert not worker.exists()
+
+
+def test_a_folder_that_was_moved_away_gets_the_true_reason_and_is_not_made_again(place: Path) -> None:
+    attendance, folder = Attendance(place, 60.0), RunFolder(place)
+    with attendance.attending():
+        with attendance.opening():
+            attendance.drive()
+            folder.open(MANIFEST, ["full"], b"{}")
+            attendance.opened()
+        place.rename(place.with_name("elsewhere"))
+        attendance.leases.beat()
+        writes = (
+            attendance.refuse_loss,
+            lambda: attendance.leases.claim("00000"),
+            lambda: folder.write_rows("full", 0, [], ()),
+            lambda: folder.write_images(0, "orig", []),
+            lambda: folder.set_aside(["full"], "it failed"),
+            lambda: folder.add_setup(3.0),
+        )
+        for write in writes:
+            with pytest.raises(SightlineError, match="is gone: it was moved or deleted while"):
+                write()
+            assert not place.exists()
+    assert not place.exists()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +16,7 @@ from sightline.auditing.config import AuditConfig
 from sightline.auditing.crew import DEATHS, CrewMember, Ended, drive
 from sightline.auditing.job import Job
 from sightline.auditing.launchers.local import crew_configs
-from sightline.auditing.launchers.ray import actor_configs
+from sightline.auditing.launchers.ray import _cluster, actor_configs
 from sightline.errors import SightlineError
 from sightline.store.leases import LEASES
 
@@ -151,3 +154,23 @@ def test_actors_follow_the_cluster(config: AuditConfig) -> None:
     assert [one.device for one in with_gpus] == ["cuda"] * 2
     without = actor_configs(config, {"threads": 4}, {"CPU": 8.0})
     assert [(one.device, one.threads) for one in without] == [("cpu", 4)] * 2
+
+
+@pytest.mark.parametrize(("before", "during"), [(None, "0"), ("1", "1")])
+def test_ray_is_started_without_its_usage_statistics_unless_somebody_wants_them(
+    config: AuditConfig, before: str | None, during: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    fake = SimpleNamespace(
+        is_initialized=lambda: False,
+        init=lambda **_: seen.append(os.environ.get("RAY_USAGE_STATS_ENABLED")),
+        cluster_resources=dict,
+        shutdown=lambda: None,
+    )
+    monkeypatch.setitem(sys.modules, "ray", fake)  # type: ignore[arg-type]
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
+    if before is not None:
+        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", before)
+    with _cluster(config, {}):
+        pass
+    assert seen == [during]

@@ -57,3 +57,20 @@ def test_the_focus_of_a_question_is_its_telling_words(backbone: Backbone) -> Non
     assert "".join(words) == "totalinvoice"
     assert set(prompt.spans["focus"]) < set(prompt.spans["question"]) < set(prompt.spans["prompt"])
     assert backbone.prompt("Is it?").spans["focus"] == backbone.prompt("Is it?").spans["question"]
+
+
+@pytest.mark.parametrize("role", ["USER", "ASSISTANT", "user", "assistant"])
+def test_a_target_is_looked_for_in_the_question_alone(backbone: Backbone, role: str) -> None:
+    prompt = backbone.prompt(f'Is "{role}" there?', role)
+    assert set(prompt.spans["target"]) < set(prompt.spans["question"])
+    assert role in words(backbone, f'Is "{role}" there?', role)
+    absent = backbone.prompt("Is it there?", role)
+    assert absent.spans["target"] == absent.spans["prompt"], "the template's own words are not what was asked about"
+
+
+def test_a_prompt_says_which_spans_fell_back_to_all_of_it(backbone: Backbone) -> None:
+    there, absent = backbone.prompt('Is "Total42" there?', "Total42"), backbone.prompt("Is it there?", "zzzqqq")
+    assert there.found("target") is True
+    assert absent.found("target") is False
+    assert absent.found("question") is absent.found("focus") is True
+    assert absent.found("prompt") is absent.found("none") is None, "nothing was looked for"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from sightline.errors import SightlineError
 from sightline.store import RunFolder, load_run, shard_packs
 from sightline.store.compaction import compact_run
 from sightline.store.folder_check import verify_folder
+from tests.earlier_release import edited
 from tests.warm_python import run_python
 
 
@@ -92,6 +92,7 @@ def test_a_damaged_file_is_not_packed(run_copy: Path) -> None:
 KILLED = """
 import os, pathlib, signal, sys
 from sightline.store.compaction import compact_run
+from tests.earlier_release import edited
 
 steps = [0]
 
@@ -123,9 +124,7 @@ def test_a_kill_at_any_moment_loses_nothing(finished: Path, run_copy: Path, step
 
 def test_a_mended_image_takes_its_shard_out_of_the_packs(finished: Path, run_copy: Path) -> None:
     compact_run(run_copy)
-    manifest = json.loads((run_copy / "run.json").read_text())
-    manifest["bad_images"] = {"img0000019.jpg": {"shard": 3, "reason": "it could not be read"}}
-    (run_copy / "run.json").write_text(json.dumps(manifest))
+    edited(run_copy, bad_images={"img0000019.jpg": {"shard": 3, "reason": "it could not be read"}})
     folder = RunFolder(run_copy)
     folder.forget_shards_of(["img0000019.jpg"])
     assert folder.finished_shards("full") == {0, 1, 2, 4, 5, 6}

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.places.writing import write_whole
+from sightline.places.writing import make_folder, write_whole
+from sightline.probes.json_lines import read_objects
 from sightline.report.source import read_source
 from sightline.store.folder import RunFolder
 from sightline.store.load import load_run
@@ -78,6 +79,8 @@ def test_the_good_one_is_read(run: Path) -> None:
         ({"versions": "2"}, "'versions'"),
         ({"probe_digest": {}}, "'probe_digest'"),
         ({"schema": []}, "schema"),
+        ({"images": {}}, "'images'"),
+        ({"images": ["a"]}, "'images'"),
     ],
 )
 def test_a_damaged_manifest(run: Path, content: Any, words: str) -> None:
@@ -197,3 +200,16 @@ def test_writing_whole_files_follows_no_link_that_lies_in_wait(tmp_path: Path) -
     write_whole(tmp_path / "run.json", b"{}")
     assert precious.read_text() == "mine"
     assert (tmp_path / "run.json").read_bytes() == b"{}"
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_path_that_no_file_system_takes_is_one_line(tmp_path: Path, name: str) -> None:
+    for refused_by in (
+        lambda path: make_folder(path / "run"),
+        lambda path: list(read_objects(path)),
+        lambda path: RunFolder(path).refuse_foreign(),
+        lambda path: RunFolder(path).manifest(),
+    ):
+        with pytest.raises(SightlineError) as caught:
+            refused_by(tmp_path / name)
+        assert "\n" not in str(caught.value)

@@ -132,3 +132,83 @@ def test_setting_aside_leaves_what_is_good(run_copy: Path, finished: Path) -> No
     assert load_run(run_copy).missing == 1
     shutil.copy(shard(finished, 3), shard(run_copy, 3))
     assert lines(run_copy) == []
+
+
+def test_every_flipped_bit_of_the_manifest_is_found(run_copy: Path) -> None:
+    size = (run_copy / "run.json").stat().st_size
+    for place in range(0, size, 7):
+        flip(run_copy / "run.json", place / size)
+        assert lines(run_copy), f"byte {place}"
+        flip(run_copy / "run.json", place / size)
+    assert lines(run_copy) == []
+
+
+def test_every_flipped_bit_of_the_probes_header_is_found(run_copy: Path) -> None:
+    file = run_copy / "probes.jsonl"
+    content = file.read_bytes()
+    for place in range(0, content.index(b"\n"), 3):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert lines(run_copy), f"byte {place}"
+
+
+@pytest.mark.parametrize("field", ["seed", "attention", "threads", "device", "matched_controls", "images", "inputs"])
+def test_an_edited_manifest_is_found(run_copy: Path, field: str) -> None:
+    edit(run_copy, **{field: {} if field == "inputs" else "other" if field in ("device", "attention") else 3})
+    if "cannot" not in "".join(lines(run_copy)):
+        assert any("run.json" in line for line in lines(run_copy)), lines(run_copy)
+
+
+def test_an_edited_manifest_is_not_gone_on_with(run_copy: Path) -> None:
+    edit(run_copy, seed=3)
+    with pytest.raises(SightlineError, match=r"run.json .*does not fit its checksum; restore it"):
+        RunFolder(run_copy).settle_inputs({"full": "other"})
+
+
+def test_changes_by_the_tool_itself_are_no_damage(run_copy: Path, tmp_path: Path) -> None:
+    RunFolder(run_copy).settle_inputs({"full": "sha256:0"})
+    RunFolder(run_copy).describe_boxes({"found": 3}, (run_copy / "probes.jsonl").read_bytes())
+    assert lines(run_copy) == []
+    compact_run(run_copy, tmp_path / "copy")
+    assert lines(tmp_path / "copy") == []
+
+
+def test_a_run_of_the_release_before_is_said_to_be_without(run_copy: Path) -> None:
+    manifest = json.loads((run_copy / "run.json").read_text())
+    for name in ("checksum", "probes_checksum", "batch_tokens"):
+        manifest.pop(name, None)
+    (run_copy / "run.json").write_text(json.dumps(manifest))
+    found = verify_folder(run_copy)
+    assert found.problems == []
+    assert any("run.json has no checksum" in note for note in found.notes)
+
+
+def test_a_kill_between_probes_and_manifest_leaves_a_folder_that_verifies(
+    run_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, written = RunFolder(run_copy), []
+    real = RunFolder._write_manifest
+
+    def until(self: RunFolder, manifest: object) -> None:
+        if written:
+            raise KeyboardInterrupt
+        written.append(manifest)
+        real(self, manifest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunFolder, "_write_manifest", until)
+    probes = (run_copy / "probes.jsonl").read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        folder.describe_boxes({"found": 3}, probes.replace(b'"sightline_probes": 1', b'"sightline_probes":  1'))
+    assert b'"sightline_probes":  1' in (run_copy / "probes.jsonl").read_bytes()
+    assert lines(run_copy) == []
+
+
+@pytest.mark.parametrize("part", ["1/2", [1], [0, 2], [1, 0], [1.5, 2], {}, [1, 2, 3], ["1", "2"], True])
+def test_a_part_of_an_odd_type_is_one_line(run_copy: Path, part: object) -> None:
+    edit(run_copy, part=part)
+    assert any("run.json" in line for line in lines(run_copy))
+
+
+def test_a_name_that_no_file_system_takes_is_no_run_folder(tmp_path: Path) -> None:
+    for name, words in (("x" * 300, "not a run folder"), ("a\0b", "is no path: it holds a NUL")):
+        with pytest.raises(SightlineError, match=words):
+            load_run(tmp_path / name)

@@ -251,3 +251,34 @@ def test_processes_that_write_one_file_do_not_meet(tmp_path: Path) -> None:
     assert len(content) == 5000
     assert len(set(content)) == 1
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_heart_that_beats_while_nothing_moves_is_not_heard(tmp_path: Path, watch: Watch) -> None:
+    """Its process lives, its work hangs: after the time that work may stand still it gives no more signs of life."""
+    moved = watch.now
+    hung = Leases(tmp_path, TIMEOUT, watch, standstill=600.0, moved=lambda: moved)
+    other = Leases(tmp_path, TIMEOUT, watch)
+    lease = hung.claim("00000")
+    assert lease is not None
+    for _ in range(20):  # 600 seconds of beats
+        watch.now += 30
+        hung.beat()
+        assert other.claim("00000") is None
+    for _ in range(2):
+        watch.now += 30
+        hung.beat()
+        taken = other.claim("00000")
+    assert taken is not None, "and a while later another has it"
+    moved = watch.now
+    hung.beat()
+    assert lease.lost, "which it notices when it moves again"
+
+
+def test_a_process_that_moves_keeps_its_lease_for_ever(tmp_path: Path, watch: Watch) -> None:
+    busy = Leases(tmp_path, TIMEOUT, watch, standstill=600.0, moved=lambda: watch.now - 599)
+    other = Leases(tmp_path, TIMEOUT, watch)
+    assert busy.claim("00000") is not None
+    for _ in range(60):
+        watch.now += 30
+        busy.beat()
+        assert other.claim("00000") is None

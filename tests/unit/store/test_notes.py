@@ -12,6 +12,7 @@ from sightline.errors import SightlineError
 from sightline.store import RunFolder
 from sightline.store.folder import MANIFEST as MANIFEST_FILE
 from sightline.store.notes import Failure
+from tests.earlier_release import edited
 from tests.unit.store.test_folder import MANIFEST
 
 
@@ -49,13 +50,12 @@ def test_opening_again_counts_nothing_twice(folder: RunFolder) -> None:
 
 
 def test_what_an_earlier_release_wrote_into_the_manifest_still_counts(folder: RunFolder) -> None:
-    stored = json.loads((folder.path / MANIFEST_FILE).read_text())
     old = {
         "set_aside": {"target:0.3": "long ago"},
         "bad_images": {"b.png": {"shard": 0, "reason": "r"}},
         "setup_ms": 1.0,
     }
-    (folder.path / MANIFEST_FILE).write_text(json.dumps({**stored, **old}))
+    edited(folder.path, **old)
     folder.add_setup(2.0)
     folder.record_bad_images(3, {"a.png": "is damaged"})
     manifest = folder.manifest()

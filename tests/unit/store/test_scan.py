@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.store import load_run
+from sightline.store import RunFolder, load_run
 from sightline.store.compaction import compact_run
+from sightline.store.shard_files import pieces
+from tests.earlier_release import without_marks
 
 
 def scanned(path: Path, *asked: object, **settings: object) -> pa.Table:
@@ -55,3 +58,26 @@ def test_probes_come_one_by_one(finished: Path) -> None:
     run = load_run(finished)
     assert list(run.each_probe()) == run.probes
     assert len(run.probes) == 200
+
+
+def test_a_column_that_some_files_have_lost_is_one_line(run_copy: Path) -> None:
+    """Files whose checksum holds, with one column fewer than the first has."""
+    folder = RunFolder(run_copy)
+    for shard in (3, 4):
+        path = folder.rows_file("grid:0.3", shard)
+        table = load_run(run_copy).owner("grid:0.3").read(pieces(folder.files_of_rows("grid:0.3"))[shard])
+        path.unlink()
+        folder.write_row_table("grid:0.3", shard, table.drop_columns(["margin"]))
+    with pytest.raises(SightlineError, match=r"00003.parquet is damaged: it has no column 'margin'"):
+        scanned(run_copy)
+
+
+@pytest.mark.parametrize("ids", [pa.nulls(3), pa.array([1.5, 2.5, 3.5]), pa.array(["a", None, "c"])])
+def test_ids_that_are_no_text_are_one_line(run_copy: Path, ids: pa.Array) -> None:
+    """Of a file without a checksum, which has to be looked at to be packed."""
+    without_marks(run_copy)
+    path = RunFolder(run_copy).rows_file("grid:0.3", 3)
+    table = pq.read_table(path, partitioning=None)[:3]
+    pq.write_table(table.set_column(table.column_names.index("probe_id"), "probe_id", ids), path)
+    with pytest.raises(SightlineError, match="probe_id"):
+        compact_run(run_copy)

@@ -25,5 +25,6 @@ class Generation(SpokenScorer):
             "correct": predicted == probe.label,
             "answer": result.text,
             "answer_tokens": result.tokens,
+            "cut_off": result.cut_off,
             "answer_loss": result.loss,
         }

@@ -54,6 +54,7 @@ class OpenAnswer(SpokenScorer):
             "accepted": probe.answers[0],
             "answer": answer,
             "answer_tokens": result.tokens,
+            "cut_off": result.cut_off,
             "answer_loss": result.loss,
             **asdict(scores),
         }

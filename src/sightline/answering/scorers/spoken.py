@@ -19,6 +19,7 @@ MAX_NEW_TOKENS = 32
 SPOKEN_COLUMNS = (
     Column("answer", "string", "The generated text, greedy, up to a stop token, without what surrounds the answer."),
     Column("answer_tokens", "int32", "Generated tokens, without the stop token."),
+    Column("cut_off", "bool", "Whether it reached the longest allowed (--longest-answer) without a stop token."),
     Column(
         "answer_loss",
         "float64",
@@ -33,6 +34,7 @@ class Utterance(NamedTuple):
     text: str
     tokens: int
     loss: float
+    cut_off: bool = False
 
 
 class SpokenScorer(Scorer):
@@ -47,7 +49,7 @@ class SpokenScorer(Scorer):
 
         if self._decoder is None or self._decoder.language is not backbone.language:
             self._decoder = decoder_of(backbone.language, self.max_new_tokens, backbone.stop_ids)
-        return Heard(self._decoder.launch(prefixes, cutter), backbone)
+        return Heard(self._decoder.launch(prefixes, cutter), backbone, self.max_new_tokens)
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,17 @@ class Heard:
 
     said: Said
     backbone: Backbone
+    most: int
 
     def read(self) -> list[Utterance]:
-        tokenizer = self.backbone.tokenizer
+        decode = self.backbone.tokenizer.decode
         return [
-            Utterance(tokenizer.decode(each.tokens, skip_special_tokens=True).strip(), len(each.tokens), each.loss)
+            Utterance(
+                decode(each.tokens, skip_special_tokens=True).strip(),
+                len(each.tokens),
+                each.loss,
+                len(each.tokens) >= self.most,  # a stop token, which is not among them, would have ended it before
+            )
             for each in self.said.read()
         ]
 

@@ -59,7 +59,7 @@ class Here(Launcher, AbstractContextManager["Here"]):
         self._worker.refuse_unserved(arms, sizes)
 
     def carry_out(self, job: Job) -> None:
-        attendance = self._attendance = Attendance(job.folder.path, self.config.worker_timeout)
+        attendance = self._attendance = Attendance(job.folder.path, self.config.worker_timeout, self.config.standstill)
         readable = [shard.without(job.bad) for shard in job.shards]
         asked = [probe for shard in readable for probe in shard.probes]
         with attendance.attending():
@@ -92,6 +92,7 @@ class Here(Launcher, AbstractContextManager["Here"]):
                     begin_alone(job)
                 recorded = job.folder.manifest() if job.folder.exists else {}
                 tasks = open_for(job, self._worker.settings(recorded), box_facts, alone=alone)
+                self._attendance.opened()
             self.run(job.folder, tasks, boxes)
 
     def run(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:

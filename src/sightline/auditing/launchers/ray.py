@@ -19,6 +19,9 @@ from sightline.errors import SightlineError
 from sightline.places.holders import holder_of
 from sightline.store.leases import Leases
 
+USAGE = "RAY_USAGE_STATS_ENABLED"
+"""Ray tells its makers about clusters unless this is 0; whoever sets it decides."""
+
 
 @LAUNCHERS.register("ray")
 class Ray(Launcher):
@@ -58,6 +61,7 @@ def actor_configs(
 def _cluster(config: AuditConfig, recorded: Mapping[str, Any]) -> Iterator[Mapping[str, float]]:
     """The resources of the cluster that this process is connected to, of the one at the address, or of one that is
     started here and ends with the command."""
+    os.environ.setdefault(USAGE, "0")
     ray = importlib.import_module("ray")
     if ray.is_initialized():
         yield ray.cluster_resources()

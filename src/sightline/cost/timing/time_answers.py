@@ -40,7 +40,7 @@ class EveryToken(Generation):
     def launch(self, backbone: Backbone, prefixes: Sequence[Prefix], cutter: Cutter | None) -> Reading:
         if self._decoder is None:
             self._decoder = Decoder(backbone.language, self.max_new_tokens, frozenset(), self.slots)
-        return Heard(self._decoder.launch(prefixes, cutter), backbone)
+        return Heard(self._decoder.launch(prefixes, cutter), backbone, self.max_new_tokens)
 
 
 def measure_answers(request: AnswersRequest, subject: Subject) -> Iterator[Measurement]:

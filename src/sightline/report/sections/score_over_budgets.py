@@ -17,6 +17,7 @@ from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Sectio
 from sightline.report.sections.frontier import curve_name
 from sightline.report.source import Audited
 from sightline.report.table import Table, TableColumn
+from sightline.report.usable_rows import cut_off
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary
 
@@ -38,6 +39,7 @@ class ScoreOverBudgets(SectionMaker):
     def fill(self, section: Section, context: Context) -> None:
         parts = []
         for audited in context.source.in_words:
+            section.notes.extend(f"{audited.name}: {line}" if audited.name else line for line in cut_off(audited.frame))
             lines = pd.concat(_by_task(audited, context), ignore_index=True)
             several = lines["task"].nunique() > 1
             drawn = [
