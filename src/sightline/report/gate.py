@@ -29,8 +29,8 @@ from sightline.report.source import read_source
 from sightline.report.table import format_value
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, ranked_words
-from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL, ImageShares
+from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
 from sightline.statistics.power import image_differences, image_shares, images_needed, images_to_bound
 from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
 from sightline.statistics.wording import equivalence
