@@ -107,7 +107,7 @@ def _measure(source: Source) -> str:
 
 
 def _headline(differences: pd.DataFrame, called: list[str], measure: str) -> str:
-    """Which arms' accuracy, or score, differs between the runs beyond its interval; if none does, what the images allow."""
+    """Which arms' accuracy, or score, differs between the runs beyond its interval; if none, what the images allow."""
     lines = differences[differences["metric"] == measure]
     said = []
     for word in ("lower", "higher"):

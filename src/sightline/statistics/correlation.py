@@ -144,7 +144,7 @@ def _group_numbers(groups: ArrayLike, length: int, name: str) -> IntArray:
 
 
 def correlation_shares(left: FloatArray, right: FloatArray, image: IntArray) -> ImageShares:
-    """What each image has in the Pearson correlation of two columns (n,): a b - r (a^2 + b^2) / 2, summed over its rows.
+    """What each image has in the Pearson correlation of two columns (n,): its sum of a b - r (a^2 + b^2) / 2.
 
     a and b are the columns around their means, of length 1; ``image`` numbers the images of the rows. No share in it
     has a limit, so where few images differ the interval is Student's, and where none does there is none.
