@@ -204,12 +204,12 @@ def _ends(draws: FloatArray, shares: ImageShares) -> tuple[FloatArray, FloatArra
         return draws, draws, "percentile"
     if all(math.isfinite(end) for end in (*shares.limits, shares.heaviest)):
         return *unseen_draws(shares), "unseen"
-    if differing < 3.0:
+    if differing < 2.0:
         return np.full(1, math.nan), np.full(1, math.nan), "none"
-    # Student's t with as many degrees of freedom as images differ, less one for the mean and one for their skewness.
+    # Student's t with half as many degrees of freedom as images differ: values without limits are often skewed.
     count = shares.images
     error = math.sqrt(float(np.square(shares.deviations).sum()) / (count * (count - 1)))
-    drawn = np.clip(shares.value + error * student.ppf(_midpoints(_WEIGHTS), differing - 2.0), *shares.limits)
+    drawn = np.clip(shares.value + error * student.ppf(_midpoints(_WEIGHTS), differing / 2.0), *shares.limits)
     return drawn, drawn, "student"
 
 
