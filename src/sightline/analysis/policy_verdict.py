@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import DRAWS, SEED, difference_interval, metric_interval
 from sightline.statistics.intervals import Estimate
 from sightline.statistics.metrics import Metric, point
-from sightline.statistics.metrics.base import Direction
+from sightline.statistics.metrics.base import UNIT, Direction
 from sightline.statistics.readable_answers import LEAST_N
 
 ROUNDING = 1e-12
@@ -29,7 +29,7 @@ ROUNDING = 1e-12
 
 def _mean(name: str, label: str, definition: str, better: Direction) -> Metric:
     """The mean of a column that is ``Played``'s own."""
-    return Metric(name, label, definition, better, "all probes", (name,), lambda rows: rows.columns[name])
+    return Metric(name, label, definition, better, "all probes", (name,), lambda rows: rows.columns[name], limits=UNIT)
 
 
 SCORE = _mean("task_score", "Score", "mean of what each answer's task gives it", "higher")
@@ -145,10 +145,12 @@ def verdict(
         raise SightlineError(f"there is no fixed arm at {reference} to compare with; there are {known}")
     differences = score_differences(policy, fixed[reference], draws, seed)
     own, rows = figures(policy), _rows(policy)
+    # An answer costs at most every level once.
+    spent = replace(SPENT, limits=(0.0, sum(float(each.keep.max()) for each in fixed.values())))
     parts = (
         _scores_part(differences, reference, limits.tolerance),
         _bound_part("mean keep", _estimate(rows, KEEP, draws, seed), "<=", limits.keep),
-        _bound_part("overhead-aware cost", _estimate(rows, SPENT, draws, seed), "<", limits.cost),
+        _bound_part("overhead-aware cost", _estimate(rows, spent, draws, seed), "<", limits.cost),
     )
     few = f"{own.n} probes are fewer than the least n of {least_n} (--least-n)" if own.n < least_n else ""
     beside = [figures(each) for each in fixed.values()]

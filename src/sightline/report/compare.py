@@ -26,7 +26,7 @@ from sightline.report.sections import SECTIONS, Context, Section, make_section
 from sightline.report.sections.calibration import flip_columns, flip_counts
 from sightline.report.source import MASK_COLUMNS, Audited, Source, read_source
 from sightline.report.summary import ReportSummary, compared, summarise
-from sightline.report.table import Table, TableColumn, format_value
+from sightline.report.table import Table, TableColumn, format_range, format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.keyed import as_names, looked_up
 from sightline.statistics.metrics import METRICS
@@ -109,7 +109,7 @@ def _measure(source: Source) -> str:
 
 
 def _headline(differences: pd.DataFrame, called: list[str], measure: str, silent: int) -> list[str]:
-    """Which arms' accuracy, or score, differs between the runs beyond its interval; if none does it says so.
+    """Which arms' accuracy, or score, differs between the runs beyond its interval; if none, what the images allow.
 
     ``silent`` of the runs have answers that say nothing. That guesses did not change is no news, and between two such
     runs neither is a change.
@@ -122,7 +122,11 @@ def _headline(differences: pd.DataFrame, called: list[str], measure: str, silent
     if silent > 1 or (silent and not said):
         return []
     if not said:
-        return [f"From {called[0]} to {called[1]} no arm's {measure} changes beyond its interval."]
+        said_none = f"From {called[0]} to {called[1]} no arm's {measure} is shown to change"
+        reach = format_range(lines["diff_low"].min(), lines["diff_high"].max(), "signed")
+        return [
+            f"{said_none}; {reach} is what these images leave open." if reach else f"{said_none}: there is no interval."
+        ]
     arms_in_all = f"{len(lines)} arm{'s' if len(lines) > 1 else ''}"
     return [f"From {called[0]} to {called[1]} {' and '.join(said)}, of {arms_in_all}."]
 

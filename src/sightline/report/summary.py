@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from sightline.report.panels import arm_facts
 from sightline.report.source import Audited, Source
 from sightline.statistics.arm_analysis import ArmAnalysis, every_metric
 from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words
-from sightline.statistics.metrics import metrics_shown_in
+from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.readable_answers import nothing_in
 from sightline.statistics.summaries import difference_table, summary_table
 
@@ -73,8 +74,11 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         table = summary_table(analysis, metrics=told)
         selectors = audited.frame[["arm_name", "selector"]].drop_duplicates("arm_name").astype(str)
         table["selector"] = table["arm"].map(selectors.set_index("arm_name")["selector"])
-        counted = {arm.name: arm.measured.get("unsupported") for arm in analysis.arms.values()}
-        table["n_unsupported"] = [0 if found is None else found.probes for found in map(counted.get, table["arm"])]
+        sums = [analysis.arms[arm].sums for arm in table["arm"]]
+        table["n_unsupported"] = [
+            0 if each is None or math.isnan(value) else each.probes(METRICS["unsupported"])
+            for each, value in zip(sums, table["unsupported"], strict=True)
+        ]
         table["arm"] = table["arm"].map(names)
         arms.append(table.join(facts, on="arm"))
         if audited.full is not None and len(audited.arms) > 1:

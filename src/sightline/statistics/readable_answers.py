@@ -12,13 +12,13 @@ from typing import Any
 import pandas as pd
 
 from sightline.statistics.bootstrap import DRAWS, SEED
-from sightline.statistics.intervals import FEWEST
+from sightline.statistics.intervals import FEW_DIFFER
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary
 
 LEAST_N = 50
 """A verdict over fewer probes than this is refused: an interval of so few depends on a handful of them."""
-LEAST_IMAGES = FEWEST
+LEAST_IMAGES = FEW_DIFFER
 """On fewer images than this resamples are too much alike for any interval."""
 CHANCE = 0.5
 """Balanced accuracy of whoever answers yes or no without looking."""

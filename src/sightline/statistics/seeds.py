@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike
 
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks, replicate
-from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval
-from sightline.statistics.metrics import Metric, point, why_not
+from sightline.statistics.arrays import FloatArray
+from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, count_blocks, replicate
+from sightline.statistics.intervals import LEVEL, Estimate, ImageShares, interval
+from sightline.statistics.metrics import Metric, why_not
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,25 @@ def two_stage_differences(
 
     A metric that one side has no value of is NaN with the reason.
     """
+    sums = [ImageSums.of(rows, metrics) for rows in seeded]
+    found: dict[tuple[str, str], Estimate] = {}
+    for name, drawn in two_stage_draws(arms, seeded, metrics, draws=draws, seed=seed).items():
+        own = ImageSums.of(arms[name], metrics)
+        for index, metric in enumerate(metrics):
+            reason = next(filter(None, (why_not(metric, one) for one in (arms[name], *seeded))), "")
+            if reason:
+                words = f"{metric.name} cannot be compared over seeds: {reason}"
+                found[name, metric.name] = Estimate(math.nan, math.nan, math.nan, 0, words)
+                continue
+            mean = ImageShares.mean([one.shares(metric) for one in sums])
+            found[name, metric.name] = interval(drawn[:, index], own.shares(metric).minus(mean), level)
+    return found
+
+
+def two_stage_draws(
+    arms: Mapping[str, ArmRows], seeded: Sequence[ArmRows], metrics: Sequence[Metric], *, draws: int, seed: int
+) -> dict[str, FloatArray]:
+    """By arm (draws, M) of what ``two_stage_difference`` resamples."""
     if len(seeded) < 2:
         raise SightlineError(f"a seed-and-image interval needs at least two seeds, got {len(seeded)}")
     ids = seeded[0].image_ids
@@ -75,17 +95,4 @@ def two_stage_differences(
     over_seeds = np.zeros((draws, len(metrics)))
     for weight, rows in zip(chosen.T, seeded, strict=True):
         over_seeds += weight[:, None] * replicate(rows, metrics, draws=draws, seed=seed)
-    found: dict[tuple[str, str], Estimate] = {}
-    for name, rows in arms.items():
-        differences = replicate(rows, metrics, draws=draws, seed=seed) - over_seeds
-        for index, metric in enumerate(metrics):
-            reason = next(filter(None, (why_not(metric, one) for one in (rows, *seeded))), "")
-            if reason:
-                words = f"{metric.name} cannot be compared over seeds: {reason}"
-                found[name, metric.name] = Estimate(math.nan, math.nan, math.nan, 0, words)
-                continue
-            value = point(metric, rows) - float(np.mean([point(metric, one) for one in seeded]))
-            low, high = percentile_interval(differences[:, index], level)
-            valid = int(np.isfinite(differences[:, index]).sum())
-            found[name, metric.name] = Estimate(value, low, high, valid)
-    return found
+    return {name: replicate(rows, metrics, draws=draws, seed=seed) - over_seeds for name, rows in arms.items()}

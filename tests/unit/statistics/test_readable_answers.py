@@ -77,7 +77,7 @@ def test_answers_of_other_kinds_have_no_chance_of_one_half() -> None:
 def test_too_few_images_are_said_whatever_was_answered() -> None:
     few = says(BALANCED[:8], BALANCED[:8])
     assert nothing_to_read(few, draws=DRAWS) == f"8 images are fewer than {LEAST_IMAGES}: {NOTHING}"
-    assert nothing_to_read(few, least_images=8, draws=DRAWS) == ""
+    assert "at chance" in nothing_to_read(few, least_images=8, draws=DRAWS), "8 right of 8 may be luck"
     crowded = says(BALANCED, BALANCED).assign(image_id=[f"i{place % 4}" for place in range(60)])
     assert "4 images are fewer" in nothing_to_read(crowded, draws=DRAWS), "60 probes of 4 images are 4 images"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
-from sightline.statistics.metrics.base import metric
+from sightline.statistics.metrics.base import UNIT, metric
 from sightline.statistics.metrics.populations import answered_right
 
 
@@ -61,6 +61,7 @@ def negative_accuracy(rows: ArmRows) -> FloatArray:
     better="higher",
     needs=("yes",),
     form="macro",
+    limits=UNIT,
     shown_in=(),
     place=135,
     answers="yes or no",
