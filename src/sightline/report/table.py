@@ -12,6 +12,7 @@ import pandas as pd
 
 from sightline.core.spreadsheet import without_formulas
 from sightline.places.writing import write_whole
+from sightline.statistics.wording import digits_apart
 
 Kind = Literal["text", "count", "score", "signed", "percent", "number", "ratio", "p", "words"]
 
@@ -238,8 +239,11 @@ class Table:
             write_whole(folder / f"{self.name}.{suffix}", text.encode())
 
 
-def format_value(value: Any, kind: Kind) -> str:
-    """A value as it is printed anywhere in the report; missing and non-finite values are a dash."""
+def format_value(value: Any, kind: Kind, digits: int = 3) -> str:
+    """A value as it is printed anywhere in the report; missing and non-finite values are a dash.
+
+    ``digits`` are those behind the point of scores and signed values.
+    """
     if value is None or (isinstance(value, float) and not math.isfinite(value)) or value is pd.NA:
         return MISSING
     if kind in ("text", "words"):
@@ -255,8 +259,8 @@ def format_value(value: Any, kind: Kind) -> str:
         return f"{number:.2f}×" if abs(number) < 100 else f"{number:.0f}×"
     if kind == "p" and number < 0.0005:
         return "<0.001"
-    text = f"{number:+.3f}" if kind == "signed" else f"{number:.3f}"
-    return "0.000" if text in ("+0.000", "-0.000") else text.replace("-", MINUS)
+    text = f"{number:+.{digits}f}" if kind == "signed" else f"{number:.{digits}f}"
+    return text.lstrip("+-") if float(text) == 0.0 else text.replace("-", MINUS)
 
 
 def format_range(low: Any, high: Any, kind: Kind) -> str:
@@ -264,6 +268,9 @@ def format_range(low: Any, high: Any, kind: Kind) -> str:
     left, right = format_value(low, kind), format_value(high, kind)
     if MISSING in (left, right):
         return ""
+    if left == right and kind in ("score", "signed"):  # no interval is so narrow that its ends are one number
+        digits = digits_apart(float(low), float(high))
+        left, right = format_value(low, kind, digits), format_value(high, kind, digits)
     return f"{left} to {right}" if kind == "signed" else f"{left.removesuffix('%')}–{right}"
 
 

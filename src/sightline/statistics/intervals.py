@@ -130,7 +130,8 @@ def _side_by_side(parts: list[FloatArray], axis: int) -> FloatArray:
 def mean_shares(values: FloatArray, units: ArrayLike, limits: tuple[float, float] = UNLIMITED) -> ImageShares:
     """Of the mean of (n,) values, where (n,) ``units`` number the image of each."""
     index = np.asarray(units)
-    return ratio_shares(np.bincount(index, values), np.bincount(index).astype(np.float64), limits)
+    sums = np.bincount(index, values).astype(np.float64)
+    return ratio_shares(sums, np.bincount(index).astype(np.float64), limits)
 
 
 def ratio_shares(sums: FloatArray, counts: FloatArray, limits: tuple[float, float] = UNLIMITED) -> ImageShares:
@@ -259,7 +260,7 @@ def _weighted(values: FloatArray, counts: tuple[float, ...]) -> FloatArray:
 def dirichlet(counts: tuple[float, ...]) -> FloatArray:
     """(d, u) weights that sum to 1; kept, since metrics of one run ask for the same ones."""
     weights: FloatArray = np.random.default_rng(17).standard_gamma(counts, size=(_WEIGHTS, len(counts)))
-    return weights / weights.sum(axis=1, keepdims=True)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def wilson(successes: float, n: int, level: float = LEVEL) -> tuple[float, float]:

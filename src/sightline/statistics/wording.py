@@ -13,6 +13,11 @@ def _signed(value: float, digits: int) -> str:
     return text.lstrip("+-") if float(text) == 0.0 else text
 
 
+def digits_apart(low: float, high: float, least: int = 3) -> int:
+    """Digits behind the point at which two ends are printed as two numbers; ``least`` where that is enough."""
+    return next((digits for digits in range(least, 10) if f"{low:.{digits}f}" != f"{high:.{digits}f}"), least)
+
+
 def describe_difference(diff: float, low: float, high: float, reference: str = "Full", digits: int = 3) -> str:
     """What a paired difference and its 95% interval allow to be said about an arm and its reference.
 
@@ -21,6 +26,7 @@ def describe_difference(diff: float, low: float, high: float, reference: str = "
     """
     if not all(math.isfinite(value) for value in (diff, low, high)):
         return "not computed"
+    digits = digits_apart(low, high, digits)
     if low <= 0.0 <= high:
         return f"not distinguishable from {reference}: {_signed(low, digits)} to {_signed(high, digits)}"
     near, far = sorted((abs(low), abs(high)))

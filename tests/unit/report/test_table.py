@@ -145,3 +145,9 @@ def test_latex_spans_both_columns_fits_the_page_and_prints_intervals_small(table
     assert r"\resizebox{\textwidth}" in text
     assert r"{\scriptsize 0.250--0.375}" in text
     assert text.index(r"\end{tabular}") < text.index(r"\caption{")
+
+
+def test_an_interval_is_never_printed_as_one_number() -> None:
+    assert format_range(-0.00037, 0.00037, "signed") == "−0.0004 to +0.0004"
+    assert format_range(0.99996, 1.0, "score") == "0.99996–1.00000"
+    assert format_range(-0.014, 0.02, "signed") == "−0.014 to +0.020"

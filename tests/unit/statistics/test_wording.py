@@ -17,7 +17,7 @@ from sightline.statistics.wording import describe_difference, describe_noninferi
         ((0.0, -0.081, 0.081), "not distinguishable from Full: -0.081 to +0.081"),
         ((0.01, 0.0, 0.03), "not distinguishable from Full: 0.000 to +0.030"),
         ((-0.01, -0.03, -0.0), "not distinguishable from Full: -0.030 to 0.000"),
-        ((0.0, -0.00001, 0.00001), "not distinguishable from Full: 0.000 to 0.000"),
+        ((0.0, -0.00001, 0.00001), "not distinguishable from Full: -0.00001 to +0.00001"),
         ((math.nan, 0.0, 0.0), "not computed"),
         ((0.1, math.nan, math.nan), "not computed"),
     ],
