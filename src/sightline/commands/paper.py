@@ -136,8 +136,8 @@ def run(
         **({} if draws is None else {"draws": draws, "example_draws": draws}),
         run={name: value for name, value in further.items() if value is not None},
     )
-    folders = {"textvqa": textvqa, "docvqa": docvqa, "ocrbench": ocrbench}
-    open_data = {task: folder for task, folder in folders.items() if folder is not None}
+    open_data = _folders(textvqa=textvqa, docvqa=docvqa, ocrbench=ocrbench)
+    _folders(textocr=textocr)
     study = Study(out, _models(models or [], demo, out), textocr, options, open_data)
     fresh = []
     for each in chosen(table):
@@ -146,6 +146,18 @@ def run(
     page = write_paper_page(study, with_earlier(study, fresh))
     say(f"page: {page}")
     say(f"tables: {page.parent / 'tables'}")
+    if not any(printed.measured_lines for printed in fresh):
+        say("nothing was measured; the reasons stand below each table")
+        raise typer.Exit(1)
+
+
+def _folders(**given: Path | None) -> dict[str, Path]:
+    """The folders that were named; one that is none is refused."""
+    found = {name: folder for name, folder in given.items() if folder is not None}
+    for name, folder in found.items():
+        if not folder.is_dir():
+            raise SightlineError(f"--{name}: there is no folder {folder}")
+    return found
 
 
 def _models(given: list[str], demo: bool, out: Path) -> dict[str, str]:

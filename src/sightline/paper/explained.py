@@ -44,7 +44,8 @@ def command(need: Need) -> str:
     parts = [
         "sightline run",
         f"--model {model.checkpoint}",
-        f"--probes probes/{need.probes}.jsonl",
+        f"--probes {PROBE_SETS[need.probes].file}",
+        PROBE_SETS[need.probes].images,
         f"--dtype {model.dtype(need.probes)}",
         "--no-matched-controls",
         *(f"--image-option {name}={value}" for name, value in model.images(scorer_of(need)).items()),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sightline.errors import SightlineError
 from sightline.paper.paper_table import NOTHING, Block, Claim, Judgement, Line, Measured, PaperTable
-from sightline.paper.study import Study
+from sightline.paper.study import DETECTOR, Study
 from sightline.report.table import MISSING, TableColumn, format_range, format_value, latex_escape
 from sightline.store.whole_files import write_whole
 
@@ -33,6 +33,8 @@ class PrintedCell:
 @dataclass(frozen=True)
 class PrintedLine:
     line: Line
+    words: tuple[str, ...]
+    """Those of the line, with what stood in for something named as such."""
     cells: tuple[Measured, ...]
     why_not: str = ""
     """Why nothing was measured."""
@@ -51,7 +53,7 @@ class PrintedBlock:
         """(panel, lines as printed), in the order of the paper."""
         for panel in dict.fromkeys(line.line.panel for line in self.lines):
             lines = (found for found in self.lines if found.line.panel == panel)
-            yield panel, [(found.line.words, self._cells(found)) for found in lines]
+            yield panel, [(found.words, self._cells(found)) for found in lines]
 
     def _cells(self, found: PrintedLine) -> list[PrintedCell]:
         return list(map(_cell, self.block.columns, found.line.published, found.cells))
@@ -82,9 +84,12 @@ class PrintedTable:
         )
 
     @property
+    def measured_lines(self) -> int:
+        return sum(block.measured_lines for block in self.blocks)
+
+    @property
     def state(self) -> str:
-        lines = sum(len(block.lines) for block in self.blocks)
-        return f"{sum(block.measured_lines for block in self.blocks)} of {lines} lines measured"
+        return f"{self.measured_lines} of {sum(len(block.lines) for block in self.blocks)} lines measured"
 
     @property
     def missing(self) -> list[str]:
@@ -180,7 +185,7 @@ class PrintedTable:
                     printed.block.columns, found.line.published, found.cells, strict=True
                 ):
                     ends = ["" if math.isnan(end) else repr(end) for end in (cell.low, cell.high)]
-                    name = " · ".join(found.line.words)
+                    name = " · ".join(found.words)
                     value = "" if cell.value is None else cell.value
                     writer.writerow(
                         [printed.block.title, found.line.panel, name, column.title, published, value, *ends,
@@ -195,21 +200,43 @@ class PrintedTable:
             write_whole(folder / f"table-{self.table.number.lower()}.{suffix}", text.encode())
 
 
-def measured(study: Study, table: type[PaperTable]) -> PrintedTable:
-    """Every line of a table from the rows that the study has; what it lacks is a dash with its reason."""
-    blocks = tuple(
-        PrintedBlock(block, tuple(_measure(study, block, line) for line in block.lines)) for block in table.blocks
-    )
-    judgements = tuple((claim, claim.judge(study)) for claim in table.claims)
-    return PrintedTable(table, blocks, judgements, study.options.demo, tuple(study.notes))
+def measured(study: Study, table: type[PaperTable], said: Iterable[str] = ()) -> PrintedTable:
+    """Every line of a table from the rows that the study has; what it lacks is a dash with its reason.
+
+    ``said`` was noted while its rows were computed.
+    """
+    with study.noting() as noted:
+        study.servable(table.needs())  # says what is left out
+        blocks = tuple(
+            PrintedBlock(block, tuple(_measure(study, block, line) for line in block.lines)) for block in table.blocks
+        )
+        judgements = tuple((claim, claim.judge(study)) for claim in table.claims)
+    return PrintedTable(table, blocks, judgements, study.options.demo, tuple(dict.fromkeys((*said, *noted))))
 
 
 def _measure(study: Study, block: Block, line: Line) -> PrintedLine:
+    words = row_words(study, line)
     try:
         cells = tuple(block.measure(study, line))
     except SightlineError as error:
-        return PrintedLine(line, (NOTHING,) * len(block.columns), str(error))
-    return PrintedLine(line, cells)
+        return PrintedLine(line, words, (NOTHING,) * len(block.columns), str(error))
+    return PrintedLine(line, words, cells)
+
+
+def row_words(study: Study, line: Line) -> tuple[str, ...]:
+    """The words of a line, with what was measured in place of what they name."""
+    swaps: dict[tuple[str, ...], str] = {}
+    if line.box_source == DETECTOR and study.detector not in (None, DETECTOR):
+        swaps["EasyOCR",] = f"{study.detector} in place of EasyOCR"
+    found = list(line.words)
+    for names, instead in swaps.items():
+        places = [(place, name) for place, word in enumerate(found) for name in names if name in word]
+        if places:
+            place, name = places[0]
+            found[place] = found[place].replace(name, instead, 1)
+        else:
+            found[0] = f"{found[0]} ({instead})"
+    return tuple(found)
 
 
 def _cell(column: TableColumn, published: float | str | None, measured: Measured) -> PrintedCell:

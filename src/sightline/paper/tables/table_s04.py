@@ -23,7 +23,7 @@ from sightline.paper.paper_table import (
     usual_needs,
 )
 from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT
-from sightline.paper.tables.shared import image_count
+from sightline.paper.tables.shared import RANDOM_30, image_count
 from sightline.report.table import TableColumn, format_range
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.metrics import METRICS, point
@@ -56,7 +56,7 @@ LINES = (
         +0.003, (-0.014, +0.020), -0.008, (-0.038, +0.022),
     ),
     _line(
-        "Target (30%) − Random (30%)", QWEN, "target:0.3", "random:0.3", 500,
+        "Target (30%) − Random (30%)", QWEN, "target:0.3", RANDOM_30, 500,
         +0.047, (+0.021, +0.073), +0.080, (+0.044, +0.118),
     ),
     _line(

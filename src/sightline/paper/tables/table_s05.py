@@ -9,6 +9,7 @@ from sightline.paper.models import LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
 from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable
 from sightline.paper.probe_sets import CONFIRMATION
+from sightline.paper.tables.shared import RANDOM_30, RANDOM_40
 from sightline.report.table import TableColumn
 from sightline.statistics.correct_positives import CorrectPositives, correct_positive_provenance
 from sightline.statistics.summaries import arm_rows
@@ -25,10 +26,10 @@ def _line(model: str, arm: str, method: str, *published: float) -> Line:
 
 LINES = (
     _line(QWEN, "target:0.3", "Target (30%)", 406, 0.672, 0.672, 27.8, 13.1),
-    _line(QWEN, "random:0.3", "Random (30%)", 319, 0.289, 0.289, 71.2, 37.0),
+    _line(QWEN, RANDOM_30, "Random (30%)", 319, 0.289, 0.289, 71.2, 37.0),
     _line(QWEN, "grid:0.3", "Grid (30%)", 294, 0.371, 0.371, 65.3, 20.7),
     _line(LLAVA, "protected:0.4", "Protected (40%)", 319, 1.000, 1.000, 0.0, 0.0),
-    _line(LLAVA, "random:0.4", "Random (40%)", 297, 0.374, 0.374, 63.6, 31.0),
+    _line(LLAVA, RANDOM_40, "Random (40%)", 297, 0.374, 0.374, 63.6, 31.0),
     _line(LLAVA, "target:0.4", "Target (40%)", 411, 0.486, 0.486, 52.1, 27.0),
     _line(LLAVA, "scope:0.4", "SCOPE (40%)", 367, 0.637, 0.637, 34.3, 16.9),
     _line(LLAVA, "anchorprune:0.4", "AnchorPrune (40%)", 371, 0.650, 0.650, 33.2, 18.1),
@@ -53,7 +54,7 @@ def provenance(study: Study, line: Line) -> list[Measured]:
 
 
 def _less_unsupported(study: Study) -> Judgement:
-    target, random = (_found(study, QWEN, arm).unsupported for arm in ("target:0.3", "random:0.3"))
+    target, random = (_found(study, QWEN, arm).unsupported for arm in ("target:0.3", RANDOM_30))
     words = f"Target {target.rate:.1%}, Random {random.rate:.1%} of right yes answers are unsupported"
     if target.wilson[1] < random.wilson[0]:
         return Judgement("holds", words)
@@ -92,7 +93,7 @@ class CorrectPositiveProvenance(PaperTable):
         Claim(
             "Fewer right answers of Qwen Target than of Random have no evidence left.",
             _less_unsupported,
-            (Need(QWEN, CONFIRMATION, ("target:0.3", "random:0.3")),),
+            (Need(QWEN, CONFIRMATION, ("target:0.3", RANDOM_30)),),
         ),
         Claim(
             "Merging keeps every source in the lineage, not in the anchors (LLaVA VisionZip).",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable
-from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT, built_set
+from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT, built_probes
 from sightline.probes import audit_negatives
 from sightline.probes.lexical_audit import LexicalAudit
 from sightline.report.table import TableColumn
@@ -79,7 +79,7 @@ def both_splits(study: Study, line: Line) -> list[Measured]:
 
 def _audit(study: Study, name: str) -> LexicalAudit:
     def make() -> LexicalAudit:
-        _, found, _ = built_set(study, name)
+        _, found = built_probes(study, name)
         return audit_negatives(found.probes, study.source.ingest.records)
 
     found: LexicalAudit = study.remembered(("lexical audit", name), make)
@@ -100,6 +100,6 @@ class ConstructionAudit(PaperTable):
             ),
             LINES,
             both_splits,
-            requires="TextOCR alone",
+            requires="TextOCR's annotations alone, no images",
         ),
     )

@@ -13,12 +13,13 @@ from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
 from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable, judgement
 from sightline.paper.probe_sets import CONFIRMATION
+from sightline.paper.tables.shared import RANDOM_30
 from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
 
-ARMS = ("target:0.3", "random:0.3", "grid:0.3", "visionzip_qwen:0.3")
+ARMS = ("target:0.3", RANDOM_30, "grid:0.3", "visionzip_qwen:0.3")
 CONTROLS, EFFECTS = "measured controls, arm effects", "image and arm effects"
 WORDS = {CONTROLS: "Measured controls, method effects", EFFECTS: "Image and method effects"}
 PREDICTORS = {"ecr": "ECR", "lpp": "LPP", "geo_f1": "Geo-F1"}

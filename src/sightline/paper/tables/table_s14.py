@@ -12,7 +12,7 @@ from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
 from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable, judgement
 from sightline.paper.probe_sets import EDIT_REGION
-from sightline.paper.tables.shared import COUNT
+from sightline.paper.tables.shared import COUNT, RANDOM_30
 from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _line(arm: str, method: str, *published: float) -> Line:
 LINES = (
     _line("full", "Full", 102, 0.873, 1.000, 1.000, 0.000, 0.000),
     _line("target:0.3", "Target (30%)", 102, 0.912, 0.869, 0.897, 0.029, 0.059),
-    _line("random:0.3", "Random (30%)", 102, 0.716, 0.304, 0.311, 0.578, 0.029),
+    _line(RANDOM_30, "Random (30%)", 102, 0.716, 0.304, 0.311, 0.578, 0.029),
     _line("grid:0.3", "Grid (30%)", 102, 0.588, 0.386, 0.411, 0.363, 0.088),
 )
 ARMS = tuple(line.arm for line in LINES)
@@ -95,4 +95,4 @@ class EditRegion(PaperTable):
             requires="an OCR engine; people's decisions (--decisions)",
         ),
     )
-    claims = (_gain("random:0.3", "+0.586 [0.492, 0.676]"), _gain("grid:0.3", "+0.486 [0.397, 0.575]"))
+    claims = (_gain(RANDOM_30, "+0.586 [0.492, 0.676]"), _gain("grid:0.3", "+0.486 [0.397, 0.575]"))
