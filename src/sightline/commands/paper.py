@@ -191,7 +191,7 @@ def _print(printed: PrintedTable) -> None:
     from sightline.progress import SafeConsole
 
     console = SafeConsole()
-    for line in [printed.heading, *printed.plain_lines(), ""]:
+    for line in [printed.heading, *filter(None, [printed.warning]), *printed.plain_lines(), ""]:
         console.print(Text(line), soft_wrap=True)
     for outcome, sentence, said in printed.claims:
         console.print(Text.assemble((f"{outcome:<13}", "bold"), f"{sentence} {said}"), soft_wrap=True)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sightline.errors import SightlineError
-from sightline.paper.paper_table import NOTHING, Block, Claim, Judgement, Line, Measured, PaperTable
+from sightline.paper.models import MODELS
+from sightline.paper.paper_table import NOTHING, Block, Claim, Judgement, Line, Measured, PaperTable, corrected
 from sightline.paper.study import DETECTOR, Study
 from sightline.report.table import MISSING, TableColumn, format_range, format_value, latex_escape
 from sightline.store.whole_files import write_whole
@@ -100,6 +101,12 @@ class PrintedTable:
         return [f"{count} line{'s' if count > 1 else ''} not measured: {reason}" for reason, count in reasons.items()]
 
     @property
+    def family(self) -> str:
+        """What all outcomes of the table share."""
+        tested = sum(not math.isnan(judgement.p) for _, judgement in self.judgements)
+        return f"Outcomes of these {tested} tests are corrected for their number (Holm)." if tested > 1 else ""
+
+    @property
     def claims(self) -> list[tuple[str, str, str]]:
         """(outcome, sentence of the paper, what the rows say)."""
         return [(judgement.outcome, claim.sentence, judgement.words) for claim, judgement in self.judgements]
@@ -136,7 +143,7 @@ class PrintedTable:
                 lines += [[*words, *(cell.joined.replace("|", "\\|") for cell in cells)] for words, cells in found]
             parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
         parts += [f"- **{outcome}**: {sentence} {words}" for outcome, sentence, words in self.claims]
-        parts += [*self.missing, *self.notes]
+        parts += [*filter(None, [self.family]), *self.missing, *self.notes]
         return "\n\n".join(parts) + "\n"
 
     def latex(self) -> str:
@@ -175,21 +182,26 @@ class PrintedTable:
         )
 
     def csv(self) -> str:
-        """One line per cell at full precision: block, panel, words, column, published, measured, low, high."""
+        """One line per cell at full precision, with the interval measured and, where there is one, the published."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["block", "panel", "line", "column", "published", "measured", "low", "high", "why_not"])
+        writer.writerow(["block", "panel", "line", "column", "published", "measured", "low", "high", "why_not",
+                         "published_low", "published_high"])  # fmt: skip
         for printed in self.blocks:
             for found in printed.lines:
                 for column, published, cell in zip(
                     printed.block.columns, found.line.published, found.cells, strict=True
                 ):
-                    ends = ["" if math.isnan(end) else repr(end) for end in (cell.low, cell.high)]
+                    stated = published if isinstance(published, Measured) else Measured(published)
+                    ends, stated_ends = (
+                        ["" if math.isnan(end) else repr(end) for end in (each.low, each.high)]
+                        for each in (cell, stated)
+                    )
                     name = " · ".join(found.words)
                     value = "" if cell.value is None else cell.value
                     writer.writerow(
-                        [printed.block.title, found.line.panel, name, column.title, published, value, *ends,
-                         found.why_not]
+                        [printed.block.title, found.line.panel, name, column.title, stated.value, value, *ends,
+                         found.why_not, *stated_ends]
                     )  # fmt: skip
         return out.getvalue()
 
@@ -210,7 +222,8 @@ def measured(study: Study, table: type[PaperTable], said: Iterable[str] = ()) ->
         blocks = tuple(
             PrintedBlock(block, tuple(_measure(study, block, line) for line in block.lines)) for block in table.blocks
         )
-        judgements = tuple((claim, claim.judge(study)) for claim in table.claims)
+        judged = corrected([claim.judge(study, table.models()) for claim in table.claims])
+    judgements = tuple(zip(table.claims, judged, strict=True))
     return PrintedTable(table, blocks, judgements, study.options.demo, tuple(dict.fromkeys((*said, *noted))))
 
 
@@ -225,29 +238,34 @@ def _measure(study: Study, block: Block, line: Line) -> PrintedLine:
 
 def row_words(study: Study, line: Line) -> tuple[str, ...]:
     """The words of a line, with what was measured in place of what they name."""
-    swaps: dict[tuple[str, ...], str] = {}
+    swaps: list[tuple[str, tuple[str, ...]]] = []
     if line.box_source == DETECTOR and study.detector not in (None, DETECTOR):
-        swaps["EasyOCR",] = f"{study.detector} in place of EasyOCR"
+        swaps.append((str(study.detector), ("EasyOCR",)))
+    if name := study.stand_in(line.model):
+        swaps.append((name, (MODELS[line.model].title, MODELS[line.model].short)))
     found = list(line.words)
-    for names, instead in swaps.items():
-        places = [(place, name) for place, word in enumerate(found) for name in names if name in word]
+    for instead, names in swaps:
+        places = [(place, name) for name in names for place, word in enumerate(found) if name in word]
         if places:
             place, name = places[0]
-            found[place] = found[place].replace(name, instead, 1)
+            found[place] = found[place].replace(name, f"{instead} for {name}", 1)
         else:
-            found[0] = f"{found[0]} ({instead})"
+            found[0] = f"{found[0]} ({instead} for {names[-1]})"
     return tuple(found)
 
 
-def _cell(column: TableColumn, published: float | str | None, measured: Measured) -> PrintedCell:
+def _cell(column: TableColumn, published: float | str | Measured | None, measured: Measured) -> PrintedCell:
     interval = format_range(measured.low, measured.high, column.kind) if column.interval else ""
-    return PrintedCell(_text(published, column), _text(measured.value, column), interval)
+    return PrintedCell(published_text(published, column), published_text(measured.value, column), interval)
 
 
-def _text(value: float | str | None, column: TableColumn) -> str:
+def published_text(value: float | str | Measured | None, column: TableColumn) -> str:
+    """A cell as the paper prints it; behind a number its interval, where one was published."""
+    if isinstance(value, Measured):
+        return f"{published_text(value.value, column)} ({format_range(value.low, value.high, column.kind)})"
     return value if isinstance(value, str) else MISSING if value is None else format_value(value, column.kind)
 
 
 def notes_below(table: PrintedTable) -> Sequence[str]:
     """What a terminal is told beside the table itself."""
-    return [*([table.warning] if table.demo else []), *table.missing, *table.notes]
+    return [*filter(None, [table.family]), *table.missing, *table.notes]

@@ -16,7 +16,7 @@ from sightline.arms.arm import parse_arm
 from sightline.backbones.clip import clip_trouble
 from sightline.boxes.sources import check_source
 from sightline.errors import SightlineError
-from sightline.paper.models import MODELS
+from sightline.paper.models import MODELS, stand_in
 from sightline.paper.needs import Need, merged
 from sightline.paper.open_sets import LITE
 from sightline.paper.probe_sets import PROBE_SETS, REVIEWED, NothingToAskError, built_set, scorer_of
@@ -325,6 +325,14 @@ class Study:
             ("rows", model, probes, box_source, scorer),
             lambda: of_visible_evidence(self.run(model, probes, box_source, scorer).frame()),
         )
+        return found
+
+    def stand_in(self, model: str) -> str:
+        """What stands in for one of the paper's models here; nothing where it is that model, or none was given."""
+        source = self.models.get(model)
+        if source is None:
+            return ""
+        found: str = self.remembered(("stand-in", source), lambda: stand_in(source, model))
         return found
 
     def require(self, model: str) -> None:

@@ -162,9 +162,9 @@ def test_a_row_names_the_detector_that_measured_it(data: Path, tmp_path: Path, m
     printed = measured(pilot(data, tmp_path / "study"), PAPER_TABLES.get("S18"))
     names = [" · ".join(line.words) for line in printed.blocks[0].lines if line.line.box_source == "easyocr"]
     assert len(names) == 2
-    assert all("rapidocr in place of EasyOCR" in name for name in names)
-    assert "rapidocr in place of EasyOCR" in printed.csv()
-    assert "rapidocr in place of EasyOCR" in printed.latex()
+    assert all("rapidocr for EasyOCR" in name for name in names)
+    assert "rapidocr for EasyOCR" in printed.csv()
+    assert "rapidocr for EasyOCR" in printed.latex()
 
 
 def test_what_needs_clip_is_left_out_with_its_reason(data: Path, tmp_path: Path) -> None:

@@ -61,8 +61,9 @@ class MainResults(PaperTable):
     blocks = (Block(("Model", "Method", "Type"), metric_heads(*METRICS), LINES, metrics_of(*METRICS)),)
     claims = (
         difference(
-            "Qwen Target at 30 % answers about as well as Full.",
-            model=QWEN, probes=CONFIRMATION, arm="target:0.3", minus="full", metric="accuracy", expects="around",
+            "Qwen Target at 30 % answers as well as Full within 0.02 (our margin: the paper bounds the change, has no "
+            "margin and claims no noninferiority).",
+            model=QWEN, probes=CONFIRMATION, arm="target:0.3", minus="full", metric="accuracy", expects="equal",
         ),
         difference(
             "At the same budget, Target keeps more of the positive support than Random.",

@@ -10,7 +10,17 @@ from sightline.analysis.edit_region_table import edit_region_table, word_coverag
 from sightline.errors import SightlineError
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
-from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable, judgement
+from sightline.paper.paper_table import (
+    PAPER_TABLES,
+    Block,
+    Claim,
+    Judgement,
+    Line,
+    Measured,
+    PaperTable,
+    interval_words,
+    judgement,
+)
 from sightline.paper.probe_sets import EDIT_REGION
 from sightline.paper.tables.shared import COUNT, RANDOM_30
 from sightline.report.table import TableColumn
@@ -58,12 +68,12 @@ def _gain(control: str, published: str) -> Claim:
         if not pair.any():
             raise SightlineError(f"target:0.3 and {control} have not both been measured")
         found = table[pair].iloc[0]
-        low, high = found["ecr_gain_low"], found["ecr_gain_high"]
-        words = f"edit coverage {found['ecr_gain']:+.3f} [{low:+.3f}, {high:+.3f}], 20,000 draws; published {published}"
-        return judgement(low, high, words)
+        gain = Measured(*(float(found[name]) for name in ("ecr_gain", "ecr_gain_low", "ecr_gain_high")))
+        return judgement(gain, f"edit coverage {interval_words(gain)}, 20,000 draws; published {published}")
 
     name = control.partition(":")[0].capitalize()
-    return Claim(f"Target keeps more of the substituted character than {name}.", decide)
+    needs = (Need(QWEN, EDIT_REGION, ("target:0.3", control)),)
+    return Claim(f"Target keeps more of the substituted character than {name}.", decide, needs, answers=False)
 
 
 def needs(line: Line) -> list[Need]:

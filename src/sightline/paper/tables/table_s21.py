@@ -8,7 +8,7 @@ from sightline.paper.models import LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
 from sightline.paper.open_scores import compared, ends, score_difference
 from sightline.paper.open_sets import DOCVQA, DOCVQA_LITE, TEXTVQA, TEXTVQA_LITE
-from sightline.paper.paper_table import NOTHING, PAPER_TABLES, Block, Claim, Line, Measured, PaperTable, Side
+from sightline.paper.paper_table import MARGIN, NOTHING, PAPER_TABLES, Block, Claim, Line, Measured, PaperTable, Side
 from sightline.paper.tables.shared import COUNT
 from sightline.paper.tables.table_s20 import METRIC, query_guided
 from sightline.report.table import TableColumn
@@ -84,14 +84,14 @@ def with_question(line: Line) -> list[Need]:
 
 
 def _side(interval: Interval) -> Side:
-    return "above" if interval[0] > 0 else "below" if interval[1] < 0 else "around"
+    return "above" if interval[0] > 0 else "below" if interval[1] < 0 else "equal"
 
 
-WORDS = {"above": "above", "below": "below", "around": "about as high as"}
+WORDS = {"above": "above", "below": "below", "equal": f"within {MARGIN} of"}
 
 
 def _claims() -> tuple[Claim, ...]:
-    """What the published intervals tell: higher, lower, or not told apart."""
+    """What the published intervals tell: higher, lower, or unresolved, which is asked as equality at our margin."""
     found = []
     for line in LINES:
         for control, arm, interval in zip(("Random", "Grid"), _controls(line.model), line.about, strict=False):
@@ -156,7 +156,8 @@ class MatchedAnswerControls(PaperTable):
             FOCUS_LINES,
             focus_words,
             with_question,
-            title="Qwen Target+Grid looking for the question's focus words instead of the whole question",
+            title="Qwen Target+Grid looking for the question's focus words instead of the whole question (from the "
+            "artifact)",
             requires="the 500-question parts (lite-*.parquet)",
         ),
     )
