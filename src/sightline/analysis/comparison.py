@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ from sightline.errors import SightlineError
 from sightline.interventions import INTERVENTIONS
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
-from sightline.statistics.intervals import Estimate, percentile_interval
+from sightline.statistics.intervals import UNLIMITED, Estimate, interval, mean_shares
 from sightline.statistics.keyed import numbered
 from sightline.statistics.plain_rows import UNCHANGED
 from sightline.statistics.summaries import arm_points
 
 Record = dict[str, Any]
+OF_ANSWERS = (-1.0, 1.0)
+"""Limits of a change of right answers, or of coverage."""
 
 
 def by_model(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -99,14 +101,28 @@ def support(rows: pd.DataFrame) -> pd.Series[float]:
     return margin.where(rows["label"] == "yes", -margin)
 
 
-def clustered_mean(values: ArrayLike | pd.Series, images: ArrayLike | pd.Series, draws: int) -> Estimate:
-    """Mean over rows, resampling images with all their rows; no interval where fewer than two images are left."""
-    (found,) = clustered_means(np.asarray(values, dtype=np.float64)[:, None], images, draws)
+def clustered_mean(
+    values: ArrayLike | pd.Series,
+    images: ArrayLike | pd.Series,
+    draws: int,
+    limits: tuple[float, float] = UNLIMITED,
+) -> Estimate:
+    """Mean over rows, resampling images with all their rows; no interval where fewer than two images are left.
+
+    ``limits`` are those of any value, such as -1 and 1 of a change from wrong to right: with them an interval allows
+    for an image that was not seen where hardly any image differs.
+    """
+    (found,) = clustered_means(np.asarray(values, dtype=np.float64)[:, None], images, draws, limits)
     return found
 
 
-def clustered_means(values: FloatArray, images: ArrayLike | pd.Series, draws: int) -> list[Estimate]:
-    """(n, p) values -> ``clustered_mean`` of each column, all from the same draws."""
+def clustered_means(
+    values: FloatArray,
+    images: ArrayLike | pd.Series,
+    draws: int,
+    limits: tuple[float, float] | Sequence[tuple[float, float]] = UNLIMITED,
+) -> list[Estimate]:
+    """(n, p) values -> ``clustered_mean`` of each column, all from the same draws; limits of all columns or of each."""
     if not len(values):
         return [Estimate(math.nan, math.nan, math.nan, 0, "no rows")] * values.shape[1]
     points = values.mean(axis=0)
@@ -117,9 +133,10 @@ def clustered_means(values: FloatArray, images: ArrayLike | pd.Series, draws: in
     sums = np.stack([np.bincount(index, column) for column in (*values.T, np.ones(len(values)))], axis=1)
     totals = np.concatenate([counts @ sums for counts in count_blocks(count, draws, SEED)])
     drawn: FloatArray = totals[:, :-1] / totals[:, -1:]
+    ends = np.broadcast_to(np.asarray(limits, dtype=np.float64), (len(points), 2))
     return [
-        Estimate(float(point), *percentile_interval(column), draws)
-        for point, column in zip(points, drawn.T, strict=True)
+        interval(column, mean_shares(own, index, (float(low), float(high))))
+        for own, column, (low, high) in zip(values.T, drawn.T, ends, strict=True)
     ]
 
 

@@ -22,7 +22,7 @@ from sightline.statistics.correlation import (
     pearson,
     spearman_intervals,
 )
-from sightline.statistics.intervals import Estimate
+from sightline.statistics.intervals import UNLIMITED, Estimate
 from sightline.statistics.keyed import numbered
 from sightline.statistics.plain_rows import plain_rows
 
@@ -141,7 +141,9 @@ def strata(joined: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
                 for metrics, known in _by_known_rows(members, list(order)):
                     if known.empty:
                         continue
-                    means = clustered_means(known[metrics].to_numpy(dtype=np.float64), known["image_id"], draws)
+                    limits = [(0.0, 1.0) if metric in PREDICTORS else UNLIMITED for metric in metrics]
+                    values = known[metrics].to_numpy(dtype=np.float64)
+                    means = clustered_means(values, known["image_id"], draws, limits)
                     found += [
                         {
                             "model": model, "arm": arm, "scale": scale, "stratum": stratum,

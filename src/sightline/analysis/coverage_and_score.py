@@ -8,8 +8,8 @@ import pandas as pd
 from sightline.analysis.comparison import Record, by_model, interval_columns, table_of
 from sightline.analysis.score_changes import full_arm, rows_in_words
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
-from sightline.statistics.correlation import partial_spearman_draws, spearman
-from sightline.statistics.intervals import Estimate, percentile_interval
+from sightline.statistics.correlation import correlation_shares, partial_spearman_draws, ranks
+from sightline.statistics.intervals import interval
 from sightline.statistics.keyed import looked_up, numbered
 
 COVERAGES = {"worst_region": "worst region", "ecr": "union"}
@@ -49,15 +49,15 @@ def _correlated(own: pd.DataFrame, draws: int, seed: int) -> list[Record]:
         for name, column in columns.items():
             drawn[name].append(partial_spearman_draws(column, change, (), weights))
     values = {name: np.concatenate(parts) for name, parts in drawn.items()}
-    points = {name: spearman(column, change) for name, column in columns.items()}
+    shares = {name: correlation_shares(ranks(column), ranks(change), sample) for name, column in columns.items()}
     worst, union = COVERAGES
-    advantage = Estimate(points[worst] - points[union], *percentile_interval(values[worst] - values[union]))
+    advantage = interval(values[worst] - values[union], shares[worst].minus(shares[union]))
     return [
         {
             "coverage": words,
             "n": len(own),
             "samples": samples,
-            **interval_columns("rho", Estimate(points[name], *percentile_interval(values[name]))),
+            **interval_columns("rho", interval(values[name], shares[name])),
             **interval_columns("advantage", advantage),
         }
         for name, words in COVERAGES.items()

@@ -7,6 +7,7 @@ import math
 import pandas as pd
 
 from sightline.analysis.comparison import (
+    OF_ANSWERS,
     Record,
     by_model,
     clustered_mean,
@@ -19,6 +20,7 @@ from sightline.analysis.comparison import (
 from sightline.core.probe import ORIGINAL
 from sightline.interventions import families
 from sightline.statistics.bootstrap import DRAWS
+from sightline.statistics.intervals import Estimate
 from sightline.statistics.plain_rows import UNCHANGED, plain_rows
 
 
@@ -44,6 +46,9 @@ def deletion_table(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
                 shared = part.index.intersection(selected.index)
                 change = part.loc[shared, "correct"].astype(float) - selected.loc[shared, "correct"].astype(float)
                 measured = rates(part)
+                moved = clustered_mean(change, selected.loc[shared, "image_id"], draws, OF_ANSWERS)
+                if name == UNCHANGED:  # 0 by construction
+                    moved = Estimate(moved.value, math.nan, math.nan, kind="certain")
                 records.append(
                     {
                         "model": model,
@@ -51,7 +56,7 @@ def deletion_table(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
                         "variant": "selected" if name == UNCHANGED else name,
                         **measured,
                         "change_from_removed": measured["accuracy"] - after,
-                        **interval_columns("change", clustered_mean(change, selected.loc[shared, "image_id"], draws)),
+                        **interval_columns("change", moved),
                         "recovery": (measured["accuracy"] - after) / (before - after) if before != after else math.nan,
                     }
                 )

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from sightline.analysis.comparison import Record, by_model, clustered_means, indexed, interval_columns, rates, table_of
+from sightline.analysis.comparison import (
+    OF_ANSWERS,
+    Record,
+    by_model,
+    clustered_means,
+    indexed,
+    interval_columns,
+    rates,
+    table_of,
+)
 from sightline.analysis.outcomes import extra
 from sightline.errors import SightlineError
 from sightline.statistics.correct_positives import has_little_evidence, has_no_evidence
@@ -93,6 +102,7 @@ def _gains(part: pd.DataFrame, other: pd.DataFrame, draws: int) -> Record:
     columns = {gain: column for gain, column in columns.items() if column in part}
     left, right = (side.loc[shared, list(columns.values())].astype(float).to_numpy() for side in (part, other))
     record: Record = {}
-    for gain, found in zip(columns, clustered_means(left - right, part.loc[shared, "image_id"], draws), strict=True):
+    images = part.loc[shared, "image_id"]
+    for gain, found in zip(columns, clustered_means(left - right, images, draws, OF_ANSWERS), strict=True):
         record |= interval_columns(gain, found)
     return record

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sightline.analysis.comparison import (
+    OF_ANSWERS,
     Record,
     answered_right,
     by_model,
@@ -20,8 +21,7 @@ from sightline.analysis.comparison import (
     views_of,
 )
 from sightline.core.probe import ORIGINAL
-from sightline.statistics.bootstrap import DRAWS, replicate
-from sightline.statistics.intervals import percentile_interval
+from sightline.statistics.bootstrap import DRAWS, metric_interval
 from sightline.statistics.metrics import METRICS, point, why_not
 from sightline.statistics.summaries import arm_rows
 
@@ -58,7 +58,7 @@ def image_dependence_table(
             for view, part in controls.items():
                 shared = part.index.intersection(matched.index)
                 change = answered_right(part.loc[shared], cut) - answered_right(matched.loc[shared], cut)
-                delta = clustered_mean(change, matched.loc[shared, "image_id"], draws)
+                delta = clustered_mean(change, matched.loc[shared, "image_id"], draws, OF_ANSWERS)
                 measured = _image_metrics(part, cut, draws)
                 lines.append({"condition": view, **measured, **interval_columns("delta_accuracy", delta)})
             wrong = [line for line in lines if str(line["condition"]).startswith("image_mismatch_seed")]
@@ -84,9 +84,8 @@ def _image_metrics(rows: pd.DataFrame, threshold: float | None, draws: int) -> R
     record |= {"margin_gap": float(gap.mean()), "margin_win_rate": float((gap > 0).mean()) if len(gap) else math.nan}
     record |= {"auroc_low": math.nan, "auroc_high": math.nan}
     if not why_not(METRICS["auroc"], arm) and arm.n_images > 1:
-        record["auroc_low"], record["auroc_high"] = percentile_interval(
-            replicate(arm, [METRICS["auroc"]], draws=draws)[:, 0]
-        )
+        found = metric_interval(arm, METRICS["auroc"], draws=draws)
+        record |= {"auroc_low": found.low, "auroc_high": found.high}
     return record
 
 

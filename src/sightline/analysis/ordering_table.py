@@ -13,7 +13,7 @@ from sightline.errors import SightlineError
 from sightline.statistics.arrays import FloatArray, IntArray
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.correlation import FixedResiduals, ranks
-from sightline.statistics.intervals import percentile_interval
+from sightline.statistics.intervals import ImageShares, interval
 from sightline.statistics.keyed import looked_up, numbered
 
 MEASURES = ("ecr", "legibility")
@@ -77,12 +77,14 @@ def ordering_table(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = SEED)
             | _with_intervals(
                 correlations(np.ones((1, images)))[:, 0],
                 np.concatenate(found, axis=1) if found else np.full((2, 1), np.nan),
+                _without_each(correlations, images),
             )
             for (record, correlations), found in zip(lines, drawn, strict=True)
         ]
     )
 
 
+_BLOCK_CELLS = 1 << 20
 Correlations = Callable[[FloatArray], FloatArray]
 """(d, m) counts of images -> (2, d) rho of coverage and of legibility with the change, in each draw."""
 
@@ -127,11 +129,23 @@ def _over_answers(columns: list[FloatArray], image: IntArray) -> Correlations:
     return correlations
 
 
-def _with_intervals(values: FloatArray, draws: FloatArray) -> Record:
-    """(2,) and (2, d) as columns, with the difference between the two."""
+def _without_each(correlations: Correlations, images: int) -> FloatArray:
+    """(2, m) both correlations without each image."""
+    step = max(1, _BLOCK_CELLS // images)
+    blocks = (np.arange(start, min(start + step, images)) for start in range(0, images, step))
+    return np.concatenate([correlations((np.arange(images) != block[:, None]) * 1.0) for block in blocks], axis=1)
+
+
+def _with_intervals(values: FloatArray, draws: FloatArray, without: FloatArray) -> Record:
+    """(2,), (2, d) and (2, m) as columns, with the difference between the two."""
     record: Record = {}
-    every = zip((*MEASURES, "advantage"), (*values, values[0] - values[1]), (*draws, draws[0] - draws[1]), strict=True)
-    for name, value, drawn in every:
-        low, high = percentile_interval(drawn)
-        record |= {name: float(value), f"{name}_low": low, f"{name}_high": high}
+    every = zip(
+        (*MEASURES, "advantage"),
+        *((*part, part[0] - part[1]) for part in (values, draws, without)),
+        strict=True,
+    )
+    for name, value, drawn, others in every:
+        shares = ImageShares(float(value), value - others, np.ones(len(others), dtype=bool), limits=(-1.0, 1.0))
+        found = interval(drawn, shares)
+        record |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
     return record

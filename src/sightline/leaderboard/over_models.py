@@ -9,7 +9,7 @@ import numpy as np
 from sightline.leaderboard.lineup import RANDOM
 from sightline.leaderboard.standings import Line, Standings, number
 from sightline.statistics.arrays import FloatArray
-from sightline.statistics.intervals import percentile_interval
+from sightline.statistics.intervals import ImageShares, interval
 
 
 def overview(models: Mapping[str, Standings]) -> list[Line]:
@@ -58,8 +58,13 @@ def _interval(cells: list[tuple[Standings, str, str]]) -> tuple[float | None, fl
     if not cells or len({standings.images for standings, _, _ in cells}) > 1:
         return None, None
     gains: list[FloatArray] = []
+    shares: list[ImageShares] = []
     for standings, budget, arm in cells:
         chance = next(line["arm"] for line in standings.by_budget[budget] if line["method"] == RANDOM)
-        gains.append(standings.draws[arm] - standings.draws[chance])
-    low, high = percentile_interval(np.mean(gains, axis=0))
-    return number(low), number(high)
+        if arm == chance:
+            return None, None  # 0 by construction
+        mine, theirs = standings.drawn[arm], standings.drawn[chance]
+        gains.append(mine.draws - theirs.draws)
+        shares.append(mine.shares.minus(theirs.shares))
+    found = interval(np.mean(gains, axis=0), ImageShares.mean(shares))
+    return number(found.low), number(found.high)

@@ -16,9 +16,9 @@ import pandas as pd
 from sightline.leaderboard.lineup import FULL, RANDOM, Entry
 from sightline.report.panels import panel_of
 from sightline.statistics.arrays import FloatArray
-from sightline.statistics.bootstrap import replicate
-from sightline.statistics.intervals import percentile_interval
-from sightline.statistics.metrics import METRICS, Metric
+from sightline.statistics.bootstrap import ImageSums, replicate_all
+from sightline.statistics.intervals import ImageShares, interval
+from sightline.statistics.metrics import METRICS, Metric, why_not
 from sightline.statistics.summaries import arm_rows, arm_summary
 
 COVERAGE = "pos_ecr"
@@ -28,14 +28,23 @@ Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """One arm in the metric that ranks."""
+
+    draws: FloatArray
+    """(draws,) values."""
+    shares: ImageShares
+
+
+@dataclass(frozen=True)
 class Standings:
     """Every entry of one model."""
 
     full: Line
     by_budget: Mapping[str, list[Line]]
     """Panel after panel, best first."""
-    draws: Mapping[str, FloatArray]
-    """(draws,) of the metric that ranks, by arm."""
+    drawn: Mapping[str, Drawn]
+    """Of the metric that ranks, by arm that has a value of it."""
     images: tuple[str, ...]
     """What was resampled: draws of models with the same images are paired as well."""
 
@@ -48,7 +57,7 @@ def standings(
     arms = {entry.arm: rows[rows["arm"] == entry.arm] for entry in entries}
     summary = arm_summary(pd.concat(arms.values()), metrics=shown, draws=draws, seed=seed)
     told = {str(line["arm"]): line for line in summary.to_dict("records")}
-    drawn = {arm: replicate(arm_rows(part), [by], draws=draws, seed=seed)[:, 0] for arm, part in arms.items()}
+    drawn = _drawn(arms, by, draws, seed)
     lines = {entry.arm: _line(entry, arms[entry.arm], told[entry.arm], shown) for entry in entries}
     by_budget: dict[str, list[Line]] = {}
     for budget in dict.fromkeys(entry.budget for entry in entries if entry.budget):
@@ -60,6 +69,15 @@ def standings(
     (full,) = (lines[entry.arm] for entry in entries if entry.method == FULL)
     images = tuple(sorted(arms[FULL]["image_id"].astype(str).unique()))
     return Standings(full, by_budget, drawn, images)
+
+
+def _drawn(arms: Mapping[str, pd.DataFrame], by: Metric, draws: int, seed: int) -> dict[str, Drawn]:
+    rows = {arm: arm_rows(part) for arm, part in arms.items()}
+    sums = {arm: ImageSums.of(one, [by]) for arm, one in rows.items() if not why_not(by, one)}
+    values = replicate_all(list(sums.values()), draws=draws, seed=seed)
+    return {
+        arm: Drawn(drawn[:, 0], own.shares(by)) for (arm, own), drawn in zip(sums.items(), values, strict=True)
+    }
 
 
 def _line(entry: Entry, rows: pd.DataFrame, summary: Mapping[Any, Any], shown: Sequence[str]) -> Line:
@@ -83,7 +101,7 @@ def _selection_ms(rows: pd.DataFrame) -> pd.Series[float]:
     return rows["signal_ms"].astype(float).fillna(0.0) + rows["select_ms"].astype(float).fillna(0.0)
 
 
-def _ranked(lines: Sequence[Line], by: Metric, drawn: Mapping[str, FloatArray]) -> list[Line]:
+def _ranked(lines: Sequence[Line], by: Metric, drawn: Mapping[str, Drawn]) -> list[Line]:
     """Panel after panel, best first, each with its ``rank``, its ``lead`` over the next and its ``gap`` to the first.
 
     ``tied_with_next`` and ``tied_with_first`` say where the intervals of these hold zero. Equal values share a rank.
@@ -105,12 +123,16 @@ def _ranked(lines: Sequence[Line], by: Metric, drawn: Mapping[str, FloatArray]) 
     return found
 
 
-def _difference(key: str, by: Metric, line: Line, other: Line | None, drawn: Mapping[str, FloatArray]) -> Line:
+def _difference(key: str, by: Metric, line: Line, other: Line | None, drawn: Mapping[str, Drawn]) -> Line:
     """``key``, ``key_low``, ``key_high``: line - other in the metric that ranks, paired; None where there is none."""
     if other is None or line[by.name] is None or other[by.name] is None:
         return {key: None, f"{key}_low": None, f"{key}_high": None}
-    low, high = percentile_interval(drawn[line["arm"]] - drawn[other["arm"]])
-    return {key: number(line[by.name] - other[by.name]), f"{key}_low": number(low), f"{key}_high": number(high)}
+    mine, theirs = drawn[line["arm"]], drawn[other["arm"]]
+    nothing = {key: number(line[by.name] - other[by.name]), f"{key}_low": None, f"{key}_high": None}
+    if mine is theirs:  # 0 by construction
+        return nothing
+    found = interval(mine.draws - theirs.draws, mine.shares.minus(theirs.shares))
+    return nothing | {f"{key}_low": number(found.low), f"{key}_high": number(found.high)}
 
 
 def _holds_zero(line: Line, key: str) -> bool:

@@ -36,4 +36,6 @@ def aims(targets: Sequence[CardTarget]) -> str:
 def interval(line: Mapping[Any, Any], metric: str) -> str:
     """A value with its interval; empty where it is not defined."""
     value, low, high = (float(line[f"{metric}{end}"]) for end in ("", "_low", "_high"))
-    return "" if value != value else f"{value:.3f} ({low:.3f}, {high:.3f})"
+    if low != low:
+        return "" if value != value else f"{value:.3f}"
+    return f"{value:.3f} ({low:.3f}, {high:.3f})"

@@ -2,8 +2,9 @@
 
     accuracy(target:0.3) >= 0.7                      a metric of an arm
     accuracy(target:0.3) - accuracy(full) >= -0.02   a paired difference between two arms
+    equal(accuracy(target:0.3), accuracy(full), 0.02)  equal within a margin
 
-``>=`` holds when the lower bound does, ``<=`` when the upper bound does. What the interval cannot decide is not passed,
+Equal holds when the 90% interval of the difference lies within the margin: two one-sided tests at 5 %. ``>=`` holds when the lower bound does, ``<=`` when the upper bound does. What the interval cannot decide is not passed,
 and neither is what rests on too few probes or on an unfinished run: such a rule is refused.
 """
 
@@ -26,10 +27,13 @@ from sightline.report.gate_rules import EXAMPLE, Rule, parse_rule, renamings
 from sightline.report.panels import oracle_notes
 from sightline.report.source import read_source
 from sightline.report.table import format_value
-from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words
+from sightline.statistics.arm_rows import ArmRows
+from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, ranked_words
 from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
-from sightline.statistics.power import image_differences, image_shares, images_for_wilson, images_needed
+from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL, ImageShares
+from sightline.statistics.power import image_differences, image_shares, images_needed, images_to_bound
 from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
+from sightline.statistics.wording import equivalence
 from sightline.store.load import Run, load_run
 from sightline.store.run_parts import RunPlace
 
@@ -183,52 +187,84 @@ def _concerned(frame: pd.DataFrame, metric: Metric) -> int:
 
 def _decide(rule: Rule, frame: pd.DataFrame, least_n: int, draws: int, seed: int) -> Outcome:
     metric, arm = rule.left.metric, rule.left.arm
+    level = EQUIVALENCE_LEVEL if rule.margin else LEVEL
     if rule.right is None:
-        line = arm_summary(frame[frame["arm"] == arm], metrics=[metric], draws=draws, seed=seed).iloc[0]
+        own = frame[frame["arm"] == arm]
+        line = arm_summary(own, metrics=[metric], draws=draws, seed=seed, level=level).iloc[0]
         value, low, high = (float(line[metric + suffix]) for suffix in ("", "_low", "_high"))
+        certain, few_differ = metric == line["certain"], metric == line["few_differ"]
     else:
         pair = frame[frame["arm"].isin([arm, rule.right.arm])]
-        line = paired_differences(pair, rule.right.arm, metrics=[metric], draws=draws, seed=seed).iloc[0]
+        line = paired_differences(pair, rule.right.arm, metrics=[metric], draws=draws, seed=seed, level=level).iloc[0]
         value, low, high = float(line["diff"]), float(line["low"]), float(line["high"])
-    by_wilson = rule.right is None and metric == line["wilson"]
+        certain, few_differ = line["kind"] == "certain", line["kind"] == "unseen"
     reason = str(line["reason"] or "")
     n = min(_concerned(frame[frame["arm"] == term.arm], METRICS[metric]) for term in rule.terms)
-    if not (math.isfinite(low) and math.isfinite(high)):
+    if not certain and not (math.isfinite(low) and math.isfinite(high)):
         return Outcome(rule, "undecided", value, low, high, n, f"no interval: {reason or 'too few images'}")
     if n < least_n:
         few = f"it concerns {n} probes ({METRICS[metric].over}), fewer than the least n of {least_n} (--least-n)"
         return Outcome(rule, "refused", value, low, high, n, few)
-    near, far = (low, high) if rule.at_least else (high, low)
-    if _holds(near, rule):
-        verdict: Decision = "passed"
-    else:
-        verdict = "undecided" if _holds(far, rule) else "failed"
-    side = "lower" if rule.at_least else "upper"
-    edge = format_value(near, "signed" if rule.right else "score")
-    words = {
-        "passed": f"{side} bound {edge} holds",
-        "undecided": f"{side} bound {edge} does not hold, although part of the interval does: "
-        f"more images would decide{_how_many(rule, frame, value, by_wilson)}",
-        "failed": f"the whole interval breaks the rule ({side} bound {edge})",
-    }[verdict]
+    bounds = (value, value) if certain else (low, high)
+    verdict = _equal(rule.margin, *bounds) if rule.margin else _one_sided(rule, *bounds)
+    words = _words(rule, verdict, *bounds)
+    if certain:
+        words += "; it holds by construction, which no image could change"
+    elif verdict == "undecided":
+        words += f": more images would decide{_how_many(rule, frame, value, few_differ)}"
     return Outcome(rule, verdict, value, low, high, n, words)
 
 
-def _how_many(rule: Rule, frame: pd.DataFrame, value: float, by_wilson: bool) -> str:
+def _one_sided(rule: Rule, low: float, high: float) -> Decision:
+    near, far = (low, high) if rule.at_least else (high, low)
+    if _holds(near, rule):
+        return "passed"
+    return "undecided" if _holds(far, rule) else "failed"
+
+
+def _equal(margin: float, low: float, high: float) -> Decision:
+    found: dict[str, Decision] = {"equal": "passed", "different": "failed", "open": "undecided"}
+    return found[equivalence(low, high, margin)]
+
+
+def _words(rule: Rule, verdict: Decision, low: float, high: float) -> str:
+    if rule.margin:
+        return {
+            "passed": f"the 90% interval lies within ±{rule.margin:g} (two one-sided tests at 5 %)",
+            "undecided": f"the 90% interval reaches beyond ±{rule.margin:g} and into it",
+            "failed": f"the whole 90% interval lies beyond ±{rule.margin:g}",
+        }[verdict]
+    side = "lower" if rule.at_least else "upper"
+    edge = format_value(low if rule.at_least else high, "signed" if rule.right else "score")
+    return {
+        "passed": f"{side} bound {edge} holds",
+        "undecided": f"{side} bound {edge} does not hold, although part of the interval does",
+        "failed": f"the whole interval breaks the rule ({side} bound {edge})",
+    }[verdict]
+
+
+def _how_many(rule: Rule, frame: pd.DataFrame, value: float, few_differ: bool) -> str:
     """How many images would probably decide the rule if value and spread stay what they are; "" where none would."""
     metric = METRICS[rule.left.metric]
-    left = arm_rows(frame[frame["arm"] == rule.left.arm])
+    left, *others = (arm_rows(frame[frame["arm"] == term.arm]) for term in rule.terms)
+    # The bound that is to be told from the value; of two, the nearer one.
+    bound = math.copysign(rule.margin, value) if rule.margin else rule.bound
+    level = EQUIVALENCE_LEVEL if rule.margin else LEVEL
     try:
-        if by_wilson:  # shares that do not vary would say that any two images are enough
-            needed = images_for_wilson(left, metric, value, rule.bound)
-        elif rule.right is None:
-            needed = images_needed(image_shares(left, metric), value - rule.bound)
+        if few_differ:  # shares that hardly vary would say that any two images are enough
+            needed = images_to_bound(_shares(metric, left, *others), bound, level=level)
+        elif not others:
+            needed = images_needed(image_shares(left, metric), value - bound, level=level)
         else:
-            right = arm_rows(frame[frame["arm"] == rule.right.arm])
-            needed = images_needed(image_differences(left, right, metric), value - rule.bound)
+            needed = images_needed(image_differences(left, others[0], metric), value - bound, level=level)
     except SightlineError:
         return ""
     return f", about {needed} instead of {left.n_images}" if needed < MOST_IMAGES else ""
+
+
+def _shares(metric: Metric, left: ArmRows, right: ArmRows | None = None) -> ImageShares:
+    own = ImageSums.of(left, [metric]).shares(metric)
+    return own if right is None else own.minus(ImageSums.of(right, [metric]).shares(metric))
 
 
 def _holds(value: float, rule: Rule) -> bool:

@@ -10,7 +10,8 @@ from sightline.report.table import format_range, format_value
 
 
 def interval_words(outcome: Outcome) -> str:
-    return format_range(outcome.low, outcome.high, "signed" if outcome.rule.right else "score")
+    found = format_range(outcome.low, outcome.high, "signed" if outcome.rule.right else "score")
+    return f"{found} (90%)" if found and outcome.rule.margin else found
 
 
 def value_words(outcome: Outcome) -> str:

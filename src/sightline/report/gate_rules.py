@@ -1,4 +1,7 @@
-"""The rules of a gate: ``metric(arm) [- metric(other)] >= bound``, from the command line or from a file."""
+"""The rules of a gate, from the command line or from a file.
+
+``metric(arm) [- metric(other)] >= bound`` and ``equal(metric(arm), metric(other), margin)``.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from sightline.statistics.metrics import METRICS
 from sightline.statistics.metrics.base import renaming, spelling
 
 _COMPARISON = re.compile(r"^(?P<left>.*?)(?P<sign>>=|<=|≥|≤|>|<)\s*(?P<bound>[-+−]?[\d.]+(?:[eE][-+]?\d+)?)\s*$")
+_EQUAL = re.compile(r"^equal\s*\((?P<terms>.*)\)$", re.IGNORECASE)
+_NUMBER = re.compile(r"^[-+−]?[\d.]+(?:[eE][-+]?\d+)?$")
 EXAMPLE = 'write for example "accuracy(target:0.3) - accuracy(full) >= -0.02"'
 
 
@@ -25,7 +30,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Rule:
-    """metric(arm) [- metric(other)] >= or <= bound."""
+    """metric(arm) [- metric(other)] >= or <= bound, or both within ``margin`` of one another."""
 
     text: str
     left: Term
@@ -33,6 +38,8 @@ class Rule:
     at_least: bool
     strict: bool
     bound: float
+    margin: float | None = None
+    """Set in a rule of equality, which has no other bound."""
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -41,15 +48,13 @@ class Rule:
 
 def parse_rule(text: str) -> Rule:
     """Reads one rule; a metric is checked here, an arm when the run is known."""
+    equal = _EQUAL.match(text.strip())
+    if equal is not None:
+        return _equality(equal["terms"], text)
     match = _COMPARISON.match(text.strip())
     if match is None:
         raise SightlineError(f"cannot read the rule '{text}': it needs >= or <= and a number; {EXAMPLE}")
-    try:
-        bound = float(match["bound"].replace("−", "-"))
-    except ValueError:
-        raise SightlineError(f"cannot read the rule '{text}': '{match['bound']}' is not a number") from None
-    if not math.isfinite(bound):
-        raise SightlineError(f"cannot read the rule '{text}': '{match['bound']}' is too large for a bound")
+    bound = _number(match["bound"], text)
     left, rest = _term(match["left"], text)
     right = None
     if rest:
@@ -60,14 +65,42 @@ def parse_rule(text: str) -> Rule:
         right, rest = _term(rest[1:], text)
         if rest:
             raise SightlineError(f"cannot read the rule '{text}': '{rest}' is too much; {EXAMPLE}")
-        if right.metric != left.metric:
-            raise SightlineError(
-                f"the rule '{text}' subtracts {right.metric} from {left.metric}: a difference needs one metric"
-            )
-        if right.arm == left.arm:
-            raise SightlineError(f"the rule '{text}' compares arm '{left.arm}' with itself")
+        _check_pair(left, right, text)
     sign = match["sign"]
     return Rule(text.strip(), left, right, sign in (">=", "≥", ">"), sign in ("<", ">"), bound)
+
+
+def _equality(terms: str, rule: str) -> Rule:
+    left, rest = _term(terms, rule)
+    right, rest = _term(rest[1:], rule) if rest[:1] == "," and "(" in rest else (None, rest)
+    if right is None or not _NUMBER.match(rest.removeprefix(",").strip()):
+        raise SightlineError(
+            f"cannot read the rule '{rule}': equality needs a margin, as in equal(accuracy(a), accuracy(b), 0.02)"
+        )
+    margin = _number(rest.removeprefix(",").strip(), rule)
+    _check_pair(left, right, rule)
+    if not margin > 0.0:
+        raise SightlineError(f"the rule '{rule}' has a margin of {margin:g}: a margin must be positive")
+    return Rule(rule.strip(), left, right, at_least=True, strict=False, bound=-margin, margin=margin)
+
+
+def _number(text: str, rule: str) -> float:
+    try:
+        number = float(text.replace("−", "-"))
+    except ValueError:
+        raise SightlineError(f"cannot read the rule '{rule}': '{text}' is not a number") from None
+    if not math.isfinite(number):
+        raise SightlineError(f"cannot read the rule '{rule}': '{text}' is too large for a bound")
+    return number
+
+
+def _check_pair(left: Term, right: Term, rule: str) -> None:
+    if right.metric != left.metric:
+        raise SightlineError(
+            f"the rule '{rule}' compares {left.metric} with {right.metric}: a difference needs one metric"
+        )
+    if right.arm == left.arm:
+        raise SightlineError(f"the rule '{rule}' compares arm '{left.arm}' with itself")
 
 
 def _term(text: str, rule: str) -> tuple[Term, str]:

@@ -14,7 +14,7 @@ from sightline.report.panels import in_panels, oracle_words
 from sightline.report.source import Source
 from sightline.report.summary import AT_CHANCE, ReportSummary
 from sightline.report.table import Table, TableColumn, format_range, format_value
-from sightline.statistics.intervals import FEWEST
+from sightline.statistics.intervals import FEW_DIFFER
 from sightline.statistics.metrics import METRICS
 
 
@@ -41,24 +41,24 @@ def main_table(summary: ReportSummary, *, by_run: bool = True) -> Table:
     )
     if "yes or no" in answers_given(summary.arms):
         caption += "; NegSRC is coverage of the confusable word on negatives, no evidence of absence"
-    caption += f". Rows are points on a frontier, not a ranking.{summary.answers_at}{wilson_words(summary.arms)}"
+    caption += f". Rows are points on a frontier, not a ranking.{summary.answers_at}{few_differ_words(summary.arms)}"
     frame = in_panels(summary.arms, summary.facts, by_run=by_run)
     return Table("main", "Main results", caption, columns, frame, unprinted=("regime",), panel="panel")
 
 
-def wilson_words(arms: pd.DataFrame) -> str:
-    """A sentence for a caption: which of the printed shares have Wilson's interval; "" where none has."""
+def few_differ_words(arms: pd.DataFrame) -> str:
+    """A sentence for a caption: which of the printed intervals allow for an unseen image; "" where none does."""
     marked: dict[str, list[str]] = {}
-    for arm, names in zip(arms["arm"], arms["wilson"].str.split(", "), strict=True):
+    for arm, names in zip(arms["arm"], arms["few_differ"].str.split(", "), strict=True):
         for metric in metrics_told("main", arms):
             if metric.name in names:
                 marked.setdefault(metric.label, []).append(str(arm))
-    shares = "; ".join(f"{label} of {', '.join(found)}" for label, found in marked.items())
-    if not shares:
+    found = "; ".join(f"{label} of {', '.join(own)}" for label, own in marked.items())
+    if not found:
         return ""
     return (
-        f" Where resampling cannot vary a share (none, all, the same in every image, or fewer than {FEWEST} probes or "
-        f"images) its interval is Wilson's over images: {shares}."
+        f" Where fewer than {FEW_DIFFER} images differ, resampling cannot bound what others would do, and the interval "
+        f"allows for an image that was not seen: {found}."
     )
 
 

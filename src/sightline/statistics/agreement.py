@@ -11,7 +11,16 @@ from numpy.typing import ArrayLike
 from sightline.errors import SightlineError
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
-from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval, wilson
+from sightline.statistics.intervals import (
+    LEVEL,
+    Estimate,
+    ImageShares,
+    dirichlet,
+    interval,
+    percentile_interval,
+    unseen_weights,
+    wilson,
+)
 
 MATCH_IOU = 0.5
 
@@ -52,10 +61,34 @@ def kappa_draws(first: ArrayLike, second: ArrayLike, counts: FloatArray) -> Floa
 def kappa_interval(
     first: ArrayLike, second: ArrayLike, *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL
 ) -> Estimate:
-    """Cohen's kappa with a bootstrap over annotated rows."""
+    """Cohen's kappa with a bootstrap over annotated rows.
+
+    Where the annotators disagree, or agree, on too few rows for that, the bounds allow for one more row, labelled in
+    the worst and the best way for them.
+    """
     blocks = count_blocks(len(np.asarray(first)), draws, seed, purpose="annotated rows")
-    low, high = percentile_interval(np.concatenate([kappa_draws(first, second, counts) for counts in blocks]), level)
-    return Estimate(cohen_kappa(first, second), low, high, draws)
+    drawn = np.concatenate([kappa_draws(first, second, counts) for counts in blocks])
+    cells, size = _codes(first, second)
+    table = cells.sum(axis=0)
+    value = float(_kappa(table.reshape(1, size, size))[0])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        without = cells @ _kappa((table - np.eye(size * size)).reshape(-1, size, size))
+    shares = ImageShares(value, value - without, np.ones(len(cells), dtype=bool), limits=(-1.0, 1.0))
+    found = interval(drawn, shares, level)
+    if found.kind == "percentile":
+        return found
+    padded = np.zeros((max(size, 2),) * 2)  # there is another label, even where nobody has used it
+    padded[:size, :size] = table.reshape(size, size)
+    used = padded.ravel() > 0
+    weights = dirichlet(tuple(padded.ravel()[used].tolist()))
+    unseen = unseen_weights(len(weights), len(cells))
+    bounds = []
+    for cell in range(padded.size):
+        tables = np.zeros((len(weights), padded.size))
+        tables[:, used] = (1.0 - unseen)[:, None] * weights
+        tables[:, cell] += unseen
+        bounds.append(percentile_interval(_kappa(tables.reshape(-1, *padded.shape)), level))
+    return Estimate(value, min(low for low, _ in bounds), max(high for _, high in bounds), draws, kind="unseen")
 
 
 def agreement_rate(first: ArrayLike, second: ArrayLike, level: float = LEVEL) -> Estimate:

@@ -17,7 +17,7 @@ from sightline.errors import SightlineError
 from sightline.statistics.arm_frames import arm_rows, by_image_and_probe, metric_inputs
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import AnyArray, BoolArray, FloatArray
-from sightline.statistics.bootstrap import ImageSums, MeasuredMetric, replicate_all
+from sightline.statistics.bootstrap import ImageSums, replicate_all
 from sightline.statistics.metrics import METRICS, POPULATIONS, Metric, metric_named, why_not
 from sightline.statistics.plain_rows import are_in_words
 
@@ -55,8 +55,6 @@ class AnalysedArm:
     labels: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     sums: ImageSums | None = None
     """None where the arm has no usable rows."""
-    measured: Mapping[str, MeasuredMetric] = field(default_factory=dict)
-    """By metric that has a value."""
     outcomes: Mapping[str, Outcomes] = field(default_factory=dict)
     """By 0/1 metric that has a value."""
 
@@ -77,7 +75,6 @@ class AnalysedArm:
             by_image_and_probe(frame[["image_id", "probe_id"]])["probe_id"],
             rows.labels,
             ImageSums.of(rows, metrics),
-            {metric.name: MeasuredMetric.of(rows, metric) for metric in known},
             {metric.name: Outcomes.of(rows, metric) for metric in known if metric.binary},
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 
 import numpy as np
@@ -16,8 +17,8 @@ import numpy as np
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray, IntArray
-from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval, share_interval
-from sightline.statistics.metrics import POPULATIONS, Metric, finish, point, probe_sums, why_not
+from sightline.statistics.intervals import LEVEL, Estimate, ImageShares, interval
+from sightline.statistics.metrics import POPULATIONS, Metric, finish, probe_sums, why_not
 from sightline.statistics.ranks import RankedMargins
 
 DRAWS = 10_000
@@ -90,6 +91,8 @@ class ImageSums:
     ranked: RankedMargins | None
     """For AUROC, when asked for and defined."""
     n_rows: int
+    certain: frozenset[str] = frozenset()
+    """Names of metrics that hold by construction: they are numbers without an interval."""
 
     @classmethod
     def of(cls, rows: ArmRows, metrics: Sequence[Metric]) -> ImageSums:
@@ -119,7 +122,8 @@ class ImageSums:
                     places.append(place)
                 columns.append(np.array(places))
         together = np.stack(sums, axis=1) if sums else np.zeros((rows.n_images, 0))
-        return cls(tuple(metrics), together, tuple(columns), ranked, len(rows.labels))
+        certain = frozenset(metric.name for metric in metrics if not why_not(metric, rows) and _is_certain(metric, rows))
+        return cls(tuple(metrics), together, tuple(columns), ranked, len(rows.labels), certain)
 
     def at(self, counts: FloatArray, *, ranked: int | None = None) -> FloatArray:
         """(b, m) counts of images -> (b, M) metrics of each weighting; NaN where a metric has no value.
@@ -139,6 +143,10 @@ class ImageSums:
 
     def point(self) -> FloatArray:
         """(M,) the metrics of the rows as they are: every image counted once."""
+        return self._point
+
+    @cached_property
+    def _point(self) -> FloatArray:
         values: FloatArray = self.at(np.ones((1, len(self.sums))))[0]
         return values
 
@@ -157,15 +165,72 @@ class ImageSums:
         variance of the metric for any of the forms.
         """
         images = len(self.sums)
-        without = np.full((images, len(self.metrics)), np.nan)
-        others = self.sums.sum(axis=0) - self.sums
-        for index, (metric, columns) in enumerate(zip(self.metrics, self.columns, strict=True)):
-            if columns is not None:
-                without[:, index] = finish(metric, others[:, columns])
-            elif metric.form == "auroc" and self.ranked is not None:
-                without[:, index] = self.ranked.without_each(images)
+        without = np.stack([self._without_each(metric) for metric in self.metrics], axis=1)
         shares: FloatArray = images * self.point() - (images - 1) * without
         return shares
+
+    def _without_each(self, metric: Metric) -> FloatArray:
+        """(m,) the metric without each image; NaN where nothing is left, or where it has no value at all."""
+        columns = self.columns[self.metrics.index(metric)]
+        if columns is not None:
+            mine = self.sums[:, columns]
+            return finish(metric, mine.sum(axis=0) - mine)
+        return self._auroc_without_each if metric.form == "auroc" else np.full(len(self.sums), np.nan)
+
+    @cached_property
+    def _auroc_without_each(self) -> FloatArray:
+        images = len(self.sums)
+        return np.full(images, np.nan) if self.ranked is None else self.ranked.without_each(images)
+
+    def shares(self, metric: Metric) -> ImageShares:
+        """What each image has in a metric that has a value."""
+        value = float(self.point()[self.metrics.index(metric)])
+        sizes = self._sizes(metric)  # of each class of probes (m,) how many an image has
+        parts = [float(size.max() / size.sum()) for size in sizes]
+        # A pair of AUROC is touched through its positive or through its negative.
+        heaviest = sum(parts) if metric.form == "auroc" else max(parts)
+        concerned = np.sum(sizes, axis=0) > 0
+        return ImageShares(value, value - self._without_each(metric), concerned, heaviest, metric.limits)
+
+    def _sizes(self, metric: Metric) -> list[FloatArray]:
+        if metric.form == "auroc":
+            assert self.ranked is not None
+            return self.ranked.sizes(len(self.sums))
+        columns = self.columns[self.metrics.index(metric)]
+        assert columns is not None
+        own = {"mean": columns[1:], "macro": columns[1::2], "ece": columns[-1:]}[metric.form]
+        return [self.sums[:, column] for column in own]
+
+    def estimate(self, metric: Metric, draws: FloatArray, level: float = LEVEL) -> Estimate:
+        """A metric that has a value, with the interval that its (draws,) draws and the number of images allow.
+
+        Every table takes the interval of an arm's metric from here, so that one number has one interval.
+        """
+        if metric.name in self.certain:
+            return Estimate(float(self.point()[self.metrics.index(metric)]), np.nan, np.nan, kind="certain")
+        return interval(draws, self.shares(metric), level)
+
+    def difference(
+        self, other: ImageSums, metric: Metric, draws: FloatArray, level: float = LEVEL
+    ) -> Estimate:
+        """metric(self) - metric(other) over the same images, from (draws,) paired draws of it."""
+        if metric.name in self.certain & other.certain:
+            value = self.estimate(metric, draws).value - other.estimate(metric, draws).value
+            return Estimate(value, np.nan, np.nan, kind="certain")
+        return interval(draws, self.shares(metric).minus(other.shares(metric)), level)
+
+
+def _is_certain(metric: Metric, rows: ArmRows) -> bool:
+    """Whether a value holds by construction: a budget that was asked for, or the coverage of what keeps every token.
+
+    Where the vision tower does not see all of the evidence, Full's coverage is measured like any other.
+    """
+    if not metric.with_interval:
+        return True
+    keep = rows.columns.get("keep")
+    if metric.of_all_tokens is None or keep is None or not (keep == 1.0).all():
+        return False
+    return bool(np.allclose(metric.value(rows)[POPULATIONS[metric.over](rows)], metric.of_all_tokens, atol=1e-9))
 
 
 def replicate(rows: ArmRows, metrics: Sequence[Metric], *, draws: int = DRAWS, seed: int = SEED) -> FloatArray:
@@ -194,56 +259,34 @@ def metric_interval(
     rows: ArmRows, metric: Metric, *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL
 ) -> Estimate:
     """One metric of one arm with its image-cluster interval."""
-    reason = why_not(metric, rows)
-    if reason:
-        raise SightlineError(f"{metric.name} cannot be computed: {reason}")
-    values = replicate(rows, [metric], draws=draws, seed=seed)[:, 0]
-    return estimate(rows, metric, values, level)
-
-
-def estimate(rows: ArmRows, metric: Metric, draws: FloatArray, level: float = LEVEL) -> Estimate:
-    """A metric that has a value on these rows, with the interval that its (draws,) draws allow.
-
-    Every table takes the interval of an arm's metric from here, so that one share has one interval.
-    """
-    return MeasuredMetric.of(rows, metric).estimate(draws, level)
-
-
-@dataclass(frozen=True)
-class MeasuredMetric:
-    """What is left to know of an arm's metric when its rows are gone: its value, and on how much it rests."""
-
-    value: float
-    is_share: bool
-    probes: int
-    images: int
-
-    @classmethod
-    def of(cls, rows: ArmRows, metric: Metric) -> MeasuredMetric:
-        """Of a metric that has a value on these rows."""
-        concerned = POPULATIONS[metric.over](rows)
-        images = np.count_nonzero(np.bincount(rows.image_index[concerned]))
-        return cls(point(metric, rows), metric.is_share, int(concerned.sum()), int(images))
-
-    def estimate(self, draws: FloatArray, level: float = LEVEL) -> Estimate:
-        valid = int(np.isfinite(draws).sum())
-        if not self.is_share:
-            return Estimate(self.value, *percentile_interval(draws, level), valid)
-        low, high, kind = share_interval(self.value, draws, self.probes, self.images, level)
-        return Estimate(self.value, low, high, valid, kind=kind)
+    sums = _sums(rows, metric)
+    return sums.estimate(metric, replicate_all([sums], draws=draws, seed=seed)[0][:, 0], level)
 
 
 def difference_interval(
     arm: ArmRows, reference: ArmRows, metric: Metric, *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL
 ) -> Estimate:
     """metric(arm) - metric(reference) with its paired image-cluster interval."""
-    for rows in (arm, reference):
-        reason = why_not(metric, rows)
-        if reason:
-            raise SightlineError(f"the difference in {metric.name} cannot be computed: {reason}")
+    left, right, drawn = paired_draws(arm, reference, metric, draws=draws, seed=seed)
+    return left.difference(right, metric, drawn, level)
+
+
+def paired_draws(
+    arm: ArmRows, reference: ArmRows, metric: Metric, *, draws: int = DRAWS, seed: int = SEED
+) -> tuple[ImageSums, ImageSums, FloatArray]:
+    """Both arms per image, and (draws,) of metric(arm) - metric(reference).
+
+    For a p-value: ``p_above(drawn, left.shares(metric).minus(right.shares(metric)))``.
+    """
+    left, right = _sums(arm, metric), _sums(reference, metric)
     if not np.array_equal(arm.image_ids, reference.image_ids):
         raise SightlineError("a paired difference needs both arms on the same images")
-    left, right = (replicate(rows, [metric], draws=draws, seed=seed)[:, 0] for rows in (arm, reference))
-    low, high = percentile_interval(left - right, level)
-    value = point(metric, arm) - point(metric, reference)
-    return Estimate(value, low, high, int(np.isfinite(left - right).sum()))
+    drawn = replicate_all([left, right], draws=draws, seed=seed)
+    return left, right, drawn[0][:, 0] - drawn[1][:, 0]
+
+
+def _sums(rows: ArmRows, metric: Metric) -> ImageSums:
+    reason = why_not(metric, rows)
+    if reason:
+        raise SightlineError(f"{metric.name} cannot be computed: {reason}")
+    return ImageSums.of(rows, [metric])

@@ -10,7 +10,7 @@ import pandas as pd
 
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.bootstrap import DRAWS, SEED, estimate, replicate
+from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, replicate_all
 from sightline.statistics.intervals import LEVEL, IntervalKind, wilson
 from sightline.statistics.metrics import LOW_COVERAGE, METRICS, POPULATIONS, ZERO_COVERAGE, why_not
 from sightline.statistics.plain_rows import are_positives
@@ -20,8 +20,7 @@ from sightline.statistics.plain_rows import are_positives
 class Share:
     """A count out of a total, its Wilson interval (probes independent) and its image-cluster interval.
 
-    The latter is the one of every other table; where resampling cannot vary the share, ``kind`` says that Wilson's over
-    images stands in.
+    The latter is the one of every other table; ``kind`` says how it was made.
     """
 
     count: int
@@ -64,7 +63,8 @@ def correct_positive_provenance(
     total = int(correct.sum())
     values = None
     if total and rows.n_images > 1:
-        values = replicate(rows, [weakly, not_at_all], draws=draws, seed=seed)
+        sums = ImageSums.of(rows, [weakly, not_at_all])
+        (values,) = replicate_all([sums], draws=draws, seed=seed)
     shares = []
     for index, metric in enumerate((weakly, not_at_all)):
         count = int(metric.value(rows)[correct].sum())
@@ -72,7 +72,7 @@ def correct_positive_provenance(
         if values is None:
             shares.append(Share(count, count / total if total else np.nan, bounds, (np.nan, np.nan)))
             continue
-        found = estimate(rows, metric, values[:, index], level)
+        found = sums.estimate(metric, values[:, index], level)
         shares.append(Share(count, found.value, bounds, (found.low, found.high), found.kind))
 
     def mean(name: str) -> float:

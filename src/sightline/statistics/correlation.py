@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +17,7 @@ from scipy.stats import rankdata
 from sightline.errors import SightlineError
 from sightline.statistics.arrays import FloatArray, IntArray
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
-from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval
+from sightline.statistics.intervals import LEVEL, Estimate, ImageShares, interval
 from sightline.statistics.ranks import RankedValues
 
 _RANK_TOLERANCE = 1e-12  # relative; below it a direction of the controls, or a residual, counts as absent
@@ -143,11 +143,29 @@ def _group_numbers(groups: ArrayLike, length: int, name: str) -> IntArray:
     return np.unique(found, return_inverse=True)[1].astype(np.int64)
 
 
-def _estimate(value: float, values: FloatArray, level: float) -> Estimate:
-    """A correlation and the percentiles of its (draws,) draws."""
-    low, high = percentile_interval(values, level)
-    reason = "" if math.isfinite(value) else "a column does not vary once the controls are removed"
-    return Estimate(value, low, high, int(np.isfinite(values).sum()), reason)
+def correlation_shares(left: FloatArray, right: FloatArray, image: IntArray) -> ImageShares:
+    """What each image has in the Pearson correlation of two columns (n,): a b - r (a^2 + b^2) / 2, summed over its rows.
+
+    a and b are the columns around their means, of length 1; ``image`` numbers the images of the rows. No share in it
+    has a limit, so where few images differ the interval is Student's, and where none does there is none.
+    """
+    a, b = (column - column.mean() for column in (left, right))
+    lengths = [float(np.sqrt(column @ column)) for column in (a, b)]
+    images = int(image.max()) + 1
+    if min(lengths) == 0.0:
+        return ImageShares(math.nan, np.zeros(images), np.ones(images, dtype=bool))
+    a, b = a / lengths[0], b / lengths[1]
+    r = float(np.clip(a @ b, -1.0, 1.0))
+    added = np.bincount(image, a * b - r * (a * a + b * b) / 2.0, images)
+    return ImageShares(r, added * images / max(1, images - 1), np.ones(images, dtype=bool), limits=(-1.0, 1.0))
+
+
+def _estimate(value: float, values: FloatArray, level: float, shares: ImageShares) -> Estimate:
+    """A correlation and its interval from (draws,) draws."""
+    if not math.isfinite(value):
+        words = "a column does not vary once the controls are removed"
+        return Estimate(value, math.nan, math.nan, int(np.isfinite(values).sum()), words, "none")
+    return interval(values, replace(shares, value=value), level)
 
 
 def partial_spearman_draws(
@@ -201,7 +219,12 @@ def spearman_intervals(
     points = correlations(np.ones((1, units)))[:, 0]
     blocks = count_blocks(units, draws, seed)
     values = np.concatenate([correlations(counts) for counts in blocks], axis=1)
-    return {pair: _estimate(float(points[i]), values[i], level) for i, pair in enumerate(pairs)}
+    whole = np.stack([column.midranks(np.ones((length, 1))) for column in ranked])
+    left = _residuals(whole[: len(checked)], whole[len(checked) :], np.ones((length, 1)))[:, :, 0]
+    return {
+        (x, y): _estimate(float(points[i]), values[i], level, correlation_shares(left[place[x]], left[place[y]], index))
+        for i, (x, y) in enumerate(pairs)
+    }
 
 
 def spearman_interval(
@@ -307,7 +330,7 @@ def conditional_spearman(
         return partial_spearman_draws(x, y, controls, np.ascontiguousarray(counts.T[image]), indicators)
 
     values = np.concatenate([drawn(counts) for counts in count_blocks(int(image.max()) + 1, draws, seed)])
-    return _estimate(pearson(left, right), values, level)
+    return _estimate(pearson(left, right), values, level, correlation_shares(left, right, image))
 
 
 def fixed_residual_intervals(
@@ -316,7 +339,12 @@ def fixed_residual_intervals(
     """The correlation of each pair over the same images, with intervals from the same draws of them."""
     blocks = [[pair.at(counts) for pair in pairs] for counts in count_blocks(len(pairs[0].moments), draws, seed)]
     return [
-        _estimate(pearson(pair.left, pair.right), np.concatenate([block[place] for block in blocks]), level)
+        _estimate(
+            pearson(pair.left, pair.right),
+            np.concatenate([block[place] for block in blocks]),
+            level,
+            correlation_shares(pair.left, pair.right, pair.image),
+        )
         for place, pair in enumerate(pairs)
     ]
 

@@ -16,10 +16,12 @@ from numpy.typing import ArrayLike
 from sightline.errors import SightlineError
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.bootstrap import SEED, count_blocks, generator
-from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval
+from sightline.statistics.intervals import LEVEL, Estimate, ImageShares, interval, mean_shares
 from sightline.statistics.paired import TIE, WinLossTie, win_loss_tie
 
 EXAMPLE_DRAWS = 20_000
+SCORE_DIFFERENCES = (-1.0, 1.0)
+"""Scores lie between 0 and 1."""
 _FLIPS_AT_ONCE = 1 << 20
 
 
@@ -34,6 +36,8 @@ class ScoreDifferences:
     """(draws, p) mean difference of every resample; None where fewer than two units are there to resample."""
     tallies: tuple[WinLossTie, ...]
     """(p,) questions on which the first arm scored higher, lower, the same."""
+    shares: tuple[ImageShares, ...]
+    """(p,) what each question, or image, has in a mean difference."""
 
     @classmethod
     def of(
@@ -62,14 +66,20 @@ class ScoreDifferences:
             sums = np.stack([np.bincount(index, column) for column in (*values.T, np.ones(len(values)))], axis=1)
             totals = np.concatenate([counts @ sums for counts in count_blocks(count, draws, seed, purpose)])
             drawn = totals[:, :-1] / totals[:, -1:]
-        return cls(len(values), values.mean(axis=0), drawn, tuple(win_loss_tie(column) for column in values.T))
+        return cls(
+            len(values),
+            values.mean(axis=0),
+            drawn,
+            tuple(win_loss_tie(column) for column in values.T),
+            tuple(mean_shares(column, index, SCORE_DIFFERENCES) for column in values.T),
+        )
 
     def estimate(self, column: int, level: float = LEVEL) -> Estimate:
         """One mean difference with its interval."""
         value = float(self.points[column])
         if self.draws is None:
             return Estimate(value, math.nan, math.nan, 0, "an interval needs at least two examples")
-        return Estimate(value, *percentile_interval(self.draws[:, column], level), len(self.draws))
+        return interval(self.draws[:, column], self.shares[column], level)
 
 
 def equally_weighted(parts: Sequence[ScoreDifferences]) -> ScoreDifferences:
@@ -86,6 +96,7 @@ def equally_weighted(parts: Sequence[ScoreDifferences]) -> ScoreDifferences:
         np.mean([part.points for part in parts], axis=0),
         np.mean(drawn, axis=0) if len(drawn) == len(parts) else None,
         tuple(WinLossTie(sum(t.win for t in of), sum(t.loss for t in of), sum(t.tie for t in of)) for of in tallies),
+        tuple(ImageShares.mean(of, same_images=False) for of in zip(*(part.shares for part in parts), strict=True)),
     )
 
 

@@ -16,10 +16,11 @@ from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.bootstrap import ImageSums
-from sightline.statistics.intervals import LEVEL
-from sightline.statistics.metrics import POPULATIONS, Metric, why_not
+from sightline.statistics.intervals import LEVEL, ImageShares, percentile_interval, unseen_draws
+from sightline.statistics.metrics import Metric, why_not
 
 POWER = 0.8
+_MOST_TIMES = 1e6
 
 
 def image_shares(rows: ArmRows, metric: Metric) -> FloatArray:
@@ -53,15 +54,28 @@ def images_needed(shares: ArrayLike, difference: float, *, power: float = POWER,
     return max(2, math.ceil((reach * float(observed.std(ddof=1)) / difference) ** 2))
 
 
-def images_for_wilson(rows: ArmRows, metric: Metric, share: float, bound: float, *, level: float = LEVEL) -> int:
-    """How many images like these would move Wilson's interval of a share, which stays what it is, off ``bound``.
+def images_to_bound(shares: ImageShares, bound: float, *, level: float = LEVEL) -> int:
+    """How many images like these would move an interval that allows for an unseen image off ``bound``.
 
-    An end b of that interval solves (share - b)^2 = z^2 b (1 - b) / n. Here n counts images that the metric concerns,
-    and the others come along in the same proportion.
+    The images are repeated until the end between the statistic, which stays what it is, and the bound lies on this side
+    of it.
     """
-    if share == bound:
-        raise SightlineError("no number of images tells a share from itself; name the smallest difference that matters")
-    z = float(norm.ppf((1.0 + level) / 2.0))
-    trials = z * z * bound * (1.0 - bound) / (share - bound) ** 2
-    concerned = len(np.unique(rows.image_index[POPULATIONS[metric.over](rows)]))
-    return max(2, math.ceil(trials * rows.n_images / concerned))
+    if shares.value == bound:
+        raise SightlineError("no number of images tells a value from itself; name the smallest difference that matters")
+
+    def decided(times: float) -> bool:
+        lower, upper = unseen_draws(shares, times)
+        if shares.value > bound:
+            return percentile_interval(lower, level)[0] >= bound
+        return percentile_interval(upper, level)[1] <= bound
+
+    most = 1.0
+    while not decided(most):
+        most *= 2.0
+        if most > _MOST_TIMES:
+            raise SightlineError("no number of images that anybody has would decide")
+    least = most / 2.0
+    for _ in range(12):
+        middle = math.sqrt(least * most)
+        least, most = (least, middle) if decided(middle) else (middle, most)
+    return max(2, math.ceil(most * len(shares.changes)))

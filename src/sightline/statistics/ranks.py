@@ -89,6 +89,11 @@ class RankedMargins:
             area: FloatArray = wins / (positive.sum(axis=1) * below[:, -1])
         return area
 
+    def sizes(self, images: int) -> list[FloatArray]:
+        """(m,) how many positives each image has, and (m,) how many negatives."""
+        image, negative = self.orders[0]
+        return [np.bincount(image[kind], minlength=images).astype(np.float64) for kind in (~negative, negative)]
+
     def without_each(self, images: int) -> FloatArray:
         """(m,) the AUROC of all images but one, for each of them; NaN where one class is then gone.
 

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks, replicate
-from sightline.statistics.intervals import LEVEL, Estimate, percentile_interval
-from sightline.statistics.metrics import Metric, point, why_not
+from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, count_blocks, replicate_all
+from sightline.statistics.intervals import LEVEL, Estimate, ImageShares, interval
+from sightline.statistics.metrics import Metric, why_not
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,19 @@ def two_stage_differences(
         raise SightlineError("a seed-and-image interval needs all seeds on the images of the arm")
     chosen = np.concatenate(list(count_blocks(len(seeded), draws, seed, purpose="seeds"))) / len(seeded)
     over_seeds = np.zeros((draws, len(metrics)))
-    for weight, rows in zip(chosen.T, seeded, strict=True):
-        over_seeds += weight[:, None] * replicate(rows, metrics, draws=draws, seed=seed)
+    sums = [ImageSums.of(rows, metrics) for rows in seeded]
+    for weight, one in zip(chosen.T, sums, strict=True):
+        over_seeds += weight[:, None] * replicate_all([one], draws=draws, seed=seed)[0]
     found: dict[tuple[str, str], Estimate] = {}
     for name, rows in arms.items():
-        differences = replicate(rows, metrics, draws=draws, seed=seed) - over_seeds
+        own = ImageSums.of(rows, metrics)
+        differences = replicate_all([own], draws=draws, seed=seed)[0] - over_seeds
         for index, metric in enumerate(metrics):
             reason = next(filter(None, (why_not(metric, one) for one in (rows, *seeded))), "")
             if reason:
                 words = f"{metric.name} cannot be compared over seeds: {reason}"
                 found[name, metric.name] = Estimate(math.nan, math.nan, math.nan, 0, words)
                 continue
-            value = point(metric, rows) - float(np.mean([point(metric, one) for one in seeded]))
-            low, high = percentile_interval(differences[:, index], level)
-            valid = int(np.isfinite(differences[:, index]).sum())
-            found[name, metric.name] = Estimate(value, low, high, valid)
+            mean = ImageShares.mean([one.shares(metric) for one in sums])
+            found[name, metric.name] = interval(differences[:, index], own.shares(metric).minus(mean), level)
     return found

@@ -19,7 +19,7 @@ from sightline.statistics.arm_analysis import AnalysedArm, ArmAnalysis, Threshol
 from sightline.statistics.arm_frames import arm_rows
 from sightline.statistics.arrays import FloatArray
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums
-from sightline.statistics.intervals import LEVEL, percentile_interval
+from sightline.statistics.intervals import LEVEL
 from sightline.statistics.metrics import Metric, finish, metric_named, point
 from sightline.statistics.paired import mcnemar, win_loss_tie
 from sightline.statistics.wording import describe_difference, describe_noninferiority
@@ -59,9 +59,11 @@ def arm_summary(
     seed: int = SEED,
     level: float = LEVEL,
 ) -> pd.DataFrame:
-    """One line per arm: sizes, then ``name``, ``name_low``, ``name_high`` of every metric, ``wilson``, ``reason``.
+    """One line per arm: sizes, then ``name``, ``name_low``, ``name_high`` of every metric, and three columns of words.
 
-    ``wilson`` names the shares whose interval is Wilson's because percentiles fail (``intervals.share_interval``).
+    ``few_differ`` names the metrics whose interval allows for an unseen image because few images differ
+    (``intervals.interval``), ``certain`` those that hold by construction, which have none; ``reason`` says what is
+    missing.
     """
     return summary_table(ArmAnalysis.of(frame, metrics, threshold, draws, seed), level=level)
 
@@ -78,19 +80,20 @@ def summary_table(analysis: ArmAnalysis, *, metrics: Sequence[str] | None = None
             "n_positive": int(arm.labels.sum()),
             "n_negative": int((~arm.labels).sum()),
         }
-        by_wilson = []
+        marked: dict[str, list[str]] = {"few_differ": [], "certain": []}
         reasons = dict(zip(analysis.metrics, arm.reasons, strict=True))
         values = dict(zip(analysis.metrics, arm.values, strict=True))
         for metric in chosen:
             low, high = (math.nan, math.nan)
             draws = analysis.draws_of(arm.name, metric)
-            if draws is not None and not reasons[metric]:
-                found = arm.measured[metric.name].estimate(draws, level)
-                low, high = found.low, found.high
-                by_wilson += [metric.name] if found.kind == "wilson" else []
+            if draws is not None and arm.sums is not None and not reasons[metric]:
+                found = arm.sums.estimate(metric, draws, level)
+                low, high, reasons[metric] = found.low, found.high, found.reason
+                if found.kind != "percentile":
+                    marked["certain" if found.kind == "certain" else "few_differ"].append(metric.name)
             line |= {metric.name: values[metric], f"{metric.name}_low": low, f"{metric.name}_high": high}
         why = _joined(chosen, [reasons[metric] for metric in chosen])
-        lines.append(line | {"wilson": ", ".join(by_wilson), "reason": why})
+        lines.append(line | {key: ", ".join(names) for key, names in marked.items()} | {"reason": why})
     table = pd.DataFrame(lines)
     table.attrs["problems"] = [f"arm '{line['arm']}': {line['reason']}" for line in lines if line["reason"]]
     return table
@@ -112,7 +115,8 @@ def paired_differences(
     ``diff`` is arm - reference with its paired image-cluster interval. ``win``, ``loss``, ``tie`` count images on which
     the arm is better, worse or equal (only for metrics that have a better direction and a value per image).
     ``mcnemar_b`` probes are 1 for the arm alone, ``mcnemar_c`` for the reference alone (only for 0/1 metrics).
-    ``noninferiority`` maps metrics to margins named beforehand and fills the column of that name.
+    ``noninferiority`` maps metrics to margins named beforehand and fills the column of that name. ``kind`` says how the
+    interval was made (``intervals.IntervalKind``).
     """
     names = [str(name) for name in frame["arm"].unique()] if "arm" in frame else []
     if names and reference not in names:
@@ -154,6 +158,7 @@ _COLUMNS: dict[str, str] = {
     "arm": "object", "metric": "object", "value": "float64", "reference_value": "float64", "diff": "float64",
     "low": "float64", "high": "float64", "mcnemar_b": "Int64", "mcnemar_c": "Int64", "mcnemar_p": "float64",
     "win": "Int64", "loss": "Int64", "tie": "Int64", "words": "object", "noninferiority": "object", "reason": "object",
+    "kind": "object",
 }  # fmt: skip
 
 
@@ -189,7 +194,7 @@ def _compare(
     line: dict[str, Any] = dict.fromkeys(_COLUMNS, math.nan)
     line |= dict.fromkeys(("mcnemar_b", "mcnemar_c", "win", "loss", "tie"), pd.NA)
     line |= {"arm": arm.name, "metric": metric.name, "value": arm.values[index], "words": "not computed"}
-    line |= {"reference_value": base.values[index], "noninferiority": ""}
+    line |= {"reference_value": base.values[index], "noninferiority": "", "kind": ""}
     line["reason"] = arm.reasons[index] or base.reasons[index] or unpaired
     if arm.sums is None or base.sums is None or unpaired:
         return line
@@ -198,7 +203,9 @@ def _compare(
         return line
     draws = [analysis.draws_of(one.name, metric) for one in (arm, base)]
     if draws[0] is not None and draws[1] is not None:
-        line["low"], line["high"] = percentile_interval(draws[0] - draws[1], level)
+        found = arm.sums.difference(base.sums, metric, draws[0] - draws[1], level)
+        line |= {"low": found.low, "high": found.high, "kind": found.kind}
+        line["reason"] = line["reason"] or found.reason
     line["words"] = describe_difference(line["diff"], line["low"], line["high"], label)
     if margin is not None and metric.better != "neither":
         better: Literal["higher", "lower"] = metric.better

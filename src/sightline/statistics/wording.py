@@ -21,13 +21,26 @@ def describe_difference(diff: float, low: float, high: float, reference: str = "
     """
     if not all(math.isfinite(value) for value in (diff, low, high)):
         return "not computed"
-    if diff == low == high == 0.0:
-        return f"identical to {reference}"
     if low <= 0.0 <= high:
         return f"not distinguishable from {reference}: {_signed(low, digits)} to {_signed(high, digits)}"
     near, far = sorted((abs(low), abs(high)))
     direction = "lower" if high < 0.0 else "higher"
     return f"{direction} than {reference} by {abs(diff):.{digits}f} ({near:.{digits}f} to {far:.{digits}f})"
+
+
+def equivalence(low90: float, high90: float, margin: float) -> Literal["equal", "different", "open"]:
+    """What a 90% interval of a difference decides about equality within ``margin``: two one-sided tests at 5 %.
+
+    ``equal``: the whole interval lies between -margin and margin. ``different``: it lies wholly beyond one of them.
+    ``open`` otherwise, and without an interval: few images never show that two things are equal.
+    """
+    if not margin > 0.0:
+        raise SightlineError(f"a margin of equality must be positive, got {margin}")
+    if not (math.isfinite(low90) and math.isfinite(high90)):
+        return "open"
+    if -margin < low90 and high90 < margin:
+        return "equal"
+    return "different" if low90 > margin or high90 < -margin else "open"
 
 
 def is_noninferior(low: float, high: float, margin: float, better: Literal["higher", "lower"]) -> bool:

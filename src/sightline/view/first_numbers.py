@@ -77,7 +77,7 @@ def first_numbers(rows: Rows) -> dict[str, Any]:
             "selector": first["selector"],
             "n_probes": len(part),
             "n_images": part["image_id"].nunique(),
-            "wilson": "",
+            "few_differ": "",
         }
         line |= arm_points(part, metrics)
         line |= {f"{name}_{end}": math.nan for name in metrics for end in ("low", "high")}

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -232,3 +235,101 @@ def test_an_undecided_share_of_none_says_how_many_images_would_decide(run: Path)
 def test_a_bound_that_no_number_reaches_is_refused() -> None:
     with pytest.raises(SightlineError, match="too large for a bound"):
         parse_rule("accuracy(full) >= 1e999")
+
+
+def _alike(row: dict[str, Any]) -> None:
+    """Every arm answers everything right, with one margin."""
+    row |= {"margin": 1.0 if row["label"] == "yes" else -1.0, "predicted": row["label"], "correct": True}
+
+
+@pytest.mark.parametrize(("images", "bound", "at_most"), [(25, -0.0001, 0.137), (44, -0.001, 0.081)])
+def test_no_discordant_image_does_not_pass_a_bound_that_so_few_images_cannot_give(
+    tmp_path: Path, images: int, bound: float, at_most: float
+) -> None:
+    run = make_run(tmp_path / "run", images=images, arms=("full", "random:0.3"), edit_row=_alike)
+    rule = "accuracy(random:0.3) - accuracy(full) >= {}"
+    (outcome, wide), _ = run_gate(run, [rule.format(bound), rule.format(-at_most)], draws=DRAWS)
+    assert outcome.verdict == "undecided"
+    assert -at_most < outcome.low < -0.9 * at_most, "1 - 0.025 ** (1 / images): what may hide behind none of them"
+    assert "0.000 to 0.000" not in markdown([GatedRun("run", [outcome])])
+    needed = int(outcome.words.partition("about ")[2].partition(f" instead of {images}")[0])
+    assert 1 - 0.025 ** (1 / needed) == pytest.approx(-bound, rel=0.02)
+    assert wide.passed
+
+
+def test_constant_margins_do_not_pass_a_rule_on_auroc(tmp_path: Path) -> None:
+    def constant(row: dict[str, Any]) -> None:
+        row |= {"margin": 1.0, "predicted": "yes", "correct": row["label"] == "yes"}
+
+    run = make_run(tmp_path / "run", images=30, arms=("full",), edit_row=constant)
+    (outcome, accuracy), _ = run_gate(run, ["auroc(full) >= 0.5", "accuracy(full) >= 0.5"], draws=DRAWS)
+    assert (outcome.verdict, accuracy.verdict) == ("undecided", "undecided")
+    assert outcome.low < 0.4 < 0.6 < outcome.high
+
+
+def test_separated_margins_leave_room_for_an_image_that_is_not(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=30, arms=("full",), edit_row=_alike)
+    (high, low), _ = run_gate(run, ["auroc(full) >= 0.99", "auroc(full) >= 0.75"], draws=DRAWS)
+    assert (high.value, high.verdict, low.verdict) == (1.0, "undecided", "passed")
+
+
+def test_equal_needs_a_margin_and_two_bounds(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=60, arms=("full", "random:0.3", "grid:0.3"), edit_row=_half_wrong("grid:0.3"))
+    rule = "equal(accuracy({}), accuracy(full), {})"
+    rules = [rule.format("random:0.3", 0.06), rule.format("random:0.3", 0.02), rule.format("grid:0.3", 0.06)]
+    (near, close, far), _ = run_gate(run, rules, draws=DRAWS)
+    assert (near.verdict, close.verdict, far.verdict) == ("passed", "undecided", "failed")
+    # Two one-sided tests at 5 %: the interval is the 90% one.
+    assert near.high == pytest.approx(1 - 0.05 ** (1 / 60), abs=1e-4)
+    assert "90% interval" in near.words
+    text = markdown([GatedRun("run", [near, close, far])])
+    assert "| passed | `equal(accuracy(random:0.3), accuracy(full), 0.06)` | 120 | 0.000 | −0.049 to +0.049 (90%) |" in text
+    needed = int(close.words.partition("about ")[2].partition(" instead of 60")[0])
+    assert 1 - 0.05 ** (1 / needed) == pytest.approx(0.02, rel=0.02)
+    detail = junit([GatedRun("run", [far])]).decode()
+    assert "failed" in detail
+    assert "(90%)" in detail
+
+
+def _half_wrong(arm: str) -> Callable[[dict[str, Any]], None]:
+    def edit(row: dict[str, Any]) -> None:
+        _alike(row)
+        if row["arm"] == arm and row["label"] == "no":
+            row |= {"margin": 1.0, "predicted": "yes", "correct": False}
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("equal(accuracy(a), accuracy(b), -0.02)", "margin must be positive"),
+        ("equal(accuracy(a), accuracy(b), 0)", "margin must be positive"),
+        ("equal(accuracy(a), accuracy(b))", "needs a margin"),
+        ("equal(accuracy(a), hfpr(b), 0.02)", "needs one metric"),
+        ("equal(accuracy(a), accuracy(a), 0.02)", "with itself"),
+        ("equal(accuracy(a), 0.02)", "needs a margin"),
+        ("equal(accuracy(a), accuracy(b), x)", "needs a margin"),
+        ("equal(acuracy(a), accuracy(b), 0.02)", "did you mean 'accuracy'"),
+        ("equal(accuracy(a), accuracy(b), 1e999)", "too large"),
+    ],
+)
+def test_an_unreadable_rule_of_equality_says_what_is_wrong(text: str, words: str) -> None:
+    with pytest.raises(SightlineError, match=words) as caught:
+        parse_rule(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_arm_with_commas_can_be_called_equal() -> None:
+    rule = parse_rule("equal(accuracy(scope:0.4:alpha=0,beta=f(1, 2)), accuracy(full), 0.02)")
+    assert rule.left.arm == "scope:0.4:alpha=0,beta=f(1, 2)"
+    assert (rule.right, rule.margin) == (Term("accuracy", "full"), 0.02)
+
+
+def test_what_holds_by_construction_is_decided_without_an_interval(run: Path) -> None:
+    (coverage, budget), _ = run_gate(run, ["posecr(full) >= 1", "keep(target:0.3) <= 0.31"], least_n=FEW, draws=DRAWS)
+    for outcome in (coverage, budget):
+        assert outcome.passed
+        assert math.isnan(outcome.low)
+        assert "by construction" in outcome.words
+    assert "1.000–1.000" not in markdown([GatedRun("run", [coverage, budget])])

@@ -10,6 +10,7 @@ Another package names such an object in its entry-point group ``sightline.metric
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
 
+UNIT = (0.0, 1.0)
 Direction = Literal["higher", "lower", "neither"]
 Form = Literal["mean", "macro", "ece", "auroc"]
 """mean: over the probes concerned; macro: average of the mean over positives and the mean over negatives."""
@@ -69,11 +71,17 @@ class Metric:
     """Tables about other answers than these leave it out."""
     label_of_words: str = ""
     """Column heading where answers are words, and no probe is a negative that positives have to be told from."""
+    limits: tuple[float, float] = (-math.inf, math.inf)
+    """Between which values lie whatever the images are; without them few differing images bound nothing."""
+    of_all_tokens: float | None = None
+    """What the metric is by construction where every token is kept and seen; None where that says nothing."""
 
     def __post_init__(self) -> None:
         # A package may decorate its metric and name it in an entry point too: by these two the registry sees it is one.
         object.__setattr__(self, "__module__", self.value.__module__)
         object.__setattr__(self, "__qualname__", self.value.__qualname__)
+        if self.binary or self.share or self.form in ("auroc", "ece"):
+            object.__setattr__(self, "limits", UNIT)
 
     @property
     def is_share(self) -> bool:
@@ -147,13 +155,15 @@ def metric(
     repeats: str = "",
     answers: AnswerKind = "any",
     label_of_words: str = "",
+    limits: tuple[float, float] = (-math.inf, math.inf),
+    of_all_tokens: float | None = None,
 ) -> Callable[[Callable[[ArmRows], FloatArray]], Metric]:
     """Makes a metric of the function below it, which gives (n,) one value per probe, and registers it."""
 
     def decorate(value: Callable[[ArmRows], FloatArray]) -> Metric:
         made = Metric(
             name, label, definition, better, over, needs, value, form, binary, shown_in, place, with_interval, aliases,
-            former_names, share, repeats, answers, label_of_words,
+            former_names, share, repeats, answers, label_of_words, limits, of_all_tokens,
         )  # fmt: skip
         METRICS.add(name, made)
         return made

@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray, IntArray
-from sightline.statistics.metrics.base import metric
+from sightline.statistics.metrics.base import UNIT, metric
 from sightline.statistics.metrics.populations import margin
 
 ECE_BINS = 15
@@ -43,6 +43,7 @@ def ece(rows: ArmRows) -> FloatArray:
     shown_in=("calibration",),
     place=310,
     answers="yes or no",
+    limits=UNIT,
 )
 def brier(rows: ArmRows) -> FloatArray:
     return np.asarray(np.square(expit(-_margin_of_the_label(rows))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
-from sightline.statistics.metrics.base import metric
+from sightline.statistics.metrics.base import UNIT, metric
 
 
 @metric(
@@ -18,6 +18,8 @@ from sightline.statistics.metrics.base import metric
     place=400,
     aliases=("ecr",),
     label_of_words="ECR",
+    limits=UNIT,
+    of_all_tokens=1.0,
 )
 def pos_ecr(rows: ArmRows) -> FloatArray:
     return rows.columns["ecr"]
@@ -33,6 +35,8 @@ def pos_ecr(rows: ArmRows) -> FloatArray:
     shown_in=("main", "differences", "geometry"),
     place=410,
     aliases=("ancecr",),
+    limits=UNIT,
+    of_all_tokens=1.0,
 )
 def anchor_ecr(rows: ArmRows) -> FloatArray:
     return rows.columns["anchor_ecr"]
@@ -48,6 +52,8 @@ def anchor_ecr(rows: ArmRows) -> FloatArray:
     shown_in=("main", "terminal", "differences"),
     place=420,
     answers="yes or no",
+    limits=UNIT,
+    of_all_tokens=1.0,
 )
 def neg_src(rows: ArmRows) -> FloatArray:
     return rows.columns["ecr"]
@@ -64,6 +70,8 @@ def neg_src(rows: ArmRows) -> FloatArray:
     shown_in=("geometry",),
     place=430,
     answers="yes or no",
+    limits=UNIT,
+    of_all_tokens=1.0,
 )
 def pn_average(rows: ArmRows) -> FloatArray:
     return rows.columns["ecr"]
@@ -80,6 +88,8 @@ def pn_average(rows: ArmRows) -> FloatArray:
     shown_in=("geometry",),
     place=440,
     answers="yes or no",
+    limits=UNIT,
+    of_all_tokens=1.0,
 )
 def anchor_pn_average(rows: ArmRows) -> FloatArray:
     return rows.columns["anchor_ecr"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
-from sightline.statistics.metrics.base import metric
+from sightline.statistics.metrics.base import UNIT, metric
 
 
 @metric(
@@ -16,6 +16,7 @@ from sightline.statistics.metrics.base import metric
     shown_in=("main", "terminal"),
     place=10,
     with_interval=False,
+    limits=UNIT,
 )
 def keep(rows: ArmRows) -> FloatArray:
     return rows.columns["keep"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
-from sightline.statistics.metrics.base import metric
+from sightline.statistics.metrics.base import UNIT, metric
 
 
 @metric(
@@ -19,6 +19,7 @@ from sightline.statistics.metrics.base import metric
     shown_in=("main", "terminal", "differences", "seeds", "interventions", "leaderboard"),
     place=90,
     answers="words",
+    limits=UNIT,
 )
 def score(rows: ArmRows) -> FloatArray:
     return rows.columns["score"]
@@ -65,6 +66,7 @@ def contains(rows: ArmRows) -> FloatArray:
     place=152,
     answers="words",
     aliases=("vqa_accuracy", "textvqa_accuracy"),
+    limits=UNIT,
 )
 def soft_accuracy(rows: ArmRows) -> FloatArray:
     return rows.columns["soft_accuracy"]
@@ -79,6 +81,7 @@ def soft_accuracy(rows: ArmRows) -> FloatArray:
     shown_in=(),
     place=153,
     answers="words",
+    limits=UNIT,
 )
 def anls(rows: ArmRows) -> FloatArray:
     return rows.columns["anls"]
@@ -93,6 +96,7 @@ def anls(rows: ArmRows) -> FloatArray:
     shown_in=(),
     place=154,
     answers="words",
+    limits=UNIT,
 )
 def anls_stripped(rows: ArmRows) -> FloatArray:
     return rows.columns["anls_stripped"]

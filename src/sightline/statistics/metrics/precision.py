@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
-from sightline.statistics.metrics.base import metric
+from sightline.statistics.metrics.base import UNIT, metric
 
 
 @metric(
@@ -16,6 +16,7 @@ from sightline.statistics.metrics.base import metric
     needs=("lpp",),
     shown_in=("geometry",),
     place=500,
+    limits=UNIT,
 )
 def lpp(rows: ArmRows) -> FloatArray:
     return rows.columns["lpp"]
@@ -30,6 +31,7 @@ def lpp(rows: ArmRows) -> FloatArray:
     needs=("geo_f1",),
     shown_in=("geometry",),
     place=510,
+    limits=UNIT,
 )
 def geo_f1(rows: ArmRows) -> FloatArray:
     return rows.columns["geo_f1"]

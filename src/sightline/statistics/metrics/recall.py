@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
-from sightline.statistics.metrics.base import metric
+from sightline.statistics.metrics.base import UNIT, metric
 
 
 @metric(
@@ -16,6 +16,8 @@ from sightline.statistics.metrics.base import metric
     needs=("center_recall",),
     shown_in=("geometry",),
     place=600,
+    limits=UNIT,
+    of_all_tokens=1.0,
 )
 def center_recall(rows: ArmRows) -> FloatArray:
     return rows.columns["center_recall"]
@@ -30,6 +32,8 @@ def center_recall(rows: ArmRows) -> FloatArray:
     needs=("patch_recall",),
     shown_in=("geometry",),
     place=610,
+    limits=UNIT,
+    of_all_tokens=1.0,
 )
 def patch_recall(rows: ArmRows) -> FloatArray:
     return rows.columns["patch_recall"]

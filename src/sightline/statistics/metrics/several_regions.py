@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
-from sightline.statistics.metrics.base import metric
+from sightline.statistics.metrics.base import UNIT, metric
 
 
 @metric(
@@ -16,6 +16,8 @@ from sightline.statistics.metrics.base import metric
     needs=("worst_region",),
     shown_in=("geometry",),
     place=700,
+    limits=UNIT,
+    of_all_tokens=1.0,
 )
 def worst_region(rows: ArmRows) -> FloatArray:
     return rows.columns["worst_region"]
@@ -31,6 +33,7 @@ def worst_region(rows: ArmRows) -> FloatArray:
     binary=True,
     shown_in=("geometry",),
     place=710,
+    of_all_tokens=1.0,
 )
 def all_half(rows: ArmRows) -> FloatArray:
     return rows.columns["all_half"]

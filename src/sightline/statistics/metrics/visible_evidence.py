@@ -6,7 +6,7 @@ import numpy as np
 
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
-from sightline.statistics.metrics.base import metric
+from sightline.statistics.metrics.base import UNIT, metric
 
 
 @metric(
@@ -18,6 +18,8 @@ from sightline.statistics.metrics.base import metric
     needs=("visible",),
     shown_in=("geometry",),
     place=390,
+    limits=UNIT,
+    of_all_tokens=1.0,
 )
 def visible_evidence(rows: ArmRows) -> FloatArray:
     return rows.columns["visible"]
@@ -34,6 +36,8 @@ def visible_evidence(rows: ArmRows) -> FloatArray:
     place=405,
     repeats="pos_ecr",
     label_of_words="Relative ECR",
+    limits=UNIT,
+    of_all_tokens=1.0,
 )
 def relative_pos_ecr(rows: ArmRows) -> FloatArray:
     return _of_visible(rows, "ecr")
@@ -49,6 +53,8 @@ def relative_pos_ecr(rows: ArmRows) -> FloatArray:
     shown_in=("geometry",),
     place=415,
     repeats="anchor_ecr",
+    limits=UNIT,
+    of_all_tokens=1.0,
 )
 def relative_anchor_ecr(rows: ArmRows) -> FloatArray:
     return _of_visible(rows, "anchor_ecr")
@@ -65,6 +71,8 @@ def relative_anchor_ecr(rows: ArmRows) -> FloatArray:
     place=425,
     repeats="neg_src",
     answers="yes or no",
+    limits=UNIT,
+    of_all_tokens=1.0,
 )
 def relative_neg_src(rows: ArmRows) -> FloatArray:
     return _of_visible(rows, "ecr")
