@@ -22,14 +22,18 @@ from scipy.stats import norm
 
 from sightline.core.registry import Registry
 from sightline.errors import SightlineError
-from sightline.paper.cut import AT_ZERO, Cut, judged
+from sightline.paper.cut import AT_ZERO, SHARED, Cut, judged
 from sightline.paper.models import INTERNVL, MODELS
 from sightline.paper.needs import Need, merged
 from sightline.paper.probe_sets import DEVELOPMENT
 from sightline.report.metric_columns import column_of
 from sightline.report.table import MINUS, TableColumn
+from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL
 from sightline.statistics.metrics import METRICS
+from sightline.statistics.plain_rows import plain_rows
+from sightline.statistics.readable_answers import nothing_to_read
 from sightline.statistics.summaries import paired_differences
+from sightline.statistics.wording import equivalence
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
@@ -112,7 +116,8 @@ def usual_needs(line: Line) -> list[Need]:
 Outcome = Literal["holds", "fails", "open", "not judged", "not measured"]
 Side = Literal["above", "below", "equal"]
 """What a sentence says of a difference: above zero, below it, or within a margin of it."""
-LEVEL, ALPHA = 0.95, 0.05
+ALPHA = 0.05
+EQUIVALENT: dict[str, Outcome] = {"equal": "holds", "different": "fails", "open": "open"}
 MARGINS = {"hfpr": 0.05, "rho": 0.2}
 MARGIN = 0.02
 """How far apart two numbers may be that are called equal. The paper states no margin: these are ours."""
@@ -149,7 +154,24 @@ class Claim:
         if strange or study.options.demo:
             reason = ", ".join(strange) or "drawn pages"
             return Judgement("not judged", f"{found.words} ({reason}: a stand-in decides nothing)")
-        return found
+        silent = (silence(study, need) for need in self.needs) if self.answers else ()
+        reason = next(filter(None, silent), "")
+        return Judgement("open", f"{found.words}; {reason}") if reason else found
+
+
+def silence(study: Study, need: Need) -> str:
+    """Why nothing can be read from a model's answers, InternVL's at Full's threshold; nothing where something can."""
+
+    def make() -> str:
+        cut = SHARED if need.model == INTERNVL and need.probes.startswith(DEVELOPMENT) else AT_ZERO
+        try:
+            rows = plain_rows(judged(study, need.model, need.probes, cut, need.box_source, need.scorer))
+        except SightlineError:  # rows of another set decided the claim
+            return ""
+        return nothing_to_read(rows, draws=study.options.draws)
+
+    found: str = study.remembered(("silence", need.run), make)
+    return found
 
 
 def corrected(found: Sequence[Judgement], alpha: float = ALPHA) -> list[Judgement]:
@@ -200,7 +222,7 @@ def metric_heads(*names: str) -> tuple[TableColumn, ...]:
     return tuple(column_of(METRICS[name]) for name in names)
 
 
-def paired(study: Study, line: Line, minus: str | Line, metric: str) -> Measured:
+def paired(study: Study, line: Line, minus: str | Line, metric: str, level: float = LEVEL) -> Measured:
     """The line's arm minus another in one metric, with its paired image-cluster interval."""
     other = minus if isinstance(minus, Line) else replace(line, arm=minus)
     parts = []
@@ -210,20 +232,26 @@ def paired(study: Study, line: Line, minus: str | Line, metric: str) -> Measured
         if own.empty:
             raise SightlineError(f"{line.arm} and {other.arm} have not both been measured")
         parts.append(own.assign(arm=name, plain_arm=name))
-    return paired_rows(study, pd.concat(parts, ignore_index=True), "that", metric)
+    return paired_rows(study, pd.concat(parts, ignore_index=True), "that", metric, level)
 
 
-def paired_rows(study: Study, rows: pd.DataFrame, minus: str, metric: str) -> Measured:
+def paired_rows(study: Study, rows: pd.DataFrame, minus: str, metric: str, level: float = LEVEL) -> Measured:
     """The one other arm of these rows minus the named one."""
-    found = paired_differences(rows, minus, metrics=[metric], draws=study.options.draws).iloc[0]
+    found = paired_differences(rows, minus, metrics=[metric], draws=study.options.draws, level=level).iloc[0]
     return Measured(float(found["diff"]), float(found["low"]), float(found["high"]))
 
 
-def judgement(found: Measured, words: str, expects: Side = "above", margin: float = MARGIN) -> Judgement:
+def judgement(
+    found: Measured,
+    words: str,
+    expects: Side = "above",
+    margin: float = MARGIN,
+    narrow: Measured | None = None,
+) -> Judgement:
     """What an interval says of a claim that a number lies above zero, below it, or within a margin of it.
 
-    Equal is two one-sided tests: holds where the 90% interval lies within the margin, fails where the 95% one lies
-    outside. Tests read the error back from the interval: (value - low) / 1.96 towards the lower side, and so on.
+    Equal is two one-sided tests, and asks for the 90% interval, ``narrow``. Tests read the error back from the 95% one:
+    (value - low) / 1.96 towards the lower side, (high - value) / 1.96 towards the upper.
     """
     value, low, high = found.value, found.low, found.high
     if not isinstance(value, float | int) or not low < high:
@@ -237,9 +265,11 @@ def judgement(found: Measured, words: str, expects: Side = "above", margin: floa
         return float(norm.cdf((value - bound) / error_up))
 
     if expects == "equal":
-        inside, outside = max(above(-margin), below(margin)), 2.0 * min(above(margin), below(-margin))
-        outcome: Outcome = "holds" if inside <= ALPHA else "fails" if outside <= ALPHA else "open"
-        return Judgement(outcome, f"{words} (margin {margin:g})", outside if outcome == "fails" else inside)
+        once = norm.ppf(EQUIVALENCE_LEVEL / 2 + 0.5)
+        narrow = narrow or Measured(value, value - once * error_down, value + once * error_up)
+        outcome: Outcome = EQUIVALENT[equivalence(narrow.low, narrow.high, margin)]
+        p = min(above(margin), below(-margin)) if outcome == "fails" else max(above(-margin), below(margin))
+        return Judgement(outcome, f"{words} (90% within ±{margin:g}?)", p)
     p = min(1.0, 2.0 * min(above(0.0), below(0.0)))
     if low <= 0.0 <= high:
         return Judgement("open", words, p)
@@ -270,9 +300,11 @@ def difference(
 
     def decide(study: Study) -> Judgement:
         found = paired(study, line, other, metric)
+        narrow = paired(study, line, other, metric, EQUIVALENCE_LEVEL) if expects == "equal" else None
         same = other.box_source == box_source
         names = (arm, other.arm) if same else (f"{arm} with {box_source}", f"{other.arm} with {other.box_source}")
         words = f"{METRICS[metric].label} of {names[0]} minus {names[1]}: {interval_words(found)}"
-        return judgement(found, words, expects, margin)
+        return judgement(found, words, expects, margin, narrow)
 
-    return Claim(sentence, decide, tuple(merged([*usual_needs(line), *usual_needs(other)])))
+    needs = tuple(merged([*usual_needs(line), *usual_needs(other)]))
+    return Claim(sentence, decide, needs, METRICS[metric].reads_answers)

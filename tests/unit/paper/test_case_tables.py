@@ -135,8 +135,13 @@ def test_stress_slices_show_full_and_both_budgets_of_one_benchmark(study: Study)
     ]  # fmt: skip
     study._made["stress slices"] = pd.DataFrame(records)
     lines = printed(study, "S23", 0)
-    assert values(lines["TextVQA numeric answers 30% loses much, 70% little"]) == pytest.approx([7, 0.9, 0.4, -0.5, 0.8, -0.1])
-    assert lines["DocVQA long questions long questions need more tokens"].why_not == "no question is a long question of docvqa"
+    assert values(lines["TextVQA numeric answers 30% loses much, 70% little"]) == pytest.approx(
+        [7, 0.9, 0.4, -0.5, 0.8, -0.1]
+    )
+    assert (
+        lines["DocVQA long questions long questions need more tokens"].why_not
+        == "no question is a long question of docvqa"
+    )
 
 
 SCORES = {"full": 1.0, BASE: 0.4, METADATA: 0.6, NO_BOXES: 0.65, OCR: 0.7}

@@ -105,6 +105,20 @@ def test_a_checkpoint_of_another_size_is_a_stand_in_too(data: Path, tmp_path: Pa
     assert claim.judge(study).outcome == "not judged"
 
 
+def test_answers_at_chance_leave_a_claim_open_and_masks_can_be_judged(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Study, "stand_in", lambda self, model: "")
+    study = pilot(data, tmp_path / "study", limit=12)
+    study.compute([Need("qwen", "confirmation", ("full", "target:0.3", "grid:0.3"))])
+    needs = (Need("qwen", "confirmation", ("full",)),)
+    held = Judgement("holds", "0.5", 0.001)
+    answers, masks = (Claim("A sentence.", lambda study: held, needs, about).judge(study) for about in (True, False))
+    assert answers.outcome == "open"
+    assert "chance" in answers.words
+    assert masks == held
+
+
 # Settings.
 
 

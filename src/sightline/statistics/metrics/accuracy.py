@@ -1,4 +1,4 @@
-"""Right answers: over all probes, over positives, over negatives."""
+"""Right answers: over all probes, over positives, over negatives, over both alike."""
 
 from __future__ import annotations
 
@@ -51,4 +51,19 @@ def positive_accuracy(rows: ArmRows) -> FloatArray:
     answers="yes or no",
 )
 def negative_accuracy(rows: ArmRows) -> FloatArray:
+    return answered_right(rows)
+
+
+@metric(
+    "balanced_accuracy",
+    "Balanced accuracy",
+    "mean of the shares of right answers on positives and on negatives; one half for whoever does not look",
+    better="higher",
+    needs=("yes",),
+    form="macro",
+    shown_in=(),
+    place=135,
+    answers="yes or no",
+)
+def balanced_accuracy(rows: ArmRows) -> FloatArray:
     return answered_right(rows)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sightline.core.registry import Registry
+from sightline.core.row import ROW_COLUMNS
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
@@ -33,6 +34,10 @@ DisplayGroup = Literal[
 ]
 """Tables made of metrics: the report's main one, what a run and the demo print, those of report sections, and those of
 the leaderboard."""
+
+
+_ABOUT_TOKENS = frozenset(column.name for column in ROW_COLUMNS) - {"predicted", "correct"}
+"""Columns of every row that do not depend on what was answered."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,15 @@ class Metric:
     def is_share(self) -> bool:
         """Whether the metric counts probes, so that an interval of a proportion fits it."""
         return self.form == "mean" and (self.binary or self.share)
+
+    @property
+    def reads_answers(self) -> bool:
+        """Whether it says something about answers; coverage and budgets are the same whatever is answered.
+
+        Columns that not every row has are the scorer's own.
+        """
+        asked = bool(set(self.needs) - _ABOUT_TOKENS)
+        return asked or self.over.startswith("correctly answered")
 
     @property
     def columns(self) -> tuple[str, ...]:
