@@ -23,7 +23,7 @@ from sightline.auditing.shards import Shard, image_key, with_boxes
 from sightline.backbones import load_backbone, options_for, weight_digest
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import use_execution
-from sightline.backbones.loading import checkpoint_digests, checkpoint_folder, description_digests
+from sightline.backbones.loading import checkpoint_digests, checkpoint_folder, description_digests, snapshot_revision
 from sightline.backbones.route import served_by
 from sightline.backbones.vision_execution import use_vision_execution
 from sightline.boxes.beside import BoxesBeside
@@ -65,7 +65,9 @@ class Worker:
         use_vision_execution(backbone, self._execution, dynamic=True)
         clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
         self.contract = reporting_contract(config, backbone, weight_digest(source))
-        self._files = {"checkpoint_files": description_digests(source)}
+        self._files: dict[str, Any] = {"checkpoint_files": description_digests(source)}
+        if revision := snapshot_revision(source):
+            self._files["model_revision"] = revision
         if clip is not None:
             self._files["clip_files"] = checkpoint_digests(clip.folder)
         scorer = SCORERS.get(config.scorer)()

@@ -61,6 +61,42 @@ def show(table: TableArgument) -> None:
 
 
 @app.command()
+def check(
+    textocr: Annotated[Path | None, typer.Option(help="Folder with TextOCR_0.1_val.json and its images.")] = None,
+    textvqa: Annotated[Path | None, typer.Option(help="Folder with TextVQA.")] = None,
+    docvqa: Annotated[Path | None, typer.Option(help="Folder with DocVQA.")] = None,
+    ocrbench: Annotated[Path | None, typer.Option(help="Folder with OCRBench.")] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(help="Checkpoint: folder, hub id or hub id@revision, or NAME=PATH. Repeatable."),
+    ] = None,
+    clip: Annotated[str | None, typer.Option(help="CLIP checkpoint, for AnchorPrune.")] = None,
+) -> None:
+    """Say in seconds what was found, whether it is the paper's, what is missing and what a study takes.
+
+    Nothing is fetched or loaded. Exits with 1 if something that was named does not fit.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from sightline.paper.checked import findings
+    from sightline.progress import SafeConsole
+
+    _folders(textocr=textocr)
+    open_data = _folders(textvqa=textvqa, docvqa=docvqa, ocrbench=ocrbench)
+    shown, wrong = Table(box=None, pad_edge=False, show_header=False), 0
+    for column in range(3):
+        shown.add_column(overflow="fold", no_wrap=column < 1)
+    for found in findings(textocr, open_data, models or [], clip):
+        shown.add_row(Text(found.state, "bold" if found.state == "wrong" else ""), Text(found.what), Text(found.words))
+        wrong += found.state == "wrong"
+    SafeConsole().print(shown)
+    if wrong:
+        say(f"{wrong} thing{'s' if wrong > 1 else ''} named do{'es' if wrong == 1 else ''} not fit")
+        raise typer.Exit(1)
+
+
+@app.command()
 def run(
     table: TableArgument,
     out: Annotated[Path, typer.Option(help="Folder of the study: probe sets, runs, tables. Shared by all tables.")],

@@ -26,7 +26,10 @@ DEVELOPMENT, CONFIRMATION = "development", "confirmation"
 REPLACEMENT, EDIT_REGION = "replacement", "edit-region"
 REVIEWED = (REPLACEMENT, EDIT_REGION)
 """What people should look at before it is asked about."""
-DEVELOPMENT_SEED, CONFIRMATION_SEED = 17, 20_260_720
+PAPER_RULES: dict[str, dict[str, Any]] = {
+    DEVELOPMENT: {"version": "development-v1", "seed": 17},
+    CONFIRMATION: {"version": "confirmation-v2", "seed": 20_260_720, "shuffle_images": True},
+}
 IMAGES = 500
 OCCLUDED = {"qwen": "development-first-100", "llava": "development-first-50", "internvl": "development-first-50"}
 """Images whose evidence is grayed: the first of the development set."""
@@ -146,7 +149,7 @@ def _hard_pairs(study: Study, rules: dict[str, Any], exclude: Iterable[str] = ()
     f"sightline probes build {TEXTOCR} --version development-v1 --seed 17 --out probes/development.jsonl",
 )
 def development(study: Study) -> Built:
-    return _hard_pairs(study, {"version": "development-v1", "seed": DEVELOPMENT_SEED})
+    return _hard_pairs(study, PAPER_RULES[DEVELOPMENT])
 
 
 @probe_set(
@@ -157,8 +160,7 @@ def development(study: Study) -> Built:
 )
 def confirmation(study: Study) -> Built:
     _, seen = built_probes(study, DEVELOPMENT)
-    rules = {"version": "confirmation-v2", "seed": CONFIRMATION_SEED, "shuffle_images": True}
-    return _hard_pairs(study, rules, seen.image_ids)
+    return _hard_pairs(study, PAPER_RULES[CONFIRMATION], seen.image_ids)
 
 
 def _first(study: Study, images: int) -> Built:

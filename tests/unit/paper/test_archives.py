@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from sightline.cli import app
+from sightline.paper import checked as checked_module
 from sightline.paper.explained import explained
 from sightline.paper.paper_table import PAPER_TABLES
 from sightline.paper.preset import run_table
@@ -92,6 +96,84 @@ def test_one_folder_of_lmms_eval_lite_serves_both_benchmarks(published: StandIns
     study = Study(tmp_path / "study", {}, options=StudyOptions(limit=4, lite=True), open_data=folders)
     study.record()
     assert len(built_set(study, "textvqa-lite")[1].probes) == len(built_set(study, "docvqa-lite")[1].probes) == 4
+
+
+# paper check
+
+
+def checked(*options: str | Path) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["paper", "check", *map(str, options)], env={"COLUMNS": "240"})
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
+
+
+def test_check_names_what_is_missing_and_how_to_get_it() -> None:
+    code, said = checked()
+    assert code == 0, "nothing was named, so nothing is wrong"
+    for word in ("TextOCR_0.1_val.json", "lmms-lab/textvqa", "echo840/OCRBench", "b234b804b114", "sightline convert"):
+        assert word in said
+    assert "on an H200" in said
+
+
+def test_check_on_stand_ins_as_the_archives_unpack(data: Path, published: StandIns, tmp_path: Path) -> None:
+    folder = unpacked_textocr(data, tmp_path / "textocr", "train_images")
+    sp = unpacked_docvqa(published, tmp_path / "sp")
+    started = time.perf_counter()
+    code, said = checked(
+        "--textocr", folder, "--docvqa", sp, "--models", data / "tiny/llava", "--clip", data / "tiny/clip"
+    )
+    assert time.perf_counter() - started < 20
+    lines = {line.split("  ")[0].strip() + "|" + line: line for line in said.splitlines()}
+    assert code == 1, "a few images are not the paper's set"
+    assert any("TextOCR images" in line and "train_images" in line and line.startswith("ok") for line in lines.values())
+    assert "not the whole part" in said
+    assert "24 of 5,349 questions" in said
+    assert "spdocvqa_images" in said
+    assert "llava stands in for it" in said
+    assert any(line.startswith("ok") and "CLIP" in line for line in lines.values())
+    assert "the paper's is b234b804b114d9e37bb655e11cbbb5f5e971b7a9" in said
+
+
+def test_check_knows_the_papers_development_set(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as many images as the mini set has, and its own ids in place of the published ones."""
+    folder = unpacked_textocr(data, tmp_path / "textocr", "train_images")
+    monkeypatch.setattr(checked_module, "IMAGES", 4)
+    study = Study(tmp_path / "study", {}, folder, StudyOptions(limit=4))
+    ids = tmp_path / "ids.txt"
+    ids.write_text("\n".join(built_set(study, "development")[1].image_ids))
+    monkeypatch.setattr(checked_module, "DEVELOPMENT_IDS", ids)
+    code, said = checked("--textocr", folder)
+    assert code == 0
+    assert "the paper's 500 images, in its order" in said
+    assert "published counts" in said
+    ids.write_text("\n".join(reversed(ids.read_text().split())))
+    code, said = checked("--textocr", folder)
+    assert code == 1
+    assert "not the annotations that it was built from" in said
+
+
+def test_checks_constants_are_those_of_the_cards_and_the_published_ids() -> None:
+    import torch
+
+    from sightline.cost.shapes import weight_bytes
+
+    root = Path(__file__).parents[3]
+    masks = (root / "tests/data/protocol/paper_evidence/sample_ids.txt").read_text().split()
+    ids = list(dict.fromkeys(name.split(":")[0].removeprefix("textocr-") for name in masks))
+    assert checked_module.DEVELOPMENT_IDS.read_text().split() == ids
+    cards = {
+        name: json.loads((root / f"benchmarks/cards/h200/{name}.json").read_text())
+        for name in ("sweep-qwen", "answers-qwen")
+    }
+    points = {name: [point for result in card["results"] for point in result["points"]] for name, card in cards.items()}
+    assert points["sweep-qwen"][0]["extra"]["engine_rows_per_s"] == pytest.approx(checked_module.ROWS_PER_S, abs=0.05)
+    slowest = min(point["extra"]["answers_per_s"] for point in points["answers-qwen"])
+    assert slowest == pytest.approx(checked_module.ANSWERS_PER_S, abs=0.05)
+    assert points["sweep-qwen"][0]["memory"]["allocated_incremental"] == checked_module.WORKING_BYTES["yes_no"]
+    most = max(point["memory"]["allocated_incremental"] for point in points["answers-qwen"])
+    assert most == checked_module.WORKING_BYTES["open"]
+    shapes = {"qwen": "qwen3-vl-8b", "llava": "llava-1.5-7b", "internvl": "internvl3.5-8b"}
+    assert {name: weight_bytes(shape, torch.bfloat16) for name, shape in shapes.items()} == checked_module.BYTES
 
 
 @pytest.mark.parametrize("number", ["1", "S13", "S20"])
