@@ -117,6 +117,10 @@ def run(
     ocrbench: Annotated[
         Path | None, typer.Option(help="Folder with OCRBench: test-*.parquet or OCRBench.json.")
     ] = None,
+    gsr: Annotated[
+        Path | None,
+        typer.Option(help="Folder with GSR-Bench: coco_qa_two_obj.json, instances_*.json and COCO's images."),
+    ] = None,
     lite: Annotated[
         bool, typer.Option("--lite", help="TextVQA and DocVQA: their 500-question parts instead of full validation.")
     ] = False,
@@ -172,7 +176,7 @@ def run(
         **({} if draws is None else {"draws": draws, "example_draws": draws}),
         run={name: value for name, value in further.items() if value is not None},
     )
-    open_data = _folders(textvqa=textvqa, docvqa=docvqa, ocrbench=ocrbench)
+    open_data = _folders(textvqa=textvqa, docvqa=docvqa, ocrbench=ocrbench, gsr=gsr)
     _folders(textocr=textocr)
     study = Study(out, _models(models or [], demo, out), textocr, options, open_data)
     fresh = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.repeated import RepeatedRequest
+from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.cost_card import CostCard
 from sightline.cost.measure import measure
 from sightline.errors import SightlineError
@@ -54,6 +55,20 @@ def batch_prefill(study: Study, name: str, model: str, arms: Sequence[str]) -> N
         batch=2 if few else BATCH[model],
         repeats=2 if few else 5,
         warm_up=1,
+        **_material(study, model, arms),
+    )
+    _measure(study, name, [request])
+
+
+def first_token(study: Study, name: str, model: str, arms: Sequence[str], detector_ms: float) -> None:
+    """The first token and decoding behind it, as the paper's answers of many tokens."""
+    few = study.options.demo
+    request = TtftRequest(
+        "ttft",
+        repeats=2 if few else 20,
+        warm_up=1 if few else 5,
+        decode=(1, 4) if few else (1, 32, 128),
+        detector_ms=detector_ms,
         **_material(study, model, arms),
     )
     _measure(study, name, [request])

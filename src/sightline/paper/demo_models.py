@@ -60,6 +60,9 @@ def _write(
     """An ordinary checkpoint folder with seeded random weights, which come last: it is whole or made again."""
     import torch
     from transformers import AutoConfig, AutoModelForImageTextToText
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
 
     folder.mkdir(parents=True, exist_ok=True)
     for file in ("tokenizer.json", "tokenizer_config.json"):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 DEVELOPMENT, CONFIRMATION = "development", "confirmation"
 REPLACEMENT, EDIT_REGION = "replacement", "edit-region"
+GSR, GSR_SLICE = "gsr", "gsr-slice"
 REVIEWED = (REPLACEMENT, EDIT_REGION)
 """What people should look at before it is asked about."""
 PAPER_RULES: dict[str, dict[str, Any]] = {
@@ -271,3 +272,56 @@ def edit_region(study: Study) -> Built:
 def _review(study: Study) -> dict[str, bool]:
     """Whether people have looked at what was painted."""
     return {"reviewed": study.options.decisions is not None}
+
+
+def _gsr_files(study: Study) -> tuple[Path, Path]:
+    """(questions, COCO's instances) of GSR-Bench in the folder that was given."""
+    folder = study.open_data.get(GSR)
+    if folder is None:
+        raise SightlineError("GSR-Bench was not given: name its folder with --gsr")
+    found = [sorted(folder.glob(pattern)) for pattern in ("coco_qa_two_obj.json", "instances_*.json")]
+    if not all(found):
+        raise SightlineError(f"{folder} has not both coco_qa_two_obj.json and COCO's instances_*.json")
+    return found[0][0], found[1][0]
+
+
+def _lacks_gsr(study: Study) -> str:
+    try:
+        _gsr_files(study)
+    except SightlineError as error:
+        return str(error)
+    return ""
+
+
+def _relations(study: Study, rows: int) -> Built:
+    from sightline.probes.annotations import read_annotations
+
+    questions, instances = _gsr_files(study)
+    ingest = read_annotations([questions], {"instances": str(instances), "rows": str(rows)}, file_format=GSR)
+    if ingest.images is None:
+        raise NothingToAskError(f"{questions} was found, but not its images, COCO's val2017")
+    return Built(ingest.probes, {"name": GSR, "rows": rows}, ingest.images, ingest.source)
+
+
+@probe_set(
+    GSR,
+    "GSR-Bench, COCO's two-object questions: 880 about 440 images",
+    "sightline probes build gsr/coco_qa_two_obj.json --format-option instances=gsr/instances_val2017.json "
+    "--out probes/gsr.jsonl",
+    images="--images gsr/val2017",
+    lacks=_lacks_gsr,
+)
+def relations(study: Study) -> Built:
+    return _relations(study, study.limit or 0)
+
+
+@probe_set(
+    GSR_SLICE,
+    "GSR-Bench, its first 50 images: 100 questions",
+    "sightline probes build gsr/coco_qa_two_obj.json --format-option instances=gsr/instances_val2017.json "
+    "--format-option rows=50 --out probes/gsr-slice.jsonl",
+    images="--images gsr/val2017",
+    lacks=_lacks_gsr,
+)
+def relations_slice(study: Study) -> Built:
+    return _relations(study, min(50, study.limit or 50))

@@ -161,3 +161,40 @@ def test_captions_figures_are_carried_over(tmp_path: Path) -> None:
     shown = {number: measured(Study(tmp_path, {}), PAPER_TABLES.get(number)).markdown() for number in ("S13", "S18")}
     assert "2.4e-07" in shown["S13"] or "2.38e-07" in shown["S13"]
     assert all(figure in shown["S18"] for figure in ("254.4", "56.4%", "0.155"))
+
+
+# Results of the text.
+
+
+@pytest.mark.parametrize("number", ["CALIBRATION", "PLAUSIBLE", "POSITIONS", "QC", "STRATA"])
+def test_results_of_the_text_are_measured_in_a_demonstration(
+    number: str, demonstration: Study, capfd: pytest.CaptureFixture[str]
+) -> None:
+    printed = run_table(demonstration, PAPER_TABLES.get(number))
+    same = ["1 line not measured: all cells are of one size here"]
+    assert printed.missing == (same if number == "STRATA" else []), "drawn pages have one size"
+    assert "Writing model shards" not in capfd.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    from sightline.paper.demo_models import demo_models
+
+    out = tmp_path_factory.mktemp("demo")
+    study = Study(out, {}, options=StudyOptions(demo=True, limit=12, draws=100))
+    study.models.update(demo_models(out / "models"))
+    return study
+
+
+def test_checkpoints_of_a_demonstration_are_written_in_silence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from sightline.paper.demo_models import demo_models
+
+    demo_models(tmp_path)
+    assert "Writing" not in "".join(capfd.readouterr())
+
+
+def test_gsr_bench_is_asked_for_by_name(tmp_path: Path) -> None:
+    printed = measured(Study(tmp_path, {"llava": "nowhere", "internvl": "nowhere"}), PAPER_TABLES.get("GSR"))
+    assert printed.missing == ["10 lines not measured: GSR-Bench was not given: name its folder with --gsr"]

@@ -16,7 +16,8 @@ from sightline.paper.probe_sets import PROBE_SETS
 from sightline.paper.study import Study, StudyOptions
 
 REPLICATES = {f"random:0.3:seed={seed}" for seed in (101, 202, 303, 404, 505)}
-NUMBERS = ["1", "2", *(f"S{number}" for number in range(1, 25))]
+TEXT_RESULTS = ["CALIBRATION", "DILUTION", "GSR", "PLAUSIBLE", "POSITIONS", "QC", "STRATA"]
+NUMBERS = ["1", "2", *(f"S{number}" for number in range(1, 25)), *TEXT_RESULTS]
 
 
 def test_every_yes_no_and_open_answer_table_of_the_paper_is_a_preset() -> None:

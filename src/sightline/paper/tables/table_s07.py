@@ -55,7 +55,7 @@ LINES = (
 )
 
 
-def valid_images(study: Study) -> frozenset[str]:
+def valid_images(study: Study, probes: str = CONFIRMATION) -> frozenset[str]:
     """Ids of images that people found valid; a demonstration leaves out about one in ten by a hash instead."""
     path = study.options.valid
     if path is not None and is_decision_file(path):
@@ -71,7 +71,7 @@ def valid_images(study: Study) -> frozenset[str]:
             "which images people found valid is not known: give --valid FILE, what 'sightline annotate sign-off' wrote "
             "or one image id per line (the paper's own list of 465 was not published)"
         )
-    images = study.rows(QWEN, CONFIRMATION)["image_id"].astype(str).unique()
+    images = study.rows(QWEN, probes)["image_id"].astype(str).unique()
     return frozenset(name for name in images if int(hashlib.sha1(name.encode()).hexdigest()[:8], 16) % 10)
 
 
