@@ -44,6 +44,7 @@ lint: $(STAMP)-test
 
 test: lint
 	sh tests/browser/install_chromium.sh
+	sh tests/integration/install_tex.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 docs: $(STAMP)-docs

@@ -13,7 +13,7 @@ from sightline.errors import SightlineError
 from sightline.paper.models import MODELS
 from sightline.paper.paper_table import NOTHING, Block, Claim, Judgement, Line, Measured, PaperTable, corrected
 from sightline.paper.study import DETECTOR, Study
-from sightline.report.table import MISSING, TableColumn, format_range, format_value, latex_escape
+from sightline.report.table import MISSING, TableColumn, fitted_tabular, format_range, format_value, latex_escape
 from sightline.store.whole_files import write_whole
 
 
@@ -147,7 +147,7 @@ class PrintedTable:
         return "\n\n".join(parts) + "\n"
 
     def latex(self) -> str:
-        """One ``table*`` per block, in booktabs, published above measured in every cell."""
+        """One ``table*`` per block: needs ``booktabs`` and ``graphicx``."""
         return "\n".join(self._latex_block(number, printed) for number, printed in enumerate(self.blocks))
 
     def _latex_block(self, number: int, printed: PrintedBlock) -> str:
@@ -159,21 +159,15 @@ class PrintedTable:
             if panel:
                 body += [r"\midrule", rf"\multicolumn{{{len(heads)}}}{{l}}{{\textit{{{latex_escape(panel)}}}}} \\"]
             for words, cells in found:
-                texts = [*map(latex_escape, words), *(latex_escape(cell.joined) for cell in cells)]
-                body.append(" & ".join(texts) + r" \\")
+                body += _latex_lines(words, cells)
+        rule = [] if body and body[0] == r"\midrule" else [r"\midrule"]
         caption = " ".join(filter(None, (self.heading + ".", block.title, self.warning, self.table.about)))
-        caption += " Each cell: published | measured (95% interval)."
+        caption += " Each line: measured, its 95% interval, and in italics as published."
         return "\n".join(
             [
                 r"\begin{table*}[t]",
                 r"\centering\small",
-                rf"\begin{{tabular}}{{@{{}}{spec}@{{}}}}",
-                r"\toprule",
-                " & ".join(map(latex_escape, heads)) + r" \\",
-                *([] if body and body[0] == r"\midrule" else [r"\midrule"]),
-                *body,
-                r"\bottomrule",
-                r"\end{tabular}",
+                *fitted_tabular(spec, [" & ".join(map(latex_escape, heads)) + r" \\", *rule, *body]),
                 rf"\caption{{{latex_escape(caption)}}}",
                 rf"\label{{tab:paper-{self.table.number.lower()}{'' if number == 0 else f'-{number + 1}'}}}",
                 r"\end{table*}",
@@ -210,6 +204,17 @@ class PrintedTable:
         folder.mkdir(parents=True, exist_ok=True)
         for suffix, text in (("csv", self.csv()), ("md", self.markdown()), ("tex", self.latex())):
             write_whole(folder / f"table-{self.table.number.lower()}.{suffix}", text.encode())
+
+
+def _latex_lines(words: Sequence[str], cells: Sequence[PrintedCell]) -> list[str]:
+    """A line as three: measured, the intervals where there are any, published."""
+    blank = [""] * len(words)
+    rows = [[*map(latex_escape, words), *(latex_escape(cell.measured) for cell in cells)]]
+    if any(cell.interval for cell in cells):
+        small = (rf"{{\scriptsize {latex_escape(cell.interval)}}}" if cell.interval else "" for cell in cells)
+        rows.append([*blank, *small])
+    rows.append([*blank, *(rf"{{\scriptsize\itshape {latex_escape(cell.published)}}}" for cell in cells)])
+    return [*(" & ".join(row) + r" \\" for row in rows[:-1]), " & ".join(rows[-1]) + r" \\[2pt]"]
 
 
 def measured(study: Study, table: type[PaperTable], said: Iterable[str] = ()) -> PrintedTable:
