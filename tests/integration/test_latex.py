@@ -67,6 +67,7 @@ def test_every_table_of_the_paper_compiles_within_the_page(tex: str, tmp_path: P
     log = compiled(tex, tmp_path, "\n\\clearpage\n".join(table.latex() for table in tables))
     assert re.findall(r"Overfull \\hbox \(([0-9.]+)pt too wide\)", log) == []
     assert "Missing character" not in log
+    assert "Float too large" not in log
 
 
 def test_every_character_of_a_report_table_is_set(tex: str, tmp_path: Path) -> None:

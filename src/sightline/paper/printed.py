@@ -166,7 +166,7 @@ class PrintedTable:
         return "\n".join(
             [
                 r"\begin{table*}[t]",
-                r"\centering\small",
+                r"\centering\small\renewcommand{\arraystretch}{0.85}",
                 *fitted_tabular(spec, [" & ".join(map(latex_escape, heads)) + r" \\", *rule, *body]),
                 rf"\caption{{{latex_escape(caption)}}}",
                 rf"\label{{tab:paper-{self.table.number.lower()}{'' if number == 0 else f'-{number + 1}'}}}",
@@ -214,7 +214,7 @@ def _latex_lines(words: Sequence[str], cells: Sequence[PrintedCell]) -> list[str
         small = (rf"{{\scriptsize {latex_escape(cell.interval)}}}" if cell.interval else "" for cell in cells)
         rows.append([*blank, *small])
     rows.append([*blank, *(rf"{{\scriptsize\itshape {latex_escape(cell.published)}}}" for cell in cells)])
-    return [*(" & ".join(row) + r" \\" for row in rows[:-1]), " & ".join(rows[-1]) + r" \\[2pt]"]
+    return [" & ".join(row) + r" \\" for row in rows]
 
 
 def measured(study: Study, table: type[PaperTable], said: Iterable[str] = ()) -> PrintedTable:
