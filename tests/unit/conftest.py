@@ -42,3 +42,10 @@ def prefixes(subject: Subject) -> list[Prefix]:
         materialise(subject.backbone, encoded, prompt, Selection(torch.arange(0, encoded.n, step)), "preserve")
         for step in (1, 2, 3, 5)
     ]
+
+
+@pytest.fixture
+def plain_percentiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Percentiles however few images differ: for tests that spell out which draws an interval is made from."""
+    for name in ("FEW_DIFFER", "MANY_DIFFER"):
+        monkeypatch.setattr(f"sightline.statistics.intervals.{name}", 0)

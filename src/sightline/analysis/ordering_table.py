@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,8 +13,8 @@ from sightline.analysis.comparison import Record
 from sightline.errors import SightlineError
 from sightline.statistics.arrays import FloatArray, IntArray
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
-from sightline.statistics.correlation import FixedResiduals, ranks
-from sightline.statistics.intervals import ImageShares, interval
+from sightline.statistics.correlation import FixedResiduals, correlation_shares, ranks
+from sightline.statistics.intervals import ImageShares, interval, percentile_interval
 from sightline.statistics.keyed import looked_up, numbered
 
 MEASURES = ("ecr", "legibility")
@@ -60,16 +61,16 @@ def ordering_table(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = SEED)
     image, _ = numbered(rows["image_id"])
     arm = pd.factorize(rows["arm"])[0]
     images, arms = int(image.max()) + 1, int(arm.max()) + 1
-    lines: list[tuple[Record, Correlations]] = []
+    lines: list[tuple[Record, Correlations, list[ImageShares]]] = []
     for change in (name for name in CHANGES if name in rows):
         columns = [rows[name].to_numpy(dtype=np.float64) for name in (*MEASURES, change)]
         if arms >= FEWEST_ARMS:
-            lines.append(({"over": "arms", "change": change, "n": arms}, _over_arms(columns, arm, image)))
-        lines.append(({"over": "answers", "change": change, "n": len(rows)}, _over_answers(columns, image)))
+            lines.append(({"over": "arms", "change": change, "n": arms}, _over_arms(columns, arm, image), []))
+        lines.append(({"over": "answers", "change": change, "n": len(rows)}, *_over_answers(columns, image)))
     # One image cannot be resampled; otherwise all lines share the draws, of which few are held at once.
     drawn: list[list[FloatArray]] = [[] for _ in lines]
     for counts in count_blocks(images, draws, seed) if images > 1 else ():
-        for (_, correlations), found in zip(lines, drawn, strict=True):
+        for (_, correlations, _), found in zip(lines, drawn, strict=True):
             found.append(correlations(counts))
     return pd.DataFrame(
         [
@@ -77,14 +78,13 @@ def ordering_table(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = SEED)
             | _with_intervals(
                 correlations(np.ones((1, images)))[:, 0],
                 np.concatenate(found, axis=1) if found else np.full((2, 1), np.nan),
-                _without_each(correlations, images),
+                shares,
             )
-            for (record, correlations), found in zip(lines, drawn, strict=True)
+            for (record, correlations, shares), found in zip(lines, drawn, strict=True)
         ]
     )
 
 
-_BLOCK_CELLS = 1 << 20
 Correlations = Callable[[FloatArray], FloatArray]
 """(d, m) counts of images -> (2, d) rho of coverage and of legibility with the change, in each draw."""
 
@@ -119,33 +119,31 @@ def _correlation(first: FloatArray, second: FloatArray) -> FloatArray:
         return np.where(spread > 0.0, (first * second).sum(axis=1) / spread, np.nan)
 
 
-def _over_answers(columns: list[FloatArray], image: IntArray) -> Correlations:
+def _over_answers(columns: list[FloatArray], image: IntArray) -> tuple[Correlations, list[ImageShares]]:
     *measures, change = (ranks(column) for column in columns)
     pairs = [FixedResiduals.of(measure, change, image) for measure in measures]
 
     def correlations(counts: FloatArray) -> FloatArray:
         return np.stack([pair.at(counts) for pair in pairs])
 
-    return correlations
+    return correlations, [correlation_shares(measure, change, image) for measure in measures]
 
 
-def _without_each(correlations: Correlations, images: int) -> FloatArray:
-    """(2, m) both correlations without each image."""
-    step = max(1, _BLOCK_CELLS // images)
-    blocks = (np.arange(start, min(start + step, images)) for start in range(0, images, step))
-    return np.concatenate([correlations((np.arange(images) != block[:, None]) * 1.0) for block in blocks], axis=1)
+def _with_intervals(values: FloatArray, draws: FloatArray, shares: Sequence[ImageShares]) -> Record:
+    """(2,) and (2, d) as columns, with the difference between the two.
 
-
-def _with_intervals(values: FloatArray, draws: FloatArray, without: FloatArray) -> Record:
-    """(2,), (2, d) and (2, m) as columns, with the difference between the two."""
+    Ranks of a few arms move in steps, so that no image has a share in their correlation (``shares`` is empty): its
+    percentiles stand where resampling moves it at all.
+    """
     record: Record = {}
-    every = zip(
-        (*MEASURES, "advantage"),
-        *((*part, part[0] - part[1]) for part in (values, draws, without)),
-        strict=True,
-    )
-    for name, value, drawn, others in every:
-        shares = ImageShares(float(value), value - others, np.ones(len(others), dtype=bool), limits=(-1.0, 1.0))
-        found = interval(drawn, shares)
-        record |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    every = zip((*MEASURES, "advantage"), (*values, values[0] - values[1]), (*draws, draws[0] - draws[1]), strict=True)
+    of_each = (*shares, shares[0].minus(shares[1])) if shares else (None,) * 3
+    for (name, value, drawn), own in zip(every, of_each, strict=True):
+        if own is not None and np.isfinite(drawn).any():
+            found = interval(drawn, own)
+            low, high = found.low, found.high
+        else:
+            low, high = percentile_interval(drawn)
+            low, high = (low, high) if high > low else (math.nan, math.nan)
+        record |= {name: float(value), f"{name}_low": low, f"{name}_high": high}
     return record

@@ -75,9 +75,7 @@ def _drawn(arms: Mapping[str, pd.DataFrame], by: Metric, draws: int, seed: int) 
     rows = {arm: arm_rows(part) for arm, part in arms.items()}
     sums = {arm: ImageSums.of(one, [by]) for arm, one in rows.items() if not why_not(by, one)}
     values = replicate_all(list(sums.values()), draws=draws, seed=seed)
-    return {
-        arm: Drawn(drawn[:, 0], own.shares(by)) for (arm, own), drawn in zip(sums.items(), values, strict=True)
-    }
+    return {arm: Drawn(drawn[:, 0], own.shares(by)) for (arm, own), drawn in zip(sums.items(), values, strict=True)}
 
 
 def _line(entry: Entry, rows: pd.DataFrame, summary: Mapping[Any, Any], shown: Sequence[str]) -> Line:

@@ -26,7 +26,7 @@ from sightline.report.sections import SECTIONS, Context, Section, make_section
 from sightline.report.sections.calibration import flip_columns, flip_counts
 from sightline.report.source import MASK_COLUMNS, Audited, Source, read_source
 from sightline.report.summary import AT_CHANCE, ReportSummary, compared, summarise
-from sightline.report.table import Table, TableColumn, format_value
+from sightline.report.table import Table, TableColumn, format_range, format_value
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.keyed import as_names, looked_up
 from sightline.statistics.metrics import METRICS
@@ -107,14 +107,16 @@ def _measure(source: Source) -> str:
 
 
 def _headline(differences: pd.DataFrame, called: list[str], measure: str) -> str:
-    """Which arms' accuracy, or score, differs between the runs beyond its interval; if none does it says so."""
+    """Which arms' accuracy, or score, differs between the runs beyond its interval; if none, what the images allow."""
     lines = differences[differences["metric"] == measure]
     said = []
     for word in ("lower", "higher"):
         arms = [str(arm) for arm in lines.loc[lines["words"].str.startswith(word), "arm"]]
         said += [f"{measure} of {listed(arms, 4)} is {word}"] if arms else []
     if not said:
-        return f"From {called[0]} to {called[1]} no arm's {measure} changes beyond its interval."
+        said = f"From {called[0]} to {called[1]} no arm's {measure} is shown to change"
+        reach = format_range(lines["diff_low"].min(), lines["diff_high"].max(), "signed")
+        return f"{said}; {reach} is what these images leave open." if reach else f"{said}: there is no interval."
     return f"From {called[0]} to {called[1]} {' and '.join(said)}, of {len(lines)} arm{'s' if len(lines) > 1 else ''}."
 
 

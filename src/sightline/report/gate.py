@@ -1,11 +1,12 @@
 """A gate for continuous integration: rules decided on the bound of an interval, never on the point.
 
-    accuracy(target:0.3) >= 0.7                      a metric of an arm
-    accuracy(target:0.3) - accuracy(full) >= -0.02   a paired difference between two arms
+    accuracy(target:0.3) >= 0.7                        a metric of an arm
+    accuracy(target:0.3) - accuracy(full) >= -0.02     a paired difference between two arms
     equal(accuracy(target:0.3), accuracy(full), 0.02)  equal within a margin
 
-Equal holds when the 90% interval of the difference lies within the margin: two one-sided tests at 5 %. ``>=`` holds when the lower bound does, ``<=`` when the upper bound does. What the interval cannot decide is not passed,
-and neither is what rests on too few probes or on an unfinished run: such a rule is refused.
+``>=`` holds when the lower bound does, ``<=`` when the upper bound does, equality when the 90% interval of the
+difference lies within the margin (two one-sided tests at 5 %). What the interval cannot decide is not passed, and
+neither is what rests on too few probes or on an unfinished run: such a rule is refused.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from sightline.report.source import read_source
 from sightline.report.table import format_value
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, ranked_words
-from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL, ImageShares
+from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
 from sightline.statistics.power import image_differences, image_shares, images_needed, images_to_bound
 from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
 from sightline.statistics.wording import equivalence

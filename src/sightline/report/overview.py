@@ -53,7 +53,9 @@ def few_differ_words(arms: pd.DataFrame) -> str:
         for metric in metrics_told("main", arms):
             if metric.name in names:
                 marked.setdefault(metric.label, []).append(str(arm))
-    found = "; ".join(f"{label} of {', '.join(own)}" for label, own in marked.items())
+    found = "; ".join(
+        label if len(own) == len(arms) > 1 else f"{label} of {', '.join(own)}" for label, own in marked.items()
+    )
     if not found:
         return ""
     return (

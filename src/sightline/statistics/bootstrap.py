@@ -122,7 +122,9 @@ class ImageSums:
                     places.append(place)
                 columns.append(np.array(places))
         together = np.stack(sums, axis=1) if sums else np.zeros((rows.n_images, 0))
-        certain = frozenset(metric.name for metric in metrics if not why_not(metric, rows) and _is_certain(metric, rows))
+        certain = frozenset(
+            metric.name for metric in metrics if not why_not(metric, rows) and _is_certain(metric, rows)
+        )
         return cls(tuple(metrics), together, tuple(columns), ranked, len(rows.labels), certain)
 
     def at(self, counts: FloatArray, *, ranked: int | None = None) -> FloatArray:
@@ -210,11 +212,9 @@ class ImageSums:
             return Estimate(float(self.point()[self.metrics.index(metric)]), np.nan, np.nan, kind="certain")
         return interval(draws, self.shares(metric), level)
 
-    def difference(
-        self, other: ImageSums, metric: Metric, draws: FloatArray, level: float = LEVEL
-    ) -> Estimate:
+    def difference(self, other: ImageSums, metric: Metric, draws: FloatArray, level: float = LEVEL) -> Estimate:
         """metric(self) - metric(other) over the same images, from (draws,) paired draws of it."""
-        if metric.name in self.certain & other.certain:
+        if self is other or metric.name in self.certain & other.certain:
             value = self.estimate(metric, draws).value - other.estimate(metric, draws).value
             return Estimate(value, np.nan, np.nan, kind="certain")
         return interval(draws, self.shares(metric).minus(other.shares(metric)), level)
@@ -278,7 +278,8 @@ def paired_draws(
 
     For a p-value: ``p_above(drawn, left.shares(metric).minus(right.shares(metric)))``.
     """
-    left, right = _sums(arm, metric), _sums(reference, metric)
+    left = _sums(arm, metric)
+    right = left if arm is reference else _sums(reference, metric)
     if not np.array_equal(arm.image_ids, reference.image_ids):
         raise SightlineError("a paired difference needs both arms on the same images")
     drawn = replicate_all([left, right], draws=draws, seed=seed)

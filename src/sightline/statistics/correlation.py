@@ -144,7 +144,7 @@ def _group_numbers(groups: ArrayLike, length: int, name: str) -> IntArray:
 
 
 def correlation_shares(left: FloatArray, right: FloatArray, image: IntArray) -> ImageShares:
-    """What each image has in the Pearson correlation of two columns (n,): a b - r (a^2 + b^2) / 2, summed over its rows.
+    """What each image has in the Pearson correlation of two columns (n,): its sum of a b - r (a^2 + b^2) / 2.
 
     a and b are the columns around their means, of length 1; ``image`` numbers the images of the rows. No share in it
     has a limit, so where few images differ the interval is Student's, and where none does there is none.
@@ -157,7 +157,10 @@ def correlation_shares(left: FloatArray, right: FloatArray, image: IntArray) -> 
     a, b = a / lengths[0], b / lengths[1]
     r = float(np.clip(a @ b, -1.0, 1.0))
     added = np.bincount(image, a * b - r * (a * a + b * b) / 2.0, images)
-    return ImageShares(r, added * images / max(1, images - 1), np.ones(images, dtype=bool), limits=(-1.0, 1.0))
+    # A column that varies in few images alone is known from those: 1 / sum of squares of the parts of its variance.
+    carried = [1.0 / float(np.square(np.bincount(image, column * column, images)).sum()) for column in (a, b)]
+    changes = added * images / max(1, images - 1)
+    return ImageShares(r, changes, np.ones(images, dtype=bool), math.nan, (-1.0, 1.0), min(carried))
 
 
 def _estimate(value: float, values: FloatArray, level: float, shares: ImageShares) -> Estimate:

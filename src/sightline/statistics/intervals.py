@@ -63,6 +63,8 @@ class ImageShares:
     """The largest part of the statistic that one image carries: 1 / m where all have equally many probes."""
     limits: tuple[float, float] = UNLIMITED
     """Between which the statistic lies whatever the images are."""
+    most_differing: float = math.inf
+    """No more images differ than this, whatever the changes say: of a correlation, those that make a column vary."""
 
     @property
     def images(self) -> int:
@@ -77,6 +79,7 @@ class ImageShares:
             self.concerned | other.concerned,
             max(self.heaviest, other.heaviest),
             (low - other_high, high - other_low),
+            min(self.most_differing, other.most_differing),
         )
 
     @classmethod
@@ -91,6 +94,7 @@ class ImageShares:
             together[1] > 0,
             max(part.heaviest for part in parts) / (1 if same_images else len(parts)),
             (float(ends[0]), float(ends[1])),
+            min(part.most_differing for part in parts),
         )
 
     @property
@@ -116,16 +120,14 @@ class ImageShares:
         away = self.deviations
         away = np.abs(away - np.median(away)) if len(away) else away
         squares = float(np.square(away).sum())
-        return float(away.sum()) ** 2 / squares if squares > 0.0 else 0.0
+        return min(float(away.sum()) ** 2 / squares, self.most_differing) if squares > 0.0 else 0.0
 
 
 def _side_by_side(parts: list[FloatArray], axis: int) -> FloatArray:
     return np.concatenate(parts, axis=axis)
 
 
-def mean_shares(
-    values: FloatArray, units: ArrayLike, limits: tuple[float, float] = UNLIMITED
-) -> ImageShares:
+def mean_shares(values: FloatArray, units: ArrayLike, limits: tuple[float, float] = UNLIMITED) -> ImageShares:
     """Of the mean of (n,) values, where (n,) ``units`` number the image of each."""
     index = np.asarray(units)
     return ratio_shares(np.bincount(index, values), np.bincount(index).astype(np.float64), limits)
@@ -202,12 +204,12 @@ def _ends(draws: FloatArray, shares: ImageShares) -> tuple[FloatArray, FloatArra
         return draws, draws, "percentile"
     if all(math.isfinite(end) for end in (*shares.limits, shares.heaviest)):
         return *unseen_draws(shares), "unseen"
-    if differing < 2.0:
+    if differing < 3.0:
         return np.full(1, math.nan), np.full(1, math.nan), "none"
-    # Student's t with as many degrees of freedom as images differ, less one.
+    # Student's t with as many degrees of freedom as images differ, less one for the mean and one for their skewness.
     count = shares.images
     error = math.sqrt(float(np.square(shares.deviations).sum()) / (count * (count - 1)))
-    drawn = np.clip(shares.value + error * student.ppf(_midpoints(_WEIGHTS), differing - 1.0), *shares.limits)
+    drawn = np.clip(shares.value + error * student.ppf(_midpoints(_WEIGHTS), differing - 2.0), *shares.limits)
     return drawn, drawn, "student"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,22 @@ def mcnemar(first: ArrayLike, second: ArrayLike) -> McNemar:
         raise SightlineError(f"paired arrays differ in length: {one.shape} and {two.shape}")
     b, c = int(np.count_nonzero(one & ~two)), int(np.count_nonzero(~one & two))
     return McNemar(b, c, mcnemar_p(b, c))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values of a family, each corrected for all of them (Holm), in the order given.
+
+    max_{j <= i} min(1, (n + 1 - j) p_(j)) with p_(1) <= ... <= p_(n): claims whose corrected value is at most 0.05 are
+    all true at once in 95 of 100 families, however they depend on one another.
+    """
+    given = np.asarray(p_values, dtype=np.float64)
+    if given.ndim != 1 or not ((given >= 0.0) & (given <= 1.0)).all():
+        raise SightlineError("a family of p-values needs numbers between 0 and 1")
+    order = np.argsort(given, kind="stable")
+    steps = np.minimum(1.0, given[order] * np.arange(len(given), 0, -1))
+    corrected = np.empty(len(given))
+    corrected[order] = np.maximum.accumulate(steps)
+    return [float(p) for p in corrected]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, count_blocks, replicate_all
+from sightline.statistics.arrays import FloatArray
+from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, count_blocks, replicate
 from sightline.statistics.intervals import LEVEL, Estimate, ImageShares, interval
 from sightline.statistics.metrics import Metric, why_not
 
@@ -66,6 +67,25 @@ def two_stage_differences(
 
     A metric that one side has no value of is NaN with the reason.
     """
+    sums = [ImageSums.of(rows, metrics) for rows in seeded]
+    found: dict[tuple[str, str], Estimate] = {}
+    for name, drawn in two_stage_draws(arms, seeded, metrics, draws=draws, seed=seed).items():
+        own = ImageSums.of(arms[name], metrics)
+        for index, metric in enumerate(metrics):
+            reason = next(filter(None, (why_not(metric, one) for one in (arms[name], *seeded))), "")
+            if reason:
+                words = f"{metric.name} cannot be compared over seeds: {reason}"
+                found[name, metric.name] = Estimate(math.nan, math.nan, math.nan, 0, words)
+                continue
+            mean = ImageShares.mean([one.shares(metric) for one in sums])
+            found[name, metric.name] = interval(drawn[:, index], own.shares(metric).minus(mean), level)
+    return found
+
+
+def two_stage_draws(
+    arms: Mapping[str, ArmRows], seeded: Sequence[ArmRows], metrics: Sequence[Metric], *, draws: int, seed: int
+) -> dict[str, FloatArray]:
+    """By arm (draws, M) of what ``two_stage_difference`` resamples."""
     if len(seeded) < 2:
         raise SightlineError(f"a seed-and-image interval needs at least two seeds, got {len(seeded)}")
     ids = seeded[0].image_ids
@@ -73,19 +93,6 @@ def two_stage_differences(
         raise SightlineError("a seed-and-image interval needs all seeds on the images of the arm")
     chosen = np.concatenate(list(count_blocks(len(seeded), draws, seed, purpose="seeds"))) / len(seeded)
     over_seeds = np.zeros((draws, len(metrics)))
-    sums = [ImageSums.of(rows, metrics) for rows in seeded]
-    for weight, one in zip(chosen.T, sums, strict=True):
-        over_seeds += weight[:, None] * replicate_all([one], draws=draws, seed=seed)[0]
-    found: dict[tuple[str, str], Estimate] = {}
-    for name, rows in arms.items():
-        own = ImageSums.of(rows, metrics)
-        differences = replicate_all([own], draws=draws, seed=seed)[0] - over_seeds
-        for index, metric in enumerate(metrics):
-            reason = next(filter(None, (why_not(metric, one) for one in (rows, *seeded))), "")
-            if reason:
-                words = f"{metric.name} cannot be compared over seeds: {reason}"
-                found[name, metric.name] = Estimate(math.nan, math.nan, math.nan, 0, words)
-                continue
-            mean = ImageShares.mean([one.shares(metric) for one in sums])
-            found[name, metric.name] = interval(differences[:, index], own.shares(metric).minus(mean), level)
-    return found
+    for weight, rows in zip(chosen.T, seeded, strict=True):
+        over_seeds += weight[:, None] * replicate(rows, metrics, draws=draws, seed=seed)
+    return {name: replicate(rows, metrics, draws=draws, seed=seed) - over_seeds for name, rows in arms.items()}

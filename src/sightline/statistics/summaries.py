@@ -207,6 +207,8 @@ def _compare(
         line |= {"low": found.low, "high": found.high, "kind": found.kind}
         line["reason"] = line["reason"] or found.reason
     line["words"] = describe_difference(line["diff"], line["low"], line["high"], label)
+    if line["kind"] == "certain" and line["diff"] == 0.0:
+        line["words"] = f"as {label} by construction"
     if margin is not None and metric.better != "neither":
         better: Literal["higher", "lower"] = metric.better
         line["noninferiority"] = describe_noninferiority(line["low"], line["high"], margin, better, label)

@@ -149,6 +149,7 @@ def test_correlations_made_together_are_those_made_one_by_one(joined: pd.DataFra
     assert len(found) == 3 * len(OUTCOMES) * len(PREDICTORS)
 
 
+@pytest.mark.usefixtures("plain_percentiles")
 def test_strata_made_together_have_the_means_of_their_rows(joined: pd.DataFrame) -> None:
     found = strata(joined, draws=DRAWS)
     for _, line in found.iterrows():

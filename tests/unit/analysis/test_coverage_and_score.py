@@ -43,6 +43,7 @@ def test_correlations_are_over_all_budgets_of_a_selector(frame: pd.DataFrame) ->
     assert own["advantage"].tolist() == pytest.approx([worst - union] * 2)
 
 
+@pytest.mark.usefixtures("plain_percentiles")
 def test_intervals_draw_questions_with_all_their_budgets_and_rank_anew(frame: pd.DataFrame) -> None:
     table = coverage_and_score_table(frame, draws=DRAWS)
     line = table[(table["arms"] == "target:0.3, target:0.7") & (table["coverage"] == "worst region")].iloc[0]

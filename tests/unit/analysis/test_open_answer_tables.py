@@ -34,6 +34,7 @@ def only(table: pd.DataFrame, **wanted: str) -> pd.Series:
     return pd.Series(line)
 
 
+@pytest.mark.usefixtures("plain_percentiles")
 def test_every_arm_has_its_change_against_full_in_each_benchmark(frame: pd.DataFrame) -> None:
     table = open_answer_table(frame, draws=DRAWS)
     assert len(table) == (len(ARMS) - 1) * (len(TASKS) + 1)
@@ -66,6 +67,7 @@ def test_over_all_benchmarks_each_weighs_the_same(frame: pd.DataFrame) -> None:
     assert set(alone["task"]) == {"docvqa"}
 
 
+@pytest.mark.usefixtures("plain_percentiles")
 def test_images_can_be_the_units_that_are_drawn(frame: pd.DataFrame) -> None:
     own = frame[frame["task"] == "textvqa"]
     line = only(open_answer_table(own, unit="image", draws=DRAWS), arm="grid:0.3")

@@ -71,7 +71,7 @@ def test_nobody_is_ahead_where_both_measures_say_the_same() -> None:
     rows = frame().assign(ecr=lambda each: each["legibility"] / 12.0)
     found = ordering_table(rows, draws=DRAWS)
     assert found["advantage"].abs().max() < 1e-12
-    assert (found["advantage_low"].abs() < 1e-12).all()
+    assert found["advantage_low"].isna().all(), "no image differs, which is no proof that none would"
 
 
 def test_arms_that_cover_alike_have_no_order_by_coverage() -> None:

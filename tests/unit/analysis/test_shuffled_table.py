@@ -37,6 +37,7 @@ def rows() -> pd.DataFrame:
     return found.assign(correct=found["predicted"] == found["label"])
 
 
+@pytest.mark.usefixtures("plain_percentiles")
 @pytest.mark.parametrize(("metric", "column"), [("pn_average", "ecr"), ("anchor_pn_average", "anchor_ecr")])
 def test_the_change_is_control_minus_arm_over_the_same_draws(rows: pd.DataFrame, metric: str, column: str) -> None:
     (line,) = shuffled_table(rows, draws=DRAWS).to_dict("records")

@@ -79,10 +79,22 @@ def test_neighbours_that_the_images_cannot_tell_apart_are_said_to_be_tied() -> N
 
 def test_gains_are_paired_differences_to_random_with_an_interval_around_them() -> None:
     lines = {line["method"]: line for line in made().by_budget["0.3"]}
-    assert lines["random"]["gain"] == lines["random"]["gain_low"] == lines["random"]["gain_high"] == 0.0
+    assert (lines["random"]["gain"], lines["random"]["gain_low"]) == (0.0, None)  # by construction
     assert lines["good"]["gain"] == pytest.approx(0.4)
     assert 0.2 < lines["good"]["gain_low"] < 0.4 < lines["good"]["gain_high"] < 0.6
     assert lines["bad"]["gain_high"] < 0.0
+
+
+def test_the_same_answers_on_forty_images_are_not_equal_for_certain() -> None:
+    lines = {line["method"]: line for line in made().by_budget["0.3"]}
+    assert lines["grid"]["gain"] == 0.0
+    assert lines["grid"]["gain_high"] == pytest.approx(1 - 0.025 ** (1 / 40), abs=1e-4)
+    assert lines["grid"]["gain_low"] == -lines["grid"]["gain_high"]
+    by_method = {line["method"]: line for line in overview({"one": made(), "two": made()})}
+    assert by_method["grid"]["gain_low"] < -0.05
+    assert by_method["random"]["gain_low"] is None
+    record = {"kind": "gain", **by_method["grid"]}
+    assert (record["gain_low"], record["gain_high"]) != (0.0, 0.0)
 
 
 def test_the_frontier_holds_whoever_nobody_of_the_panel_beats_in_both() -> None:

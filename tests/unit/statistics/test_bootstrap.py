@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from sightline.analysis.comparison import clustered_mean
 from sightline.errors import SightlineError
@@ -13,12 +17,13 @@ from sightline.statistics.bootstrap import (
     difference_interval,
     generator,
     metric_interval,
+    paired_draws,
     ranked_draws,
     ranked_words,
     replicate,
     replicate_all,
 )
-from sightline.statistics.intervals import wilson
+from sightline.statistics.intervals import percentile_interval
 from sightline.statistics.metrics import METRICS, point
 
 
@@ -108,15 +113,16 @@ def test_pairing_cancels_what_two_arms_share() -> None:
     rows = uneven_rows(5)
     assert rows.margins is not None
     better = ArmRows.of(rows.labels, rows.margins, rows.image_ids[rows.image_index], ecr=rows.columns["ecr"] + 0.125)
-    found = difference_interval(better, rows, METRICS["pos_ecr"], draws=400)
-    assert [found.value, found.low, found.high] == pytest.approx([0.125] * 3, abs=1e-12)
+    _, _, drawn = paired_draws(better, rows, METRICS["pos_ecr"], draws=400)
+    np.testing.assert_allclose(drawn, 0.125, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_difference_with_itself_is_exactly_nothing(name: str) -> None:
     rows = uneven_rows(6)
     found = difference_interval(rows, rows, METRICS[name], draws=50)
-    assert (found.value, found.low, found.high) == (0.0, 0.0, 0.0)
+    assert (found.value, found.kind) == (0.0, "certain")
+    assert math.isnan(found.low), "what holds by construction has no interval"
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
@@ -150,7 +156,7 @@ def test_draws_without_any_probe_concerned_are_left_out_and_counted() -> None:
     rows = ArmRows.of([False, True, True, True], [1.0, 1.0, -1.0, 1.0], ["a", "b", "c", "d"])
     found = metric_interval(rows, METRICS["hfpr"], draws=1000)
     assert found.value == found.high == 1.0
-    assert (found.low, found.kind) == (wilson(1, 1)[0], "wilson")  # one image concerned bounds next to nothing
+    assert (found.low, found.kind) == (pytest.approx(0.025, abs=1e-3), "unseen")  # one image bounds next to nothing
     assert 500 < found.valid_draws < 1000  # about 1 - (3/4)^4 = 0.68 of the draws hold image a
 
 
@@ -158,27 +164,56 @@ def test_a_share_that_resampling_cannot_vary_has_an_interval_all_the_same() -> N
     """Percentiles would say 0 to 0 for 0 of 2 as for 0 of 40, and 0.5 to 0.5 where every image is half right."""
     none = ArmRows.of([False, False] * 2, [-1.0] * 4, ["a", "a", "b", "b"])
     found = metric_interval(none, METRICS["hfpr"], draws=200)
-    assert (found.low, found.high, found.kind) == (*wilson(0, 2), "wilson")
-    assert found.high == pytest.approx(0.658, abs=5e-4)
+    assert (found.low, found.high, found.kind) == (0.0, pytest.approx(1 - 0.025 ** (1 / 2), abs=1e-3), "unseen")
     half = ArmRows.of([True, False] * 40, [1.0] * 80, np.repeat(np.arange(40), 2))
     found = metric_interval(half, METRICS["accuracy"], draws=200)
-    assert (found.low, found.high, found.kind) == (*wilson(20, 40), "wilson")
+    away = 0.5 * (1 - 0.025 ** (1 / 40))  # an unseen image moves it to 0 or to 1
+    assert (found.low, found.high, found.kind) == (
+        pytest.approx(0.5 - away, abs=1e-4),
+        pytest.approx(0.5 + away, abs=1e-4),
+        "unseen",
+    )
 
 
-@pytest.mark.parametrize(("images", "kind"), [(9, "wilson"), (10, "percentile")])
-def test_wilson_bounds_a_share_of_few_images_however_many_probes_they_have(images: int, kind: str) -> None:
-    right = np.arange(images * 20) < images * 13
-    rows = ArmRows.of(np.ones(images * 20), np.where(right, 1.0, -1.0), np.repeat(np.arange(images), 20))
-    found = metric_interval(rows, METRICS["accuracy"], draws=300)
+@pytest.mark.parametrize(
+    ("differ", "kind"), [(9, "unseen"), (10, "percentile"), (30, "percentile"), (40, "percentile")]
+)
+def test_how_many_images_differ_decides_how_an_interval_is_made(differ: int, kind: str) -> None:
+    """However many probes they have: of 100 images, some are right in all of 20 probes, the others in none."""
+    right = np.arange(100 * 20) < differ * 20
+    rows = ArmRows.of(np.ones(100 * 20), np.where(right, 1.0, -1.0), np.repeat(np.arange(100), 20))
+    found = metric_interval(rows, METRICS["accuracy"], draws=2000)
     assert found.kind == kind
-    if kind == "wilson":
-        assert (found.low, found.high) == pytest.approx(wilson(0.65 * images, images))
+    exact = binomtest(differ, 100).proportion_ci(method="exact")
+    plain = percentile_interval(replicate(rows, [METRICS["accuracy"]], draws=2000)[:, 0])
+    if kind == "unseen":
+        assert (found.low, found.high) == pytest.approx((exact.low, exact.high), abs=0.005)
+    elif differ < 40:
+        assert found.high - found.low > plain[1] - plain[0]
+    else:
+        assert (found.low, found.high) == plain
 
 
-def test_a_mean_that_is_no_share_keeps_its_percentiles() -> None:
-    rows = ArmRows.of(np.ones(4), np.ones(4), np.arange(4), ecr=np.ones(4))
+def test_a_mean_of_equal_values_leaves_room_for_another_one_unless_it_holds_by_construction() -> None:
+    rows = ArmRows.of(np.ones(20), np.ones(20), np.arange(20), ecr=np.ones(20))
     found = metric_interval(rows, METRICS["pos_ecr"], draws=50)
-    assert (found.low, found.high, found.kind) == (1.0, 1.0, "percentile")
+    assert (found.low, found.high, found.kind) == (pytest.approx(0.025 ** (1 / 20), abs=1e-3), 1.0, "unseen")
+    full = replace(rows, columns={**rows.columns, "keep": np.ones(20)})
+    found = metric_interval(full, METRICS["pos_ecr"], draws=50)
+    assert (found.value, found.kind, math.isnan(found.low)) == (1.0, "certain", True)
+    cropped = replace(full, columns={**full.columns, "ecr": np.r_[0.4, np.ones(19)]})
+    assert metric_interval(cropped, METRICS["pos_ecr"], draws=50).kind == "unseen", "what was cropped is measured"
+
+
+def test_a_metric_without_limits_has_no_interval_where_nothing_differs() -> None:
+    rows = ArmRows.of(np.ones(30), np.ones(30), np.arange(30), legibility=np.full(30, 12.0), ecr=np.ones(30))
+    found = metric_interval(rows, METRICS["legibility"], draws=50)
+    assert (found.value, found.kind, math.isnan(found.high)) == (12.0, "none", True)
+    assert "0 of 30 images differ" in found.reason
+    several = replace(rows, columns={**rows.columns, "legibility": np.r_[np.full(26, 12.0), 3.0, 4.0, 5.0, 3.0]})
+    found = metric_interval(several, METRICS["legibility"], draws=50)
+    assert found.kind == "student"
+    assert found.low < found.value - 1.0
 
 
 def test_pseudo_values_of_a_balanced_mean_are_the_image_means() -> None:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest
 
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
@@ -48,11 +49,11 @@ def test_a_share_has_the_interval_that_the_summary_of_its_arm_gives_it() -> None
     line = arm_summary(frame, draws=300).iloc[0]
     for name, share in (("weakly_supported", found.weakly_supported), ("unsupported", found.unsupported)):
         assert (line[f"{name}_low"], line[f"{name}_high"]) == share.cluster
-    assert (found.weakly_supported.kind, found.unsupported.kind) == ("percentile", "wilson")
-    assert found.unsupported.cluster == wilson(0, 30)
-    marked = line["wilson"].split(", ")
-    assert "unsupported" in marked
-    assert "weakly_supported" not in marked
+    assert (found.weakly_supported.kind, found.unsupported.kind) == ("unseen", "unseen")
+    assert found.unsupported.cluster == pytest.approx((0.0, 1 - 0.025 ** (1 / 30)), abs=1e-4)
+    exact = binomtest(6, 30).proportion_ci(method="exact")
+    assert found.weakly_supported.cluster == pytest.approx((exact.low, exact.high), abs=0.005)
+    assert {"unsupported", "weakly_supported"} <= set(line["few_differ"].split(", "))
 
 
 def test_no_correct_positive_is_nan_not_a_crash() -> None:

@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 
 from sightline.errors import SightlineError
 from sightline.statistics.intervals import percentile_interval, wilson
-from sightline.statistics.paired import WinLossTie, mcnemar, mcnemar_p, win_loss_tie
+from sightline.statistics.paired import WinLossTie, holm, mcnemar, mcnemar_p, win_loss_tie
 
 
 @given(st.integers(0, 200), st.integers(0, 200))
@@ -60,3 +60,12 @@ def test_bad_counts_are_named() -> None:
         wilson(11, 10)
     with pytest.raises(SightlineError, match="differ in length"):
         mcnemar([1, 0], [1])
+
+
+def test_holm_multiplies_the_smallest_by_the_size_of_the_family_and_never_turns_the_order() -> None:
+    # By hand: 0.01 x 4, 0.02 x 3, 0.03 x 2 (the same 0.06), 0.04 x 1 (raised to 0.06).
+    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+    with pytest.raises(SightlineError, match="between 0 and 1"):
+        holm([0.1, math.nan])

@@ -31,11 +31,11 @@ def draws_of(found: ScoreDifferences) -> np.ndarray:
 
 
 def test_an_interval_is_the_quantiles_of_means_over_resampled_examples() -> None:
-    values = differences(40)
+    values = differences(150)
     found = ScoreDifferences.of(values, draws=DRAWS)
     means = [
-        values[np.repeat(np.arange(40), counts.astype(int))].mean(axis=0)
-        for counts in np.concatenate(list(count_blocks(40, DRAWS, SEED, "examples")))
+        values[np.repeat(np.arange(150), counts.astype(int))].mean(axis=0)
+        for counts in np.concatenate(list(count_blocks(150, DRAWS, SEED, "examples")))
     ]
     for column in (0, 1):
         estimate = found.estimate(column)

@@ -38,6 +38,7 @@ def prompt_length() -> Iterator[Metric]:
         needs=("sequence_pruned",),
         shown_in=("main", "terminal"),
         aliases=("tokens",),
+        limits=(0.0, 900.0),
     )
     def prompt_length(rows: ArmRows) -> FloatArray:
         return rows.columns["sequence_pruned"]

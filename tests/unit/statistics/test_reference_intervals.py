@@ -16,7 +16,7 @@ import pytest
 
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.arrays import FloatArray
-from sightline.statistics.bootstrap import ImageSums
+from sightline.statistics.bootstrap import SEED, ImageSums
 from sightline.statistics.correlation import (
     conditional_residuals,
     conditional_spearman,
@@ -28,7 +28,7 @@ from sightline.statistics.correlation import (
 )
 from sightline.statistics.intervals import percentile_interval
 from sightline.statistics.metrics import METRICS, point
-from sightline.statistics.seeds import two_stage_difference
+from sightline.statistics.seeds import two_stage_difference, two_stage_draws
 from tests.unit.statistics.golden_rows import (
     counts,
     development,
@@ -134,14 +134,15 @@ def test_two_stage_confirmation_in_pcg_blocks_of_500(data: Path, analysis: Path)
         seeds, images = (counts(np.concatenate(part)) for part in zip(*blocks, strict=True))
         found = linear_interval(two_stage(arm, seeded, name, seeds, images))
         assert found == pytest.approx((float(row["ci_low"]), float(row["ci_high"])), abs=1e-12)
-        ours = two_stage_difference(arm, seeded, METRICS[name], draws=100_000)
-        assert ours.value == pytest.approx(float(row["difference"]), abs=1e-12)
+        ours = two_stage_draws({"arm": arm}, seeded, [METRICS[name]], draws=100_000, seed=SEED)["arm"][:, 0]
+        value = two_stage_difference(arm, seeded, METRICS[name], draws=100).value
+        assert value == pytest.approx(float(row["difference"]), abs=1e-12)
         # Ours has other draws of the same distribution. The p-quantile of n draws has the standard error
         # sqrt(p (1 - p) / n) / density; for a normal at p = 0.025 that is sqrt(0.024375) / 0.05845 = 2.67 standard
         # deviations over sqrt(n). Both bounds are noisy, and 3 standard errors are allowed: 0.004 and 0.006 here.
         deviation = (found[1] - found[0]) / (2 * 1.96)
         error = 2.67 * deviation * np.sqrt(1 / 100_000 + 1 / int(row["draws"]))
-        assert (ours.low, ours.high) == pytest.approx(found, abs=3 * error)
+        assert percentile_interval(ours) == pytest.approx(found, abs=3 * error)
 
 
 def test_two_stage_development_under_the_twister_and_floor_index_percentiles(data: Path, analysis: Path) -> None:

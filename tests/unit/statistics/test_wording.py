@@ -5,7 +5,7 @@ import math
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.statistics.wording import describe_difference, describe_noninferiority, is_noninferior
+from sightline.statistics.wording import describe_difference, describe_noninferiority, equivalence, is_noninferior
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from sightline.statistics.wording import describe_difference, describe_noninferi
         ((0.003, -0.014, 0.020), "not distinguishable from Full: -0.014 to +0.020"),
         ((-0.039, -0.071, -0.007), "lower than Full by 0.039 (0.007 to 0.071)"),
         ((0.246, 0.202, 0.290), "higher than Full by 0.246 (0.202 to 0.290)"),
-        ((0.0, 0.0, 0.0), "identical to Full"),
+        ((0.0, -0.081, 0.081), "not distinguishable from Full: -0.081 to +0.081"),
         ((0.01, 0.0, 0.03), "not distinguishable from Full: 0.000 to +0.030"),
         ((-0.01, -0.03, -0.0), "not distinguishable from Full: -0.030 to 0.000"),
         ((0.0, -0.00001, 0.00001), "not distinguishable from Full: 0.000 to 0.000"),
@@ -47,3 +47,20 @@ def test_noninferiority_in_words() -> None:
     assert describe_noninferiority(math.nan, 0.0, 0.02) == "not computed"
     with pytest.raises(SightlineError, match="must be positive"):
         describe_noninferiority(-0.1, 0.1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (-0.01, 0.015, "equal"),
+        (-0.01, 0.03, "open"),
+        (-0.5, 0.5, "open"),
+        (0.021, 0.04, "different"),
+        (-0.3, -0.1, "different"),
+        (math.nan, math.nan, "open"),
+    ],
+)
+def test_equality_is_shown_by_two_bounds_and_never_by_want_of_images(low: float, high: float, verdict: str) -> None:
+    assert equivalence(low, high, 0.02) == verdict
+    with pytest.raises(SightlineError, match="must be positive"):
+        equivalence(low, high, 0.0)
