@@ -30,6 +30,7 @@ from sightline.report.metric_columns import column_of
 from sightline.report.table import MINUS, TableColumn
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL
 from sightline.statistics.metrics import METRICS
+from sightline.statistics.paired import holm
 from sightline.statistics.plain_rows import plain_rows
 from sightline.statistics.readable_answers import nothing_to_read
 from sightline.statistics.summaries import paired_differences
@@ -175,14 +176,9 @@ def silence(study: Study, need: Need) -> str:
 
 
 def corrected(found: Sequence[Judgement], alpha: float = ALPHA) -> list[Judgement]:
-    """Holm's correction for the number of tests of one table: what does not survive it is open.
-
-    In ascending order of p, the i-th of k tests (from 0) has (k - i) p, and no less than those before it.
-    """
-    tested = sorted((each.p, place) for place, each in enumerate(found) if not math.isnan(each.p))
-    adjusted, last = {}, 0.0
-    for rank, (p, place) in enumerate(tested):
-        last = adjusted[place] = min(1.0, max(last, (len(tested) - rank) * p))
+    """Holm's correction for the number of tests of one table: what does not survive it is open."""
+    tested = [place for place, each in enumerate(found) if not math.isnan(each.p)]
+    adjusted = dict(zip(tested, holm([found[place].p for place in tested]), strict=True))
     return [
         replace(each, outcome="open", words=f"{each.words} (p = {each.p:.2g}, with Holm {adjusted[place]:.2g})")
         if each.outcome in ("holds", "fails") and adjusted.get(place, 0.0) > alpha
