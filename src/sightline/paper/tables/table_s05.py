@@ -26,8 +26,8 @@ def _line(
     model: str, arm: str, method: str, correct: int, lineage: float, anchor: float, weak: Percentages, none: Percentages
 ) -> Line:
     shares = (Measured(*(figure / 100 for figure in share)) for share in (weak, none))
-    values = (correct, lineage, anchor, *shares)
-    return Line((f"{MODELS[model].short} {method}",), values, model, CONFIRMATION, arm)
+    words = (f"{MODELS[model].short} {method}",)
+    return Line(words, (correct, lineage, anchor, *shares), model, CONFIRMATION, arm)
 
 
 LINES = (

@@ -98,7 +98,7 @@ def plausible_decoys(study: Study, line: Line) -> list[Measured]:
     if not images & set(rows["image_id"].astype(str)):
         raise SightlineError("no decoy is a word of another image")
     found = image_dependence_table(rows[rows["plain_arm"] == "full"], images=images, draws=study.options.draws)
-    own = found.set_index("condition")
+    own: Any = found.set_index("condition")
     matched, wrong = (float(own.loc[name, "accuracy"]) for name in ("matching image", "wrong images"))
     return [Measured(float(own.loc["matching image", "n"])), Measured(matched), Measured(wrong)]
 
@@ -189,7 +189,7 @@ def development_valid(study: Study, line: Line) -> list[Measured]:
     kept = every[every["image_id"].astype(str).isin(valid_images(study, DEVELOPMENT))]
     if kept.empty:
         raise SightlineError("none of the images that people found valid is in the development set")
-    found = largest_changes(every, kept, ("hfpr",)).set_index("metric")
+    found: Any = largest_changes(every, kept, ("hfpr",)).set_index("metric")
     return [Measured(float(kept["image_id"].nunique())), Measured(float(found.loc["hfpr", "change"]))]
 
 
