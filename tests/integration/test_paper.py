@@ -19,10 +19,11 @@ IMAGES = 6
 DRAWS = 200
 NUMBERS = in_order(PAPER_TABLES)
 WITHOUT_STAND_IN = {
+    "PLAUSIBLE": {"no decoy is a word of another image"},
     "GSR": {"GSR-Bench was not given: name its folder with --gsr"},
     "STRATA": {"all cells are of one size here"},
 }
-"""What drawn pages cannot show."""
+"""What so few drawn pages cannot show."""
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,8 @@ def test_no_claim_is_judged_on_stand_ins(study: tuple[Path, str]) -> None:
     assert not [line for line in lines if line.startswith(("holds ", "fails ", "open "))]
     assert sum(line.startswith("not judged ") for line in lines) >= 90
     unmeasured = [line for line in lines if line.startswith("not measured ")]
-    assert all("Spatial-aware" in line for line in unmeasured), unmeasured
+    few = ("GSR-Bench was not given", "too few positives with both")
+    assert all(any(reason in line for reason in few) for line in unmeasured), unmeasured
 
 
 def test_rows_of_stand_ins_say_so(study: tuple[Path, str]) -> None:
