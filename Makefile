@@ -49,6 +49,7 @@ test: lint
 
 test-slow: $(STAMP)-test
 	sh tests/browser/install_chromium.sh
+	sh tests/integration/install_tex.sh
 	$(PYTEST) -m slow
 
 docs: $(STAMP)-docs

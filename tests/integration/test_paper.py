@@ -18,6 +18,12 @@ IMAGES = 6
 """The fewest with which every line of every table is measured."""
 DRAWS = 200
 NUMBERS = in_order(PAPER_TABLES)
+WITHOUT_STAND_IN = {
+    "PLAUSIBLE": {"no decoy is a word of another image"},
+    "GSR": {"GSR-Bench was not given: name its folder with --gsr"},
+    "STRATA": {"all cells are of one size here"},
+}
+"""What so few drawn pages cannot show."""
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +49,8 @@ def lines(folder: Path, number: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize("number", NUMBERS)
 def test_every_line_of_a_table_is_measured(study: tuple[Path, str], number: str) -> None:
     cells = lines(study[0], number)
-    missing = {cell["line"]: cell["why_not"] for cell in cells if cell["why_not"]}
-    assert missing == {}
+    missing = {cell["why_not"] for cell in cells if cell["why_not"]}
+    assert missing == WITHOUT_STAND_IN.get(number, set())
     table = PAPER_TABLES.get(number)
     assert len(cells) == sum(len(block.lines) * len(block.columns) for block in table.blocks)
     for suffix in ("md", "tex"):
@@ -62,14 +68,22 @@ def test_the_page_holds_all_tables_and_says_what_it_is(study: tuple[Path, str]) 
 def test_tables_share_their_runs(study: tuple[Path, str]) -> None:
     runs = {folder.name for folder in (study[0] / "runs").iterdir()}
     assert {"qwen-confirmation", "qwen-development", "llava-confirmation", "internvl-development"} <= runs
-    needed = {need.folder for number in NUMBERS for need in PAPER_TABLES.get(number).needs()}
+    needed = {need.folder for number in NUMBERS if number != "GSR" for need in PAPER_TABLES.get(number).needs()}
     assert len(runs) == len(needed)
 
 
-def test_claims_are_judged_from_rows(study: tuple[Path, str]) -> None:
-    outcomes = [line.split()[0] for line in study[1].splitlines() if line.startswith(("holds ", "fails ", "open "))]
-    assert len(outcomes) >= 30
-    assert "not measured" not in study[1].replace("lines not measured", "")
+def test_no_claim_is_judged_on_stand_ins(study: tuple[Path, str]) -> None:
+    lines = study[1].splitlines()
+    assert not [line for line in lines if line.startswith(("holds ", "fails ", "open "))]
+    assert sum(line.startswith("not judged ") for line in lines) >= 90
+    unmeasured = [line for line in lines if line.startswith("not measured ")]
+    few = ("GSR-Bench was not given", "too few positives with both")
+    assert all(any(reason in line for reason in few) for line in unmeasured), unmeasured
+
+
+def test_rows_of_stand_ins_say_so(study: tuple[Path, str]) -> None:
+    assert all(" for " in cell["line"] for cell in lines(study[0], "1"))
+    assert "reader for Qwen3-VL-8B" in (study[0] / "paper.html").read_text(encoding="utf-8")
 
 
 def test_full_covers_everything_in_the_main_table(study: tuple[Path, str]) -> None:

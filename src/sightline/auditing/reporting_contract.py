@@ -67,8 +67,9 @@ def reporting_contract(config: AuditConfig, backbone: Backbone, digest: str) -> 
 
 
 def model_name(config: AuditConfig) -> str:
-    """Folder name or hub id, never a local path."""
-    return config.model.rstrip("/").split("/")[-1] if "/" in config.model else config.model
+    """Folder name or hub id, never a local path; a hub's revision is recorded beside it."""
+    name = config.model if Path(config.model).is_dir() else config.model.partition("@")[0]
+    return name.rstrip("/").split("/")[-1] if "/" in name else name
 
 
 def settings_before_loading(config: AuditConfig, source: Path, recorded: Mapping[str, Any]) -> dict[str, Any]:

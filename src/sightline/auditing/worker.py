@@ -28,6 +28,7 @@ from sightline.backbones.loading import (
     checkpoint_digests,
     checkpoint_folder,
     description_digests,
+    snapshot_revision,
     subfolder_digests,
 )
 from sightline.backbones.route import served_by
@@ -72,10 +73,12 @@ class Worker:
         use_vision_execution(backbone, self._execution, dynamic=True)
         clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
         self.contract = reporting_contract(config, backbone, weight_digest(source))
-        self._files = {
+        self._files: dict[str, Any] = {
             "checkpoint_files": description_digests(source),
             "checkpoint_subfolders": subfolder_digests(source),
         }
+        if revision := snapshot_revision(source):
+            self._files["model_revision"] = revision
         if clip is not None:
             self._files["clip_files"] = checkpoint_digests(clip.folder)
         scorer = SCORERS.get(config.scorer)()

@@ -7,13 +7,32 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sightline.backbones.loading import checkpoint_folder, first_words, weight_files
+from sightline.backbones.loading import checkpoint_folder, described, first_words, weight_files
 from sightline.backbones.pretrained import whole_model
 from sightline.core.recent import Recent
 from sightline.errors import SightlineError
 
 TEXTS = 8192
 """Questions whose embeddings are remembered."""
+
+
+def clip_trouble(source: str, model: str) -> str:
+    """Why a CLIP checkpoint cannot serve a model's vision tower, from both descriptions alone; nothing where it can."""
+    try:
+        folder = checkpoint_folder(source)
+        weight_files(folder, source)
+        wanted, given = (_tower_width(each) for each in (folder, checkpoint_folder(model)))
+    except SightlineError as error:
+        return str(error)
+    return "" if None in (wanted, given) or wanted == given else _other_width(wanted, given)
+
+
+def _tower_width(folder: Path) -> int | None:
+    return (described(folder).get("vision_config") or {}).get("hidden_size")
+
+
+def _other_width(wanted: int | None, given: int | None) -> str:
+    return f"the CLIP checkpoint projects {wanted}-wide states, the vision tower gives {given}"
 
 
 class ClipSpace:
@@ -62,8 +81,6 @@ class ClipSpace:
         """(N, P) projection of (N, C) patch states that went through the tower's final layer norm."""
         wanted = int(self.model.config.vision_config.hidden_size)
         if states.shape[1] != wanted:
-            raise SightlineError(
-                f"the CLIP checkpoint projects {wanted}-wide states, the vision tower gives {states.shape[1]}"
-            )
+            raise SightlineError(_other_width(wanted, states.shape[1]))
         projected: Tensor = self.model.visual_projection(states.float())
         return projected

@@ -32,25 +32,35 @@ DESCRIPTION = ("*.json", "*.jinja", "*.txt", "*.model")
 def checkpoint_folder(source: str, weights: str = WEIGHTS) -> Path:
     """The local folder of a checkpoint; a hub id is fetched (config, tokenizer and safetensors files only).
 
-    ``weights`` are the weight files to fetch, where others are meant.
+    ``org/name@REVISION`` is a commit, tag or branch of it. ``weights`` are the weight files to fetch, where others are
+    meant.
     """
     folder = Path(source)
     if folder.is_dir():
         return folder
+    given, (source, _, revision) = source, source.partition("@")
+    if revision and Path(source).is_dir():
+        raise SightlineError(f"{source} is a local folder, which has no revision '{revision}'")
+    folder = Path(source)
     # "models/typo" reads like a hub id, but where there is a folder models it is a slip.
     if folder.exists() or source.startswith((".", "/", "~")) or source.count("/") != 1 or folder.parent.is_dir():
         raise SightlineError(
-            f"model folder {source} does not exist{_similar(folder)}; give a local folder or a hub id such as org/name"
+            f"model folder {given} does not exist{_similar(folder)}; give a local folder or a hub id such as org/name"
         )
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(source, allow_patterns=[*DESCRIPTION, weights]))
+        return Path(snapshot_download(source, revision=revision or None, allow_patterns=[*DESCRIPTION, weights]))
     except Exception as error:
         raise SightlineError(
-            f"there is no folder {source} here, and as a hub id it cannot be fetched ({type(error).__name__}); "
-            "give a local folder instead"
+            f"there is no folder {source} here, and as a hub id it cannot be fetched"
+            f"{f' at {revision}' if revision else ''} ({type(error).__name__}); give a local folder instead"
         ) from error
+
+
+def snapshot_revision(folder: Path) -> str | None:
+    """The commit of a checkpoint that came from a hub; None of a folder of somebody's own."""
+    return folder.name if folder.parent.name == "snapshots" else None
 
 
 def _similar(folder: Path) -> str:

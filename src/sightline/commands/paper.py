@@ -61,6 +61,42 @@ def show(table: TableArgument) -> None:
 
 
 @app.command()
+def check(
+    textocr: Annotated[Path | None, typer.Option(help="Folder with TextOCR_0.1_val.json and its images.")] = None,
+    textvqa: Annotated[Path | None, typer.Option(help="Folder with TextVQA.")] = None,
+    docvqa: Annotated[Path | None, typer.Option(help="Folder with DocVQA.")] = None,
+    ocrbench: Annotated[Path | None, typer.Option(help="Folder with OCRBench.")] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(help="Checkpoint: folder, hub id or hub id@revision, or NAME=PATH. Repeatable."),
+    ] = None,
+    clip: Annotated[str | None, typer.Option(help="CLIP checkpoint, for AnchorPrune.")] = None,
+) -> None:
+    """Say in seconds what was found, whether it is the paper's, what is missing and what a study takes.
+
+    Nothing is fetched or loaded. Exits with 1 if something that was named does not fit.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from sightline.paper.checked import findings
+    from sightline.progress import SafeConsole
+
+    _folders(textocr=textocr)
+    open_data = _folders(textvqa=textvqa, docvqa=docvqa, ocrbench=ocrbench)
+    shown, wrong = Table(box=None, pad_edge=False, show_header=False), 0
+    for column in range(3):
+        shown.add_column(overflow="fold", no_wrap=column < 1)
+    for found in findings(textocr, open_data, models or [], clip):
+        shown.add_row(Text(found.state, "bold" if found.state == "wrong" else ""), Text(found.what), Text(found.words))
+        wrong += found.state == "wrong"
+    SafeConsole().print(shown)
+    if wrong:
+        say(f"{wrong} thing{'s' if wrong > 1 else ''} named do{'es' if wrong == 1 else ''} not fit")
+        raise typer.Exit(1)
+
+
+@app.command()
 def run(
     table: TableArgument,
     out: Annotated[Path, typer.Option(help="Folder of the study: probe sets, runs, tables. Shared by all tables.")],
@@ -80,6 +116,10 @@ def run(
     ] = None,
     ocrbench: Annotated[
         Path | None, typer.Option(help="Folder with OCRBench: test-*.parquet or OCRBench.json.")
+    ] = None,
+    gsr: Annotated[
+        Path | None,
+        typer.Option(help="Folder with GSR-Bench: coco_qa_two_obj.json, instances_*.json and COCO's images."),
     ] = None,
     lite: Annotated[
         bool, typer.Option("--lite", help="TextVQA and DocVQA: their 500-question parts instead of full validation.")
@@ -136,8 +176,8 @@ def run(
         **({} if draws is None else {"draws": draws, "example_draws": draws}),
         run={name: value for name, value in further.items() if value is not None},
     )
-    folders = {"textvqa": textvqa, "docvqa": docvqa, "ocrbench": ocrbench}
-    open_data = {task: folder for task, folder in folders.items() if folder is not None}
+    open_data = _folders(textvqa=textvqa, docvqa=docvqa, ocrbench=ocrbench, gsr=gsr)
+    _folders(textocr=textocr)
     study = Study(out, _models(models or [], demo, out), textocr, options, open_data)
     fresh = []
     for each in chosen(table):
@@ -146,6 +186,18 @@ def run(
     page = write_paper_page(study, with_earlier(study, fresh))
     say(f"page: {page}")
     say(f"tables: {page.parent / 'tables'}")
+    if not any(printed.measured_lines for printed in fresh):
+        say("nothing was measured; the reasons stand below each table")
+        raise typer.Exit(1)
+
+
+def _folders(**given: Path | None) -> dict[str, Path]:
+    """The folders that were named; one that is none is refused."""
+    found = {name: folder for name, folder in given.items() if folder is not None}
+    for name, folder in found.items():
+        if not folder.is_dir():
+            raise SightlineError(f"--{name}: there is no folder {folder}")
+    return found
 
 
 def _models(given: list[str], demo: bool, out: Path) -> dict[str, str]:
@@ -179,7 +231,7 @@ def _print(printed: PrintedTable) -> None:
     from sightline.progress import SafeConsole
 
     console = SafeConsole()
-    for line in [printed.heading, *printed.plain_lines(), ""]:
+    for line in [printed.heading, *filter(None, [printed.warning]), *printed.plain_lines(), ""]:
         console.print(Text(line), soft_wrap=True)
     for outcome, sentence, said in printed.claims:
         console.print(Text.assemble((f"{outcome:<13}", "bold"), f"{sentence} {said}"), soft_wrap=True)

@@ -95,6 +95,8 @@ class Request:
         read=size_of_image,
         former="--picture",
     )
+    image_options: dict[str, Any] = field(default_factory=dict)
+    """How images reach a checkpoint, where not as by default."""
     text_tokens: int = option(45, "Text tokens of the prompt.", minimum=1)
     repeats: int = option(10, "Samples kept.", minimum=1)
     warm_up: int = option(3, "Samples thrown away first.", minimum=0)

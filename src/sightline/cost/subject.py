@@ -64,6 +64,7 @@ class Subject:
                 dtype=request.dtype,
                 device=str(device),
                 attention=request.attention,
+                options=request.image_options or None,
             )
             usual = IMAGE_SIZE
         clip: ClipSpace | None = ForgetfulClip(request.clip, device) if request.clip else None

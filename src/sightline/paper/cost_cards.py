@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.repeated import RepeatedRequest
+from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.cost_card import CostCard
 from sightline.cost.measure import measure
 from sightline.errors import SightlineError
-from sightline.paper.models import MODELS
 from sightline.paper.needs import Need
 from sightline.paper.probe_sets import CONFIRMATION, built_set
 
@@ -38,11 +38,9 @@ def repeated_timing(study: Study, name: str, model: str, arms: Sequence[str]) ->
     few = study.options.demo
     request = RepeatedRequest(
         "repeated",
-        arms=_servable(study, model, arms),
-        dtype="float32" if few else "float16",
         probes_per_process=min(PROBES, _probe_count(study)),
         drop=1 if few else DROPPED,
-        **_material(study, model),
+        **_material(study, model, arms),
     )
     _measure(
         study, name, [replace(request, repetition=number) for number in range(DEMO_PROCESSES if few else PROCESSES)]
@@ -54,31 +52,47 @@ def batch_prefill(study: Study, name: str, model: str, arms: Sequence[str]) -> N
     few = study.options.demo
     request = PrefillRequest(
         "prefill",
-        arms=_servable(study, model, arms),
         batch=2 if few else BATCH[model],
         repeats=2 if few else 5,
         warm_up=1,
-        dtype="float32" if few else MODELS[model].dtype(CONFIRMATION),
-        **_material(study, model),
+        **_material(study, model, arms),
     )
     _measure(study, name, [request])
 
 
-def _material(study: Study, model: str) -> dict[str, Any]:
-    file, _, images = built_set(study, CONFIRMATION)
-    device = study.options.run.get("device", "auto")
-    found: dict[str, Any] = {"checkpoint": study.models[model], "probe_file": str(file), "image_folder": str(images)}
-    return found | {"device": device, "clip": study.options.clip or ""}
+def first_token(study: Study, name: str, model: str, arms: Sequence[str], detector_ms: float) -> None:
+    """The first token and decoding behind it, as the paper's answers of many tokens."""
+    few = study.options.demo
+    request = TtftRequest(
+        "ttft",
+        repeats=2 if few else 20,
+        warm_up=1 if few else 5,
+        decode=(1, 4) if few else (1, 32, 128),
+        detector_ms=detector_ms,
+        **_material(study, model, arms),
+    )
+    _measure(study, name, [request])
+
+
+def _material(study: Study, model: str, arms: Sequence[str]) -> dict[str, Any]:
+    """What is timed, as its rows of the confirmation set were made: same images, image options and precision."""
+    (need,) = study.servable([Need(model, CONFIRMATION, tuple(arms))])
+    config = study.configuration(need)
+    return {
+        "arms": need.arms,
+        "checkpoint": config.model,
+        "probe_file": str(config.probes),
+        "image_folder": str(config.images),
+        "image_options": dict(config.image_options),
+        "dtype": config.dtype,
+        "device": config.device,
+        "clip": config.clip or "",
+    }
 
 
 def _probe_count(study: Study) -> int:
     found = len(built_set(study, CONFIRMATION)[1])
     return min(found, 4) if study.options.demo else found
-
-
-def _servable(study: Study, model: str, arms: Sequence[str]) -> tuple[str, ...]:
-    (need,) = study.servable([Need(model, CONFIRMATION, tuple(arms))])
-    return need.arms
 
 
 def _measure(study: Study, name: str, requests: Sequence[ProbedRequest]) -> None:

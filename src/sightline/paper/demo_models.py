@@ -10,7 +10,7 @@ from typing import Any
 
 from sightline.checks.shipped_demo import asset
 from sightline.cost.shapes import shape_named
-from sightline.paper.models import INTERNVL, LLAVA, QWEN
+from sightline.paper.models import INTERNVL, LLAVA, QWEN, RANDOM
 
 IMAGE_TOKEN = 6
 """``<|image_pad|>`` of the reader's byte-level tokenizer, which the random models share."""
@@ -28,7 +28,7 @@ def demo_models(out: Path, leave_out: Container[str] = ()) -> dict[str, str]:
     """Checkpoint by name: the reader speaks for Qwen, whose form it has; the others know nothing."""
     found = {QWEN: str(asset("reader"))}
     for name, make in ((LLAVA, _llava), (INTERNVL, _internvl)):
-        folder = out / f"random-{name}"
+        folder = out / f"{RANDOM}{name}"
         if name not in leave_out:
             if not (folder / "model.safetensors").is_file():
                 make(folder)
@@ -60,6 +60,9 @@ def _write(
     """An ordinary checkpoint folder with seeded random weights, which come last: it is whole or made again."""
     import torch
     from transformers import AutoConfig, AutoModelForImageTextToText
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
 
     folder.mkdir(parents=True, exist_ok=True)
     for file in ("tokenizer.json", "tokenizer_config.json"):

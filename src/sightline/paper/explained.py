@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from sightline.paper.models import MODELS
 from sightline.paper.needs import Need, merged
 from sightline.paper.paper_table import Block, PaperTable
+from sightline.paper.printed import published_text
 from sightline.paper.probe_sets import PROBE_SETS, scorer_of
-from sightline.report.table import MISSING, format_value
 
 
 def explained(table: type[PaperTable]) -> str:
@@ -44,7 +44,8 @@ def command(need: Need) -> str:
     parts = [
         "sightline run",
         f"--model {model.checkpoint}",
-        f"--probes probes/{need.probes}.jsonl",
+        f"--probes {PROBE_SETS[need.probes].file}",
+        PROBE_SETS[need.probes].images,
         f"--dtype {model.dtype(need.probes)}",
         "--no-matched-controls",
         *(f"--image-option {name}={value}" for name, value in model.images(scorer_of(need)).items()),
@@ -60,10 +61,7 @@ def _published(block: Block) -> Iterator[str]:
     heads = [*block.words, *(column.title for column in block.columns)]
     rows = [heads]
     for line in block.lines:
-        cells = [
-            value if isinstance(value, str) else MISSING if value is None else format_value(value, column.kind)
-            for column, value in zip(block.columns, line.published, strict=True)
-        ]
+        cells = [published_text(value, column) for column, value in zip(block.columns, line.published, strict=True)]
         rows.append([*line.words, *cells])
     widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
     panel = ""

@@ -26,6 +26,9 @@ class PaperModel:
     model_type: str
     dtypes: Mapping[str, str]
     """Precision by probe set; ``*`` for all others."""
+    width: int
+    layers: int
+    """Of its language model: a checkpoint of other sizes is another model."""
     image_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """How images reach it, by scorer; ``*`` for all others."""
 
@@ -46,6 +49,8 @@ MODELS = {
             "Qwen/Qwen3-VL-8B-Instruct",
             "qwen3_vl",
             {"*": "bfloat16"},
+            4096,
+            36,
             {
                 # One size for every image: 731 to 840 visual tokens on the confirmation set.
                 "yes_no": {"min_pixels": 802_816, "max_pixels": 802_816},
@@ -62,6 +67,8 @@ MODELS = {
             "llava-hf/llava-1.5-7b-hf",
             "llava",
             {"*": "float16", "development": "bfloat16"},
+            4096,
+            32,
         ),
         PaperModel(
             INTERNVL,
@@ -70,10 +77,34 @@ MODELS = {
             "OpenGVLab/InternVL3_5-8B-HF",
             "internvl",
             {"*": "bfloat16"},
+            4096,
+            36,
             {"*": {"min_tiles": 1, "max_tiles": 12}},
         ),
     )
 }
+
+
+RANDOM = "random-"
+"""What folders of checkpoints begin with whose weights were drawn."""
+
+
+def stand_in(source: str, model: str) -> str:
+    """What stands in for one of the three: ``reader``, ``random weights``; nothing where it is the model itself."""
+    from sightline.backbones.loading import checkpoint_folder, described
+
+    paper = MODELS[model]
+    if source.partition("@")[0] == paper.checkpoint:
+        return ""
+    try:
+        folder = checkpoint_folder(source)
+        text = described(folder).get("text_config") or {}
+    except SightlineError:  # whoever wants to run it says so
+        return ""
+    sizes = {"hidden_size": paper.width, "num_hidden_layers": paper.layers}
+    if all(text.get(name, size) == size for name, size in sizes.items()):
+        return ""
+    return "random weights" if folder.name.startswith(RANDOM) else folder.name
 
 
 def named_models(given: Sequence[str]) -> dict[str, str]:

@@ -81,6 +81,7 @@ def _lacks(study: Study) -> str:
     "48 questions each of TextVQA-500 and DocVQA-500, chosen as in the paper by what pruning did to their answers",
     "sightline paper run S22",
     scorer="open",
+    images=f"--images probes/{OUTCOME}-images",
     lacks=_lacks,
 )
 def by_outcome(study: Study) -> Built:
@@ -97,6 +98,7 @@ def by_outcome(study: Study) -> Built:
     f"as many of each by lot, in the shares of their stress tags, seed {STRATIFIED_SEED}",
     "sightline paper run S22",
     scorer="open",
+    images=f"--images probes/{LOT}-images",
     lacks=_lacks,
 )
 def by_lot(study: Study) -> Built:

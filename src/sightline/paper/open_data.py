@@ -28,6 +28,8 @@ class OpenBenchmark:
     whole: tuple[str, ...]
     """Patterns of the files below the given folder, as data sets of the hub and the authors' archives unpack."""
     lite: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    """Folders that its images unpack into, where they do not lie inside the files."""
 
     def patterns(self, part: Part) -> tuple[str, ...]:
         return self.whole if part == "whole" else self.lite
@@ -47,15 +49,22 @@ BENCHMARKS = {
             "textvqa",
             "TextVQA",
             ("validation-*.parquet", "data/validation-*.parquet", "TextVQA_*_val.json"),
-            ("lite-*.parquet", "textvqa_val/lite-*.parquet"),
+            ("lite-*.parquet", "textvqa_val/lite-*.parquet", "LMMs-Eval-Lite/textvqa_val/lite-*.parquet"),
+            ("train_images",),
         ),
         OpenBenchmark(
             "docvqa",
             "DocVQA",
-            ("validation-*.parquet", "DocVQA/validation-*.parquet", "val_v1.0*.json"),
-            ("lite-*.parquet", "docvqa_val/lite-*.parquet"),
+            ("validation-*.parquet", "DocVQA/validation-*.parquet", "val_v1.0*.json", "spdocvqa_qas/val_v1.0*.json"),
+            ("lite-*.parquet", "docvqa_val/lite-*.parquet", "LMMs-Eval-Lite/docvqa_val/lite-*.parquet"),
+            ("documents", "spdocvqa_images"),
         ),
-        OpenBenchmark("ocrbench", "OCRBench", ("test-*.parquet", "data/test-*.parquet", "OCRBench.json")),
+        OpenBenchmark(
+            "ocrbench",
+            "OCRBench",
+            ("test-*.parquet", "data/test-*.parquet", "OCRBench.json"),
+            images=("OCRBench_Images",),
+        ),
     )
 }
 

@@ -108,6 +108,6 @@ def score_difference(
     def decide(study: Study) -> Judgement:
         found = compared(study, model, probes, arm, minus, rule=rule).change
         change = f"{format_value(found.value, 'signed')} {ends(found.low, found.high)}"
-        return judgement(found.low, found.high, f"{rule or 'score'} of {arm} minus {minus}: {change}", expects)
+        return judgement(found, f"{rule or 'score'} of {arm} minus {minus}: {change}", expects)
 
     return Claim(sentence, decide, (Need(model, probes, (arm, minus)),))

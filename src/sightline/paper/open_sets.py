@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sightline.core.probe import Probe
-from sightline.paper.open_data import Part, needs_files, open_files
-from sightline.paper.probe_sets import Built, probe_set
+from sightline.paper.open_data import BENCHMARKS, Part, needs_files, open_files
+from sightline.paper.probe_sets import Built, NothingToAskError, probe_set
 from sightline.probes import HardPairRules
 from sightline.probes.annotations import read_annotations
 from sightline.probes.given_questions import take_questions
@@ -40,9 +40,17 @@ def questions_of(study: Study, task: str, part: Part = "whole") -> tuple[Ingest,
     options: dict[str, Any] = {}
     if study.options.profile == "artifact":
         options = {"jpeg": JPEG_QUALITY} if task == OCRBENCH else {"id_prefix": f"{task}_val{_ending(part)}"}
-    folder = study.out / "probes" / f"{task}-images"
-    ingest = read_annotations(open_files(study, task, part), options, file_format=task)
-    return ingest, folder if ingest.packed is not None or ingest.images is None else ingest.images
+    files = open_files(study, task, part)
+    ingest = read_annotations(files, options, file_format=task)
+    if ingest.packed is not None:
+        return ingest, study.out / "probes" / f"{task}-images"
+    if ingest.images is None:
+        inside = ", ".join(BENCHMARKS[task].images)
+        raise NothingToAskError(
+            f"{files[0]} was found, but not its images: {ingest.probes[0].image} was looked for in {inside} beside it "
+            "and beside its folder"
+        )
+    return ingest, ingest.images
 
 
 def asked(ingest: Ingest, probes: Sequence[Probe], construction: dict[str, Any], images: Path) -> Built:
@@ -66,8 +74,10 @@ def _all_questions(study: Study, task: str, part: Part = "whole") -> Built:
 @probe_set(
     TEXTVQA,
     "TextVQA, all 5,000 questions of its validation part",
-    "sightline probes build validation-*.parquet --format textvqa --images textvqa-images --no-decoys",
+    "sightline probes build textvqa/validation-*.parquet --format textvqa --images textvqa-images --no-decoys "
+    "--out probes/textvqa.jsonl",
     scorer="open",
+    images="--images textvqa-images",
     lacks=needs_files("textvqa"),
 )
 def textvqa(study: Study) -> Built:
@@ -77,8 +87,10 @@ def textvqa(study: Study) -> Built:
 @probe_set(
     TEXTVQA_LITE,
     "TextVQA, the 500 questions of LMMs-Eval-Lite",
-    "sightline probes build lite-*.parquet --format textvqa --images textvqa-images --no-decoys",
+    "sightline probes build textvqa/lite-*.parquet --format textvqa --images textvqa-images --no-decoys "
+    "--out probes/textvqa-lite.jsonl",
     scorer="open",
+    images="--images textvqa-images",
     lacks=needs_files("textvqa", "lite"),
 )
 def textvqa_lite(study: Study) -> Built:
@@ -88,8 +100,10 @@ def textvqa_lite(study: Study) -> Built:
 @probe_set(
     DOCVQA,
     "DocVQA, all 5,349 questions of its validation part",
-    "sightline probes build validation-*.parquet --format docvqa --images docvqa-images --no-decoys",
+    "sightline probes build docvqa/validation-*.parquet --format docvqa --images docvqa-images --no-decoys "
+    "--out probes/docvqa.jsonl",
     scorer="open",
+    images="--images docvqa-images",
     lacks=needs_files("docvqa"),
 )
 def docvqa(study: Study) -> Built:
@@ -99,8 +113,10 @@ def docvqa(study: Study) -> Built:
 @probe_set(
     DOCVQA_LITE,
     "DocVQA, the 500 questions of LMMs-Eval-Lite",
-    "sightline probes build lite-*.parquet --format docvqa --images docvqa-images --no-decoys",
+    "sightline probes build docvqa/lite-*.parquet --format docvqa --images docvqa-images --no-decoys "
+    "--out probes/docvqa-lite.jsonl",
     scorer="open",
+    images="--images docvqa-images",
     lacks=needs_files("docvqa", "lite"),
 )
 def docvqa_lite(study: Study) -> Built:
@@ -110,8 +126,10 @@ def docvqa_lite(study: Study) -> Built:
 @probe_set(
     OCRBENCH,
     "OCRBench, 10 questions of each of its ten types, seed 29, each with a decoy",
-    "sightline probes build test-*.parquet --sample 10 --seed 29 --images ocrbench-images",
+    "sightline probes build ocrbench/test-*.parquet --sample 10 --seed 29 --images ocrbench-images "
+    "--out probes/ocrbench.jsonl",
     scorer="open",
+    images="--images ocrbench-images",
     lacks=needs_files("ocrbench"),
 )
 def ocrbench(study: Study) -> Built:

@@ -13,12 +13,13 @@ from sightline.paper.study import Study
 def run_table(study: Study, table: type[PaperTable]) -> PrintedTable:
     """Computes the rows that a table lacks and measures it."""
     study.record()
-    study.compute(table.needs())
-    for block in table.blocks:
-        if block.prepare is not None:
-            block.prepare(study)
+    with study.noting() as said:
+        study.compute(table.needs())
+        for block in table.blocks:
+            if block.prepare is not None:
+                block.prepare(study)
     study.record([table.number])
-    return measured(study, table)
+    return measured(study, table, said)
 
 
 def with_earlier(study: Study, fresh: Sequence[PrintedTable]) -> list[PrintedTable]:

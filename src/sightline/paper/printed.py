@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sightline.errors import SightlineError
-from sightline.paper.paper_table import NOTHING, Block, Claim, Judgement, Line, Measured, PaperTable
-from sightline.paper.study import Study
+from sightline.paper.models import MODELS
+from sightline.paper.paper_table import NOTHING, Block, Claim, Judgement, Line, Measured, PaperTable, corrected
+from sightline.paper.study import DETECTOR, Study
 from sightline.places.writing import write_whole
-from sightline.report.table import MISSING, TableColumn, format_range, format_value, latex_escape
+from sightline.report.table import MISSING, TableColumn, fitted_tabular, format_range, format_value, latex_escape
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class PrintedCell:
 @dataclass(frozen=True)
 class PrintedLine:
     line: Line
+    words: tuple[str, ...]
+    """Those of the line, with what stood in for something named as such."""
     cells: tuple[Measured, ...]
     why_not: str = ""
     """Why nothing was measured."""
@@ -51,7 +54,7 @@ class PrintedBlock:
         """(panel, lines as printed), in the order of the paper."""
         for panel in dict.fromkeys(line.line.panel for line in self.lines):
             lines = (found for found in self.lines if found.line.panel == panel)
-            yield panel, [(found.line.words, self._cells(found)) for found in lines]
+            yield panel, [(found.words, self._cells(found)) for found in lines]
 
     def _cells(self, found: PrintedLine) -> list[PrintedCell]:
         return list(map(_cell, self.block.columns, found.line.published, found.cells))
@@ -82,9 +85,12 @@ class PrintedTable:
         )
 
     @property
+    def measured_lines(self) -> int:
+        return sum(block.measured_lines for block in self.blocks)
+
+    @property
     def state(self) -> str:
-        lines = sum(len(block.lines) for block in self.blocks)
-        return f"{sum(block.measured_lines for block in self.blocks)} of {lines} lines measured"
+        return f"{self.measured_lines} of {sum(len(block.lines) for block in self.blocks)} lines measured"
 
     @property
     def missing(self) -> list[str]:
@@ -93,6 +99,12 @@ class PrintedTable:
         for line in (line for block in self.blocks for line in block.lines if line.why_not):
             reasons[line.why_not] = reasons.get(line.why_not, 0) + 1
         return [f"{count} line{'s' if count > 1 else ''} not measured: {reason}" for reason, count in reasons.items()]
+
+    @property
+    def family(self) -> str:
+        """What all outcomes of the table share."""
+        tested = sum(not math.isnan(judgement.p) for _, judgement in self.judgements)
+        return f"Outcomes of these {tested} tests are corrected for their number (Holm)." if tested > 1 else ""
 
     @property
     def claims(self) -> list[tuple[str, str, str]]:
@@ -131,11 +143,11 @@ class PrintedTable:
                 lines += [[*words, *(cell.joined.replace("|", "\\|") for cell in cells)] for words, cells in found]
             parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
         parts += [f"- **{outcome}**: {sentence} {words}" for outcome, sentence, words in self.claims]
-        parts += [*self.missing, *self.notes]
+        parts += [*filter(None, [self.family]), *self.missing, *self.notes]
         return "\n\n".join(parts) + "\n"
 
     def latex(self) -> str:
-        """One ``table*`` per block, in booktabs, published above measured in every cell."""
+        """One ``table*`` per block: needs ``booktabs`` and ``graphicx``."""
         return "\n".join(self._latex_block(number, printed) for number, printed in enumerate(self.blocks))
 
     def _latex_block(self, number: int, printed: PrintedBlock) -> str:
@@ -147,21 +159,15 @@ class PrintedTable:
             if panel:
                 body += [r"\midrule", rf"\multicolumn{{{len(heads)}}}{{l}}{{\textit{{{latex_escape(panel)}}}}} \\"]
             for words, cells in found:
-                texts = [*map(latex_escape, words), *(latex_escape(cell.joined) for cell in cells)]
-                body.append(" & ".join(texts) + r" \\")
+                body += _latex_lines(words, cells)
+        rule = [] if body and body[0] == r"\midrule" else [r"\midrule"]
         caption = " ".join(filter(None, (self.heading + ".", block.title, self.warning, self.table.about)))
-        caption += " Each cell: published | measured (95% interval)."
+        caption += " Each line: measured, its 95% interval, and in italics as published."
         return "\n".join(
             [
                 r"\begin{table*}[t]",
-                r"\centering\small",
-                rf"\begin{{tabular}}{{@{{}}{spec}@{{}}}}",
-                r"\toprule",
-                " & ".join(map(latex_escape, heads)) + r" \\",
-                *([] if body and body[0] == r"\midrule" else [r"\midrule"]),
-                *body,
-                r"\bottomrule",
-                r"\end{tabular}",
+                r"\centering\small\renewcommand{\arraystretch}{0.85}",
+                *fitted_tabular(spec, [" & ".join(map(latex_escape, heads)) + r" \\", *rule, *body]),
                 rf"\caption{{{latex_escape(caption)}}}",
                 rf"\label{{tab:paper-{self.table.number.lower()}{'' if number == 0 else f'-{number + 1}'}}}",
                 r"\end{table*}",
@@ -170,21 +176,26 @@ class PrintedTable:
         )
 
     def csv(self) -> str:
-        """One line per cell at full precision: block, panel, words, column, published, measured, low, high."""
+        """One line per cell at full precision, with the interval measured and, where there is one, the published."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["block", "panel", "line", "column", "published", "measured", "low", "high", "why_not"])
+        writer.writerow(["block", "panel", "line", "column", "published", "measured", "low", "high", "why_not",
+                         "published_low", "published_high"])  # fmt: skip
         for printed in self.blocks:
             for found in printed.lines:
                 for column, published, cell in zip(
                     printed.block.columns, found.line.published, found.cells, strict=True
                 ):
-                    ends = ["" if math.isnan(end) else repr(end) for end in (cell.low, cell.high)]
-                    name = " · ".join(found.line.words)
+                    stated = published if isinstance(published, Measured) else Measured(published)
+                    ends, stated_ends = (
+                        ["" if math.isnan(end) else repr(end) for end in (each.low, each.high)]
+                        for each in (cell, stated)
+                    )
+                    name = " · ".join(found.words)
                     value = "" if cell.value is None else cell.value
                     writer.writerow(
-                        [printed.block.title, found.line.panel, name, column.title, published, value, *ends,
-                         found.why_not]
+                        [printed.block.title, found.line.panel, name, column.title, stated.value, value, *ends,
+                         found.why_not, *stated_ends]
                     )  # fmt: skip
         return out.getvalue()
 
@@ -195,32 +206,71 @@ class PrintedTable:
             write_whole(folder / f"table-{self.table.number.lower()}.{suffix}", text.encode())
 
 
-def measured(study: Study, table: type[PaperTable]) -> PrintedTable:
-    """Every line of a table from the rows that the study has; what it lacks is a dash with its reason."""
-    blocks = tuple(
-        PrintedBlock(block, tuple(_measure(study, block, line) for line in block.lines)) for block in table.blocks
-    )
-    judgements = tuple((claim, claim.judge(study)) for claim in table.claims)
-    return PrintedTable(table, blocks, judgements, study.options.demo, tuple(study.notes))
+def _latex_lines(words: Sequence[str], cells: Sequence[PrintedCell]) -> list[str]:
+    """A line as three: measured, the intervals where there are any, published."""
+    blank = [""] * len(words)
+    rows = [[*map(latex_escape, words), *(latex_escape(cell.measured) for cell in cells)]]
+    if any(cell.interval for cell in cells):
+        small = (rf"{{\scriptsize {latex_escape(cell.interval)}}}" if cell.interval else "" for cell in cells)
+        rows.append([*blank, *small])
+    rows.append([*blank, *(rf"{{\scriptsize\itshape {latex_escape(cell.published)}}}" for cell in cells)])
+    return [" & ".join(row) + r" \\" for row in rows]
+
+
+def measured(study: Study, table: type[PaperTable], said: Iterable[str] = ()) -> PrintedTable:
+    """Every line of a table from the rows that the study has; what it lacks is a dash with its reason.
+
+    ``said`` was noted while its rows were computed.
+    """
+    with study.noting() as noted:
+        study.servable(table.needs())  # says what is left out
+        blocks = tuple(
+            PrintedBlock(block, tuple(_measure(study, block, line) for line in block.lines)) for block in table.blocks
+        )
+        judged = corrected([claim.judge(study, table.models()) for claim in table.claims])
+    judgements = tuple(zip(table.claims, judged, strict=True))
+    return PrintedTable(table, blocks, judgements, study.options.demo, tuple(dict.fromkeys((*said, *noted))))
 
 
 def _measure(study: Study, block: Block, line: Line) -> PrintedLine:
+    words = row_words(study, line)
     try:
         cells = tuple(block.measure(study, line))
     except SightlineError as error:
-        return PrintedLine(line, (NOTHING,) * len(block.columns), str(error))
-    return PrintedLine(line, cells)
+        return PrintedLine(line, words, (NOTHING,) * len(block.columns), str(error))
+    return PrintedLine(line, words, cells)
 
 
-def _cell(column: TableColumn, published: float | str | None, measured: Measured) -> PrintedCell:
+def row_words(study: Study, line: Line) -> tuple[str, ...]:
+    """The words of a line, with what was measured in place of what they name."""
+    swaps: list[tuple[str, tuple[str, ...]]] = []
+    if line.box_source == DETECTOR and study.detector not in (None, DETECTOR):
+        swaps.append((str(study.detector), ("EasyOCR",)))
+    if name := study.stand_in(line.model):
+        swaps.append((name, (MODELS[line.model].title, MODELS[line.model].short)))
+    found = list(line.words)
+    for instead, names in swaps:
+        places = [(place, name) for name in names for place, word in enumerate(found) if name in word]
+        if places:
+            place, name = places[0]
+            found[place] = found[place].replace(name, f"{instead} for {name}", 1)
+        else:
+            found[0] = f"{found[0]} ({instead} for {names[-1]})"
+    return tuple(found)
+
+
+def _cell(column: TableColumn, published: float | str | Measured | None, measured: Measured) -> PrintedCell:
     interval = format_range(measured.low, measured.high, column.kind) if column.interval else ""
-    return PrintedCell(_text(published, column), _text(measured.value, column), interval)
+    return PrintedCell(published_text(published, column), published_text(measured.value, column), interval)
 
 
-def _text(value: float | str | None, column: TableColumn) -> str:
+def published_text(value: float | str | Measured | None, column: TableColumn) -> str:
+    """A cell as the paper prints it; behind a number its interval, where one was published."""
+    if isinstance(value, Measured):
+        return f"{published_text(value.value, column)} ({format_range(value.low, value.high, column.kind)})"
     return value if isinstance(value, str) else MISSING if value is None else format_value(value, column.kind)
 
 
 def notes_below(table: PrintedTable) -> Sequence[str]:
     """What a terminal is told beside the table itself."""
-    return [*([table.warning] if table.demo else []), *table.missing, *table.notes]
+    return [*filter(None, [table.family]), *table.missing, *table.notes]

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 DEVELOPMENT, CONFIRMATION = "development", "confirmation"
 REPLACEMENT, EDIT_REGION = "replacement", "edit-region"
-DEVELOPMENT_SEED, CONFIRMATION_SEED = 17, 20_260_720
+GSR, GSR_SLICE = "gsr", "gsr-slice"
+REVIEWED = (REPLACEMENT, EDIT_REGION)
+"""What people should look at before it is asked about."""
+PAPER_RULES: dict[str, dict[str, Any]] = {
+    DEVELOPMENT: {"version": "development-v1", "seed": 17},
+    CONFIRMATION: {"version": "confirmation-v2", "seed": 20_260_720, "shuffle_images": True},
+}
 IMAGES = 500
 OCCLUDED = {"qwen": "development-first-100", "llava": "development-first-50", "internvl": "development-first-50"}
 """Images whose evidence is grayed: the first of the development set."""
@@ -40,7 +46,8 @@ class Built:
 
     probes: Sequence[Probe]
     construction: dict[str, Any]
-    images: Path
+    images: Path | None
+    """None for TextOCR's, which are looked for when somebody wants to see one."""
     source: Mapping[str, Any] | None = None
     """What they were built from, for the header of the file; None for TextOCR's words."""
 
@@ -54,18 +61,34 @@ class ProbeSetRecipe:
     build: Callable[[Study], Built]
     scorer: str = "yes_no"
     """What an answer is, where a table says nothing else."""
+    file: str = ""
+    """Where that command puts it."""
+    images: str = ""
+    """Options of ``sightline run`` that say where its images are."""
     lacks: Callable[[Study], str] | None = None
     """Why a study cannot build it, in words, or nothing; without it what is missing stops the whole study."""
 
 
 PROBE_SETS: dict[str, ProbeSetRecipe] = {}
+TEXTOCR = "textocr/TextOCR_0.1_val.json"
+TEXTOCR_IMAGES = "--images textocr/train_images --image-prefix train"
+"""As the archive unpacks: the file says ``train/ID.jpg``."""
 
 
 def probe_set(
-    name: str, about: str, command: str, *, scorer: str = "yes_no", lacks: Callable[[Study], str] | None = None
+    name: str,
+    about: str,
+    command: str,
+    *,
+    scorer: str = "yes_no",
+    file: str = "",
+    images: str = TEXTOCR_IMAGES,
+    lacks: Callable[[Study], str] | None = None,
 ) -> Callable[[Callable[[Study], Built]], Callable[[Study], Built]]:
     def decorate(build: Callable[[Study], Built]) -> Callable[[Study], Built]:
-        PROBE_SETS[name] = ProbeSetRecipe(name, about, command, build, scorer, lacks)
+        PROBE_SETS[name] = ProbeSetRecipe(
+            name, about, command, build, scorer, file or f"probes/{name}.jsonl", images, lacks
+        )
         return build
 
     return decorate
@@ -78,8 +101,16 @@ def scorer_of(need: Need) -> str:
 
 def built_set(study: Study, name: str) -> tuple[Path, ProbeSet, Path]:
     """(file, probes, image folder) of a set, built and locked on first use."""
-    file = study.out / "probes" / f"{name}.jsonl"
+    file, found = built_probes(study, name)
     root = file.with_suffix(".images")
+    if not root.exists():
+        root.write_text(f"{study.source.images}\n", encoding="utf-8")
+    return file, found, Path(root.read_text(encoding="utf-8").strip())
+
+
+def built_probes(study: Study, name: str) -> tuple[Path, ProbeSet]:
+    """(file, probes) of a set, for those who do not look at images."""
+    file = study.out / "probes" / f"{name}.jsonl"
     if lock_path(file).exists():
         found = read_probes(file)
         verify_lock(file, found)
@@ -88,14 +119,15 @@ def built_set(study: Study, name: str) -> tuple[Path, ProbeSet, Path]:
                 f"{file} was built before people's decisions were given; take another --out, or remove the file, its "
                 "lock and the runs that were made from it"
             )
-        return file, found, Path(root.read_text(encoding="utf-8").strip())
+        return file, found
     made = PROBE_SETS[name].build(study)
     file.parent.mkdir(parents=True, exist_ok=True)
     source = study.source.ingest.source if made.source is None else made.source
     found = write_probes(file, made.probes, construction=made.construction, source=source)
-    root.write_text(f"{made.images}\n", encoding="utf-8")
+    if made.images is not None:
+        file.with_suffix(".images").write_text(f"{made.images}\n", encoding="utf-8")
     lock_probes(file, found, replace=True)
-    return file, found, made.images
+    return file, found
 
 
 def _hard_pairs(study: Study, rules: dict[str, Any], exclude: Iterable[str] = ()) -> Built:
@@ -109,27 +141,27 @@ def _hard_pairs(study: Study, rules: dict[str, Any], exclude: Iterable[str] = ()
             f"{study.source.annotations} gives only {images} of {wanted} images with a small word; "
             "take the whole validation part, or a smaller --limit"
         )
-    return Built(found.probes, {"name": "hard-pairs", **settings}, study.source.images)
+    return Built(found.probes, {"name": "hard-pairs", **settings}, None)
 
 
 @probe_set(
     DEVELOPMENT,
     "TextOCR-Hard development: 500 images in annotation order, construction v1, seed 17",
-    "sightline probes build --format textocr --version development-v1 --seed 17",
+    f"sightline probes build {TEXTOCR} --version development-v1 --seed 17 --out probes/development.jsonl",
 )
 def development(study: Study) -> Built:
-    return _hard_pairs(study, {"version": "development-v1", "seed": DEVELOPMENT_SEED})
+    return _hard_pairs(study, PAPER_RULES[DEVELOPMENT])
 
 
 @probe_set(
     CONFIRMATION,
     "TextOCR-Hard confirmation: 500 other images, shuffled, construction v2, seed 20260720, locked",
-    "sightline probes build --format textocr --seed 20260720 --shuffle-images --exclude probes/development.jsonl",
+    f"sightline probes build {TEXTOCR} --seed 20260720 --shuffle-images --exclude probes/development.jsonl "
+    "--out probes/confirmation.jsonl",
 )
 def confirmation(study: Study) -> Built:
-    _, seen, _ = built_set(study, DEVELOPMENT)
-    rules = {"version": "confirmation-v2", "seed": CONFIRMATION_SEED, "shuffle_images": True}
-    return _hard_pairs(study, rules, seen.image_ids)
+    _, seen = built_probes(study, DEVELOPMENT)
+    return _hard_pairs(study, PAPER_RULES[CONFIRMATION], seen.image_ids)
 
 
 def _first(study: Study, images: int) -> Built:
@@ -139,14 +171,20 @@ def _first(study: Study, images: int) -> Built:
 
 
 @probe_set(
-    OCCLUDED["qwen"], "the first 100 images of the development set", "sightline run --limit 100 on the development set"
+    OCCLUDED["qwen"],
+    "the first 100 images of the development set",
+    "the development set, of which the run takes 100 images",
+    file="probes/development.jsonl --limit 100",
 )
 def first_hundred(study: Study) -> Built:
     return _first(study, 100)
 
 
 @probe_set(
-    OCCLUDED["llava"], "the first 50 images of the development set", "sightline run --limit 50 on the development set"
+    OCCLUDED["llava"],
+    "the first 50 images of the development set",
+    "the development set, of which the run takes 50 images",
+    file="probes/development.jsonl --limit 50",
 )
 def first_fifty(study: Study) -> Built:
     return _first(study, 50)
@@ -163,7 +201,9 @@ def _image_free(study: Study, of: str) -> Built:
 @probe_set(
     "confirmation-image-free",
     "confirmation questions on their images, on gray, and on wrong images (seeds 101, 202, 303)",
-    "sightline controls build image-free probes/confirmation.jsonl",
+    f"sightline controls build image-free probes/confirmation.jsonl --annotations {TEXTOCR} "
+    "--out probes/confirmation-image-free",
+    file="probes/confirmation-image-free/image_free.jsonl",
 )
 def confirmation_image_free(study: Study) -> Built:
     return _image_free(study, CONFIRMATION)
@@ -172,7 +212,9 @@ def confirmation_image_free(study: Study) -> Built:
 @probe_set(
     "development-image-free",
     "development questions on their images, on gray, and on wrong images (seeds 101, 202, 303)",
-    "sightline controls build image-free probes/development.jsonl",
+    f"sightline controls build image-free probes/development.jsonl --annotations {TEXTOCR} "
+    "--out probes/development-image-free",
+    file="probes/development-image-free/image_free.jsonl",
 )
 def development_image_free(study: Study) -> Built:
     return _image_free(study, DEVELOPMENT)
@@ -188,8 +230,6 @@ def _replaced(study: Study) -> tuple[list[Replaced], Path]:
     if study.options.decisions is not None:
         valid = reviewed_images(study.options.decisions)
         probes = [probe for probe in probes if probe.image_id in valid]
-    elif not study.options.demo:
-        study.note("replaced words were screened by an OCR engine alone: give --decisions with people's review")
     engine = study.detector
     # A page that was drawn for a demonstration is small: what an engine makes of its words is no test of them.
     screen = Screen(engine) if engine and not study.options.demo else None
@@ -204,7 +244,10 @@ def _replaced(study: Study) -> tuple[list[Replaced], Path]:
 @probe_set(
     REPLACEMENT,
     "confirmation images with the word repainted as its near miss, as itself, and erased",
-    "sightline controls build text-replacement probes/confirmation.jsonl --equal-length --limit 0",
+    f"sightline controls build text-replacement probes/confirmation.jsonl {TEXTOCR_IMAGES} --equal-length --limit 0 "
+    "--out replaced",
+    file="replaced/text_replacement.jsonl",
+    images="--images replaced/images",
 )
 def replacement(study: Study) -> Built:
     made, images = study.remembered("replaced words", lambda: _replaced(study))
@@ -215,7 +258,10 @@ def replacement(study: Study) -> Built:
 @probe_set(
     EDIT_REGION,
     "the repainted near miss, with the one substituted character as its region",
-    "sightline controls build text-replacement probes/confirmation.jsonl --equal-length --limit 0",
+    f"sightline controls build text-replacement probes/confirmation.jsonl {TEXTOCR_IMAGES} --equal-length --limit 0 "
+    "--out replaced",
+    file="replaced/edit_region.jsonl",
+    images="--images replaced/images",
 )
 def edit_region(study: Study) -> Built:
     made, images = study.remembered("replaced words", lambda: _replaced(study))
@@ -226,3 +272,56 @@ def edit_region(study: Study) -> Built:
 def _review(study: Study) -> dict[str, bool]:
     """Whether people have looked at what was painted."""
     return {"reviewed": study.options.decisions is not None}
+
+
+def _gsr_files(study: Study) -> tuple[Path, Path]:
+    """(questions, COCO's instances) of GSR-Bench in the folder that was given."""
+    folder = study.open_data.get(GSR)
+    if folder is None:
+        raise SightlineError("GSR-Bench was not given: name its folder with --gsr")
+    found = [sorted(folder.glob(pattern)) for pattern in ("coco_qa_two_obj.json", "instances_*.json")]
+    if not all(found):
+        raise SightlineError(f"{folder} has not both coco_qa_two_obj.json and COCO's instances_*.json")
+    return found[0][0], found[1][0]
+
+
+def _lacks_gsr(study: Study) -> str:
+    try:
+        _gsr_files(study)
+    except SightlineError as error:
+        return str(error)
+    return ""
+
+
+def _relations(study: Study, rows: int) -> Built:
+    from sightline.probes.annotations import read_annotations
+
+    questions, instances = _gsr_files(study)
+    ingest = read_annotations([questions], {"instances": str(instances), "rows": str(rows)}, file_format=GSR)
+    if ingest.images is None:
+        raise NothingToAskError(f"{questions} was found, but not its images, COCO's val2017")
+    return Built(ingest.probes, {"name": GSR, "rows": rows}, ingest.images, ingest.source)
+
+
+@probe_set(
+    GSR,
+    "GSR-Bench, COCO's two-object questions: 880 about 440 images",
+    "sightline probes build gsr/coco_qa_two_obj.json --format-option instances=gsr/instances_val2017.json "
+    "--out probes/gsr.jsonl",
+    images="--images gsr/val2017",
+    lacks=_lacks_gsr,
+)
+def relations(study: Study) -> Built:
+    return _relations(study, study.limit or 0)
+
+
+@probe_set(
+    GSR_SLICE,
+    "GSR-Bench, its first 50 images: 100 questions",
+    "sightline probes build gsr/coco_qa_two_obj.json --format-option instances=gsr/instances_val2017.json "
+    "--format-option rows=50 --out probes/gsr-slice.jsonl",
+    images="--images gsr/val2017",
+    lacks=_lacks_gsr,
+)
+def relations_slice(study: Study) -> Built:
+    return _relations(study, min(50, study.limit or 50))

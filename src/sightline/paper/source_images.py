@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from sightline.probes.annotations import load_regions
 from sightline.probes.region_records import Ingest
 
 ANNOTATIONS = "TextOCR_*val.json"
-PLACES = (".", "images", "train_val_images", "train_images")
-"""Folders below the given one that images are looked for in, as TextOCR's archives unpack."""
+PLACES = ("train_images", "train", ".", "images", "images/train", "train_val_images", "train_val_images/train_images",
+          "train_val_images/train")  # fmt: skip
+"""Folders below the given one that images are looked for in. The file says ``train/ID.jpg``, the archive unpacks to
+``train_images/ID.jpg``: only the last part of a name counts."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class SourceImages:
     """An annotation file, the folder its image names are relative to, and which words are small there."""
 
     annotations: Path
-    images: Path
+    root: Path | None = None
+    """Where the images are; None: wherever TextOCR's archives put them beside the annotations."""
     word_areas: Mapping[str, float] = field(default_factory=dict)
     """``min_area`` and ``max_area`` where they are not the paper's."""
     profile: str = "paper"
@@ -31,11 +34,28 @@ class SourceImages:
     @cached_property
     def ingest(self) -> Ingest:
         options: dict[str, Any] = {"file_format": "textocr", "profile": self.profile}
-        return load_regions(self.annotations, **options)
+        found = load_regions(self.annotations, **options)
+        if self.root is not None:
+            return found
+        return replace(found, records=tuple(replace(record, image=Path(record.image).name) for record in found.records))
+
+    @cached_property
+    def images(self) -> Path:
+        """The folder of the images; what is missing is said when somebody wants to look at one."""
+        if self.root is not None:
+            return self.root
+        folder, name = self.annotations.parent, self.ingest.records[0].image
+        for place in PLACES:
+            if (folder / place / name).is_file():
+                return folder / place
+        raise SightlineError(
+            f"{folder} has {self.annotations.name} but not its images: {name} was looked for in {', '.join(PLACES)} "
+            "below it"
+        )
 
 
 def textocr(folder: Path, profile: str) -> SourceImages:
-    """TextOCR's validation part in a folder; what is missing is said before anything is computed."""
+    """TextOCR's validation part in a folder."""
     found = sorted(folder.glob(ANNOTATIONS))
     if len(found) != 1:
         many = f"{len(found)} files" if found else "no file"
@@ -43,14 +63,7 @@ def textocr(folder: Path, profile: str) -> SourceImages:
             f"{folder} has {many} {ANNOTATIONS}; --textocr is the folder with TextOCR's validation annotations "
             "(TextOCR_0.1_val.json) and images"
         )
-    source = SourceImages(found[0], folder, profile=profile)
-    name = source.ingest.records[0].image
-    for place in PLACES:
-        if (folder / place / name).is_file():
-            return SourceImages(found[0], folder / place, profile=profile)
-    raise SightlineError(
-        f"{folder} has {found[0].name} but not its images: {name} was looked for in {', '.join(PLACES)} below it"
-    )
+    return SourceImages(found[0], profile=profile)
 
 
 def drawn_scenes() -> SourceImages:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,12 +13,13 @@ from typing import Any
 import pandas as pd
 
 from sightline.arms.arm import parse_arm
+from sightline.backbones.clip import clip_trouble
 from sightline.boxes.sources import check_source
 from sightline.errors import SightlineError
-from sightline.paper.models import MODELS
+from sightline.paper.models import MODELS, stand_in
 from sightline.paper.needs import Need, merged
 from sightline.paper.open_sets import LITE
-from sightline.paper.probe_sets import PROBE_SETS, NothingToAskError, built_set, scorer_of
+from sightline.paper.probe_sets import PROBE_SETS, REVIEWED, NothingToAskError, built_set, scorer_of
 from sightline.paper.source_images import SourceImages, drawn_scenes, textocr
 from sightline.paper.visible_rows import of_visible_evidence
 from sightline.places.writing import write_whole
@@ -85,6 +86,10 @@ def _with_recorded(options: StudyOptions, recorded: Mapping[str, Any]) -> StudyO
     return replace(options, clip=options.clip or recorded.get("clip"), **files)
 
 
+def needs_clip(arm: str) -> bool:
+    return any(name.startswith("clip.") for name in parse_arm(arm).selector.needs)
+
+
 @dataclass
 class Study:
     """Computes what tables need and hands out rows; every table of a folder sees the same ones."""
@@ -98,6 +103,8 @@ class Study:
     """Folders with open questions by benchmark: textvqa, docvqa, ocrbench."""
     notes: list[str] = field(default_factory=list)
     _made: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _said: dict[Any, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    """What was noted while each was made."""
 
     def __post_init__(self) -> None:
         self.out = Path(self.out)
@@ -167,6 +174,8 @@ class Study:
         for need in filter(None, here):
             if self._lacks_questions(need.probes):
                 continue
+            if need.probes in REVIEWED and self.options.decisions is None and not self.options.demo:
+                self.note("replaced words were screened by an OCR engine alone: give --decisions with people's review")
             # Two spellings of one arm, such as a default that is written out, are one column.
             arms = {self.arm(need.model, arm): arm for arm in need.arms if not self._lacks(need.model, arm)}
             if arms:
@@ -189,11 +198,20 @@ class Study:
         return lacks(self) if lacks is not None else ""
 
     def _lacks(self, model: str, arm: str) -> bool:
-        """Whether an arm needs CLIP and none was given."""
-        if self.options.clip or not any(name.startswith("clip.") for name in parse_arm(arm).selector.needs):
+        """Whether an arm needs CLIP and none was given that serves the model."""
+        if not needs_clip(arm):
             return False
-        self.note(f"{arm} on {MODELS[model].title} is left out: it compares with CLIP embeddings, give --clip")
-        return True
+        reason = self._clip_trouble(model)
+        if reason:
+            self.note(f"{arm} on {MODELS[model].title} is left out: {reason}")
+        return bool(reason)
+
+    def _clip_trouble(self, model: str) -> str:
+        if not self.options.clip:
+            return "it compares with CLIP embeddings, give --clip"
+        clip, checkpoint = self.options.clip, self.models[model]
+        found: str = self.remembered(("clip", clip, checkpoint), lambda: clip_trouble(clip, checkpoint))
+        return found
 
     def _with_detector(self, need: Need) -> Need | None:
         """The need with a text detector that is installed here; None, and a note, where there is none."""
@@ -218,10 +236,25 @@ class Study:
         if words not in self.notes:
             self.notes.append(words)
 
+    @contextmanager
+    def noting(self) -> Iterator[list[str]]:
+        """What is noted meanwhile, by itself: the notes of one table."""
+        before, self.notes = self.notes, []
+        try:
+            yield self.notes
+        finally:
+            said, self.notes = self.notes, before
+            for words in said:
+                self.note(words)
+
     def remembered(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What ``make`` returns, made once until rows change."""
+        """What ``make`` returns, made once until rows change; what it noted is noted whenever it is asked for."""
         if key not in self._made:
-            self._made[key] = make()
+            with self.noting() as said:
+                found = make()
+            self._made[key], self._said[key] = found, tuple(said)
+        for words in self._said.get(key, ()):
+            self.note(words)
         return self._made[key]
 
     def compute(self, needs: Iterable[Need]) -> None:
@@ -254,7 +287,7 @@ class Study:
             "box_source": need.box_source,
             "scorer": scorer_of(need),
             "profile": self.options.profile,
-            "clip": self.options.clip,
+            "clip": self.options.clip if any(map(needs_clip, need.arms)) else None,
             "dtype": "float32" if self.options.demo else model.dtype(need.probes),
             # The drawn pages have the size that the embedded reader knows.
             "image_options": {} if self.options.demo else dict(model.images(scorer_of(need))),
@@ -292,6 +325,14 @@ class Study:
             ("rows", model, probes, box_source, scorer),
             lambda: of_visible_evidence(self.run(model, probes, box_source, scorer).frame()),
         )
+        return found
+
+    def stand_in(self, model: str) -> str:
+        """What stands in for one of the paper's models here; nothing where it is that model, or none was given."""
+        source = self.models.get(model)
+        if source is None:
+            return ""
+        found: str = self.remembered(("stand-in", source), lambda: stand_in(source, model))
         return found
 
     def require(self, model: str) -> None:

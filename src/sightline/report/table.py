@@ -42,6 +42,12 @@ _LATEX = {
     "×": r"$\times$",
     "±": r"$\pm$",
     "Δ": r"$\Delta$",
+    "β": r"$\beta$",
+    "ρ": r"$\rho$",
+    # In TeX's own encoding these are other signs.
+    "|": r"$|$",
+    "<": r"$<$",
+    ">": r"$>$",
 }
 
 
@@ -216,15 +222,7 @@ class Table:
             [
                 r"\begin{table*}[t]",
                 r"\centering\small",
-                r"\sbox0{%",
-                rf"\begin{{tabular}}{{@{{}}{spec}@{{}}}}",
-                r"\toprule",
-                head + r" \\",
-                r"\midrule",
-                *rows,
-                r"\bottomrule",
-                r"\end{tabular}}%",
-                r"\ifdim\wd0>\textwidth\resizebox{\textwidth}{!}{\usebox0}\else\usebox0\fi",
+                *fitted_tabular(spec, [head + r" \\", r"\midrule", *rows]),
                 rf"\caption{{{latex_escape(' '.join(filter(None, (self.title + '.', self.reading, self.caption))))}}}",
                 rf"\label{{tab:{self.name}}}",
                 r"\end{table*}",
@@ -272,6 +270,19 @@ def format_range(low: Any, high: Any, kind: Kind) -> str:
         digits = digits_apart(float(low), float(high))
         left, right = format_value(low, kind, digits), format_value(high, kind, digits)
     return f"{left} to {right}" if kind == "signed" else f"{left.removesuffix('%')}–{right}"
+
+
+def fitted_tabular(spec: str, rows: Sequence[str]) -> list[str]:
+    """LaTeX's lines of a tabular in booktabs, made smaller where it is wider than the text."""
+    return [
+        r"\sbox0{%",
+        rf"\begin{{tabular}}{{@{{}}{spec}@{{}}}}",
+        r"\toprule",
+        *rows,
+        r"\bottomrule",
+        r"\end{tabular}}%",
+        r"\ifdim\wd0>\textwidth\resizebox{\textwidth}{!}{\usebox0}\else\usebox0\fi",
+    ]
 
 
 def latex_escape(text: str) -> str:

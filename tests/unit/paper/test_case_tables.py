@@ -26,7 +26,7 @@ def study(tmp_path: Path) -> Study:
 def printed(study: Study, number: str, block: int = 0) -> dict[str, PrintedLine]:
     """The measured lines of one block, by their words."""
     lines = measured(study, PAPER_TABLES.get(number)).blocks[block].lines
-    return {" ".join(line.line.words): line for line in lines}
+    return {" ".join(filter(None, line.line.words)): line for line in lines}
 
 
 def values(line: PrintedLine) -> list[Any]:
@@ -135,8 +135,10 @@ def test_stress_slices_show_full_and_both_budgets_of_one_benchmark(study: Study)
     ]  # fmt: skip
     study._made["stress slices"] = pd.DataFrame(records)
     lines = printed(study, "S23", 0)
-    assert values(lines["TextVQA numeric answers"]) == pytest.approx([7, 0.9, 0.4, -0.5, 0.8, -0.1])
-    assert lines["DocVQA long questions"].why_not == "no question is a long question of docvqa"
+    numeric = lines["TextVQA numeric answers 30% loses much, 70% little"]
+    assert values(numeric) == pytest.approx([7, 0.9, 0.4, -0.5, 0.8, -0.1])
+    long = lines["DocVQA long questions long questions need more tokens"]
+    assert long.why_not == "no question is a long question of docvqa"
 
 
 SCORES = {"full": 1.0, BASE: 0.4, METADATA: 0.6, NO_BOXES: 0.65, OCR: 0.7}
@@ -160,8 +162,8 @@ def test_a_detectors_prior_is_compared_with_three_ways_to_do_without(study: Stud
     assert values(lines["Rows with boxes"])[:2] == pytest.approx([3, 1.15])
     claims = {claim.sentence: outcome.outcome for claim, outcome in measured(study, PAPER_TABLES.get("S24")).judgements}
     by_lot = [outcome for sentence, outcome in claims.items() if "drawn by lot" in sentence]
-    assert by_lot == ["holds"] * 3
-    assert set(claims.values()) == {"holds", "not measured"}
+    assert by_lot == ["open"] * 3, "four questions decide nothing, however much they agree"
+    assert set(claims.values()) == {"open", "not measured"}
 
 
 @pytest.mark.parametrize("number", ["S22", "S23", "S24"])
@@ -196,7 +198,7 @@ def test_published_changes_are_those_of_the_published_scores() -> None:
         full[line.words[0]] = of_full
     checked = 0
     for line in _published("S22"):
-        if len(line.words) == 2 and line.published[0] in (96, 48):
+        if len(line.words) == 3 and line.published[0] in (96, 48):
             *_, score, change = line.published
             assert isinstance(score, float)
             assert change == pytest.approx(score - full[line.words[0]], abs=0.0011)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from sightline.cli import app
 from sightline.errors import SightlineError
 from sightline.paper.models import named_models
 from sightline.paper.needs import Need, merged
 from sightline.paper.paper_table import PAPER_TABLES
 from sightline.paper.preset import run_table, with_earlier
+from sightline.paper.printed import measured
 from sightline.paper.study import Study, StudyOptions
 from sightline.store import load_run
 
@@ -93,6 +99,72 @@ def test_textocr_without_annotations_or_images_is_refused_in_words(tmp_path: Pat
         _ = study.source
     with pytest.raises(SightlineError, match="--textocr"):
         _ = Study(tmp_path / "other", {}).source
+
+
+def pickled_clip(data: Path, folder: Path) -> Path:
+    """A CLIP checkpoint whose weights are pickled alone, as the hub has the paper's."""
+    shutil.copytree(data / "tiny/clip", folder)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    return folder
+
+
+def wide_clip(data: Path, folder: Path) -> Path:
+    """A CLIP checkpoint of another width than LLaVA's tower."""
+    shutil.copytree(data / "tiny/clip", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["vision_config"]["hidden_size"] = 48
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(("make", "reason"), [(pickled_clip, "sightline convert"), (wide_clip, "48-wide")])
+def test_a_clip_that_cannot_serve_leaves_its_lines_out_and_stops_nothing(
+    data: Path, tmp_path: Path, make: Callable[[Path, Path], Path], reason: str
+) -> None:
+    study = pilot(data, tmp_path / "study", clip=str(make(data, tmp_path / "clip")))
+    needs = [Need("qwen", "confirmation", ("full",)), Need("llava", "confirmation", ("full", "anchorprune:0.4"))]
+    study.compute(needs)
+    assert [study.arm("llava", "full")] == load_run(tmp_path / "study/runs/llava-confirmation").arms
+    assert load_run(tmp_path / "study/runs/qwen-confirmation").arms == ["full"]
+    (note,) = study.notes
+    assert "anchorprune:0.4 on LLaVA-1.5-7B is left out" in note
+    assert reason in note
+
+
+def test_a_run_that_measured_nothing_is_a_failure(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = CliRunner().invoke(app, ["paper", "run", "S6", "--textocr", str(empty), "--out", str(tmp_path / "study")])
+    assert done.exit_code == 1, done.output
+    assert "nothing was measured" in done.output
+
+
+def test_a_mistyped_folder_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["paper", "run", "S6", "--textocr", "nowhere", "--out", str(tmp_path / "study")])
+    assert done.exit_code != 0
+    assert "--textocr: there is no folder nowhere" in str(done.exception)
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_note_stands_under_the_table_that_it_is_about(data: Path, tmp_path: Path) -> None:
+    study = pilot(data, tmp_path / "study", clip=None)
+    study.models.pop("qwen")
+    with_clip = run_table(study, PAPER_TABLES.get("S7"))
+    assert any("anchorprune" in note for note in with_clip.notes)
+    without = run_table(study, PAPER_TABLES.get("S6"))
+    assert without.notes == ()
+    earlier = {printed.table.number: printed.notes for printed in with_earlier(study, [without])}
+    assert earlier == {"S6": (), "S7": with_clip.notes}
+
+
+def test_a_row_names_the_detector_that_measured_it(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Study, "detector", "rapidocr")
+    printed = measured(pilot(data, tmp_path / "study"), PAPER_TABLES.get("S18"))
+    names = [" · ".join(line.words) for line in printed.blocks[0].lines if line.line.box_source == "easyocr"]
+    assert len(names) == 2
+    assert all("rapidocr for EasyOCR" in name for name in names)
+    assert "rapidocr for EasyOCR" in printed.csv()
+    assert "rapidocr for EasyOCR" in printed.latex()
 
 
 def test_what_needs_clip_is_left_out_with_its_reason(data: Path, tmp_path: Path) -> None:

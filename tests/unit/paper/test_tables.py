@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +13,11 @@ from sightline.paper.models import MODELS
 from sightline.paper.paper_table import PAPER_TABLES
 from sightline.paper.preset import in_order
 from sightline.paper.probe_sets import PROBE_SETS
+from sightline.paper.study import Study, StudyOptions
 
-NUMBERS = ["1", "2", *(f"S{number}" for number in range(1, 25))]
+REPLICATES = {f"random:0.3:seed={seed}" for seed in (101, 202, 303, 404, 505)}
+TEXT_RESULTS = ["CALIBRATION", "DILUTION", "GSR", "PLAUSIBLE", "POSITIONS", "QC", "STRATA"]
+NUMBERS = ["1", "2", *(f"S{number}" for number in range(1, 25)), *TEXT_RESULTS]
 
 
 def test_every_yes_no_and_open_answer_table_of_the_paper_is_a_preset() -> None:
@@ -76,6 +81,24 @@ def test_published_differences_are_those_of_the_published_rows() -> None:
         assert math.isclose(left - right, published, abs_tol=0.0011), line.words
         checked += 1
     assert checked >= 6
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_random_is_drawn_as_in_the_paper_under_the_artifacts_profile(number: str, tmp_path: Path) -> None:
+    """Confirmation scripts passed 17, and so did LLaVA's open questions; 13 is the artifact's default elsewhere."""
+    study = Study(tmp_path, {}, options=StudyOptions(profile="artifact"))
+    seeds = set()
+    for need in PAPER_TABLES.get(number).needs():
+        for arm in need.arms:
+            if arm.startswith("random"):
+                seeds.add(
+                    (need.model, need.probes, arm, json.loads(parse_arm(study.arm(need.model, arm)).arguments)["seed"])
+                )
+    for model, probes, arm, seed in seeds:
+        if probes in ("confirmation", "edit-region") and arm not in REPLICATES:
+            assert seed == 17, (model, probes, arm)
+        if probes in ("textvqa", "docvqa"):
+            assert seed == {"qwen": 13, "llava": 17}[model]
 
 
 def test_tables_of_other_papers_come_after_those_of_the_paper_by_name() -> None:

@@ -45,7 +45,7 @@ def test_markdown_escapes_what_would_break_a_row(table: Table) -> None:
 
 def test_latex_escapes_every_special_character(table: Table) -> None:
     text = table.latex()
-    assert r"a\_b|c<i> & 0.300 & " in text
+    assert r"a\_b$|$c$<$i$>$ & 0.300 & " in text
     assert r"Score \& more" in text
     assert r"\caption{A 100\% title. Caption with \$ and \_.}" in text
     assert text.count(r"\\") == 4, "heading, two rows, and the small print of the one that has an interval"

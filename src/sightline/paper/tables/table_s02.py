@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sightline.paper.cut import AT_ZERO, SHARED
 from sightline.paper.models import INTERNVL, MODELS, QWEN
 from sightline.paper.needs import Need
-from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable, usual_needs
+from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable, difference, usual_needs
 from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT
 from sightline.paper.tables.shared import arm_line
 from sightline.report.table import TableColumn, format_range
@@ -88,3 +88,23 @@ class Sensitivity(PaperTable):
             needs,
         ),
     )
+    claims = (
+        *(
+            difference(
+                f"Qwen: the two best query matches answer better than {words}.",
+                model=QWEN, probes=CONFIRMATION, arm="target:0.3", minus=f"target:0.3:top={top}", metric="accuracy",
+                expects="above",
+            )
+            for top, words in ((1, "the best alone"), (4, "the best four"))
+        ),
+        difference(
+            "Qwen: more weight on the norm keeps more of the source regions.",
+            model=QWEN, probes=CONFIRMATION, arm="target:0.3:weight=0.5", minus="target:0.3:weight=1.0",
+            metric="pn_average", expects="above",
+        ),
+        difference(
+            "InternVL: a heavier evidence prior keeps more of the source regions.",
+            model=INTERNVL, probes=DEVELOPMENT, arm="soft_evidence:0.5:beta=0.2", minus="soft_evidence:0.5:beta=0.0",
+            metric="pn_average", expects="above", cut=SHARED,
+        ),
+    )  # fmt: skip

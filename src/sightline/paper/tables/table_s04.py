@@ -11,6 +11,8 @@ from sightline.paper.cut import AT_ZERO, OWN
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
 from sightline.paper.paper_table import (
+    MARGIN,
+    MARGINS,
     PAPER_TABLES,
     Block,
     Claim,
@@ -23,7 +25,7 @@ from sightline.paper.paper_table import (
     usual_needs,
 )
 from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT
-from sightline.paper.tables.shared import image_count
+from sightline.paper.tables.shared import RANDOM_30, image_count
 from sightline.report.table import TableColumn, format_range
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.metrics import METRICS, point
@@ -56,7 +58,7 @@ LINES = (
         +0.003, (-0.014, +0.020), -0.008, (-0.038, +0.022),
     ),
     _line(
-        "Target (30%) − Random (30%)", QWEN, "target:0.3", "random:0.3", 500,
+        "Target (30%) − Random (30%)", QWEN, "target:0.3", RANDOM_30, 500,
         +0.047, (+0.021, +0.073), +0.080, (+0.044, +0.118),
     ),
     _line(
@@ -158,12 +160,13 @@ def _replaced(line: Line) -> Line:
 
 
 def _claims() -> tuple[Claim, ...]:
-    """What the published interval tells: higher, lower, or not told apart."""
+    """What the published interval tells: higher, lower, or unresolved, which is asked as equality at our margin."""
     found = []
     for line in LINES:
         for metric, ends in (("accuracy", line.about[1]), ("hfpr", line.about[2])):
-            side: Side = "above" if ends[0] > 0 else "below" if ends[1] < 0 else "around"
-            word = {"above": "higher", "below": "lower", "around": "not told apart"}[side]
+            side: Side = "above" if ends[0] > 0 else "below" if ends[1] < 0 else "equal"
+            equal = f"equal within {MARGINS.get(metric, MARGIN)}"
+            word = {"above": "higher", "below": "lower", "equal": equal}[side]
             sentence = f"{line.words[0]}, {line.words[1]}: {'accuracy' if metric == 'accuracy' else 'hFPR'} {word}."
             found.append(
                 difference(

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable
-from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT, built_set
+from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable
+from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT, built_probes
 from sightline.probes import audit_negatives
 from sightline.probes.lexical_audit import LexicalAudit
 from sightline.report.table import TableColumn
@@ -79,11 +79,24 @@ def both_splits(study: Study, line: Line) -> list[Measured]:
 
 def _audit(study: Study, name: str) -> LexicalAudit:
     def make() -> LexicalAudit:
-        _, found, _ = built_set(study, name)
+        _, found = built_probes(study, name)
         return audit_negatives(found.probes, study.source.ingest.records)
 
     found: LexicalAudit = study.remembered(("lexical audit", name), make)
     return found
+
+
+WORD_BY_WORD = frozenset(("raw_trim", "nfc", "nfkc", "nfkc_casefold", "nfkc_casefold_nospace"))
+"""Normalisers that leave punctuation alone."""
+
+
+def _no_decoy_is_there(study: Study) -> Judgement:
+    counts = {
+        name: sum(bool(WORD_BY_WORD & set(finding.collisions)) for finding in _audit(study, name).findings)
+        for name in (DEVELOPMENT, CONFIRMATION)
+    }
+    words = ", ".join(f"{count} of {name}" for name, count in counts.items())
+    return Judgement("fails" if any(counts.values()) else "holds", words)
 
 
 @PAPER_TABLES.register("S6")
@@ -100,6 +113,13 @@ class ConstructionAudit(PaperTable):
             ),
             LINES,
             both_splits,
-            requires="TextOCR alone",
+            requires="TextOCR's annotations alone, no images",
+        ),
+    )
+    claims = (
+        Claim(
+            "No decoy is a word of its own image, case and blanks aside, in either set.",
+            _no_decoy_is_there,
+            answers=False,
         ),
     )

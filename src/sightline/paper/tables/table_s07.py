@@ -12,9 +12,19 @@ from sightline.analysis.filter_effect import largest_changes
 from sightline.errors import SightlineError
 from sightline.paper.models import LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
-from sightline.paper.paper_table import NOTHING, PAPER_TABLES, Block, Line, Measured, PaperTable, metric_heads
+from sightline.paper.paper_table import (
+    NOTHING,
+    PAPER_TABLES,
+    Block,
+    Claim,
+    Judgement,
+    Line,
+    Measured,
+    PaperTable,
+    metric_heads,
+)
 from sightline.paper.probe_sets import CONFIRMATION
-from sightline.paper.tables.shared import cells
+from sightline.paper.tables.shared import RANDOM_30, RANDOM_40, cells
 from sightline.probes.decision_file import is_decision_file, read_decision_file
 
 if TYPE_CHECKING:
@@ -31,12 +41,12 @@ def _line(model: str, arm: str, method: str, *published: float) -> Line:
 LINES = (
     _line(QWEN, "full", "Full", 0.801, 0.249, 0.877, 1.000, 1.000, 1.000),
     _line(QWEN, "target:0.3", "Target (30%)", 0.798, 0.245, 0.875, 0.634, 0.634, 0.514),
-    _line(QWEN, "random:0.3", "Random (30%)", 0.752, 0.161, 0.792, 0.270, 0.270, 0.298),
+    _line(QWEN, RANDOM_30, "Random (30%)", 0.752, 0.161, 0.792, 0.270, 0.270, 0.298),
     _line(QWEN, "grid:0.3", "Grid (30%)", 0.735, 0.144, 0.765, 0.321, 0.321, 0.321),
     _line(QWEN, "visionzip_qwen:0.3", "VisionZip (30%)", 0.763, 0.202, 0.807, 1.000, 0.851, 1.000),
     _line(LLAVA, "full", "Full", 0.631, 0.320, 0.675, 1.000, 1.000, 1.000),
     _line(LLAVA, "protected:0.4", "Protected (40%)", 0.651, 0.353, 0.704, 1.000, 1.000, 1.000),
-    _line(LLAVA, "random:0.4", "Random (40%)", 0.674, 0.260, 0.719, 0.375, 0.375, 0.388),
+    _line(LLAVA, RANDOM_40, "Random (40%)", 0.674, 0.260, 0.719, 0.375, 0.375, 0.388),
     _line(LLAVA, "target:0.4", "Target (40%)", 0.625, 0.583, 0.720, 0.479, 0.479, 0.448),
     _line(LLAVA, "scope:0.4", "SCOPE (40%)", 0.590, 0.561, 0.652, 0.613, 0.613, 0.613),
     _line(LLAVA, "anchorprune:0.4", "AnchorPrune (40%)", 0.584, 0.583, 0.650, 0.636, 0.636, 0.641),
@@ -45,7 +55,7 @@ LINES = (
 )
 
 
-def valid_images(study: Study) -> frozenset[str]:
+def valid_images(study: Study, probes: str = CONFIRMATION) -> frozenset[str]:
     """Ids of images that people found valid; a demonstration leaves out about one in ten by a hash instead."""
     path = study.options.valid
     if path is not None and is_decision_file(path):
@@ -61,7 +71,7 @@ def valid_images(study: Study) -> frozenset[str]:
             "which images people found valid is not known: give --valid FILE, what 'sightline annotate sign-off' wrote "
             "or one image id per line (the paper's own list of 465 was not published)"
         )
-    images = study.rows(QWEN, CONFIRMATION)["image_id"].astype(str).unique()
+    images = study.rows(QWEN, probes)["image_id"].astype(str).unique()
     return frozenset(name for name in images if int(hashlib.sha1(name.encode()).hexdigest()[:8], 16) % 10)
 
 
@@ -105,6 +115,17 @@ def largest_of_methods(study: Study, line: Line) -> list[Measured]:
     return [Measured(float(changes[name])) if name in changes else NOTHING for name in METRICS]
 
 
+MOST = 0.009
+"""How far leaving out invalid images moved any hFPR, as published."""
+
+
+def _filtering_changes_little(study: Study) -> Judgement:
+    place = METRICS.index("hfpr")
+    found = {line.words[0]: largest_of_methods(study, line)[place].value for line in CHANGES}
+    words = ", ".join(f"{model} {change:+.3f}" for model, change in found.items())
+    return Judgement("holds" if all(abs(float(change or 0)) <= MOST for change in found.values()) else "fails", words)
+
+
 @PAPER_TABLES.register("S7")
 class ValidPairs(PaperTable):
     number = "S7"
@@ -129,5 +150,12 @@ class ValidPairs(PaperTable):
             needs=methods_of,
             title="Largest change of each metric, valid images against all",
             requires=PEOPLE,
+        ),
+    )
+    claims = (
+        Claim(
+            f"Leaving out what people rejected changes no method's hFPR by more than {MOST}.",
+            _filtering_changes_little,
+            tuple(need for line in CHANGES for need in methods_of(line)),
         ),
     )

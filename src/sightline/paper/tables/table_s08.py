@@ -11,14 +11,25 @@ from sightline.analysis.outcomes import probe_scales
 from sightline.errors import SightlineError
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
-from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable, judgement
+from sightline.paper.paper_table import (
+    PAPER_TABLES,
+    Block,
+    Claim,
+    Judgement,
+    Line,
+    Measured,
+    PaperTable,
+    interval_words,
+    judgement,
+)
 from sightline.paper.probe_sets import CONFIRMATION
+from sightline.paper.tables.shared import RANDOM_30
 from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
 
-ARMS = ("target:0.3", "random:0.3", "grid:0.3", "visionzip_qwen:0.3")
+ARMS = ("target:0.3", RANDOM_30, "grid:0.3", "visionzip_qwen:0.3")
 CONTROLS, EFFECTS = "measured controls, arm effects", "image and arm effects"
 WORDS = {CONTROLS: "Measured controls, method effects", EFFECTS: "Image and method effects"}
 PREDICTORS = {"ecr": "ECR", "lpp": "LPP", "geo_f1": "Geo-F1"}
@@ -65,8 +76,8 @@ def _audit(study: Study) -> pd.DataFrame:
 
 def _associated(study: Study) -> Judgement:
     found = _found(study, "all", EFFECTS, "ecr")
-    words = f"r = {found['estimate']:.3f} [{found['estimate_low']:.3f}, {found['estimate_high']:.3f}]"
-    return judgement(found["estimate_low"], found["estimate_high"], words)
+    rho = Measured(*(float(found[name]) for name in ("estimate", "estimate_low", "estimate_high")))
+    return judgement(rho, f"r = {interval_words(rho)}")
 
 
 def needs(line: Line) -> list[Need]:

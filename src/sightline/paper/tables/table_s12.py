@@ -28,10 +28,24 @@ METRICS = ("accuracy", "hfpr", "keep", "pn_average")
 REMOVED = "remove_evidence"
 
 
+NOTES = {
+    "full": "reference",
+    "target:0.2": "main point for speed",
+    f"target:0.3+{REMOVED}": "nothing of the evidence left",
+    "target:0.3+restore": "share of the loss brought back",
+    "target:0.3": "main point for quality",
+    "evidence_only": "is the evidence enough?",
+    "anti_evidence": "all but the evidence",
+    "soft_evidence": "another operating point",
+}
+"""What the paper notes beside its lines, in our words, by the beginning of the arm."""
+
+
 def _line(
     model: str, arm: str, prefix: str, n: int, *published: float, recovery: float | None = None, cut: Cut = AT_ZERO
 ) -> Line:
-    return Line((MODELS[model].short, prefix), (n, *published, recovery), model, DEVELOPMENT, arm, cut=cut)
+    note = next((words for start, words in NOTES.items() if arm.startswith(start)), "main point")
+    return Line((MODELS[model].short, prefix, note), (n, *published, recovery), model, DEVELOPMENT, arm, cut=cut)
 
 
 LINES = (
@@ -95,7 +109,7 @@ class EvidenceControls(PaperTable):
     )
     blocks = (
         Block(
-            ("Model", "Prefix"),
+            ("Model", "Prefix", "Note"),
             (COUNT, *metric_heads(*METRICS), TableColumn("recovery", "Recovery", "percent")),
             LINES,
             with_recovery,

@@ -9,7 +9,7 @@ import pandas as pd
 from sightline.analysis.text_replacement_table import text_replacement_models_table, text_replacement_table
 from sightline.paper.cut import AT_ZERO, SHARED, judged
 from sightline.paper.models import INTERNVL, MODELS, QWEN
-from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable
+from sightline.paper.paper_table import ALPHA, PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable
 from sightline.paper.probe_sets import REPLACEMENT
 from sightline.paper.tables.shared import COUNT
 from sightline.report.table import TableColumn
@@ -27,14 +27,14 @@ SHARES = {
 }
 
 
-def _line(model: str, *published: float) -> Line:
+def _line(model: str, *published: float | Measured) -> Line:
     cut = SHARED if model == INTERNVL else AT_ZERO
     return Line((MODELS[model].title,), published, model, REPLACEMENT, "full", cut=cut)
 
 
 LINES = (
-    _line(QWEN, 102, 0.814, 0.333, 0.853, 0.853, 0.265, 0.255),
-    _line(INTERNVL, 102, 0.402, 0.176, 0.333, 0.637, 0.049, 0.029),
+    _line(QWEN, 102, 0.814, 0.333, 0.853, 0.853, 0.265, Measured(0.255, 0.180, 0.347)),
+    _line(INTERNVL, 102, 0.402, 0.176, 0.333, 0.637, 0.049, Measured(0.029, 0.010, 0.083)),
 )
 
 
@@ -53,9 +53,10 @@ def _told_apart(study: Study) -> Judgement:
         f"all controls: Qwen alone {found['only_first']}, InternVL alone {found['only_second']} of "
         f"{found['images']} images, exact McNemar p = {found['mcnemar_p']:.2g}"
     )
-    if found["mcnemar_p"] >= 0.05:
-        return Judgement("open", words)
-    return Judgement("holds" if found["only_first"] > found["only_second"] else "fails", words)
+    p = float(found["mcnemar_p"])
+    if p >= ALPHA:
+        return Judgement("open", words, p)
+    return Judgement("holds" if found["only_first"] > found["only_second"] else "fails", words, p)
 
 
 @PAPER_TABLES.register("S13")
@@ -80,4 +81,8 @@ class TextReplacement(PaperTable):
             requires="an OCR engine; people's decisions (--decisions)",
         ),
     )
-    claims = (Claim("Qwen passes all controls more often than InternVL.", _told_apart),)
+    claims = (
+        Claim(
+            "Qwen passes all controls more often than InternVL (published: McNemar's exact p = 2.38e-07).", _told_apart
+        ),
+    )

@@ -10,9 +10,19 @@ from sightline.analysis.edit_region_table import edit_region_table, word_coverag
 from sightline.errors import SightlineError
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
-from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable, judgement
+from sightline.paper.paper_table import (
+    PAPER_TABLES,
+    Block,
+    Claim,
+    Judgement,
+    Line,
+    Measured,
+    PaperTable,
+    interval_words,
+    judgement,
+)
 from sightline.paper.probe_sets import EDIT_REGION
-from sightline.paper.tables.shared import COUNT
+from sightline.paper.tables.shared import COUNT, RANDOM_30
 from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
@@ -26,7 +36,7 @@ def _line(arm: str, method: str, *published: float) -> Line:
 LINES = (
     _line("full", "Full", 102, 0.873, 1.000, 1.000, 0.000, 0.000),
     _line("target:0.3", "Target (30%)", 102, 0.912, 0.869, 0.897, 0.029, 0.059),
-    _line("random:0.3", "Random (30%)", 102, 0.716, 0.304, 0.311, 0.578, 0.029),
+    _line(RANDOM_30, "Random (30%)", 102, 0.716, 0.304, 0.311, 0.578, 0.029),
     _line("grid:0.3", "Grid (30%)", 102, 0.588, 0.386, 0.411, 0.363, 0.088),
 )
 ARMS = tuple(line.arm for line in LINES)
@@ -58,12 +68,12 @@ def _gain(control: str, published: str) -> Claim:
         if not pair.any():
             raise SightlineError(f"target:0.3 and {control} have not both been measured")
         found = table[pair].iloc[0]
-        low, high = found["ecr_gain_low"], found["ecr_gain_high"]
-        words = f"edit coverage {found['ecr_gain']:+.3f} [{low:+.3f}, {high:+.3f}], 20,000 draws; published {published}"
-        return judgement(low, high, words)
+        gain = Measured(*(float(found[name]) for name in ("ecr_gain", "ecr_gain_low", "ecr_gain_high")))
+        return judgement(gain, f"edit coverage {interval_words(gain)}, 20,000 draws; published {published}")
 
     name = control.partition(":")[0].capitalize()
-    return Claim(f"Target keeps more of the substituted character than {name}.", decide)
+    needs = (Need(QWEN, EDIT_REGION, ("target:0.3", control)),)
+    return Claim(f"Target keeps more of the substituted character than {name}.", decide, needs, answers=False)
 
 
 def needs(line: Line) -> list[Need]:
@@ -95,4 +105,4 @@ class EditRegion(PaperTable):
             requires="an OCR engine; people's decisions (--decisions)",
         ),
     )
-    claims = (_gain("random:0.3", "+0.586 [0.492, 0.676]"), _gain("grid:0.3", "+0.486 [0.397, 0.575]"))
+    claims = (_gain(RANDOM_30, "+0.586 [0.492, 0.676]"), _gain("grid:0.3", "+0.486 [0.397, 0.575]"))

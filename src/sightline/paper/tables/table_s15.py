@@ -10,7 +10,17 @@ from sightline.errors import SightlineError
 from sightline.paper.cut import judged
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
-from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable
+from sightline.paper.paper_table import (
+    PAPER_TABLES,
+    Block,
+    Claim,
+    Judgement,
+    Line,
+    Measured,
+    PaperTable,
+    interval_words,
+    judgement,
+)
 from sightline.paper.probe_sets import DEVELOPMENT, OCCLUDED
 from sightline.paper.tables.shared import COUNT
 from sightline.report.table import TableColumn
@@ -68,6 +78,14 @@ def support_moved(study: Study, line: Line) -> list[Measured]:
     return [*moved, Measured(float(found["n"]))]
 
 
+def _moves(sentence: str, line: Line) -> Claim:
+    def decide(study: Study) -> Judgement:
+        found = support_moved(study, line)[0]
+        return judgement(found, f"target support {interval_words(found)}")
+
+    return Claim(sentence, decide, tuple(needs(line)))
+
+
 def needs(line: Line) -> list[Need]:
     return [Need(line.model, line.probes, (line.about.left, line.about.right))]
 
@@ -93,5 +111,16 @@ class SupportDrops(PaperTable):
             LINES,
             support_moved,
             needs,
+        ),
+    )
+    claims = (
+        *(
+            _moves(f"{line.words[0]}: answers lose support when the evidence leaves the prefix.", line)
+            for line in LINES
+            if line.words[0] in ("Qwen", "InternVL") and line.words[1] == "evidence kept − removed"
+        ),
+        _moves(
+            "Qwen: graying the evidence costs more support than graying another box of its size.",
+            Line((), (), QWEN, OCCLUDED[QWEN], about=Sides("full+occlude_random", "full+occlude_evidence")),
         ),
     )

@@ -92,7 +92,8 @@ class OcrBenchAnswers(PaperTable):
     number = "S19"
     title = "OCRBench: original questions answered in words"
     about = (
-        "Ten questions of each of ten types. Greedy answers of at most 32 tokens, as the paper says (its artifact "
+        "What the paper's table calls Qwen Grid is its text's Target+Grid, and so it is called here. Ten questions of "
+        "each of ten types. Greedy answers of at most 32 tokens, as the paper says (its artifact "
         "stopped at 16); selectors look at the question alone, without the instruction that follows it. Exact and "
         "contains ignore case and punctuation; ANLS is the official one here, below it the artifact's."
     )
@@ -132,7 +133,8 @@ class OcrBenchAnswers(PaperTable):
             (COUNT, *metric_heads(*YES_NO)),
             VERIFIED,
             counted_metrics(*YES_NO),
-            title="Is the answer right? Yes or no about the accepted answer and about a decoy (Qwen at 50,176 pixels)",
+            title="Is the answer right? Yes or no about the accepted answer and about a decoy (Qwen at 50,176 pixels; "
+            "from the artifact)",
         ),
         Block(
             ("Method",),

@@ -13,7 +13,17 @@ from sightline.paper.needs import Need
 from sightline.paper.open_cases import CASES, CHOICES, FULL, KEPT, NEEDS, OUTCOME, case_ids, open_rows
 from sightline.paper.open_scores import by_rule
 from sightline.paper.open_sets import DOCVQA, TEXTVQA
-from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable, judgement
+from sightline.paper.paper_table import (
+    PAPER_TABLES,
+    Block,
+    Claim,
+    Judgement,
+    Line,
+    Measured,
+    PaperTable,
+    interval_words,
+    judgement,
+)
 from sightline.paper.study import DETECTOR
 from sightline.paper.tables.shared import COUNT
 from sightline.paper.tables.table_s22 import pooled
@@ -133,8 +143,8 @@ def needs(line: Line) -> list[Need]:
 def _better_than(pair: ArmPair, how: str) -> Claim:
     def decide(study: Study) -> Judgement:
         found = _compared(study, CaseScope(how))[0][pair]
-        low, high = found["change_low"], found["change_high"]
-        return judgement(low, high, f"difference {found['change']:+.3f} [{low:+.3f}, {high:+.3f}]")
+        change = Measured(*(float(found[name]) for name in ("change", "change_low", "change_high")))
+        return judgement(change, f"difference {interval_words(change)}")
 
     sentence = f"A detector's boxes as a soft prior score higher than the {pair.reference} ({CASES[how]})."
     return Claim(sentence, decide, (*NEEDS, _detected(how)))

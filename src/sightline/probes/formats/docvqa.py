@@ -1,7 +1,8 @@
 """DocVQA, single pages: questions about scanned documents.
 
 ``val_v1.0.json`` (or ``val_v1.0_withQT.json``) is an object whose ``data`` has ``questionId``, ``question``,
-``answers`` and ``image``, the name of a file below the folder that holds ``documents``. Parquet of lmms-lab/DocVQA,
+``answers`` and ``image``, the name of a file below the folder that holds ``documents``; as its site ships it, the
+files lie in ``spdocvqa_qas`` and the images in ``spdocvqa_images`` beside it. Parquet of lmms-lab/DocVQA,
 configuration DocVQA, and the 500 questions ``docvqa_val`` of lmms-lab/LMMs-Eval-Lite have the image itself there; its
 name is then made of ``ucsf_document_id`` and ``ucsf_document_page_no``, as it is in the authors' files.
 """
@@ -27,6 +28,7 @@ class DocVqa(QuestionFiles):
     name: ClassVar[str] = "docvqa"
     description: ClassVar[str] = "DocVQA: the authors' JSON with images beside, or parquet with images inside"
     task: ClassVar[str] = "docvqa"
+    image_folder: ClassVar[str] = "spdocvqa_images"
     columns: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("questionId", "question_id"), ("question",), ("image",), ("answers",),
     )  # fmt: skip

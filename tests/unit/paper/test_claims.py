@@ -1,0 +1,200 @@
+"""What becomes of a sentence of the paper: held, refuted or open, at a margin where it says "as well"."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sightline.paper import cost_cards
+from sightline.paper.needs import Need
+from sightline.paper.paper_table import PAPER_TABLES, Claim, Judgement, Measured, corrected, judgement
+from sightline.paper.preset import run_table
+from sightline.paper.printed import measured, notes_below
+from sightline.paper.study import Study, StudyOptions
+from tests.unit.paper.test_study import pilot
+
+SILENT = ("2", "S2", "S6", "S7", "S9", "S10", "S11", "S15", "S18")
+
+
+@pytest.mark.parametrize(
+    ("found", "outcome"),
+    [
+        (Measured(0.0, -0.10, 0.10), "open"),  # few images: nothing is known
+        (Measured(-0.042, -0.125, 0.0), "open"),
+        (Measured(0.003, -0.014, 0.020), "holds"),  # the paper's own interval of Target - Full
+        (Measured(0.08, 0.05, 0.11), "fails"),
+        (Measured(0.012, 0.006, 0.018), "holds"),  # told apart from zero, and equal within the margin
+        (Measured(0.0, 0.0, 0.0), "open"),  # an interval that could not vary
+        (Measured(0.0, math.nan, math.nan), "open"),
+    ],
+)
+def test_equal_holds_only_inside_a_margin(found: Measured, outcome: str) -> None:
+    assert judgement(found, "", "equal", 0.02).outcome == outcome
+
+
+def test_an_equality_of_more_images_never_holds_less() -> None:
+    """The 95% interval shrinks with the root of the number of images around the same difference."""
+    outcomes = [judgement(Measured(0.004, 0.004 - half, 0.004 + half), "", "equal", 0.02).outcome
+                for half in (0.2 / math.sqrt(n) for n in (4, 16, 64, 256, 1024, 4096))]  # fmt: skip
+    assert outcomes == ["open"] * outcomes.count("open") + ["holds"] * outcomes.count("holds")
+    assert {"open", "holds"} == set(outcomes)
+
+
+def test_a_side_is_decided_as_its_interval_says() -> None:
+    assert judgement(Measured(0.05, 0.01, 0.09), "").outcome == "holds"
+    assert judgement(Measured(0.05, 0.01, 0.09), "", "below").outcome == "fails"
+    assert judgement(Measured(0.05, -0.01, 0.11), "").outcome == "open"
+    assert judgement(Measured(0.05, 0.0001, 0.0999), "").p == pytest.approx(0.05, abs=0.001)
+
+
+def test_a_tables_claims_are_corrected_for_their_number() -> None:
+    """Holm: of 0.001, 0.02, 0.04 and two open ones only the first survives five tests."""
+    ps = (0.001, 0.02, 0.04, 0.3, 0.9)
+    found = corrected([Judgement("holds" if p < 0.05 else "open", "", p) for p in ps] + [Judgement("holds", "counted")])
+    assert [each.outcome for each in found] == ["holds", "open", "open", "open", "open", "holds"]
+    assert "Holm" in found[1].words
+    assert found[-1].words == "counted", "what needs no test is in no family"
+
+
+@pytest.mark.parametrize("number", SILENT)
+def test_every_table_that_a_sentence_rests_on_has_its_claims(number: str) -> None:
+    assert PAPER_TABLES.get(number).claims
+
+
+def test_no_claim_of_equality_lacks_its_margin() -> None:
+    sentences = [claim.sentence for number in PAPER_TABLES for claim in PAPER_TABLES.get(number).claims]
+    assert not [each for each in sentences if "about as" in each or "not told apart" in each]
+    assert sum("within" in each for each in sentences) >= 12
+    first = PAPER_TABLES.get("1").claims[0].sentence
+    assert "within 0.02" in first
+    assert "no margin" in first, "the paper claims no noninferiority"
+
+
+def test_anchorprune_is_part_of_the_sentence_about_time() -> None:
+    (claim,) = PAPER_TABLES.get("S17").claims
+    assert "AnchorPrune" in claim.sentence
+
+
+# Stand-ins.
+
+
+def test_a_stand_in_is_called_one_in_its_row_and_no_claim_is_judged_on_it(tmp_path: Path) -> None:
+    from sightline.paper.demo_models import demo_models
+
+    study = Study(tmp_path, {}, options=StudyOptions(demo=True, limit=4, draws=100))
+    study.models.update(demo_models(tmp_path / "models", leave_out=("internvl",)))
+    printed = run_table(study, PAPER_TABLES.get("S5"))
+    rows = [line.words[0] for line in printed.blocks[0].lines]
+    assert rows[0] == "reader for Qwen Target (30%)"
+    assert rows[3] == "random weights for LLaVA Protected (40%)"
+    assert {outcome for outcome, _, _ in printed.claims} == {"not judged"}
+    texts = (printed.csv(), printed.markdown(), printed.latex(), "\n".join(printed.plain_lines()))
+    assert all("random weights for LLaVA" in text for text in texts)
+
+
+def test_a_checkpoint_of_another_size_is_a_stand_in_too(data: Path, tmp_path: Path) -> None:
+    study = pilot(data, tmp_path / "study")
+    assert study.stand_in("qwen") == "qwen3vl"
+    printed = measured(study, PAPER_TABLES.get("S14"))
+    assert printed.blocks[0].lines[1].words == ("Target (30%) (qwen3vl for Qwen)",)
+    needs = (Need("qwen", "confirmation", ("full",)),)
+    claim = Claim("A sentence.", lambda study: Judgement("holds", "0.5", 0.001), needs)
+    assert claim.judge(study).outcome == "not judged"
+
+
+def test_answers_at_chance_leave_a_claim_open_and_masks_can_be_judged(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Study, "stand_in", lambda self, model: "")
+    study = pilot(data, tmp_path / "study", limit=12)
+    study.compute([Need("qwen", "confirmation", ("full", "target:0.3", "grid:0.3"))])
+    needs = (Need("qwen", "confirmation", ("full",)),)
+    held = Judgement("holds", "0.5", 0.001)
+    answers, masks = (Claim("A sentence.", lambda study: held, needs, about).judge(study) for about in (True, False))
+    assert answers.outcome == "open"
+    assert "chance" in answers.words
+    assert masks == held
+
+
+# Settings.
+
+
+@pytest.mark.parametrize(("model", "dtype", "options"), [
+    ("qwen", "bfloat16", {"min_pixels": 802_816, "max_pixels": 802_816}),
+    ("llava", "float16", {}),
+    ("internvl", "bfloat16", {"min_tiles": 1, "max_tiles": 12}),
+])  # fmt: skip
+def test_cost_is_measured_at_the_papers_image_options_and_precision(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, dtype: str, options: dict[str, Any]
+) -> None:
+    asked = []
+    monkeypatch.setattr(cost_cards, "_measure", lambda study, name, requests: asked.extend(requests))
+    study = pilot(data, tmp_path / "study", run={"device": "cpu"})
+    study.models["internvl"] = str(data / "tiny/internvl")
+    study.record()
+    cost_cards.batch_prefill(study, "prefill", model, ("full", "target:0.3"))
+    cost_cards.repeated_timing(study, "single", model, ("full", "target:0.3"))
+    assert len(asked) == 1 + cost_cards.PROCESSES
+    assert {request.dtype for request in asked} == {dtype}
+    assert all(request.image_options == options for request in asked)
+
+
+# Published intervals.
+
+
+@pytest.mark.parametrize(("number", "count"), [("S5", 22), ("S9", 10), ("S13", 2)])
+def test_published_intervals_stand_beside_measured_ones(number: str, count: int, tmp_path: Path) -> None:
+    table = PAPER_TABLES.get(number)
+    printed = measured(Study(tmp_path, {}), table)
+    cells = [cell for line in table.blocks[0].lines for cell in line.published if isinstance(cell, Measured)]
+    assert len(cells) == count
+    assert all(isinstance(cell.value, float) and cell.low <= cell.value <= cell.high for cell in cells)
+    first = cells[0]
+    assert f"{first.low!r},{first.high!r}" in printed.csv()
+    assert notes_below(printed)
+
+
+def test_captions_figures_are_carried_over(tmp_path: Path) -> None:
+    shown = {number: measured(Study(tmp_path, {}), PAPER_TABLES.get(number)).markdown() for number in ("S13", "S18")}
+    assert "2.4e-07" in shown["S13"] or "2.38e-07" in shown["S13"]
+    assert all(figure in shown["S18"] for figure in ("254.4", "56.4%", "0.155"))
+
+
+# Results of the text.
+
+
+@pytest.mark.parametrize("number", ["CALIBRATION", "PLAUSIBLE", "POSITIONS", "QC", "STRATA"])
+def test_results_of_the_text_are_measured_in_a_demonstration(
+    number: str, demonstration: Study, capfd: pytest.CaptureFixture[str]
+) -> None:
+    printed = run_table(demonstration, PAPER_TABLES.get(number))
+    same = ["1 line not measured: all cells are of one size here"]
+    assert printed.missing == (same if number == "STRATA" else []), "drawn pages have one size"
+    assert "Writing model shards" not in capfd.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    from sightline.paper.demo_models import demo_models
+
+    out = tmp_path_factory.mktemp("demo")
+    study = Study(out, {}, options=StudyOptions(demo=True, limit=12, draws=100))
+    study.models.update(demo_models(out / "models"))
+    return study
+
+
+def test_checkpoints_of_a_demonstration_are_written_in_silence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from sightline.paper.demo_models import demo_models
+
+    demo_models(tmp_path)
+    assert "Writing" not in "".join(capfd.readouterr())
+
+
+def test_gsr_bench_is_asked_for_by_name(tmp_path: Path) -> None:
+    printed = measured(Study(tmp_path, {"llava": "nowhere", "internvl": "nowhere"}), PAPER_TABLES.get("GSR"))
+    assert printed.missing == ["10 lines not measured: GSR-Bench was not given: name its folder with --gsr"]
