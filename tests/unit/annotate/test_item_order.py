@@ -46,6 +46,11 @@ def test_within_a_difficulty_the_smallest_hashes_are_taken(tmp_path: Path) -> No
     assert chosen != second_sample(items, 0.2, "another seed")
 
 
+@pytest.mark.parametrize(("items", "twice"), [(2, 0), (3, 1), (5, 1), (12, 2), (13, 3)])
+def test_the_share_of_a_batch_is_rounded_to_the_nearest(tmp_path: Path, items: int, twice: int) -> None:
+    assert len(second_sample(sample_items(tmp_path, items), 0.2, "seed")) == twice
+
+
 def test_the_hash_is_that_of_the_protocol() -> None:
     # printf '%s' 'hard-negative-secondary-100-v1|a' | sha256sum
     assert hashed("hard-negative-secondary-100-v1", "a").startswith("05779fecf2901991")

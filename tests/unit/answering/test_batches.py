@@ -1,4 +1,4 @@
-"""Batches halve when memory runs out, and the order of results never changes."""
+"""Prefixes are laid out as they are read; batches of them halve when memory runs out, and results keep their order."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ import torch
 from sightline.answering.arm_pass import ArmPass, Trace
 from sightline.answering.batching import LaunchedBatches, batches, launch_batches
 from sightline.answering.encoding import encode_all
+from sightline.answering.materialise import materialise
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.backbones.base import Backbone
+from sightline.backbones.language import Likelihood
 from sightline.core.prefix import Prefix
+from sightline.core.selection import Selection
 from sightline.cost.subject import Subject
 from sightline.device.memory import in_halves
 from sightline.errors import SightlineError
@@ -46,6 +49,32 @@ class Given(ArmPass):
 
 def launched(backbone: Backbone, prefixes: Sequence[Prefix]) -> LaunchedBatches:
     return launch_batches(YesNo(), Given(backbone, parse_arm("full"), [], [], [], "preserve", prefixes), 10_000)
+
+
+def test_every_branch_stands_behind_what_all_share_and_is_read_where_its_tokens_are_predicted(subject: Subject) -> None:
+    backbone = subject.backbone
+    (encoded,) = backbone.encode([backbone.preprocess(subject.image(0))])
+    prompt = backbone.prompt("Is it there?", "it", (" certainly not", " yes indeed", " no"))
+    kept = torch.arange(1, encoded.n, 3)
+    prefix = materialise(backbone, encoded, prompt, Selection(kept), "preserve")
+    inputs = [each[:-1] for each in prompt.continuations]
+    assert len(inputs[0]) > 0
+    assert len(inputs[1]) > 0
+    shared = prefix.start + prefix.span + len(prompt.shared)
+    segments = [0] * shared + [number for number, each in enumerate(inputs, start=1) for _ in each]
+    assert prefix.segments.tolist() == segments
+    text = [*prompt.shared, *(token for each in inputs for token in each)]
+    for (offsets, ids), branch in zip(prefix.reads, prompt.continuations, strict=True):
+        complete = (*prompt.shared, *branch)
+        assert ids == complete[len(prompt.tail) :]
+        assert tuple(text[offset] for offset in offsets) == complete[len(prompt.tail) - 1 : -1]
+    for level, whole in zip(prefix.deepstack, encoded.deepstack, strict=True):
+        assert torch.equal(level, whole[kept])
+
+
+def test_answers_that_are_equally_likely_are_a_yes(subject: Subject) -> None:
+    verdict = YesNo().verdict(subject.probe(0), (Likelihood(1.5, greedy=True), Likelihood(1.5, greedy=False)))
+    assert (verdict["predicted"], verdict["margin"]) == ("yes", 0.0)
 
 
 def test_longest_first_within_the_budget() -> None:

@@ -97,6 +97,11 @@ def test_a_control_of_another_package_needs_no_controls(installed: Any) -> None:
     assert plan_arms(["merging_plug_in:0.3"]).controls == ["random:0.3", "grid:0.3"]
 
 
+def test_a_control_of_another_budget_is_no_matched_control() -> None:
+    plan = plan_arms(["target:0.3", "random:0.5", "grid:0.3", "target:0.4"])
+    assert plan.controls == ["random:0.3", "random:0.4", "grid:0.4"]
+
+
 def test_matched_controls_follow_the_profile() -> None:
     plan = plan_arms(["target:0.3"], profile="artifact", model_type="llava")
     assert plan.controls == ["random:0.3:seed=13", "grid:0.3:cells=truncated"]

@@ -1,11 +1,24 @@
+"""What is stored of an image beside its answers, and of a probe in its row."""
+
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pytest
+import torch
 from PIL import Image, ImageDraw
 
+from sightline.answering.answerer import Answered
+from sightline.answering.arm_pass import Trace
+from sightline.arms.arm import parse_arm
 from sightline.auditing.image_previews import DETAIL_SIDE, PREVIEW_SIDE, details, preview
+from sightline.auditing.row_records import CONTRACT, row_records
+from sightline.core.prefix import Encoded
+from sightline.core.probe import Probe
+from sightline.geometry.cells import grid_cells
 from sightline.geometry.surroundings import surroundings
 
 WORD = (0.4, 0.50, 0.45, 0.51)
@@ -63,3 +76,18 @@ def test_surroundings_stay_within_the_image_and_hold_the_regions() -> None:
             assert y1 <= b * 3000 + 1e-6
             assert x2 >= c * 1200 - 1e-6
             assert y2 >= d * 3000 - 1e-6
+
+
+@pytest.mark.parametrize(("usual", "keep"), [(None, 0.75), (12, 0.25)])
+def test_what_is_kept_is_a_share_of_the_image_at_its_usual_size(usual: int | None, keep: float) -> None:
+    probe = Probe("p", "x.png", "x", "Is it there?", "yes", "it", "it", ())
+    image = Encoded(torch.zeros(4, 2), (), grid_cells(2, 2), ((2, 2),), usual_n=usual)
+    mask = np.array([True, True, True, False])
+    trace = Trace(mask, mask, None, 3, [4, 2], 9, 8, 0.0, 0.0, 0.0)
+    work: Any = SimpleNamespace(shard=SimpleNamespace(probes=[probe]), encoded=[image], geometries=[None])
+    contract = {**dict.fromkeys(CONTRACT, "?"), "box_source": "annotation", "versions": {}}
+    answered = Answered({"predicted": "yes", "correct": True}, trace, 0.0)
+    (row,) = row_records(parse_arm("target:0.3"), work, [answered], contract, None)
+    assert (row["keep"], row["keep_spent"]) == (keep, keep)
+    assert (row["n_tokens"], row["k_tokens"]) == (usual or 4, 3)
+    assert row["keep_layer_mean"] == keep

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from sightline.arms.arm import parse_arm
 from sightline.auditing.attendance import Attendance
 from sightline.auditing.pulling import Pull
-from sightline.auditing.shards import Shard, Task, longest_first
-from sightline.core.probe import ORIGINAL
+from sightline.auditing.shards import Shard, Task, longest_first, tasks_left
+from sightline.core.probe import ORIGINAL, Probe
 from sightline.errors import SightlineError
 from sightline.store import RunFolder
 from sightline.store.leases import LEASES
@@ -53,6 +54,22 @@ def keys(*tasks: Task | None) -> list[str]:
 def test_a_task_is_named_after_what_its_arms_see() -> None:
     assert task(3).key == "00003"
     assert task(3, view="blank").key == "00003.blank"
+
+
+def test_what_is_left_are_the_arms_without_rows_and_one_where_records_of_images_are_gone(folder: RunFolder) -> None:
+    probes = (Probe("p", "x.png", "x", "Is it there?", "yes", "it", "it", ()),)
+    arms = [parse_arm(arm) for arm in ARMS]
+    for shard, done in enumerate((ARMS, ARMS[:1], ARMS)):
+        for arm in done:
+            folder.write_rows(arm, shard, [], ())
+    for shard in (0, 1):
+        folder.write_images(shard, ORIGINAL, [])
+    left = tasks_left(folder, [Shard(index, probes, probes) for index in range(4)], arms)
+    assert [(one.shard.index, [arm.text for arm in one.arms]) for one in left] == [
+        (1, ["target:0.3"]),
+        (2, ["full"]),
+        (3, ["full", "target:0.3"]),
+    ]
 
 
 def test_the_longest_come_first() -> None:

@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.backbones import Backbone, load_backbone
+from sightline.backbones.signals import hidden_indices
 from sightline.backbones.unmodified import processor_inputs
 from sightline.errors import SightlineError
 
@@ -24,6 +25,25 @@ SIZE = (200, 130)
 KINDS = [f"{kind}@{block}" for kind in ("vision.received", "vision.key", "vision.value") for block in range(DEPTH)]
 HIDDEN = [f"vision.hidden@{state}" for state in range(DEPTH + 1)]
 CLASS = [f"vision.cls_attention@{block}" for block in range(DEPTH)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("vision.hidden@0", {0}),
+        ("vision.hidden@-1", {DEPTH}),
+        ("vision.cls@-2", {DEPTH - 1}),
+        ("vision.hidden_mean@-3:-1", {DEPTH - 2, DEPTH - 1, DEPTH}),
+        ("vision.key@0", {0}),
+        ("vision.received@-1", {DEPTH - 1}),
+        ("clip.image", {DEPTH - 1}),
+        ("image.pixels", set()),
+    ],
+)
+def test_hidden_states_count_from_the_embeddings_and_attention_reads_what_goes_into_a_block(
+    name: str, kept: set[int]
+) -> None:
+    assert hidden_indices([name], DEPTH) == kept
 
 
 class Own:

@@ -1,11 +1,49 @@
-"""How much of an output comes from a source: what legibility divides by."""
+"""What holds of every budget and selection; how much of an output comes from a source, which legibility divides by."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from sightline.core.selection_rules import contributing, largest_shares, output_parts
+from sightline.core.selection import Budget, Selection
+from sightline.core.selection_rules import contributing, in_native_order, largest_shares, lineage_mask, output_parts
+
+
+@pytest.mark.parametrize(
+    ("budget", "n", "k"),
+    [
+        (Budget.ratio(0.3), 7, 3),
+        (Budget.ratio(0.3), 10, 3),
+        (Budget.ratio(1.0), 7, 7),
+        (Budget.ratio(0.01), 7, 1),
+        (Budget.tokens(5), 7, 5),
+        (Budget.tokens(9), 7, 7),
+        (Budget(keep=0.0), 7, 1),
+    ],
+)
+def test_a_budget_is_rounded_up_and_keeps_a_token_at_least_and_no_more_than_there_are(
+    budget: Budget, n: int, k: int
+) -> None:
+    assert budget.resolve(n) == k
+
+
+def test_a_budget_of_every_tile_is_rounded_up_in_each_of_them() -> None:
+    tiles = ((2, 2), (2, 2), (1, 3))
+    assert Budget.ratio(0.3).total(tiles) == 4
+    assert Budget.ratio(0.3, per="tile").total(tiles) == 2 + 2 + 1
+
+
+def test_outputs_stand_in_the_order_of_their_anchors_and_keep_their_own_mix() -> None:
+    mix = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    ordered = in_native_order(Selection(torch.tensor([2, -1, 1]), mix))
+    assert ordered.anchors.tolist() == [-1, 1, 2]
+    assert ordered.mix is not None
+    assert torch.equal(ordered.mix, mix[[1, 2, 0]])
+
+
+def test_a_source_that_is_subtracted_is_of_the_lineage_too() -> None:
+    mix = torch.tensor([[1.0, -0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    assert lineage_mask(Selection(torch.tensor([0, -1]), mix), 3).tolist() == [True, True, False]
 
 
 def test_an_even_mix_of_m_sources_gives_each_one_mth_whatever_the_weights_add_up_to() -> None:

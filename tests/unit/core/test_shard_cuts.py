@@ -13,8 +13,8 @@ def test_images_bound_a_shard_as_they_always_did() -> None:
 
 
 def test_an_image_with_more_probes_than_a_shard_fills_several() -> None:
-    cuts = [[tuple(part) for part in cut] for cut in cut_shards([2, 10, 1], images=8, probes=4)]
-    assert cuts == [[(0, 0, 2)], [(1, 0, 4)], [(1, 4, 8)], [(1, 8, 10), (2, 0, 1)]]
+    cuts = [[tuple(part) for part in cut] for cut in cut_shards([2, 10, 1, 1, 1], images=8, probes=4)]
+    assert cuts == [[(0, 0, 2)], [(1, 0, 4)], [(1, 4, 8)], [(1, 8, 10), (2, 0, 1), (3, 0, 1)], [(4, 0, 1)]]
 
 
 @given(st.lists(st.integers(1, 40)), st.integers(1, 5), st.none() | st.integers(1, 12))

@@ -175,7 +175,9 @@ def test_the_bound_is_mean_loss_and_two_standard_errors_of_the_surest() -> None:
 
     assert found.confidences == (2.5, 1.5, 1.0), "midway to the next sample"
     assert found.bounds == pytest.approx([bound(1, 10), bound(2, 11), bound(3, 12)])
-    assert [found.bound(sure) for sure in (99.0, 2.4, 0.5)] == pytest.approx([bound(1, 10), bound(2, 11), math.inf])
+    assert [found.bound(sure) for sure in (99.0, 2.5, 2.4, 0.5)] == pytest.approx(
+        [bound(1, 10), bound(1, 10), bound(2, 11), math.inf]
+    )
 
 
 def test_bounds_never_fall_as_answers_get_less_sure() -> None:

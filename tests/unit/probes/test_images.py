@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw
+from PIL import ExifTags, Image, ImageDraw
 
 from sightline.auditing.shards import look
 from sightline.errors import SightlineError
@@ -48,6 +48,14 @@ def test_images_open_as_rgb(root: Path) -> None:
     image = open_image(root, "gray.png")
     assert (image.mode, image.size, image.getpixel((0, 0))) == ("RGB", (7, 5), (9, 9, 9))
     assert image_size(root / "train" / "a.jpg") == (60, 40)
+
+
+def test_an_image_is_not_turned_since_annotations_refer_to_stored_pixels(root: Path) -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    Image.open(root / "train" / "a.png").save(root / "turned.png", exif=exif)
+    assert open_image(root, "turned.png").tobytes() == open_image(root, "train/a.png").tobytes()
+    assert image_size(root / "turned.png") == (60, 40)
 
 
 def test_names_stay_below_the_root(root: Path) -> None:

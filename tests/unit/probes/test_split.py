@@ -33,6 +33,9 @@ def test_open_questions_are_split_by_probe_or_kept_together_by_image() -> None:
 
 
 def test_sha1_stays_as_it_was() -> None:
+    for name in (f"i{number}" for number in range(40)):
+        bucket = int(hashlib.sha1(name.encode()).hexdigest()[:8], 16) % 10
+        assert [hash_side(name, tenths) for tenths in (bucket, bucket + 1)] == ["test", "dev"]
     probes = [question(number, f"i{number}") for number in range(40)]
     sides = split_probes(probes, dev_buckets=3)
     assert all(hash_side(probe.image_id, 3) == side for side, part in sides.items() for probe in part)

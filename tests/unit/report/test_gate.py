@@ -174,6 +174,8 @@ def test_a_rule_over_too_few_probes_is_refused(run: Path) -> None:
     assert enough.passed
     assert few.verdict == "refused"
     assert "20 probes (negatives), fewer than the least n of 21 (--least-n)" in few.words
+    (just,), _ = run_gate(run, ["hfpr(full) <= 1"], least_n=20, draws=DRAWS)
+    assert just.passed
     (outcome,), _ = run_gate(run, ["accuracy(full) >= 0"], draws=DRAWS)
     assert outcome.verdict == "refused", "without being asked, the gate wants 50"
 

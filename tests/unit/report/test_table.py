@@ -72,6 +72,8 @@ def test_three_files_are_written(table: Table, tmp_path) -> None:
         (1e-9, "p", "<0.001"),
         (float("inf"), "score", "–"),
         (None, "count", "–"),
+        (9999, "count", "9999"),
+        (10_000, "count", "10\u202f000"),
         (pd.NA, "count", "–"),
         (123.456, "number", "123"),
     ],

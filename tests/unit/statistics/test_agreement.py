@@ -11,9 +11,10 @@ from sightline.statistics.intervals import wilson
 
 
 def test_kappa_by_hand() -> None:
-    first = ["y"] * 25 + ["n"] * 25
-    second = ["y"] * 20 + ["n"] * 5 + ["y"] * 10 + ["n"] * 15
-    assert cohen_kappa(first, second) == pytest.approx((0.7 - 0.5) / 0.5)
+    first = ["y"] * 30 + ["n"] * 20
+    second = ["y"] * 25 + ["n"] * 5 + ["y"] * 10 + ["n"] * 10
+    by_chance = 0.6 * 0.7 + 0.4 * 0.3
+    assert cohen_kappa(first, second) == pytest.approx((0.7 - by_chance) / (1 - by_chance))
 
 
 def test_kappa_when_chance_agreement_is_certain() -> None:

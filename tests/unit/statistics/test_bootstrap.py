@@ -284,6 +284,8 @@ def test_auroc_of_large_arms_has_fewer_draws_and_says_so(monkeypatch: pytest.Mon
     np.testing.assert_array_equal(fewer[:, 0], whole[:, 0])
     np.testing.assert_array_equal(fewer[:30, 1], whole[:30, 1])
     assert np.isnan(fewer[30:, 1]).all()
+    monkeypatch.setattr(bootstrap, "_BLOCK_CELLS", 20 * rows.n_images)
+    np.testing.assert_array_equal(replicate(rows, metrics, draws=100), fewer, "however many draws are made at once")
     assert metric_interval(rows, METRICS["auroc"], draws=100).valid_draws == 30
     assert "first 30 of 100 draws" in ranked_words(len(rows.labels), 100)
 

@@ -39,12 +39,13 @@ def test_wilson_at_the_ends_is_exact_and_never_leaves_the_unit_interval() -> Non
 
 
 @given(st.integers(1, 500), st.data())
-def test_wilson_mirrors_and_contains_the_share(n: int, data: st.DataObject) -> None:
+def test_wilson_is_scipys_mirrors_and_contains_the_share(n: int, data: st.DataObject) -> None:
     k = data.draw(st.integers(0, n))
     low, high = wilson(k, n)
     other = wilson(n - k, n)
     assert (low, high) == pytest.approx((1 - other[1], 1 - other[0]), abs=1e-12)
     assert low <= k / n <= high
+    assert (low, high) == pytest.approx(tuple(binomtest(k, n).proportion_ci(method="wilson")), abs=1e-12)
 
 
 def test_percentiles_skip_undefined_draws() -> None:

@@ -64,6 +64,15 @@ def test_another_run_under_the_same_folder_is_refused(tmp_path: Path, field: str
     assert "--out" in str(caught.value)
 
 
+@pytest.mark.parametrize("field", ["attention", "threads"])
+def test_what_a_run_once_said_stays_and_what_it_never_said_agrees_with_anything(tmp_path: Path, field: str) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.open(MANIFEST, ["full"], b"")
+    folder.open({**MANIFEST, field: "one"}, ["full"], b"")
+    with pytest.raises(SightlineError, match=f"with {field} one, this command has other"):
+        folder.open({**MANIFEST, field: "other"}, ["full"], b"")
+
+
 def test_what_is_not_a_run_says_so(tmp_path: Path) -> None:
     with pytest.raises(SightlineError, match="not a run folder"):
         load_run(tmp_path)

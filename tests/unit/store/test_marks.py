@@ -41,6 +41,13 @@ def test_a_file_says_what_it_is(content: bytes, tmp_path: Path) -> None:
     assert read_marked(path)[1] == replace(MARK, arm="other"), "no mark is handed on"
 
 
+def test_rows_of_a_shard_stand_behind_those_of_the_shards_before() -> None:
+    packed = replace(MARK, shards=tuple(MarkedShard(shard, rows, "", "") for shard, rows in ((4, 3), (5, 2), (7, 1))))
+    assert [packed.within(first, last) for first, last in ((4, 4), (5, 5), (4, 5), (7, 7), (5, 7))] == [
+        (0, 3), (3, 5), (0, 5), (5, 6), (3, 6),
+    ]  # fmt: skip
+
+
 def is_damaged(path: Path) -> bool:
     try:
         read_marked(path, must_be_marked=True)

@@ -55,6 +55,7 @@ def frame(folder: Path) -> pd.DataFrame:
         ("n_regions in (1, 2)", "n_regions in (1, 2)"),
         ("legibility is None", "legibility.isna()"),
         ("boxes_ms is None and label > 'm'", "boxes_ms.isna() and label > 'm'"),
+        ("boxes_ms >= 0", "boxes_ms >= 0"),
         ("", "index >= 0"),
     ],
 )
