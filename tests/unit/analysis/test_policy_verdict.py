@@ -40,7 +40,8 @@ def fifty(one: Played) -> Played:
     """Every probe on fifty images of its own."""
     ids = np.array([f"{probe}-{copy}" for copy in range(50) for probe in one.asked.ids])
     asked = AskedProbes(ids, ids, np.tile(one.asked.tasks, 50), np.tile(one.asked.negative, 50), one.asked.yes_or_no)
-    return Played(one.name, asked, *(np.tile(each, 50) for each in (one.scores, one.keep, one.spent)), one.levels * 50)
+    scores, keep, spent = (np.tile(each, 50) for each in (one.scores, one.keep, one.spent))
+    return Played(one.name, asked, scores, keep, spent, one.levels * 50)
 
 
 def test_the_three_questions_are_answered_in_words() -> None:

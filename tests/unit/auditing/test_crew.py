@@ -167,7 +167,7 @@ def test_ray_is_started_without_its_usage_statistics_unless_somebody_wants_them(
         cluster_resources=dict,
         shutdown=lambda: None,
     )
-    monkeypatch.setitem(sys.modules, "ray", fake)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "ray", fake)
     monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
     if before is not None:
         monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", before)

@@ -61,7 +61,7 @@ def test_verdicts_of_a_model_at_chance_compare_no_answers(guessing: Path, run: P
     assert list(summary.says_nothing) == ["guessing"]
     said = summary.says_nothing["guessing"]
     assert said.startswith(f"guessing: {AT_CHANCE}Balanced accuracy of Full is 0.500 (")
-    silent, reading = [], []
+    silent, reading = list[str](), list[str]()
     for verdict in verdicts(source, summary):
         (silent if verdict.panel.startswith("guessing") else reading).append(verdict.words)
     assert len(silent) == 3

@@ -185,7 +185,7 @@ def test_a_run_of_the_release_before_is_said_to_be_without(run_copy: Path) -> No
 def test_a_kill_between_probes_and_manifest_leaves_a_folder_that_verifies(
     run_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, written = RunFolder(run_copy), []
+    folder, written = RunFolder(run_copy), list[object]()
     real = RunFolder._write_manifest
 
     def until(self: RunFolder, manifest: object) -> None:
