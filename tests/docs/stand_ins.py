@@ -291,7 +291,6 @@ NOT_EXECUTED = {
     ("CONTRIBUTING.md", "make reference"): SUITE,
     ("CONTRIBUTING.md", ".venv/bin/python -m pytest"): SUITE,
     ("CONTRIBUTING.md", ".venv/bin/pre-commit install"): ONLINE,
-    ("docs/view.md", "pip install 'sightline[view]'"): ONLINE,
     ("docs/view.md", "sightline view runs/"): "serves until it is stopped; the browser tests run it",
     ("docs/view.md", "python -m benchmarks.view_speed"): "measures a browser on up to a million rows for minutes",
     ("docs/scale.md", "python -m benchmarks.scale_check"): "times five runs, which takes minutes",

@@ -182,9 +182,7 @@ def score_differences(policy: Played, reference: Played, draws: int, seed: int) 
 
 def _rows(played: Played) -> ArmRows:
     right = np.ones(len(played.scores), dtype=bool)
-    return ArmRows.of(
-        right, images=played.asked.images, task_score=played.scores, keep=played.keep, spent=played.spent
-    )
+    return ArmRows.of(right, images=played.asked.images, task_score=played.scores, keep=played.keep, spent=played.spent)
 
 
 def _scores_part(differences: Mapping[str, Estimate], reference: Budget, tolerance: float) -> GatePart:

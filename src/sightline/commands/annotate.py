@@ -114,9 +114,6 @@ def adjudicate(
 def _serve(
     task: Path, name: str, pass_: str, port: int, host: str, open_browser: bool, *, allow_party: bool = False
 ) -> None:
-    from sightline.serving.extra import need_extra
-
-    need_extra("annotate")
     from sightline.annotate.annotation_app import annotation_app
     from sightline.annotate.task_folder import open_task
     from sightline.annotate.work_queue import WorkQueue

@@ -10,7 +10,7 @@ from sightline.errors import SightlineError
 
 PROJECT = Template("""\
 [build-system]
-requires = ["setuptools>=69"]
+requires = ["setuptools>=77"]
 build-backend = "setuptools.build_meta"
 
 [project]

@@ -34,9 +34,6 @@ def view(
     The address that is printed holds a token; nobody else on the machine can open it. With --bundle a folder is written
     that can be sent to somebody, or put on any web server.
     """
-    from sightline.serving.extra import need_extra
-
-    need_extra("view")
     from sightline.serving.listening import listen, serve
     from sightline.view.answers_to_pages import AnswersToPages
     from sightline.view.pages_served import viewer

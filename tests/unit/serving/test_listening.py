@@ -14,7 +14,6 @@ from urllib.request import urlopen
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.serving import extra
 from sightline.serving.listening import listen
 
 SCRIPT = """
@@ -55,13 +54,6 @@ def test_what_cannot_be_listened_on_is_one_line(host: str, port: int) -> None:
     with pytest.raises(SightlineError, match=r"choose others|every address") as caught:
         listen(host, port)
     assert "\n" not in str(caught.value)
-
-
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    extra.need_extra("view")
-    monkeypatch.setattr(extra, "NEEDED", ("starlette", "no_such_package"))
-    with pytest.raises(SightlineError, match=r"needs no_such_package; .* pip install 'sightline\[view\]'"):
-        extra.need_extra("view")
 
 
 def test_whoever_connects_and_does_not_finish_asking_is_hung_up_on() -> None:
