@@ -25,13 +25,11 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.support.ui import WebDriverWait
 
-from sightline.annotate.agreement_page import write_agreement
-from sightline.annotate.agreement_report import agreement_report
-from sightline.annotate.item_making import NO_LOOK
-from sightline.annotate.item_order import SamplingRule
+from sightline.annotate.agreement import agreement_report, write_agreement
+from sightline.annotate.items import SamplingRule
 from sightline.annotate.journal import FIRST, SECOND
-from sightline.annotate.readings import all_readings
-from sightline.annotate.task_folder import TaskFolder, create_task
+from sightline.annotate.tasks import NO_LOOK, TaskFolder, create_task
+from sightline.annotate.work import all_readings
 from sightline.core.probe import Box, Probe
 from sightline.probes import ProbeSet, read_probes
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from sightline.checks.shipped_demo import asset
+from sightline.checks.demo import asset
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

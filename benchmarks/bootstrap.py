@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from sightline.analysis.thresholds import accuracy_optimal
+from sightline.analysis.threshold_rules import accuracy_optimal
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import difference_interval
 from sightline.statistics.correlation import spearman_interval, spearman_intervals

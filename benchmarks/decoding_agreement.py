@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.encoding import encode_all
+from sightline.answering.arm_pass import encode_all
 from sightline.answering.scorers.open_answer import OpenAnswer
 from sightline.arms.arm import parse_arm
 from sightline.backbones import load_backbone

@@ -23,16 +23,15 @@ import transformers
 
 import sightline
 from sightline.answering.answerer import Answerer
-from sightline.answering.encoding import encode_all
+from sightline.answering.arm_pass import encode_all
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms import parse_arm
 from sightline.backbones import Backbone
-from sightline.backbones.execution import use_execution
+from sightline.backbones.execution import use_execution, use_vision_execution
 from sightline.backbones.general import General
 from sightline.backbones.options import ImageOptions
 from sightline.backbones.processors import processor_of
 from sightline.backbones.qwen3_vl import Qwen3VL, Qwen3VLOptions
-from sightline.backbones.vision_execution import use_vision_execution
 from sightline.core.probe import Probe
 from sightline.cost.shapes import shape_named
 from sightline.probes.images import open_image

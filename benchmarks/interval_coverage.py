@@ -17,8 +17,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.stats import norm
 
-from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.arrays import FloatArray
+from sightline.statistics.arm_rows import ArmRows, FloatArray
 from sightline.statistics.bootstrap import ImageSums, count_blocks
 from sightline.statistics.intervals import Estimate, percentile_interval
 from sightline.statistics.metrics import METRICS

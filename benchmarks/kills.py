@@ -20,7 +20,7 @@ from tests.faults.killing import WAYS, Killer, Tally
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.checks.shipped_demo import asset
+from sightline.checks.demo import asset
 
 TINY = Path(__file__).parents[1] / "tests" / "data" / "tiny" / "llava"
 AUDIT: dict[str, Any] = {

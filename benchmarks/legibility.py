@@ -17,7 +17,7 @@ from audited_set import add_options, name_of, settings
 from rich.console import Console
 from rich.table import Table
 
-from sightline.analysis.ordering_table import answer_changes, ordering_table
+from sightline.analysis.construct import answer_changes, ordering_table
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.statistics.metrics import METRICS

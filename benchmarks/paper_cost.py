@@ -25,7 +25,7 @@ import sightline
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.repeated import RepeatedRequest
 from sightline.cost.benchmarks.ttft import TtftRequest
-from sightline.cost.cost_card import CostCard
+from sightline.cost.card import CostCard
 from sightline.cost.measure import measure
 from sightline.cost.published import DETECTOR_MS, EFFICIENCY, PREFILL_BATCH, published_key
 from sightline.cost.request import ProbedRequest

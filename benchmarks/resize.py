@@ -25,7 +25,7 @@ from rich.table import Table
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.commands.demo import interval
+from sightline.commands.leaderboard import interval
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.scale_model import markdown
 from benchmarks.simulated_workers import Cluster, Work, simulated
 
-from sightline.checks.shipped_demo import asset
+from sightline.checks.demo import asset
 from sightline.store import load_run
 
 TINY = Path(__file__).parents[1] / "tests" / "data" / "tiny" / "qwen3vl"

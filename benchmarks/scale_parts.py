@@ -26,12 +26,12 @@ import pyarrow.parquet as pq
 
 from sightline.answering.scorers import SCORERS
 from sightline.arms.arm import recorded_arm
-from sightline.auditing.attendance import Attendance
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
+from sightline.auditing.opening import Attendance
 from sightline.auditing.pulling import Pull
 from sightline.auditing.shards import Task, looked_at, make_shards, tasks_left
-from sightline.checks.shipped_demo import asset
+from sightline.checks.demo import asset
 from sightline.probes import ProbeSet, read_probes, write_probes
 from sightline.store import RunFolder
 

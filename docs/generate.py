@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from sightline.arms.arguments import parameters
+from sightline.arms.arm import parameters
 from sightline.auditing.config import AuditConfig, flag_of
 from sightline.backbones.base import BACKBONES, Backbone
-from sightline.commands.from_config import default_of
+from sightline.commands.options import default_of
 from sightline.core.selection import PARITY_WORDS
-from sightline.cost.select_inputs import Inputs
-from sightline.leaderboard.board_page import markdown
-from sightline.leaderboard.board_record import read_record
+from sightline.cost.timing.selection import Inputs
+from sightline.leaderboard.page import markdown
+from sightline.leaderboard.standings import read_record
 from sightline.selectors import SELECTORS
 from sightline.statistics.metrics import METRICS
 

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 
 import typer
 
-from sightline import __version__
-from sightline.commands.help_pages import Commands
+from sightline.commands.options import Commands
 from sightline.errors import SightlineError, printable
+from sightline.version import __version__
 
 # Arrow reads it when it is first imported. Its own allocators keep what thousands of small files were read into; the
 # system's gives that back: a third less memory and time over some millions of rows.
@@ -31,21 +31,15 @@ app = typer.Typer(
 _GROUPS = ("probes", "controls", "annotate", "masks", "bench", "paper", "policy", "reader")
 """Sub-command groups: ``sightline.commands.<name>`` with an ``app``."""
 _COMMANDS = {
-    "demo": ("demo",),
+    "leaderboard": ("demo", "leaderboard"),
     "run": ("run",),
-    "rows": ("rows",),
-    "upkeep": ("verify", "compact"),
-    "methods": ("selectors", "backbones"),
-    "report": ("report", "compare", "gate"),
-    "leaderboard": ("leaderboard",),
+    "rows": ("rows", "verify", "compact"),
+    "methods": ("selectors", "backbones", "convert", "list_"),
+    "report": ("report", "compare", "gate", "view"),
     "show": ("show",),
-    "view": ("view",),
     "check": ("doctor", "ask"),
     "agreement": ("agreement",),
-    "convert": ("convert",),
-    "list_kinds": ("list_",),
-    "new_selector": ("new_selector",),
-    "new_backbone": ("new_backbone",),
+    "new_package": ("new_selector", "new_backbone"),
 }
 """Single commands: module of ``sightline.commands`` -> its functions."""
 

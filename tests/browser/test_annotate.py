@@ -17,10 +17,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from sightline.annotate.items import KINDS, TaskKind
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
-from sightline.annotate.readings import all_readings
-from sightline.annotate.task_folder import TaskFolder
-from sightline.annotate.task_kinds import KINDS, TaskKind
+from sightline.annotate.tasks import TaskFolder
+from sightline.annotate.work import all_readings
 from tests.unit.annotate.sample_task import EVIDENCE, TEXT_REPLACEMENT, boxed, said, sample_task, turned_task
 from tests.unit.annotate.served_task import served
 

@@ -8,8 +8,8 @@ import pytest
 from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
 
-from sightline.leaderboard.board_page import write_leaderboard
-from sightline.leaderboard.board_record import Record, read_record
+from sightline.leaderboard.page import write_leaderboard
+from sightline.leaderboard.standings import Record, read_record
 from tests.conftest import REPOSITORY
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from sightline.answering.answerer import Answerer
 from sightline.answering.materialise import materialise
-from sightline.answering.scorers.generation import Generation
+from sightline.answering.scorers.spoken import Generation
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.answering.select_step import SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm

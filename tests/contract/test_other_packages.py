@@ -9,7 +9,7 @@ from tests.contract.installed import copy_of_example, install, run_with
 SCRIPT = """
 import torch
 from sightline.arms import parse_arm
-from sightline.cost.select_inputs import Inputs
+from sightline.cost.timing.selection import Inputs
 from sightline.core.selection_rules import check_selection
 from sightline.selectors import SELECTORS
 
@@ -61,7 +61,7 @@ def test_the_example_packages_keep_the_promises_that_their_own_tests_can_check(t
 
 
 def test_a_scaffolded_package_is_found_although_it_also_decorates(tmp_path: Path) -> None:
-    from sightline.commands.new_selector import write_selector
+    from sightline.commands.new_package import write_selector
 
     write_selector("longest", tmp_path / "source")
     install(tmp_path / "source", tmp_path / "site")
@@ -95,7 +95,7 @@ class OldLongest:
 
 
 def test_a_package_of_the_first_release_runs_unchanged(tmp_path: Path) -> None:
-    from sightline.commands.new_selector import write_selector
+    from sightline.commands.new_package import write_selector
 
     write_selector("old_longest", tmp_path / "source")
     (tmp_path / "source" / "old_longest.py").write_text(FIRST_RELEASE, encoding="utf-8")
@@ -106,7 +106,7 @@ def test_a_package_of_the_first_release_runs_unchanged(tmp_path: Path) -> None:
 
 
 def test_a_package_that_cannot_be_imported_stops_no_other_method(tmp_path: Path) -> None:
-    from sightline.commands.new_selector import write_selector
+    from sightline.commands.new_package import write_selector
 
     write_selector("longest", tmp_path / "source")
     (tmp_path / "source" / "longest.py").write_text("raise ImportError('compiled for another machine')\n")

@@ -14,10 +14,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.answering.encoding import _groups
+from sightline.answering.arm_pass import _groups
 from sightline.backbones import Backbone, load_backbone, options_for
-from sightline.backbones.pixels import stored_pixels
-from sightline.backbones.resampling import Arithmetic, Size, by_tensors
+from sightline.backbones.pixels import Arithmetic, Size, by_tensors, stored_pixels
 from sightline.errors import SightlineError
 from tests.towered import towered
 

@@ -149,7 +149,7 @@ write_stand_ins(Path("."))
 ANSWERED = """
 from pathlib import Path
 from sightline.annotate.journal import FIRST, SECOND
-from sightline.annotate.task_folder import open_task
+from sightline.annotate.tasks import open_task
 task = open_task(Path("negatives"))
 valid = {field.name: field.valid for field in task.kind.fields}
 twice = [item.id for item in task.items if item.second]

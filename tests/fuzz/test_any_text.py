@@ -18,7 +18,7 @@ from sightline.auditing.config import read_config
 from sightline.core.spreadsheet import BEGINNINGS, as_text, from_text
 from sightline.errors import UNPRINTED, SightlineError
 from sightline.probes.dialects import OWN_KEYS, artifact_row, own_row, probe_from_artifact, probe_from_own
-from sightline.probes.image_name import check_image_name
+from sightline.probes.fetched_images import check_image_name
 from sightline.report.gate_rules import parse_rule
 from sightline.selectors import SELECTORS
 from sightline.store.soundness import sound_manifest

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sightline.arms.arguments import parameters
+from sightline.arms.arm import parameters
 from sightline.selectors import SELECTORS
 from tests.fuzz.subjects.words import NUMBERS, Arms, all_arguments
 from tests.fuzz.trial import Tally, try_given

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sightline.cost.cost_card import CostCard
+from sightline.cost.card import CostCard
 
 HERE = Path(__file__).parent
 

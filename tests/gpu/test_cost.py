@@ -13,7 +13,7 @@ from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.repeated import RepeatedRequest
 from sightline.cost.benchmarks.sweep import Sweep, SweepRequest
 from sightline.cost.benchmarks.ttft import TtftRequest
-from sightline.cost.cost_card import CostCard
+from sightline.cost.card import CostCard
 from sightline.cost.measure import measure, separate
 from tests.unit.cost.probe_files import write_probe_file
 

@@ -7,8 +7,7 @@ import torch
 
 from sightline.answering.materialise import materialise
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.backbones.execution import Execution, use_execution
-from sightline.backbones.vision_execution import CapturedVision, use_vision_execution
+from sightline.backbones.execution import CapturedVision, Execution, use_execution, use_vision_execution
 from sightline.core.prefix import Prefix
 from sightline.core.selection import Selection
 from sightline.cost.request import Request

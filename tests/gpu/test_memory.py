@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from sightline.answering.encoding import encode_all
+from sightline.answering.arm_pass import encode_all
 from sightline.arms.arm import parse_arm
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject

@@ -17,7 +17,7 @@ from sightline.backbones.base import Backbone
 from sightline.core.row import TIME_COLUMNS, row_schema
 from sightline.probes import read_probes
 from sightline.store.load import unpack_cells, unpack_mask
-from sightline.store.probe_texts import TEXTS
+from sightline.store.probe_picture import TEXTS
 from tests.integration.conftest import MODELS, TEN_ARMS
 
 

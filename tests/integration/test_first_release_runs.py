@@ -18,7 +18,7 @@ from sightline.report.build import build_report
 from sightline.report.gate import run_gate
 from sightline.store import Run, RunFolder, load_run
 from sightline.store.load import unpack_cells, unpack_mask
-from sightline.store.probe_texts import TEXTS
+from sightline.store.probe_picture import TEXTS
 
 ARMS = ["full", "target:0.3", "random:0.3", "visionzip_qwen:0.4", "grid:0.3", "fastv:0.5"]
 INTERVENTIONS = ["deletion", "occlusion", "blank", "positions"]

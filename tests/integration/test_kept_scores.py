@@ -12,7 +12,7 @@ from sightline.auditing.audit import audit
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.store import Run
-from sightline.store.packing import unpack_mask
+from sightline.store.marks import unpack_mask
 
 
 def scores(row: dict[str, Any]) -> np.ndarray:

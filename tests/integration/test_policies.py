@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sightline.analysis.policy_replay import fixed_answers
-from sightline.analysis.policy_tuning import judge_run, tune
+from sightline.analysis.policy_verdict import judge_run, tune
 from sightline.answering.scorers import SCORERS
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm

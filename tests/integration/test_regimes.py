@@ -9,7 +9,7 @@ from PIL import Image
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.auditing.image_previews import PREVIEW_SIDE
+from sightline.auditing.loop import PREVIEW_SIDE
 
 
 def settings(data: Path, out: Path, images: Path) -> AuditConfig:

@@ -9,15 +9,14 @@ from typing import Any, ClassVar
 import pytest
 
 from sightline.answering.scorers import SCORERS
-from sightline.answering.scorers.generation import Generation
-from sightline.answering.scorers.spoken import Utterance
+from sightline.answering.scorers.spoken import Generation, Utterance
 from sightline.auditing.audit import audit
 from sightline.auditing.launchers import LAUNCHERS
-from sightline.auditing.launchers.inline import Inline
+from sightline.auditing.launchers.here import Inline
 from sightline.auditing.shards import Task
 from sightline.core.row import TIME_COLUMNS, row_schema
 from sightline.errors import SightlineError
-from sightline.store.probe_texts import TEXTS
+from sightline.store.probe_picture import TEXTS
 
 
 class Backwards(Inline):

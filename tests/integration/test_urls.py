@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.auditing.attendance import Attendance
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
+from sightline.auditing.opening import Attendance
 from sightline.errors import SightlineError
 from sightline.places import place
 from sightline.report.build import build_report

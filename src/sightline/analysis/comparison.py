@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,12 +15,13 @@ from numpy.typing import ArrayLike
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.interventions import INTERVENTIONS
-from sightline.statistics.arrays import FloatArray
+from sightline.statistics.arm_rows import UNCHANGED, FloatArray, are_in_words, as_names, numbered, plain_rows
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.intervals import UNLIMITED, Estimate, interval, mean_shares
-from sightline.statistics.keyed import numbered
-from sightline.statistics.plain_rows import UNCHANGED
-from sightline.statistics.summaries import arm_points
+from sightline.statistics.metrics import METRICS, point
+from sightline.statistics.paired import describe_difference
+from sightline.statistics.paired_scores import EXAMPLE_DRAWS, ScoreDifferences, equally_weighted, sign_flip_p
+from sightline.statistics.summaries import arm_points, arm_rows
 
 Record = dict[str, Any]
 OF_ANSWERS = (-1.0, 1.0)
@@ -182,3 +185,208 @@ def rates(rows: pd.DataFrame) -> Record:
     """Accuracy, false alarms and coverage of one arm's rows; ``ecr`` is that of positives and negatives together."""
     probes = rows.reset_index() if "probe_id" not in rows else rows
     return {"n": len(rows), **arm_points(probes, RATES), "ecr": float(rows["ecr"].astype(float).mean())}
+
+
+# Arms compared by the scores of their answers in words, benchmark by benchmark and over all of them.
+
+ALL_TASKS = "all"
+"""Every benchmark with the same weight, however many questions it has."""
+Unit = Literal["example", "image"]
+"""What a draw resamples: questions, or images with all their questions."""
+
+
+class ArmPair(NamedTuple):
+    """An arm and the arm it is compared with, as the column ``plain_arm`` names them."""
+
+    arm: str
+    reference: str
+
+
+def rows_in_words(frame: pd.DataFrame) -> pd.DataFrame:
+    """The plain rows that have a score, with a ``task`` each; anything else is refused."""
+    rows = plain_rows(frame)
+    rows = rows[are_in_words(rows)]
+    if rows.empty:
+        raise SightlineError("no row has an answer in words; run again with --scorer open on open questions")
+    rows = rows.assign(arm=rows["plain_arm"])
+    tasks = as_names(rows["task"]).fillna("") if "task" in rows else pd.Series("", index=rows.index)
+    return rows.assign(task=tasks.where(tasks != "", "qa"), score=rows["score"].astype(float))
+
+
+def full_arm(rows: pd.DataFrame) -> str:
+    """The arm that keeps everything: what score changes are measured from."""
+    full = rows.loc[rows["selector"] == "full", "arm"]
+    if full.empty:
+        raise SightlineError("no full arm, so no score can be said to have changed; amend the run with --arm full")
+    return str(full.iloc[0])
+
+
+def score_changes(
+    rows: pd.DataFrame,
+    pairs: Sequence[ArmPair],
+    *,
+    unit: Unit = "example",
+    draws: int = EXAMPLE_DRAWS,
+    seed: int = SEED,
+    flips: bool = False,
+) -> Iterator[Record]:
+    """One record per benchmark and pair of arms, and one over all benchmarks where there are several.
+
+    ``n`` questions that every arm of the pairs answered; ``score`` and ``reference_score`` are means over them,
+    ``change`` their difference with its interval and in ``words``; ``win``, ``loss`` and ``tie`` count questions.
+    ``flips`` adds the p-value of a sign-flip test. ``rows`` are ``rows_in_words``.
+    """
+    wanted = list(dict.fromkeys(arm for pair in pairs for arm in pair))
+    parts: dict[str, tuple[pd.DataFrame, ScoreDifferences]] = {}
+    for task, own in rows[rows["arm"].isin(wanted)].groupby("task", sort=False):
+        scores = _scores(own, wanted, str(task))
+        images = own.drop_duplicates("probe_id").set_index("probe_id").loc[scores.index, "image_id"].astype(str)
+        found = ScoreDifferences.of(
+            _differences(scores, pairs),
+            images if unit == "image" else None,
+            draws=draws,
+            seed=seed,
+            purpose=f"{unit}s of {task}",
+        )
+        parts[str(task)] = scores, found
+    if len(parts) > 1:
+        means = pd.DataFrame([scores.mean() for scores, _ in parts.values()])
+        parts[ALL_TASKS] = means, equally_weighted([found for _, found in parts.values()])
+    for task, (scores, found) in parts.items():
+        for column, pair in enumerate(pairs):
+            change, tally = found.estimate(column), found.tallies[column]
+            record: Record = {"task": task, **pair._asdict(), "n": found.n}
+            record |= {"score": float(scores[pair.arm].mean()), "reference_score": float(scores[pair.reference].mean())}
+            record |= interval_columns("change", change)
+            record |= {"win": tally.win, "loss": tally.loss, "tie": tally.tie}
+            if flips and task != ALL_TASKS:
+                record["p"] = sign_flip_p(_differences(scores, [pair])[:, 0], draws=draws, seed=seed)
+            yield record | {"words": describe_difference(change.value, change.low, change.high, _name(pair.reference))}
+
+
+def _scores(own: pd.DataFrame, arms: Sequence[str], task: str) -> pd.DataFrame:
+    """(questions, arms) scores of the questions that every arm answered, by sorted id."""
+    twice = own.duplicated(["arm", "probe_id"])
+    if twice.any():
+        probe = own.loc[twice, "probe_id"].iloc[0]
+        raise SightlineError(f"question '{probe}' has more than one answer of one arm; give the rows of one run")
+    scores = own.pivot(index="probe_id", columns="arm", values="score").reindex(columns=list(arms)).dropna()
+    if scores.empty:
+        raise SightlineError(f"no question of {task} was answered by every arm that is compared")
+    return scores.sort_index()
+
+
+def _differences(scores: pd.DataFrame, pairs: Sequence[ArmPair]) -> FloatArray:
+    """(n, p) score of the arm minus score of its reference."""
+    return np.stack([(scores[arm] - scores[reference]).to_numpy() for arm, reference in pairs], axis=1)
+
+
+def _name(arm: str) -> str:
+    return "Full" if arm == "full" else arm
+
+
+# Sensitivity to one setting: how far metrics move over its values, and which value is used elsewhere.
+
+RANGED = ("accuracy", "hfpr", "auroc", "pn_average")
+
+
+@dataclass(frozen=True)
+class OneFactorSweep:
+    """Arms of one selector and budget that differ in one argument alone."""
+
+    family: str
+    """Selector and budget."""
+    factor: str
+    """The argument."""
+    arms: Mapping[str, str]
+    """Its value -> the arm, ascending where values are numbers."""
+    frozen: str | None
+    """The value of the arm that names no argument: what everybody gets who does not choose."""
+
+
+def sweep_range(summary: pd.DataFrame, arms: Mapping[str, str] | Iterable[str], *, frozen: str | None = None) -> Record:
+    """Smallest and largest accuracy, hFPR, AUROC and P/N average over the settings of one factor.
+
+    ``summary`` is ``arm_summary``; ``arms`` maps a setting to its arm, or lists arms that are their own settings;
+    ``frozen`` names the setting in use. Each metric has its value there (NaN where none is named), and its range in
+    ``_low`` and ``_high``. A range describes these settings: it is no interval.
+    """
+    named = dict(arms) if isinstance(arms, Mapping) else {arm: arm for arm in arms}
+    table = summary.set_index("arm")
+    absent = [arm for arm in named.values() if arm not in table.index]
+    if absent or not named:
+        raise SightlineError(f"no arm '{absent[0]}' to sweep over" if absent else "a sweep needs at least one arm")
+    if frozen is not None and frozen not in named:
+        raise SightlineError(f"the frozen setting '{frozen}' is not one of {', '.join(named)}")
+    record: Record = {"settings": ", ".join(named), "n_settings": len(named), "frozen": frozen or ""}
+    for metric in RANGED:
+        values = table.loc[list(named.values()), metric].astype(float)
+        record[metric] = float(values[named[frozen]]) if frozen is not None else math.nan
+        record |= {f"{metric}_low": float(values.min()), f"{metric}_high": float(values.max())}
+    return record
+
+
+def one_factor_sweeps(frame: pd.DataFrame) -> list[OneFactorSweep]:
+    """Every argument of which some selector was run with several values, all others being equal.
+
+    A seed is no setting: what seeds do is told by the table of seeds.
+    """
+    arms = frame.drop_duplicates("plain_arm")
+    groups: dict[tuple[str, str, str, str], dict[str, str]] = {}
+    plain: set[str] = set()
+    for arm, shown, selector, budget, text in zip(
+        *(arms[name].astype(str) for name in ("plain_arm", "arm", "selector", "budget", "arguments")), strict=True
+    ):
+        arguments = json.loads(text or "{}")
+        if arm == f"{selector}:{budget}":
+            plain.add(shown)
+        for factor, value in arguments.items():
+            others = {name: other for name, other in arguments.items() if name != factor}
+            key = (selector, budget, factor, json.dumps(others, sort_keys=True))
+            if factor != "seed":
+                groups.setdefault(key, {})[str(value)] = shown
+    sweeps = []
+    for (selector, budget, factor, _), settings in groups.items():
+        if len(settings) > 1:
+            ordered = dict(sorted(settings.items(), key=lambda item: _ascending(item[0])))
+            frozen = next((setting for setting, arm in ordered.items() if arm in plain), None)
+            sweeps.append(OneFactorSweep(f"{selector}:{budget}", factor, ordered, frozen))
+    return sweeps
+
+
+def _ascending(setting: str) -> tuple[bool, float, str]:
+    """Numbers by size, then words by name."""
+    try:
+        return False, float(setting), ""
+    except ValueError:
+        return True, 0.0, setting
+
+
+# What becomes of metrics when rows are limited to the probes that people found valid: the largest change of each.
+
+
+def filter_effects(every: pd.DataFrame, kept: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """One line per arm and metric: its value over all rows, over those that are kept, and the change.
+
+    What cannot be computed on either side is left out.
+    """
+    lines = []
+    for arm, own in every.groupby("arm", sort=False):
+        chosen = kept[kept["arm"] == arm]
+        if chosen.empty:
+            continue
+        sides = arm_rows(own), arm_rows(chosen)
+        for name in metrics:
+            whole, part = (point(METRICS[name], rows) for rows in sides)
+            if math.isfinite(whole) and math.isfinite(part):
+                lines.append({"arm": arm, "metric": name, "all": whole, "kept": part, "change": part - whole})
+    return pd.DataFrame(lines, columns=["arm", "metric", "all", "kept", "change"])
+
+
+def largest_changes(every: pd.DataFrame, kept: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """One line per metric: the arm whose value changes most, up or down."""
+    found = filter_effects(every, kept, metrics)
+    if found.empty:
+        raise SightlineError("no metric can be computed both over all rows and over those that are kept")
+    most = found.assign(size=found["change"].abs()).groupby("metric", sort=False)["size"].idxmax()
+    return found.loc[most].reset_index(drop=True)

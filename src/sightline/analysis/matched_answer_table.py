@@ -7,9 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.analysis.comparison import Record, by_model, table_of
+from sightline.analysis.comparison import ArmPair, Record, Unit, by_model, rows_in_words, score_changes, table_of
 from sightline.analysis.open_answer_table import arm_facts_of
-from sightline.analysis.score_changes import ArmPair, Unit, rows_in_words, score_changes
 from sightline.statistics.bootstrap import SEED
 from sightline.statistics.paired_scores import EXAMPLE_DRAWS
 

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.analysis.comparison import Record, by_model, table_of
-from sightline.analysis.score_changes import ALL_TASKS, ArmPair, Unit, full_arm, rows_in_words, score_changes
+from sightline.analysis.comparison import (
+    ALL_TASKS,
+    ArmPair,
+    Record,
+    Unit,
+    by_model,
+    full_arm,
+    rows_in_words,
+    score_changes,
+    table_of,
+)
 from sightline.core.selection import PER_TILE
 from sightline.statistics.bootstrap import SEED
 from sightline.statistics.paired_scores import EXAMPLE_DRAWS

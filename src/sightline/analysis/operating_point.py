@@ -19,15 +19,14 @@ from sightline.analysis.threshold_rules import (
     ThresholdLike,
     ThresholdRule,
     check_models,
+    evaluate,
     read_rules,
     rule_of,
     shown,
 )
-from sightline.analysis.thresholds import evaluate
 from sightline.errors import SightlineError
-from sightline.probes.split import hash_side
-from sightline.statistics.keyed import looked_up
-from sightline.statistics.plain_rows import is_plain
+from sightline.probes.probe_file import hash_side
+from sightline.statistics.arm_rows import is_plain, looked_up
 
 NO_MARGIN = "the rows have no margin: their scorer gives answers alone"
 NONE_LEFT = "every image is on the development side and none is left to be judged; add images"

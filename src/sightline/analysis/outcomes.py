@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from sightline.analysis.comparison import by_model, indexed, margins_of, on_image_alone
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
-from sightline.geometry.region_areas import Boxes, region_areas
-from sightline.statistics.keyed import as_names, looked_up
-from sightline.statistics.plain_rows import plain_rows
+from sightline.geometry.coverage import Boxes, region_areas
+from sightline.statistics.arm_rows import as_names, looked_up, plain_rows
 from sightline.store.chosen_images import image_cells
 from sightline.store.compact_frame import compact_frame
 from sightline.store.load import Run

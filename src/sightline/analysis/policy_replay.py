@@ -16,8 +16,8 @@ from sightline.arms.arm import Arm, parse_arm, recorded_arm
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies import LevelAnswer, Noticed, Policy, Sight, TuningSample
-from sightline.probes.split import even_side, hash_side
-from sightline.statistics.plain_rows import plain_rows
+from sightline.probes.probe_file import even_side, hash_side
+from sightline.statistics.arm_rows import plain_rows
 from sightline.store import Run
 
 ONE_TASK = "all"

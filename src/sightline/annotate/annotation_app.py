@@ -16,14 +16,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from sightline.annotate.items import AnswerError, TaskKind
 from sightline.annotate.journal import JournalEntry, OutdatedError
-from sightline.annotate.task_kinds import AnswerError, TaskKind
-from sightline.annotate.work_queue import WorkQueue
+from sightline.annotate.work import WorkQueue
 from sightline.errors import SightlineError
-from sightline.geometry.region_marks import MARKS
-from sightline.probes.roles import ROLES
-from sightline.serving.application import application, html_page
-from sightline.serving.enclosed import picture_bytes
+from sightline.geometry.marks import MARKS
+from sightline.probes.regions import ROLES
+from sightline.serving.server import application, html_page, picture_bytes
 
 PAGES = Path(__file__).parent / "pages"
 PATIENCE_S = 20

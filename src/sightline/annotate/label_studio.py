@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from sightline.annotate.artifact_columns import Answer
+from sightline.annotate.columns import Answer
+from sightline.annotate.items import BOXES, REGION, ROLE, TEXT, TaskKind, WorkItem
 from sightline.annotate.journal import ADJUDICATION, FIRST, PASSES, SECOND, JournalEntry
-from sightline.annotate.readings import ItemReadings
-from sightline.annotate.task_folder import TaskFolder
-from sightline.annotate.task_kinds import BOXES, REGION, ROLE, TEXT, TaskKind
-from sightline.annotate.work_items import WorkItem
+from sightline.annotate.tasks import TaskFolder
+from sightline.annotate.work import ItemReadings
 from sightline.errors import SightlineError
 from sightline.places import read_text
-from sightline.probes.roles import ROLES
+from sightline.probes.regions import ROLES
 
 ITEM = "sightline_item"
 PERCENT = 100.0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
@@ -12,8 +13,10 @@ from torch import Tensor
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.cuts import LayerCuts
+from sightline.backbones.pixels import Pixels
 from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
 from sightline.core.probe import Probe
+from sightline.device.memory import FEWER, halved, in_halves
 
 
 @dataclass(frozen=True)
@@ -112,3 +115,49 @@ def layer_counts(n: int, schedule: dict[int, int], depth: int) -> list[int]:
         counts.append(current)
         current = min(current, schedule.get(layer, current))
     return counts
+
+
+# Images through the vision tower in batches: alike shapes together, halved when memory runs out.
+
+
+def encode_all(
+    backbone: Backbone, pixels: Sequence[Pixels], needs: Iterable[str] = (), batch_images: int = 1
+) -> list[Encoded]:
+    """Every image once, in the order given.
+
+    One image per call (the default) makes an image's tokens independent of its neighbours to the last bit; batches
+    are faster on a GPU and differ by rounding. Only images of equal shape share a batch.
+    """
+    wanted = frozenset(needs)
+
+    def too_large(index: int) -> str:
+        size = "x".join(str(edge) for edge in pixels[index].size)
+        return f"a single image of {size} pixels; use a smaller image size or dtype{FEWER}"
+
+    def encode(group: list[int]) -> list[Encoded]:
+        return backbone.encode([pixels[i] for i in group], wanted)
+
+    def patches(group: list[int]) -> int:
+        return sum(math.prod(pixels[i].grid) for i in group)
+
+    groups = _groups(pixels, max(1, batch_images))
+    done = in_halves(groups, encode, too_large, patches, backbone.limits["patches"])
+    smaller = halved(groups, done)
+    encoded = {
+        index: replace(item, halved=True) if index in smaller else item
+        for group, items in done
+        for index, item in zip(group, items, strict=True)
+    }
+    return [encoded[i] for i in range(len(pixels))]
+
+
+def _groups(pixels: Sequence[Pixels], batch_images: int) -> list[list[int]]:
+    """Indices of images of equal shape to the tower, at most ``batch_images`` together, by first appearance."""
+    alike: dict[tuple[int, int, int], list[int]] = {}
+    for index, item in enumerate(pixels):
+        alike.setdefault(item.grid, []).append(index)
+    return [
+        members[first : first + batch_images]
+        for members in alike.values()
+        for first in range(0, len(members), batch_images)
+    ]

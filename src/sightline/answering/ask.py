@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.scorers.generation import Generation
-from sightline.answering.scorers.spoken import MAX_NEW_TOKENS
+from sightline.answering.scorers.spoken import MAX_NEW_TOKENS, Generation
 from sightline.arms.arm import parse_arm
 from sightline.backbones import load_backbone
 from sightline.backbones.clip import ClipSpace

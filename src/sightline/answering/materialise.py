@@ -1,16 +1,32 @@
-"""Really shortens the prefix: tokens, DeepStack levels and positions pruned by one plan, every count checked."""
+"""A shorter prefix: embeddings, separators and positions of what was kept, before the language model or between its
+layers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import cast
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from sightline.answering.arm_pass import ArmPass, Trace, index_mask, layer_counts
+from sightline.answering.select_step import Selected, SelectStep, salt
 from sightline.backbones.base import Backbone
+from sightline.backbones.cuts import LayerCuts
+from sightline.backbones.tiles import parts_of
 from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
-from sightline.core.selection import Selection
+from sightline.core.selection import LayerSelector, Selection
+from sightline.core.selection_rules import check_anchors, largest_shares, on_behalf_of
 from sightline.core.span import KeptSpan, Separators
-from sightline.device.transfer import on_device
+from sightline.device.transfer import Arriving, Stopwatch, on_device
 from sightline.errors import SightlineError
+from sightline.interventions import Intervention
+
+# Really shortens the prefix: tokens, DeepStack levels and positions pruned by one plan, every count checked.
 
 
 def visual_tokens(backbone: Backbone, encoded: Encoded, selection: Selection) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -117,3 +133,221 @@ def _reads(prompt: Prompt) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...
         reads.append((tuple(slot if slot < shared else slot + lead for slot in slots), scored))
         lead += len(branch) - 1
     return tuple(reads)
+
+
+# A method that chooses before the language model: one selection per probe, the shortened prefixes made of them.
+
+
+@dataclass
+class BeforePass(ArmPass):
+    """On a GPU nothing here waits, except for what has to look at the chosen indices: an intervention on the mask, and
+    separators, whose number depends on which tokens stay."""
+
+    step: SelectStep
+    selected: list[Selected] = field(init=False)
+    selections: list[Selection] = field(init=False)
+    _kept: KeptTokens = field(init=False)
+    _spans: list[KeptSpan | None] = field(init=False)
+    _watches: dict[int, Stopwatch] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.selected = self.step.many(self.encoded, self.prompts, self.probes, self.arm)
+        self.selections = [item.selection for item in self.selected]
+        if self.arm.intervention is not None and self.arm.intervention.on_mask:
+            self.selections = self._changed(self.arm.intervention)
+        self._kept = KeptTokens([image.n for image in self.encoded], self.selections)
+        self._spans = self._kept_spans()
+
+    def _kept_spans(self) -> list[KeptSpan | None]:
+        """Of every probe whose image has separators what stays of its span: one wait for the indices of all probes."""
+        if all(image.separators is None for image in self.encoded):
+            return [None] * len(self.encoded)
+        return [
+            None if image.separators is None else KeptSpan.of(image.separators, anchors, image.n)
+            for image, anchors in zip(self.encoded, self._kept.anchors(self.arm.selector.name), strict=True)
+        ]
+
+    def _slots(self, i: int) -> int:
+        """Slots that are left for the image of the i-th probe."""
+        span = self._spans[i]
+        return len(self.selections[i].anchors) if span is None else len(span.slots)
+
+    def _changed(self, intervention: Intervention) -> list[Selection]:
+        """Every selection as the intervention changes it: one wait for the chosen indices of all probes."""
+        kept = KeptTokens([image.n for image in self.encoded], self.selections).anchors(self.arm.selector.name)
+        changed = []
+        for probe, image, selection, chosen in zip(self.probes, self.encoded, self.selections, kept, strict=True):
+            if selection.mix is not None:
+                raise SightlineError(
+                    f"{intervention} is not defined for a selection that merges tokens, as {self.arm.selector.name} "
+                    f"does; say merges = True on its class, or leave out --interventions {intervention.family}"
+                )
+            anchors = intervention.kept(chosen, torch.from_numpy(image.cells), probe)
+            changed.append(Selection(on_device(anchors, image.tokens.device), merge_at=selection.merge_at))
+        return changed
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        return [prompt.length(self._slots(i)) for i, prompt in enumerate(self.prompts)]
+
+    def prefix(self, i: int) -> Prefix:
+        watch = self._watches[i] = Stopwatch(self.backbone.language.device)
+        prefix = materialise(
+            self.backbone, self.encoded[i], self.prompts[i], self.selections[i], self.policy, self._spans[i]
+        )
+        watch.stop()
+        return prefix
+
+    def traces(self) -> list[Trace]:
+        traces = []
+        for i, (anchors, lineage, shares) in enumerate(self._kept.read(self.arm.selector.name)):
+            k = len(self.selections[i].anchors)
+            traces.append(
+                Trace(
+                    anchors=anchors,
+                    lineage=lineage,
+                    shares=shares,
+                    k=k,
+                    k_layers=None,
+                    sequence_full=self.prompts[i].full_length(self.encoded[i].full_slots),
+                    sequence_pruned=self.prompts[i].prompt_length(self._slots(i)),
+                    signal_ms=self.selected[i].signal_ms,
+                    select_ms=self.selected[i].select_ms,
+                    materialise_ms=self._watches[i].ms,
+                    halved=self.selected[i].halved,
+                    scores=self.step.kept_scores(self.encoded[i], self.prompts[i], self.probes[i], self.arm),
+                )
+            )
+        return traces
+
+
+class KeptTokens:
+    """Which tokens an arm kept and what flowed into them, for all probes: on the way to the host in two copies."""
+
+    def __init__(self, counts: Sequence[int], selections: Sequence[Selection]) -> None:
+        self._counts = counts
+        self._sizes = [len(selection.anchors) for selection in selections]
+        self._merges = [selection.mix is not None for selection in selections]
+        self._anchors = Arriving(torch.cat([selection.anchors for selection in selections]))
+        shares = [
+            largest_shares(selection.mix, n)
+            for n, selection in zip(counts, selections, strict=True)
+            if selection.mix is not None
+        ]
+        self._shares = Arriving(torch.cat(shares)) if shares else None
+
+    def anchors(self, selector: str) -> list[Tensor]:
+        """Per probe (K,), checked: the values of a GPU's selections are seen here for the first time."""
+        parts = list(torch.split(self._anchors.read(), self._sizes))
+        for part, n, merges in zip(parts, self._counts, self._merges, strict=True):
+            check_anchors(part, n, selector, merges=merges)
+        return parts
+
+    def read(self, selector: str) -> list[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+        """Per probe (N,) bool of anchors, (N,) bool of their lineage, and (N,) shares if tokens were mixed."""
+        sizes = [n for n, merges in zip(self._counts, self._merges, strict=True) if merges]
+        mixed = iter(torch.split(self._shares.read(), sizes) if self._shares is not None else ())
+        masks: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
+        for anchors, n, merges in zip(self.anchors(selector), self._counts, self._merges, strict=True):
+            mask = index_mask(anchors, n)
+            shares = next(mixed).numpy() if merges else None
+            masks.append((mask, mask if shares is None else shares > 0, shares))
+        return masks
+
+
+# A method that cuts between language layers: prefixes start full, one batch per number of visual tokens.
+
+
+@dataclass
+class InsidePass(ArmPass):
+    """The choice is made while the layers run; whoever cuts has to look at values and waits for the device.
+
+    Separators are text to such a method: all of them stay.
+    """
+
+    _cuts: dict[int, tuple[LayerCuts, int]] = field(init=False, default_factory=dict)
+    """Of every probe the cutter of its batch, and its place there."""
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        return [prompt.length(image.slots) for prompt, image in zip(self.prompts, self.encoded, strict=True)]
+
+    @property
+    def groups(self) -> list[list[int]]:
+        kinds = [(self._sizes(image), image.slots) for image in self.encoded]
+        return [[i for i, kind in enumerate(kinds) if kind == each] for each in sorted(set(kinds))]
+
+    def _sizes(self, image: Encoded) -> tuple[int, ...]:
+        """Tokens of every part that the budget is counted over."""
+        return tuple(part.n for part in parts_of(image.layout, self.arm.budget))
+
+    def batch_tokens(self, limit: int) -> int:
+        """In half precision every probe runs alone.
+
+        Rounding depends on the shape of a batch, and there it is coarse enough to change which tokens such a method
+        keeps.
+        """
+        return limit if self.backbone.language.dtype == torch.float32 else 0
+
+    def prefix(self, i: int) -> Prefix:
+        image = self.encoded[i]
+        selection = Selection(torch.arange(image.n, device=image.tokens.device))
+        return materialise(self.backbone, image, self.prompts[i], selection, self.policy)
+
+    def cutter(self, group: Sequence[int], prefixes: Sequence[Prefix]) -> LayerCuts:
+        sizes = self._sizes(self.encoded[group[0]])
+        schedule = self._schedule(sizes)
+        cutter = LayerCuts(
+            cast(LayerSelector, self.arm.selector),
+            {layer: sum(left) for layer, left in schedule.items()},
+            prefixes,
+            [self.encoded[i].layout for i in group],
+            [salt(self.probes[i], self.arm) for i in group],
+            schedule if len(sizes) > 1 else {},
+        )
+        self._cuts.update({i: (cutter, place) for place, i in enumerate(group)})
+        return cutter
+
+    def _schedule(self, sizes: Sequence[int]) -> dict[int, list[int]]:
+        """Layer -> how many visual tokens of every part, which have so many each, continue past it."""
+        selector, depth = cast(LayerSelector, self.arm.selector), len(self.backbone.language.layers)
+        with on_behalf_of(selector.name):
+            own = [selector.schedule(n, self.arm.budget.resolve(n), depth) for n in sizes]
+        left, schedule = list(sizes), {}
+        for layer in sorted({layer for each in own for layer in each}):
+            left = [min(n, each.get(layer, n)) for n, each in zip(left, own, strict=True)]
+            schedule[layer] = left
+        return schedule
+
+    def _counts(self, image: Encoded) -> list[int]:
+        schedule = {layer: sum(left) for layer, left in self._schedule(self._sizes(image)).items()}
+        return layer_counts(image.n, schedule, len(self.backbone.language.layers))
+
+    def layer_lengths(self, i: int) -> list[int]:
+        image = self.encoded[i]
+        return [self.lengths[i] - image.n + count for count in self._counts(image)]
+
+    def traces(self) -> list[Trace]:
+        traces = []
+        for i, (prompt, image) in enumerate(zip(self.prompts, self.encoded, strict=True)):
+            cutter, place = self._cuts[i]
+            shares = cutter.parts[place].double().amax(dim=0).numpy()
+            lineage = shares > 0
+            anchors = index_mask(cutter.anchors[place], image.n)
+            k, batch = len(cutter.anchors[place]), len(cutter.keys)
+            traces.append(
+                Trace(
+                    anchors=anchors,
+                    lineage=lineage,
+                    shares=shares if (lineage != anchors).any() else None,
+                    k=k,
+                    k_layers=self._counts(image),
+                    sequence_full=prompt.full_length(image.slots),
+                    sequence_pruned=prompt.prompt_length(k + image.slots - image.n),
+                    signal_ms=cutter.signal_ms / batch,
+                    select_ms=cutter.select_ms / batch,
+                    materialise_ms=0.0,
+                    inside_ms=(cutter.signal_ms + cutter.select_ms) / batch,
+                )
+            )
+        return traces

@@ -1,7 +1,7 @@
 """The select step: gathers what a selector asked for, runs it, checks what it returned, and times both apart.
 
 On a GPU nothing here waits for the device: times are read later, and so are the chosen indices, whose check is
-completed where they are read (``sightline.answering.before``). Shapes are checked at once everywhere.
+completed where they are read (``sightline.answering.materialise``). Shapes are checked at once everywhere.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from sightline.core.selection_rules import (
     on_behalf_of,
 )
 from sightline.device.memory import FEWER, halved, in_halves
-from sightline.device.stopwatch import Stopwatch
-from sightline.device.transfer import on_device
+from sightline.device.transfer import Stopwatch, on_device
 from sightline.errors import SightlineError
 from sightline.selectors.scored import Scored, on_cpu
 

@@ -4,13 +4,22 @@
 knows an image or a model: a text and a few texts go in.
 """
 
-from sightline.answers.anls import anls, anls_stripped
-from sightline.answers.cleaning import cleaned
-from sightline.answers.literal_match import contains, exact, normalised
-from sightline.answers.ocrbench_rule import ocrbench
-from sightline.answers.scoring import TASK_RULES, AnswerScores, rule_of, score_answer
-from sightline.answers.soft_accuracy import light_soft_accuracy, soft_accuracy
-from sightline.answers.vqa_words import vqa_words
+from sightline.answers.scoring import (
+    TASK_RULES,
+    AnswerScores,
+    anls,
+    anls_stripped,
+    cleaned,
+    contains,
+    exact,
+    light_soft_accuracy,
+    normalised,
+    ocrbench,
+    rule_of,
+    score_answer,
+    soft_accuracy,
+    vqa_words,
+)
 
 __all__ = [
     "TASK_RULES",

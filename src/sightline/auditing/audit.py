@@ -10,22 +10,22 @@ from sightline.answering.scorers import SCORERS, Scorer
 from sightline.arms.arm import ARTIFACT_SEED, SEED
 from sightline.arms.plan import ArmPlan, plan_arms, refuse_unusable
 from sightline.auditing.config import AuditConfig, flag_of
-from sightline.auditing.job import Job
 from sightline.auditing.launchers import LAUNCHERS
-from sightline.auditing.reporting_contract import settings_before_loading
+from sightline.auditing.launchers.base import Job
+from sightline.auditing.records import settings_before_loading
 from sightline.auditing.shards import looked_at, make_shards
 from sightline.backbones.loading import checkpoint_folder, choose_device, model_type
 from sightline.backbones.served import Served
 from sightline.boxes.sources import box_source, check_source, refuse_other_rule, source_under
-from sightline.core.imported_file import import_files
+from sightline.core.registry import import_files
 from sightline.errors import SightlineError
 from sightline.places import is_remote
-from sightline.places.objects import refuse_without_creation
+from sightline.places.listing import refuse_without_creation
 from sightline.probes import ProbeSet, read_probes
 from sightline.progress import in_json, say, waiting_for
 from sightline.statistics.metrics import METRICS
 from sightline.store import Run, RunFolder, load_run
-from sightline.store.run_settings import ACCEPTABLE
+from sightline.store.soundness import ACCEPTABLE
 
 
 def audit(config: AuditConfig) -> Run:

@@ -8,9 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sightline.auditing.attendance import Attendance
-from sightline.auditing.job import Job
-from sightline.auditing.opening import begin_alone
+from sightline.auditing.launchers.base import Job
+from sightline.auditing.opening import Attendance, begin_alone
 from sightline.auditing.shards import Task, tasks_left
 from sightline.device.pulse import moved
 from sightline.errors import SightlineError

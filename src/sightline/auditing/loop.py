@@ -8,6 +8,7 @@ it, and the host prepares the next shard.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -16,21 +17,75 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 import torch
+from PIL import Image
 
 from sightline.answering.answerer import Answered, Answerer, Collect
-from sightline.answering.encoding import encode_all
+from sightline.answering.arm_pass import encode_all
 from sightline.answering.select_step import all_needs
 from sightline.arms.arm import Arm
-from sightline.auditing.image_previews import Detail
 from sightline.auditing.shards import Shard, Task, image_key, region_geometries
 from sightline.backbones import Pixels
 from sightline.core.prefix import Encoded
+from sightline.core.probe import Box
 from sightline.device.memory import is_out_of_memory
-from sightline.device.pipeline import one_ahead, prepared_ahead
-from sightline.device.stopwatch import setting_up
+from sightline.device.transfer import one_ahead, prepared_ahead, setting_up
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
+from sightline.geometry.marks import surroundings
 from sightline.places import StoreError
+
+# What a run keeps of an image for reports: a small preview, and the regions sharp where the preview blurs them.
+
+PREVIEW_SIDE = 640
+PREVIEW_QUALITY = 60
+DETAIL_SIDE = 480
+DETAIL_QUALITY = 72
+
+
+@dataclass(frozen=True)
+class Detail:
+    """A region with its surroundings, cut out before the image was shrunk."""
+
+    jpeg: bytes
+    box: Box
+    """The part of the image that it shows, in fractions of it."""
+
+
+def preview(image: Image.Image, shown: tuple[int, int] | None = None) -> bytes:
+    """A JPEG small enough to inline in a report and large enough to see a page. The image is shrunk in place.
+
+    ``shown`` is the (width, height) that the model is shown of an image made smaller for it: this shows no more.
+    """
+    longest = PREVIEW_SIDE if shown is None else min(PREVIEW_SIDE, max(shown))
+    image.thumbnail((longest, longest))
+    return _jpeg(image, PREVIEW_QUALITY)
+
+
+def details(image: Image.Image, regions: Iterable[Box]) -> list[Detail]:
+    """The distinct regions, each as sharp as a magnified word needs; none of an image that a preview shows whole."""
+    if max(image.size) <= PREVIEW_SIDE:
+        return []
+    found = []
+    for region in dict.fromkeys(regions):
+        x1, y1, x2, y2 = surroundings([region], *image.size)
+        pixels = (int(x1), int(y1), min(image.width, int(x2) + 1), min(image.height, int(y2) + 1))
+        crop = image.crop(pixels)
+        crop.thumbnail((DETAIL_SIDE, DETAIL_SIDE), Image.Resampling.LANCZOS)
+        box = (
+            pixels[0] / image.width,
+            pixels[1] / image.height,
+            pixels[2] / image.width,
+            pixels[3] / image.height,
+        )
+        found.append(Detail(_jpeg(crop, DETAIL_QUALITY), box))
+    return found
+
+
+def _jpeg(image: Image.Image, quality: int) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format="JPEG", quality=quality, optimize=True)
+    return buffer.getvalue()
+
 
 REHEARSAL = 2
 """Probes that a new arm is rehearsed on."""

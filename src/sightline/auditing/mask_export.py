@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from sightline.answering.arm_pass import index_mask
-from sightline.answering.encoding import encode_all
+from sightline.answering.arm_pass import encode_all, index_mask
 from sightline.arms.arm import Arm, parse_arm
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.shards import Shard, image_key, make_shards
@@ -25,7 +24,7 @@ from sightline.probes import read_probes
 from sightline.probes.images import open_image
 from sightline.store import Run
 from sightline.store.load import pack_mask, unpack_mask
-from sightline.store.run_settings import SEVERAL_MACHINES
+from sightline.store.soundness import SEVERAL_MACHINES
 
 RECORDED = (
     "profile", "dtype", "positions", "box_source", "scorer", "image_options", "attention", "batch_images",

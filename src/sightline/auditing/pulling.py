@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from sightline.arms.arm import Arm
-from sightline.auditing.attendance import Attendance
+from sightline.auditing.opening import Attendance
 from sightline.auditing.shards import Task
 from sightline.device.pulse import moved
 from sightline.progress import Progress

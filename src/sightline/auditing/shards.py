@@ -14,13 +14,13 @@ from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import Shown
 from sightline.core.prefix import Encoded
 from sightline.core.probe import ORIGINAL, Box, Probe
+from sightline.core.row import cut_shards
 from sightline.core.selection import Budget
-from sightline.core.shard_cuts import cut_shards
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import Intervention
 from sightline.places import Place, StoreError, is_remote
-from sightline.probes.image_name import check_image_name, resolve_image
+from sightline.probes.fetched_images import check_image_name, resolve_image
 from sightline.probes.images import open_image, size_from_header
 
 if TYPE_CHECKING:

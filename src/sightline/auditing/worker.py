@@ -15,15 +15,13 @@ from sightline.answering.scorers import SCORERS
 from sightline.answering.scorers.spoken import SpokenScorer
 from sightline.arms.arm import Arm
 from sightline.auditing.config import AuditConfig
-from sightline.auditing.image_previews import details, preview
-from sightline.auditing.loop import ImageFile, LoopOptions, Prepared, Seen, answer_shards
+from sightline.auditing.loop import ImageFile, LoopOptions, Prepared, Seen, answer_shards, details, preview
 from sightline.auditing.pulling import Pull
-from sightline.auditing.reporting_contract import conditions, manifest_settings, reporting_contract
-from sightline.auditing.row_records import image_records, row_records
+from sightline.auditing.records import conditions, image_records, manifest_settings, reporting_contract, row_records
 from sightline.auditing.shards import Shard, image_key, with_boxes
 from sightline.backbones import load_backbone, options_for, weight_digest
 from sightline.backbones.clip import ClipSpace
-from sightline.backbones.execution import use_execution
+from sightline.backbones.execution import use_execution, use_vision_execution
 from sightline.backbones.loading import (
     checkpoint_digests,
     checkpoint_folder,
@@ -31,8 +29,7 @@ from sightline.backbones.loading import (
     snapshot_revision,
     subfolder_digests,
 )
-from sightline.backbones.route import served_by
-from sightline.backbones.vision_execution import use_vision_execution
+from sightline.backbones.served import served_by
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.sources import reads_boxes
 from sightline.core.selection import Budget
@@ -41,8 +38,7 @@ from sightline.device.memory import free_memory, is_out_of_memory
 from sightline.device.pulse import moved
 from sightline.errors import SightlineError
 from sightline.places import StoreError
-from sightline.probes.image_files import image_files
-from sightline.probes.images import image_digest, image_place, open_image_file, pixel_digest
+from sightline.probes.images import image_digest, image_files, image_place, open_image_file, pixel_digest
 from sightline.progress import Progress, say, waiting_for
 from sightline.store import RunFolder
 

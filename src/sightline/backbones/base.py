@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.backbones import image_steps
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.options import ImageOptions
-from sightline.backbones.pixels import Pixels
+from sightline.backbones.pixels import Fit, Pixels
 from sightline.backbones.prompting import Prompting
 from sightline.backbones.signals import split_name
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.registry import Registry
 from sightline.core.selection import Budget
 from sightline.device.memory import Limit
+from sightline.device.transfer import Stopwatch
 from sightline.errors import SightlineError
 
 BACKBONES: Registry[type[Backbone]] = Registry(
@@ -121,9 +123,34 @@ class Backbone(Prompting, ABC):
         """(width, height) in pixels that the tower is shown of an image of this (width, height)."""
         return size
 
-    fit = image_steps.fit
-    under = image_steps.under
-    encode = image_steps.encode
+    def fit(self, size: tuple[int, int], budget: Budget) -> Fit:
+        """How an image of this (width, height) meets a budget; at its usual size if that does."""
+        n = self.token_count(size)
+        k = budget.resolve(n)
+        return Fit(self.fitting(size, k) if k < n else self.options, n, len(self.span_ids(size)))
+
+    def under(self, options: ImageOptions | None) -> Self:
+        """The same model, its memory of limits and tables included, with other image options; None changes nothing."""
+        if options is None:
+            return self
+        changed = copy.copy(self)
+        changed.options = options
+        return changed
+
+    @torch.inference_mode()
+    def encode(self, batch: Sequence[Pixels], needs: Iterable[str] = ()) -> list[Encoded]:
+        """Vision tower once over the batch, keeping what the signals in ``needs`` are read from.
+
+        Each image is billed its share of the time.
+        """
+        watch = Stopwatch(self.language.device, shared_by=len(batch))
+        encoded = self.vision(batch, frozenset(needs))
+        watch.stop()
+        self.encoded_images += len(batch)
+        return [
+            replace(item, preprocess_ms=pixels.preprocess_ms, vision_time=watch)
+            for item, pixels in zip(encoded, batch, strict=True)
+        ]
 
     # ------------------------------------------------------------------ signals
 

@@ -28,13 +28,194 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from sightline.backbones.patch_products import by_products
-from sightline.backbones.ramps import Prepare, Sources, sources
-from sightline.backbones.silenced import silenced
-from sightline.backbones.supports import Indices, supports
+from sightline.backbones.silenced import by_products, silenced
 from sightline.core.remembered import cache_folder, remember
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells
+
+# Which place of the source image each pixel value of an image processor comes from, whatever the processor does.
+#
+# Ramps go through the processor in place of a picture: where a ramp has the level s j at source pixel j, the level
+# that a pixel value shows tells its place. Eight bits hold 256 levels, so a long axis takes several ramps, each of
+# which rises over a part of it and is flat before and behind,
+#
+# ramp_k(j) = low + clip(s j - k (high - low), 0, high - low), sum_k (ramp_k(j) - low) = s j.
+#
+# Resampling is linear, so the sum stays straight through it, kinks included: only the rounding of the ramps that are
+# not flat there is left, half a level each. Levels keep away from 0 and 255 because bicubic filters overshoot at a
+# kink.
+
+Prepare = Callable[[Image.Image], Mapping[str, Tensor]]
+"""An image processor: a picture -> pixel values and whatever else the tower is told (grids, sizes, masks)."""
+Floats = NDArray[np.float32]
+
+LOW, HIGH = 16, 239
+"""Levels of a ramp."""
+SLOPE = 2
+"""Levels per source pixel: half a level of rounding is a quarter of a pixel."""
+GRAIN = 64
+"""Places are rounded to this part of a source pixel: the channels of one pixel, normalised each its way, agree then."""
+PADDED = 0.25
+"""A pixel value that tells black from white by less than this share of what others do is padding."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where pixel values come from, in source pixels: pixel j reaches from j to j + 1. NaN: padding.
+
+    One channel tells as much as three: the others are left out where the processor keeps channels apart.
+    """
+
+    values: NDArray[np.int64]
+    """(P,) places of the values told about among all of them, flattened"""
+    x: Floats
+    """(P,)"""
+    y: Floats
+    """(P,)"""
+
+
+def sources(size: tuple[int, int], prepare: Prepare, pixels: str) -> Sources:
+    """Where the pixel values of an image of this (width, height) come from."""
+    width, height = size
+    black, white, red = (_values(prepare, size, np.array(colour), pixels) for colour in (0, 255, (255, 0, 0)))
+    if not black.shape == white.shape == red.shape:
+        raise SightlineError(
+            "this image processor makes different shapes of pictures of one size: it looks at their content, so what "
+            "is found for one picture does not hold for another"
+        )
+    shown = np.abs(white - black)
+    padding = shown < PADDED * shown.max()
+    values = np.flatnonzero(padding | (red != black))
+    black, white = black[values], white[values]
+    white[padding[values]] = np.nan
+    scale = 255 / (white - black)
+
+    def place(ramps: Iterator[NDArray[np.uint8]]) -> Floats:
+        climbed = np.zeros_like(black)
+        for ramp in ramps:
+            climbed += (_values(prepare, size, ramp[..., None], pixels)[values] - black) * scale - LOW
+        rounded = (np.round(climbed / SLOPE * GRAIN) / GRAIN + 0.5).astype(np.float32)
+        return rounded
+
+    return Sources(values, place(_ramps(width)), place(ramp[:, None] for ramp in _ramps(height)))
+
+
+def _ramps(length: int) -> Iterator[NDArray[np.uint8]]:
+    """(length,) each; see the top of this file."""
+    levels = SLOPE * np.arange(length)
+    for start in range(0, int(levels[-1]) + 1, HIGH - LOW):
+        yield (LOW + np.clip(levels - start, 0, HIGH - LOW)).astype(np.uint8)
+
+
+def _values(prepare: Prepare, size: tuple[int, int], colours: NDArray[Any], pixels: str) -> Floats:
+    """(all,) pixel values of a picture whose (H, W, 3) bytes ``colours`` can be spread over."""
+    width, height = size
+    picture = np.broadcast_to(colours, (height, width, 3)).astype(np.uint8)
+    values: Floats = prepare(Image.fromarray(picture))[pixels].float().flatten().cpu().numpy()
+    return values
+
+
+# Which pixel values each token depends on, by a handful of backward passes for all tokens together.
+#
+# One pass gives the gradient of sum_i r.t_i, r a random direction, another that of sum_i 2^(d_i) r.t_i, where d_i is a
+# digit of token i's number. Powers of two are exact in floating point: at a pixel value that feeds token i alone the
+# second is 2^(d_i) times the first, to the bit. As many passes as numbers have digits tell which token it feeds.
+#
+# Any other ratio means that several tokens share the pixel value (shrunken feature maps, overlapping convolutions).
+# Tokens are then dealt into smaller hands, every 7th together, then every 21st and so on, until no two of a hand meet.
+
+Indices = NDArray[np.int64]
+
+DEALT = (7, 3, 2, 5)
+"""Into how many smaller hands one is dealt that has tokens which share pixel values, then each of these; then 2."""
+MOST_SHARED = 64
+"""A pixel value that feeds more tokens than this says nothing about where they come from."""
+TRIED = 5
+"""Tokens whose pixel values are counted one by one to know beforehand how many tokens share one."""
+SAME = 1e-3
+"""How far from a power of two a ratio may be: noise of a device that adds up in another order each time."""
+
+
+def supports(features: Tensor, pixels: Tensor, values: Indices) -> tuple[Indices, Indices]:
+    """Pairs (token, pixel value) of all dependencies, each once, sorted by token.
+
+    ``features`` are (M, D), computed from the leaf ``pixels``. Values are looked at and counted as in ``values`` (P,),
+    which names them by their place in the flattened leaf.
+    """
+    nothing = np.zeros(0, dtype=np.int64)
+    if not features.requires_grad:
+        return nothing, nothing
+    generator = torch.Generator().manual_seed(0)
+    direction = torch.randn(features.shape[-1], generator=generator).to(features.device)
+    projected = features.float() @ direction
+    # Half precision has few exponents: 2^31 would overflow where 2^3 does not.
+    base = 4 if torch.float16 in (features.dtype, pixels.dtype) else 32
+    looked_at = torch.from_numpy(values).to(pixels.device)
+
+    def gradient(weights: Tensor) -> Tensor:
+        """(P,) of the tokens' projections, each times its weight."""
+        (slopes,) = torch.autograd.grad(projected, pixels, weights, retain_graph=True, allow_unused=True)
+        return (
+            torch.zeros(len(looked_at), device=pixels.device) if slopes is None else slopes.flatten()[looked_at].float()
+        )
+
+    tokens = torch.arange(len(features), device=features.device)
+    hands, pairs, depth = [tokens], [], 0
+    while hands:
+        shared = []
+        for hand in hands:
+            found = _owners(hand, gradient, len(features), base)
+            if found is None:
+                shared.append(hand)
+            else:
+                pairs.append(found)
+        if depth == 0 and shared:
+            _refuse_mixed(gradient, tokens)
+        ways = DEALT[depth] if depth < len(DEALT) else 2
+        hands = [hand[first::ways] for hand in shared for first in range(min(ways, len(hand)))]
+        depth += 1
+    token, value = (torch.cat(part).cpu().numpy() for part in zip(*pairs, strict=True))
+    order = np.argsort(token, kind="stable")
+    return token[order], value[order]
+
+
+def _owners(hand: Tensor, gradient: Callable[[Tensor], Tensor], count: int, base: int) -> tuple[Tensor, Tensor] | None:
+    """(token, pixel value) of every value that feeds a token of the hand; None if two tokens of it share one."""
+    number = torch.arange(len(hand), device=hand.device)
+
+    def weighted(weights: Tensor) -> Tensor:
+        spread = torch.zeros(count, device=hand.device)
+        spread[hand] = weights
+        return gradient(spread)
+
+    plain = weighted(torch.ones(len(hand), device=hand.device))
+    owner, place = torch.zeros(len(plain), dtype=torch.long, device=plain.device), 1
+    while place < len(hand):
+        scaled = weighted(torch.exp2((number // place % base).float()))
+        ratio = scaled / plain
+        digit = torch.log2(ratio).round()
+        fits = (ratio * torch.exp2(-digit) - 1).abs() < SAME  # false for NaN
+        if not (fits | ((plain == 0) & (scaled == 0))).all():
+            return None
+        owner += torch.where(fits, digit, 0.0).long() * place
+        place *= base
+    value = plain.nonzero()[:, 0]
+    return hand[owner[value].to(hand.device)].to(value.device), value
+
+
+def _refuse_mixed(gradient: Callable[[Tensor], Tensor], tokens: Tensor) -> None:
+    """Tokens that share pixel values: whether so few share one that they can be told apart at all."""
+    count = len(tokens)
+    tried = torch.linspace(0, count - 1, min(TRIED, count)).long().to(tokens.device)
+    fed = sorted(int(gradient((tokens == token).float()).count_nonzero()) for token in tried)
+    everything = int(gradient(torch.ones(count, device=tokens.device)).count_nonzero())
+    shared = fed[len(fed) // 2] * count / everything
+    if shared > MOST_SHARED:
+        raise SightlineError(
+            f"image tokens mix outside of attention: a pixel feeds about {shared:.0f} of {count} tokens, so they "
+            "come from no place of their own and have no cells"
+        )
+
 
 Features = Callable[[Mapping[str, Tensor]], Tensor]
 """What the image processor made -> (M, D) features in the order of the sequence, differentiable."""

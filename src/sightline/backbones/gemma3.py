@@ -10,10 +10,9 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.general import PIXELS, General
-from sightline.backbones.span_plan import Layout
+from sightline.backbones.spans import Layout
 from sightline.errors import SightlineError
-from sightline.geometry.cells import Cells, grid_cells
-from sightline.geometry.token_patches import merged_patches
+from sightline.geometry.cells import Cells, grid_cells, merged_patches
 
 
 @BACKBONES.register("gemma3")

@@ -14,10 +14,9 @@ from torch import Tensor
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.general import General
 from sightline.backbones.options import ImageOptions, option
-from sightline.backbones.span_plan import Layout
+from sightline.backbones.spans import Layout
 from sightline.errors import SightlineError
-from sightline.geometry.cells import Cells, tile_cells
-from sightline.geometry.token_patches import merged_patches
+from sightline.geometry.cells import Cells, merged_patches, tile_cells
 
 Size = tuple[int, int]
 MOST_PIXELS = 4096

@@ -11,20 +11,15 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
-from sightline.backbones.normalising import tensor_table
 from sightline.backbones.options import ImageOptions, option
-from sightline.backbones.pixels import Grid, Pixels
-from sightline.backbones.resampling import Arithmetic, resizer
-from sightline.backbones.sequential_positions import sequential_positions
-from sightline.backbones.signals import BLOCK_KINDS, PIXELS, block_index, split_name
-from sightline.backbones.token_signals import CLASS_KINDS, ROWS, token_signal
-from sightline.backbones.tower import Tower, patch_product
+from sightline.backbones.pixels import Arithmetic, Grid, Pixels, resizer, tensor_table
+from sightline.backbones.signals import BLOCK_KINDS, CLASS_KINDS, PIXELS, ROWS, block_index, split_name, token_signal
+from sightline.backbones.tower import Tower, patch_product, sequential_positions
 from sightline.backbones.towered import Towered
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.device.transfer import on_device
 from sightline.errors import SightlineError
-from sightline.geometry.cells import tile_cells, tiled_canvas
-from sightline.geometry.token_patches import merged_patches
+from sightline.geometry.cells import merged_patches, tile_cells, tiled_canvas
 
 
 @dataclass(frozen=True)

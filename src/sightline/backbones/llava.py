@@ -13,11 +13,9 @@ from torch.nn import functional
 
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.options import ImageOptions, option
-from sightline.backbones.pixels import Grid, Pixels
-from sightline.backbones.resampling import resizer
-from sightline.backbones.sequential_positions import sequential_positions
+from sightline.backbones.pixels import Grid, Pixels, resizer
 from sightline.backbones.signals import PIXELS, class_token_signal
-from sightline.backbones.tower import Tower, patch_product
+from sightline.backbones.tower import Tower, patch_product, sequential_positions
 from sightline.backbones.towered import Towered
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.geometry.cells import cropped_cells, grid_cells, resized_shortest_edge

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.general import General
-from sightline.backbones.image_steps import with_pixels
 from sightline.backbones.options import ImageOptions, option
 from sightline.backbones.pixels import Pixels
-from sightline.backbones.signals import PIXELS, pixels_of_tokens
-from sightline.backbones.span_plan import Layout
+from sightline.backbones.signals import PIXELS, pixels_of_tokens, with_pixels
+from sightline.backbones.spans import Layout
 from sightline.core.prefix import Encoded
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells

@@ -1,50 +1,16 @@
-"""A checkpoint folder through transformers: model, tokenizer and image processor of a backbone."""
+"""A checkpoint folder through transformers: configuration and a model that is whole."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import torch
+from typing import Any
 
 from sightline.errors import SightlineError
 
-if TYPE_CHECKING:
-    from sightline.backbones.options import ImageOptions
-    from sightline.backbones.towered import Towered
-
 NAMED = 3
 """Missing tensors that a refusal names; it counts the others."""
-
-
-def load(
-    kind: type[Towered],
-    source: str,
-    *,
-    dtype: torch.dtype,
-    device: torch.device,
-    attention: str,
-    options: ImageOptions,
-) -> Towered:
-    """A backbone of that kind. ``source`` is a folder; safetensors only, no remote code."""
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    model_class = getattr(transformers, kind.model_class)
-    values, _ = model_class.config_class.get_config_dict(source)
-    config = configuration(kind.model_class, values)
-    model = whole_model(model_class, Path(source), config=config, dtype=dtype, attn_implementation=attention)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source, config=model.config)
-    model.config.model_type = values["model_type"]  # rows say what the checkpoint calls itself
-    if tokenizer.chat_template is None:
-        tokenizer.chat_template = processor_template(source)
-    processor = getattr(transformers, kind.image_processor_class).from_pretrained(source)
-    reason = kind.declines(values, processor.to_dict())
-    if reason is not None:
-        raise SightlineError(f"{kind.__name__} is not for this checkpoint: {reason}")
-    return kind(model.to(device), tokenizer, processor, options)
 
 
 def configuration(model_class: str, values: Mapping[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from sightline.core.prefix import Prompt
 from sightline.core.recent import Recent
 from sightline.core.selection import QuerySpan
 from sightline.errors import SightlineError
-from sightline.selectors.focus_terms import focus_terms
+from sightline.selectors.scores import focus_terms
 
 OPEN_INSTRUCTION = "Answer the question using a single word or phrase."
 """What the protocol writes on a line of its own behind an open question."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.native_resolution import NativeResolution
 from sightline.errors import SightlineError
-from sightline.geometry.token_patches import window_places
+from sightline.geometry.cells import window_places
 
 
 @BACKBONES.register("qwen2_vl")

@@ -17,8 +17,7 @@ from torch.nn.functional import linear
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.native_resolution import most_pixels
 from sightline.backbones.options import ImageOptions, option
-from sightline.backbones.pixels import Grid, Pixels
-from sightline.backbones.resampling import resizer
+from sightline.backbones.pixels import Grid, Pixels, resizer
 from sightline.backbones.signals import PIXELS, merged_patch_signal, split_name
 from sightline.backbones.tower import Bounds, Tower
 from sightline.backbones.towered import Towered

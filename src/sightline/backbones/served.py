@@ -11,10 +11,12 @@ from typing import Any, cast
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.general_types import image_text_types
 from sightline.backbones.loading import backbone_class, described, model_type
+from sightline.backbones.own_decoder import OwnDecoder
 from sightline.backbones.pretrained import configuration
 from sightline.backbones.signals import hidden_indices, misnamed
 from sightline.core.selection import Method
 from sightline.errors import SightlineError
+from sightline.selectors import SELECTORS
 
 DEPTHS = ("num_hidden_layers", "depth")
 """What configurations call the number of blocks of a vision tower."""
@@ -102,3 +104,38 @@ class Served:
             layers = [field.name for field in fields(cast(Any, method)) if "layer" in field.name]
             way_out = f"; set {' and '.join(layers)}" if layers else "; this tower is too shallow for it"
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {error}{way_out}") from None
+
+
+# Which of the registered methods run on a checkpoint, and why the others do not.
+
+
+def methods_that_run(served: Served) -> dict[str, str]:
+    """Every method, with its default arguments, by name: ``yes``, ``yes, with --clip``, or ``no`` with the reason."""
+    answers = {}
+    for name, kind in SELECTORS.items():
+        method = with_defaults(kind)
+        try:
+            served.refuse(method, clip=True)
+        except SightlineError as error:
+            answers[name] = f"no: {str(error).partition(': ')[2]}"
+        else:
+            answers[name] = "yes, with --clip" if any(need.startswith("clip.") for need in method.needs) else "yes"
+    return answers
+
+
+def with_defaults(kind: type[Method]) -> Method:
+    """A method made without its arguments: a field's default is a class attribute, and one without default has no say
+    in what the method says about itself."""
+    return object.__new__(kind)
+
+
+# By which route a checkpoint is served: whose code makes its tokens, and whose code runs its language layers.
+
+
+def served_by(backbone: Backbone) -> dict[str, str]:
+    """``images``: the class that encodes them, and why its type's own does not; ``language``: our loop, or the model's
+    own decoder and why."""
+    language = backbone.language
+    own = f"the model's own decoder: {language.reason}" if isinstance(language, OwnDecoder) else "loop"
+    images = type(backbone).__name__
+    return {"images": images if backbone.instead is None else f"{images} ({backbone.instead})", "language": own}

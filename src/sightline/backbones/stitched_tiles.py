@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.general import General
-from sightline.backbones.span_plan import Layout
+from sightline.backbones.spans import Layout
 from sightline.geometry.cells import Cells, within_image
 from sightline.geometry.stitched import AxisReads, Canvas, Indices, Size, best_canvas
 

@@ -11,8 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad
+
+from sightline.core.prefix import PositionPolicy
 
 Block = Callable[[Any, Tensor, dict[str, Any]], Tensor]
 """How one block is called: (block, hidden, arguments) -> hidden."""
@@ -89,3 +92,18 @@ def patch_product(kernel: Any, pixels: Tensor) -> Tensor:
     rows = patches.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
     missing = -rows.shape[-1] % 8
     return linear(pad(rows, (0, missing)), pad(kernel.weight.flatten(1), (0, missing)), kernel.bias)
+
+
+# Logical positions of architectures that number the sequence on one axis.
+
+
+def sequential_positions(n: int, anchors: Tensor, start: int, policy: PositionPolicy) -> tuple[Tensor, int]:
+    """``preserve``: each kept token keeps the slot of its anchor among the n; ``compact``: 0, 1, 2, ... behind
+    ``start``.
+
+    An output without an anchor (-1: a class token) has no slot of its own and takes the first.
+    """
+    if policy == "compact":
+        ids = torch.arange(len(anchors), device=anchors.device)
+        return (ids + start)[None], start + len(anchors)
+    return (anchors.clamp(min=0) + start)[None], start + n

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.backbones import image_steps, pretrained
+from sightline.backbones import pretrained
 from sightline.backbones.base import Backbone
-from sightline.backbones.normalising import Normaliser, processor_table
 from sightline.backbones.options import ImageOptions
-from sightline.backbones.pixels import Grid, Pixels
-from sightline.backbones.signals import PIXELS, pixels_of_tokens
+from sightline.backbones.pixels import Grid, Normaliser, Pixels, processor_table, stored_pixels
+from sightline.backbones.signals import PIXELS, hidden_indices, pixels_of_tokens, with_pixels
 from sightline.backbones.tower import Block, Tower, call_block
 from sightline.core.prefix import Encoded
+from sightline.core.selection import Budget
+from sightline.errors import SightlineError
 from sightline.geometry.legibility import Sampling
 
 
@@ -43,7 +46,7 @@ class Towered(Backbone):
     def __init__(self, model: Any, tokenizer: Any, image_processor: Any, options: ImageOptions) -> None:
         super().__init__(model, tokenizer, image_processor, options)
         self.call_block: Block = call_block
-        """How a vision block is called; see ``sightline.backbones.vision_execution``."""
+        """How a vision block is called; see ``sightline.backbones.execution``."""
         self.patch_products = False
         """Whether patches are embedded by a matrix product instead of the model's convolution; equal up to rounding."""
         self.normalisers: dict[torch.device, Normaliser] = {}
@@ -107,14 +110,133 @@ class Towered(Backbone):
             return pixels_of_tokens(self.pixel_values(encoded.captured[PIXELS]), encoded.layout)
         return super().vision_signal(name, encoded)
 
-    preprocess = image_steps.preprocess
-    token_count = image_steps.token_count
-    image_bytes = image_steps.image_bytes
-    pixel_values = image_steps.pixel_values
-    preparing = image_steps.preparing
-    normaliser = image_steps.normaliser
-    tower_inputs = image_steps.tower_inputs
-    vision = image_steps.vision
-    seen = image_steps.seen
+    @classmethod
+    def load(
+        cls,
+        source: str,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        attention: str,
+        options: ImageOptions,
+    ) -> Self:
+        """A backbone of that cls. ``source`` is a folder; safetensors only, no remote code."""
+        import transformers
 
-    load = classmethod(pretrained.load)
+        transformers.utils.logging.disable_progress_bar()
+        model_class = getattr(transformers, cls.model_class)
+        values, _ = model_class.config_class.get_config_dict(source)
+        config = pretrained.configuration(cls.model_class, values)
+        model = pretrained.whole_model(
+            model_class, Path(source), config=config, dtype=dtype, attn_implementation=attention
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, config=model.config)
+        model.config.model_type = values["model_type"]  # rows say what the checkpoint calls itself
+        if tokenizer.chat_template is None:
+            tokenizer.chat_template = pretrained.processor_template(source)
+        processor = getattr(transformers, cls.image_processor_class).from_pretrained(source)
+        reason = cls.declines(values, processor.to_dict())
+        if reason is not None:
+            raise SightlineError(f"{cls.__name__} is not for this checkpoint: {reason}")
+        return cls(model.to(device), tokenizer, processor, options)
+
+    def preprocess(self, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None) -> Pixels:
+        """What the host does: all of it for a model on the CPU, else no more than the image's bytes.
+
+        Under a ``budget`` the image is made small enough for the model to make no more tokens than that.
+        """
+        started = time.perf_counter()
+        fit = None if budget is None else self.fit(image.size, budget)
+        shown = self if fit is None else self.under(fit.options)
+        data = shown.image_bytes(image, into)
+        grid = shown.patch_grid(*data.shape[:2])
+        if self.language.device.type == "cpu":
+            data = shown.pixel_values(data)
+        return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit)
+
+    def token_count(self, size: tuple[int, int]) -> int:
+        """N for an image of this (width, height), from arithmetic alone."""
+        width, height = size
+        grid = self.patch_grid(*self.altered_size(height, width))
+        return len(self.cells_of(Pixels(torch.empty(0), grid, size, 0.0))[0])
+
+    def image_bytes(self, image: Image.Image, into: Tensor | None = None) -> Tensor:
+        """(H, W, 3) uint8, or (H, W, 4) with a byte to ignore in pinned memory if a GPU will fetch it.
+
+        ``into`` is memory to be reused.
+        """
+        altered = self.altered(image if image.mode == "RGB" else image.convert("RGB"))
+        if self.language.device.type == "cpu":
+            return torch.from_numpy(np.array(altered))
+        if into is None:
+            into = torch.empty(altered.height, altered.width, 4, dtype=torch.uint8, pin_memory=True)
+        stored = stored_pixels(altered)
+        into.numpy()[..., : stored.shape[-1]] = stored
+        return into
+
+    def pixel_values(self, image: Tensor) -> Tensor:
+        """The image processor's pixel values (float32) of (H, W, 3 or 4) bytes, on the device the bytes are on."""
+        return self.preparing(image)(image)
+
+    def preparing(self, data: Tensor) -> Callable[[Tensor], Tensor]:
+        """What turns ``Pixels.data`` like this one, moved to the model's device, into pixel values."""
+        if data.dtype != torch.uint8:
+            return lambda values: values
+        height, width = data.shape[:2]
+        values = self.pixel_pipeline(height, width, data.device)
+        return lambda image: values(image[..., :3])
+
+    def normaliser(self, device: torch.device) -> Normaliser:
+        """Bytes to normalised floats by table; one table per device."""
+        if device not in self.normalisers:
+            self.normalisers[device] = Normaliser(self.byte_values(), device)
+        return self.normalisers[device]
+
+    def tower_inputs(self, batch: Sequence[Pixels]) -> Tensor:
+        """Pixel values of all images of the batch, on the model's device and in its dtype."""
+        device = self.language.device
+        values = [self.under(item.options).pixel_values(item.data.to(device, non_blocking=True)) for item in batch]
+        return torch.cat(values).to(self.language.dtype)
+
+    def vision(self, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
+        """One call of the vision tower and projector for all images of the batch, cells attached."""
+        keep = hidden_indices(needs, len(self.vision_blocks))
+        tower = self.tower([item.grid for item in batch])
+        encoded = self.seen(batch, tower, *tower(self.tower_inputs(batch), keep, self.call_block))
+        if PIXELS not in needs:
+            return encoded
+        shown = [item.data.to(self.language.device, non_blocking=True) for item in batch]
+        return [with_pixels(*pair) for pair in zip(encoded, shown, strict=True)]
+
+    def seen(
+        self,
+        batch: Sequence[Pixels],
+        tower: Tower | None,
+        outputs: Sequence[Tensor],
+        states: Mapping[int, Tensor],
+    ) -> list[Encoded]:
+        """What the tower returned for a batch, image by image; without a tower, no states were kept."""
+        placed = [self.under(item.options).cells_of(item) for item in batch]
+        tokens, cells = outputs[0].flatten(0, -2).shape[0], sum(len(cells) for cells, _ in placed)
+        if tokens != cells:
+            raise SightlineError(
+                f"{type(self).__name__}: {tokens} visual tokens but {cells} cells; "
+                "the token-to-cell map does not fit this checkpoint"
+            )
+        patches = [item.grid[0] * (item.grid[1] * item.grid[2] + self.class_tokens) for item in batch]
+        parts = [torch.split(output.flatten(0, -2), [len(cells) for cells, _ in placed]) for output in outputs]
+        stored = {} if tower is None else self.captured(tower, states)
+        kept = {name: torch.split(rows.flatten(0, -2), patches) for name, rows in stored.items()}
+        return [
+            Encoded(
+                tokens=parts[0][i],
+                deepstack=tuple(level[i] for level in parts[1:]),
+                cells=cells,
+                layout=layout,
+                sampling=self.sampling(item),
+                captured={name: rows[i] for name, rows in kept.items()},
+                usual_n=None if item.fit is None else item.fit.usual_n,
+                usual_slots=None if item.fit is None else item.fit.usual_slots,
+            )
+            for i, (item, (cells, layout)) in enumerate(zip(batch, placed, strict=True))
+        ]

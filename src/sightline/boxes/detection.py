@@ -22,8 +22,7 @@ from sightline.core.probe import Box
 from sightline.core.remembered import cache_folder, remember
 from sightline.errors import SightlineError
 from sightline.places import Place
-from sightline.probes.image_files import image_files
-from sightline.probes.images import image_digest, open_image
+from sightline.probes.images import image_digest, image_files, open_image
 
 SAME = 1e-6
 """Boxes whose coordinates all agree to this are one box."""

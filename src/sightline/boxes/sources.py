@@ -2,20 +2,112 @@
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from typing import Any, ClassVar
 
-from sightline.boxes.detection import Detected
-from sightline.boxes.detectors import DETECTORS
-from sightline.boxes.noise import VARIANTS, simulate
-from sightline.boxes.quality import best_ious
-from sightline.core.probe import Probe
+from sightline.boxes.detection import Detected, detect
+from sightline.boxes.detectors import DETECTORS, detector_named
+from sightline.boxes.quality import BoxQuality, best_ious
+from sightline.core.probe import Box, Probe
 from sightline.core.registry import Registry
 from sightline.core.selection import Method
 from sightline.errors import SightlineError
 from sightline.places import Place
+
+__all__ = [
+    "BOX_SOURCES",
+    "BoxSource",
+    "Detected",
+    "Shown",
+    "box_source",
+    "check_source",
+    "noise_probes",
+    "reads_boxes",
+    "refuse_other_rule",
+    "show_boxes",
+    "source_names",
+    "source_under",
+]
+
+# Simulated detectors: annotated boxes that are lost, moved and joined by spurious ones, by a stated noise model.
+
+SEED = 31
+_LEAST = 1e-6
+
+
+@dataclass(frozen=True)
+class Noise:
+    """One variant: every box is found with probability ``recall``, jittered, and joined by ``spurious`` others."""
+
+    recall: float
+    jitter: float
+    spurious: int
+
+
+VARIANTS = {
+    "gt": Noise(1.0, 0.0, 0),
+    "jitter_light": Noise(1.0, 0.15, 0),
+    "jitter_heavy": Noise(1.0, 0.35, 0),
+    "detected_like": Noise(0.85, 0.20, 1),
+    "low_recall": Noise(0.60, 0.20, 1),
+    "missing": Noise(0.0, 0.0, 0),
+}
+
+
+@dataclass(frozen=True)
+class Simulated:
+    boxes: tuple[Box, ...]
+    found: int
+    """How many of the annotated boxes were kept."""
+
+
+def twister(*parts: object) -> random.Random:
+    """Mersenne Twister seeded by the first 64 bits of SHA-256 over the parts joined by colons."""
+    return random.Random(int(sha256(":".join(map(str, parts)).encode()).hexdigest()[:16], 16))
+
+
+def simulate(oracle: tuple[Box, ...], probe_id: str, variant: str, seed: int = SEED) -> Simulated:
+    """What a detector with this noise would show for one probe; drawn from (seed, probe, variant) alone."""
+    noise = VARIANTS[variant]
+    rng = twister(seed, probe_id, variant)
+    boxes = [_jittered(box, noise.jitter, rng) for box in oracle if rng.random() <= noise.recall]
+    found = len(boxes)
+    boxes += [_spurious(oracle, rng) for _ in range(noise.spurious)]
+    return Simulated(tuple(boxes), found)
+
+
+def _jittered(box: Box, jitter: float, rng: random.Random) -> Box:
+    """Centre moved by U(-j, j) of each side, sides scaled by max(1/4, 1 + U(-j, j)), clipped to the image."""
+    if jitter <= 0.0:
+        return box
+    width, height = max(_LEAST, box[2] - box[0]), max(_LEAST, box[3] - box[1])
+    x = (box[0] + box[2]) / 2.0 + rng.uniform(-jitter, jitter) * width
+    y = (box[1] + box[3]) / 2.0 + rng.uniform(-jitter, jitter) * height
+    width *= max(0.25, 1.0 + rng.uniform(-jitter, jitter))
+    height *= max(0.25, 1.0 + rng.uniform(-jitter, jitter))
+    return clipped((x - width / 2.0, y - height / 2.0, x + width / 2.0, y + height / 2.0))
+
+
+def _spurious(oracle: tuple[Box, ...], rng: random.Random) -> Box:
+    """A box about the size of a drawn annotated one, anywhere in the image."""
+    reference = rng.choice(oracle) if oracle else (0.0, 0.0, 0.04, 0.04)
+    width = min(0.30, max(0.01, reference[2] - reference[0]) * rng.uniform(0.7, 1.8))
+    height = min(0.30, max(0.01, reference[3] - reference[1]) * rng.uniform(0.7, 1.8))
+    x = rng.uniform(width / 2.0, 1.0 - width / 2.0)
+    y = rng.uniform(height / 2.0, 1.0 - height / 2.0)
+    return clipped((x - width / 2.0, y - height / 2.0, x + width / 2.0, y + height / 2.0))
+
+
+def clipped(box: Box) -> Box:
+    """Within the unit square and at least 1e-6 wide and high."""
+    left = min(max(box[0], 0.0), 1.0 - _LEAST)
+    top = min(max(box[1], 0.0), 1.0 - _LEAST)
+    return left, top, min(max(box[2], left + _LEAST), 1.0), min(max(box[3], top + _LEAST), 1.0)
+
 
 BOX_SOURCES: Registry[BoxSource] = Registry("box source", group="sightline.box_sources", package="sightline.boxes")
 """By the name behind ``--box-source``. ``BOX_SOURCES.add("name", source)`` is all that a new one needs."""
@@ -59,7 +151,6 @@ class BoxSource(ABC):
 
 def box_source(name: str) -> BoxSource:
     """The source of that name; every text detector is one, with an option behind a colon where it takes one."""
-    from sightline.boxes.detected import DetectedBoxes, adopt_detectors
 
     adopt_detectors()
     kind, colon, option = name.partition(":")
@@ -87,7 +178,6 @@ def refuse_other_rule(name: str, recorded: Mapping[str, Any], out: Place) -> Non
 
 def source_names() -> list[str]:
     """The annotation first, then the others by name."""
-    from sightline.boxes.detected import adopt_detectors
 
     adopt_detectors()
     return sorted(BOX_SOURCES, key=lambda name: (name != ANNOTATION, name))
@@ -134,17 +224,70 @@ def reads_boxes(selector: Method) -> bool:
     return selector.reads_boxes is not False
 
 
-__all__ = [
-    "BOX_SOURCES",
-    "BoxSource",
-    "Detected",
-    "Shown",
-    "box_source",
-    "check_source",
-    "noise_probes",
-    "reads_boxes",
-    "refuse_other_rule",
-    "show_boxes",
-    "source_names",
-    "source_under",
-]
+class AnnotatedBoxes(BoxSource):
+    """The boxes that the probe file carries, or else the annotated regions themselves; of open questions none.
+
+    The regions of an open question are where its answer stands. ``gt`` shows them, as the oracle that it is.
+    """
+
+    def show(self, probes: Sequence[Probe], found: Mapping[str, Detected]) -> Shown:
+        return Shown(tuple(probes))
+
+
+BOX_SOURCES.add(ANNOTATION, AnnotatedBoxes())
+
+
+@dataclass(frozen=True)
+class SimulatedBoxes(BoxSource):
+    """The annotated regions, damaged by one variant of the noise model."""
+
+    variant: str
+
+    def show(self, probes: Sequence[Probe], found: Mapping[str, Detected]) -> Shown:
+        shown = tuple(replace(probe, boxes=simulate(probe.regions, probe.id, self.variant).boxes) for probe in probes)
+        rule = {**asdict(VARIANTS[self.variant]), "seed": SEED}
+        return Shown(shown, {"rule": rule, **asdict(BoxQuality.of(shown))})
+
+
+for _variant in VARIANTS:
+    BOX_SOURCES.add(_variant, SimulatedBoxes(_variant))
+
+
+@dataclass(frozen=True)
+class DetectedBoxes(BoxSource):
+    """What a text detector finds on each image, the same for all its probes."""
+
+    detector: str
+    """Its name, with an option behind a colon where it takes one."""
+    searches: ClassVar[bool] = True
+
+    @property
+    def rule(self) -> str:
+        return detector_named(self.detector).rule
+
+    def check(self) -> None:
+        detector_named(self.detector).require()
+
+    def search(self, images: Place, names: Iterable[str], tell: Callable[[str, Detected], object]) -> None:
+        detect(self.detector, images, names, tell=tell)
+
+    def show(self, probes: Sequence[Probe], found: Mapping[str, Detected]) -> Shown:
+        shown = tuple(replace(probe, boxes=found[probe.image].boxes) for probe in probes)
+        ms = {name: result.ms for name, result in found.items()}
+        kind = detector_named(self.detector)
+        facts = {
+            "rule": kind.rule,
+            "version": kind.require(),
+            **asdict(BoxQuality.of(shown)),
+            "boxes_per_image": sum(len(result.boxes) for result in found.values()) / len(found),
+            "outside_image": sum(result.outside for result in found.values()),
+            "mean_ms": sum(ms.values()) / len(ms),
+        }
+        return Shown(shown, facts, ms)
+
+
+def adopt_detectors() -> None:
+    """Makes every text detector a box source, also those that were registered since the last time."""
+    for name in DETECTORS:
+        if name not in BOX_SOURCES:
+            BOX_SOURCES.add(name, DetectedBoxes(name))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sightline.commands.path_or_url import file_option
+from sightline.commands.options import file_option
 
 
 def agreement(
@@ -20,7 +20,7 @@ def agreement(
     """Compare two annotators: agreement and kappa of labels, overlap of boxes, with 95 % intervals."""
     from rich.table import Table
 
-    from sightline.analysis.annotators import agreement_table
+    from sightline.analysis.regions import agreement_table
     from sightline.core.spreadsheet import without_formulas
     from sightline.places.writing import write_whole
     from sightline.progress import SafeConsole

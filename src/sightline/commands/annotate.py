@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sightline.commands.help_pages import Commands
-from sightline.commands.path_or_url import file_option
-from sightline.commands.probe_options import PrefixOption
+from sightline.commands.options import Commands, file_option
+from sightline.commands.probe_evidence import PrefixOption
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sightline.annotate.work_queue import WorkQueue
+    from sightline.annotate.work import WorkQueue
 
 SERVE = "serve"
 
@@ -68,9 +67,8 @@ def new(
     image_prefix: PrefixOption = "",
 ) -> None:
     """Make a task: the suspicious items first, the others from every stratum, a hashed second sample."""
-    from sightline.annotate.item_making import earlier_look
-    from sightline.annotate.item_order import SamplingRule
-    from sightline.annotate.task_folder import create_task
+    from sightline.annotate.items import SamplingRule
+    from sightline.annotate.tasks import create_task, earlier_look
     from sightline.probes import read_probes
 
     rule = SamplingRule(n, second, seed, batch)
@@ -115,9 +113,9 @@ def _serve(
     task: Path, name: str, pass_: str, port: int, host: str, open_browser: bool, *, allow_party: bool = False
 ) -> None:
     from sightline.annotate.annotation_app import annotation_app
-    from sightline.annotate.task_folder import open_task
-    from sightline.annotate.work_queue import WorkQueue
-    from sightline.serving.listening import serve
+    from sightline.annotate.tasks import open_task
+    from sightline.annotate.work import WorkQueue
+    from sightline.serving.server import serve
 
     opened = open_task(task)
     opened.refuse_missing_pictures()
@@ -138,8 +136,8 @@ def _refuse_empty(queue: WorkQueue) -> None:
 @app.command()
 def status(task: TaskArgument) -> None:
     """How far everybody is, without a word of what they said."""
-    from sightline.annotate.task_folder import open_task
-    from sightline.annotate.task_status import status_lines
+    from sightline.annotate.tasks import open_task
+    from sightline.annotate.work import status_lines
 
     for label, words in status_lines(open_task(task)):
         typer.echo(f"{label:<14} {words}")
@@ -154,10 +152,9 @@ def agreement(
     """How far two people agree, before adjudication: fields with kappa, boxes by overlap, roles by F1."""
     from rich.console import Console
 
-    from sightline.annotate.agreement_page import write_agreement
-    from sightline.annotate.agreement_report import agreement_report
-    from sightline.annotate.readings import all_readings
-    from sightline.annotate.task_folder import open_task
+    from sightline.annotate.agreement import agreement_report, write_agreement
+    from sightline.annotate.tasks import open_task
+    from sightline.annotate.work import all_readings
 
     opened = open_task(task)
     readings = all_readings(opened)
@@ -200,8 +197,8 @@ def export(
     ] = "final",
 ) -> None:
     """Write answers to a file."""
-    from sightline.annotate.exporting import export_answers
-    from sightline.annotate.task_folder import open_task
+    from sightline.annotate.exchange import export_answers
+    from sightline.annotate.tasks import open_task
 
     for path, count in export_answers(open_task(task), file_format, out, whose):
         typer.echo(f"wrote        {path}: {count}")
@@ -220,10 +217,10 @@ def import_(
     second: Annotated[bool, typer.Option("--second", help="artifact: answers of the second pass.")] = False,
 ) -> None:
     """Take answers from a file into the journal: all of them, or none."""
-    from sightline.annotate.artifact_columns import read_artifact
-    from sightline.annotate.importing import import_answers
+    from sightline.annotate.columns import read_artifact
+    from sightline.annotate.exchange import import_answers
     from sightline.annotate.label_studio import read_label_studio
-    from sightline.annotate.task_folder import open_task
+    from sightline.annotate.tasks import open_task
 
     opened = open_task(task)
     if file_format == "artifact":
@@ -244,8 +241,8 @@ def sign_off(
     ] = None,
 ) -> None:
     """Write the signed decision file that 'report --only', 'controls build --decisions' and 'paper run' use."""
-    from sightline.annotate.sign_off import sign_off as signed
-    from sightline.annotate.task_folder import open_task
+    from sightline.annotate.exchange import sign_off as signed
+    from sightline.annotate.tasks import open_task
 
     path = task / "decisions.jsonl" if out is None else out
     counts = signed(open_task(task), name, path)

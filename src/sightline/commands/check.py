@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from sightline.auditing.config import SPEED
-from sightline.commands.from_config import ImageOption, former_flags, pairs
-from sightline.commands.path_or_url import file_option
+from sightline.commands.options import ImageOption, file_option, former_flags, pairs
 from sightline.progress import say, waiting_for
 
 ModelOption = Annotated[str, typer.Option(help="Checkpoint folder or hub id.")]
@@ -50,8 +49,7 @@ def doctor(
 
     with waiting_for("starting", logged=False):
         from sightline.checks.doctor import examine
-        from sightline.checks.doctor.console import print_examination
-        from sightline.checks.doctor.doctor_page import render
+        from sightline.checks.doctor.page import print_examination, render
         from sightline.places.writing import write_whole
 
     options = {**former_flags({"max_pixels": max_pixels}), **pairs(image_option, "--image-option")}

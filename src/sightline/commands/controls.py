@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sightline.commands.option_groups import with_groups
-from sightline.commands.probe_options import AnnotationOptions, ListsFormats, PrefixOption, ProbesArgument
+from sightline.commands.options import with_groups
+from sightline.commands.probe_evidence import AnnotationOptions, ListsFormats, PrefixOption, ProbesArgument
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def occlusion(
     layout: LayoutOption = "sightline",
 ) -> None:
     """Each question about its image, with the evidence grayed, and with as large a box grayed elsewhere."""
-    from sightline.interventions.occluded_views import SEED, occlusion_probes
+    from sightline.interventions.occlusion import SEED, occlusion_probes
 
     found = _read(probes, image_prefix, out)
     control = occlusion_probes(found.probes, limit)
@@ -97,9 +97,8 @@ def boxes(
     """One probe file per simulated detector: boxes lost, moved, joined by spurious ones; regions as they are."""
     from dataclasses import asdict
 
-    from sightline.boxes.noise import SEED, VARIANTS
     from sightline.boxes.quality import BoxQuality
-    from sightline.boxes.sources import noise_probes
+    from sightline.boxes.sources import SEED, VARIANTS, noise_probes
 
     found = _read(probes, image_prefix, out)
     quality = []
@@ -137,11 +136,11 @@ def text_replacement(
     image_prefix: PrefixOption = "",
 ) -> None:
     """The decoy painted where the word stood, a sham with the word repainted, and an erasure; images in OUT/images."""
-    from sightline.controls.rendering import font_files
     from sightline.controls.screening import Screen, reviewed_images
     from sightline.controls.text_replacement import (
         Skipped,
         edit_region_probe,
+        font_files,
         replacements,
         save_versions,
         version_probes,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sightline.commands.check import DeviceOption
-from sightline.commands.path_or_url import RunArgument, file_option, place_option
+from sightline.commands.options import RunArgument, file_option, place_option
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.progress import say

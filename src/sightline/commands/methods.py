@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sightline.errors import SightlineError
+
 if TYPE_CHECKING:
+    from sightline.core.registry import Registry
     from sightline.core.selection import Method
 
 
@@ -30,7 +36,7 @@ def selectors(
     from rich.table import Table
     from rich.text import Text
 
-    from sightline.arms.arguments import parameters
+    from sightline.arms.arm import parameters
     from sightline.core.selection import PARITY_WORDS
     from sightline.progress import SafeConsole
     from sightline.selectors import SELECTORS
@@ -90,8 +96,7 @@ def where_methods_run(model: str) -> dict[str, str]:
     """Every method with ``yes``, or why it does not run on a checkpoint folder or on models of a type."""
     from sightline.backbones.base import BACKBONES
     from sightline.backbones.loading import checkpoint_folder
-    from sightline.backbones.methods_that_run import methods_that_run
-    from sightline.backbones.served import Served
+    from sightline.backbones.served import Served, methods_that_run
 
     return methods_that_run(Served.by_description(model if model in BACKBONES else checkpoint_folder(model)))
 
@@ -106,7 +111,7 @@ def traits(kind: type[Method]) -> dict[str, str]:
     """What a method says about itself, in words; what depends on arguments, for their defaults."""
     import inspect
 
-    from sightline.backbones.methods_that_run import with_defaults
+    from sightline.backbones.served import with_defaults
     from sightline.core.selection import PARITY_WORDS, Method
 
     word = {True: "yes", False: "no", None: "its class does not say"}
@@ -126,3 +131,71 @@ def traits(kind: type[Method]) -> dict[str, str]:
         where = "artifact profile" if model_type == "*" else f"artifact profile, {model_type}"
         described[where] = ", ".join(f"{name}={value}" for name, value in arguments.items())
     return described
+
+
+# ``sightline list``: everything that has a name, the built-in ones and those of other packages.
+
+KINDS = {
+    "selectors": "sightline.selectors:SELECTORS",
+    "backbones": "sightline.backbones.base:BACKBONES",
+    "policies": "sightline.policies:POLICIES",
+    "interventions": "sightline.interventions:INTERVENTIONS",
+    "scorers": "sightline.answering.scorers:SCORERS",
+    "launchers": "sightline.auditing.launchers:LAUNCHERS",
+    "formats": "sightline.probes.formats:FORMATS",
+    "box-sources": "sightline.boxes.sources:BOX_SOURCES",
+    "detectors": "sightline.boxes.detectors:DETECTORS",
+    "metrics": "sightline.statistics.metrics:METRICS",
+    "sections": "sightline.report.sections:SECTIONS",
+    "benchmarks": "sightline.cost.benchmarks.base:BENCHMARKS",
+    "paper-tables": "sightline.paper.paper_table:PAPER_TABLES",
+}
+"""Where each kind is registered; imported when it is asked for."""
+
+
+def list_(kind: Annotated[str | None, typer.Argument(help="One kind alone, for example scorers.")] = None) -> None:
+    """List what can be named on the command line: selectors, interventions, scorers, metrics, formats and the rest."""
+    from rich.table import Table
+
+    from sightline.progress import SafeConsole
+
+    if kind is not None and kind not in KINDS:
+        raise SightlineError(f"unknown kind '{kind}'; choose one of {', '.join(KINDS)}")
+    console = SafeConsole(highlight=False)
+    for name in KINDS if kind is None else [kind]:
+        registry = registry_of(name)
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        for known, entry in registry.items():
+            table.add_row(f"  {known}", idea_of(entry))
+        console.print(name, style="bold")
+        console.print(table)
+        for reason in registry.broken().values():
+            console.print(f"  broken: {reason}", markup=False, soft_wrap=True)
+
+
+def registry_of(kind: str) -> Registry[Any]:
+    module, _, variable = KINDS[kind].partition(":")
+    registry: Registry[Any] = getattr(importlib.import_module(module), variable)
+    return registry
+
+
+def idea_of(entry: Any) -> str:
+    """One line: what it says of itself, or the first of its docstring."""
+    for said in ("definition", "description", "title"):
+        if isinstance(getattr(entry, said, None), str):
+            return str(getattr(entry, said))
+    return (inspect.getdoc(entry) or "").partition("\n")[0]
+
+
+# ``sightline convert``: a checkpoint that has pickled weights alone, made usable.
+
+
+def convert(
+    model: Annotated[str, typer.Argument(help="Checkpoint folder or hub id with pytorch_model.bin.")],
+    out: Annotated[Path, typer.Option(help="New folder for the checkpoint with safetensors.")],
+) -> None:
+    """Write a checkpoint anew with safetensors weights; pickled ones can run code and are not loaded elsewhere."""
+    from sightline.backbones.loading import convert as convert_checkpoint
+
+    typer.echo(f"checkpoint: {convert_checkpoint(model, out)}")

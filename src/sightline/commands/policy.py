@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sightline.commands.path_or_url import file_option, place_argument
+from sightline.commands.options import file_option, place_argument
 from sightline.places import Place
 from sightline.progress import say
 
 if TYPE_CHECKING:
-    from sightline.analysis.policy_tuning import TunedPolicy
-    from sightline.analysis.policy_verdict import PolicyFigures, PolicyLimits, PolicyVerdict
+    from sightline.analysis.policy_verdict import PolicyFigures, PolicyLimits, PolicyVerdict, TunedPolicy
     from sightline.core.selection import Budget
     from sightline.store import Run
 
@@ -66,7 +65,7 @@ def fit(
     """
     from typing import cast
 
-    from sightline.analysis.policy_tuning import tune
+    from sightline.analysis.policy_verdict import tune
     from sightline.arms.arm import parse_levels
     from sightline.commands.report import errors_are_two
     from sightline.store import load_run
@@ -119,7 +118,7 @@ def judge(
     seed: SeedOption = 17,
 ) -> None:
     """Judge the policy arms of a run on its held-out half. Exit code 0: go for each; 1: not; 2: error."""
-    from sightline.analysis.policy_tuning import judge_run
+    from sightline.analysis.policy_verdict import judge_run
     from sightline.commands.report import errors_are_two
     from sightline.store import load_run
 
@@ -161,7 +160,7 @@ def _budget(text: str | None) -> Budget | None:
 
 def _given(policy: str, pairs: Sequence[str], shown: str) -> dict[str, Any]:
     """``NAME=VALUE`` as the types that the policy declares."""
-    from sightline.arms.arguments import typed
+    from sightline.arms.arm import typed
     from sightline.policies import POLICIES
 
     return typed(POLICIES.get(policy), policy, pairs, shown)
@@ -172,7 +171,7 @@ def _write(out: Path, run: Place, tuned: TunedPolicy, selector: str, levels: str
     import json
     from dataclasses import asdict
 
-    from sightline.arms.arguments import changed
+    from sightline.arms.arm import changed
     from sightline.places.writing import is_replaced, write_whole
 
     policy, contents, verdict = tuned.policy, tuned.policy.contents(), tuned.verdict

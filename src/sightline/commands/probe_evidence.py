@@ -2,22 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
+from typer.core import TyperCommand
 
-from sightline.commands.option_groups import with_groups
-from sightline.commands.path_or_url import file_option
-from sightline.commands.probe_options import AnnotationOptions, ImagesOption, ListsFormats, ProbesArgument
+from sightline.commands.options import file_option, with_groups
 from sightline.errors import SightlineError
 from sightline.progress import say
 
 if TYPE_CHECKING:
     from sightline.core.probe import Probe
     from sightline.probes import ProbeSet
-    from sightline.probes.evidence_regions import Evidence
+    from sightline.probes.dialects import Dialect
+    from sightline.probes.evidence import Evidence
+    from sightline.probes.regions import Ingest
+
+
+# Arguments and options that the commands about probes share; above all, how annotations are read.
+
+FORMAT_FLAG = "--format"
+FORMAT_HELP = "Annotation format; seen from the file if left out."
+ProbesArgument = Annotated[Path, typer.Argument(help="Probe file: Sightline's layout or the artifact's, plain or .gz.")]
+PrefixOption = Annotated[
+    str, typer.Option("--image-prefix", help="Leading folder of image names in the file to strip.")
+]
+ImagesOption = Annotated[Path | None, typer.Option("--images", help="Folder that image names are relative to.")]
+
+
+@dataclass(frozen=True)
+class AnnotationOptions:
+    """How to read an annotation file. A field that only some formats know is called as the format calls it."""
+
+    images: ImagesOption = None
+    file_format: Annotated[str | None, typer.Option(FORMAT_FLAG, metavar="NAME", help=FORMAT_HELP)] = None
+    format_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format-option",
+            metavar="NAME=VALUE",
+            help="An option of the format; 'sightline probes formats' lists them. Repeatable.",
+        ),
+    ] = None
+    order: Annotated[
+        Literal["xywh", "xyxy"] | None,
+        typer.Option("--boxes", help="regions, qa: order of the four numbers, where the file does not say."),
+    ] = None
+    units: Annotated[
+        Literal["pixels", "normalised"] | None,
+        typer.Option("--units", help="regions, csv, qa: unit of boxes, where the file does not say."),
+    ] = None
+    min_annotation_area: Annotated[
+        float | None,
+        typer.Option(
+            "--min-annotation-area",
+            help="textocr, coco_text: drop annotations of fewer square pixels.",
+            show_default="1.0",
+        ),
+    ] = None
+    pairing: Annotated[
+        Literal["paired", "shifted"] | None,
+        typer.Option("--pairing", help="textocr: each text with its box, or the artifact's shift after an empty text."),
+    ] = None
+    lines: Annotated[
+        bool,
+        typer.Option("--lines", help="Texts are lines: read lines where the format has both, find words within them."),
+    ] = False
+    profile: Annotated[
+        Literal["paper", "artifact"],
+        typer.Option(
+            "--profile", help="artifact: --pairing shifted, --layout artifact, tiny pixel boxes read as fractions."
+        ),
+    ] = "paper"
+
+    @property
+    def usual_layout(self) -> Dialect:
+        """What is written unless ``--layout`` says otherwise."""
+        return "artifact" if self.profile == "artifact" else "sightline"
+
+    def read(self, annotations: Path | Sequence[Path]) -> Ingest:
+        """What a file holds; several files are shards of one data set."""
+        from sightline.probes.annotations import read_annotations
+
+        flags = {name: getattr(self, name) for name in ("order", "units", "min_annotation_area", "pairing")}
+        options: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+        for text in self.format_option or []:
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise SightlineError(f"--format-option '{text}' has no value; write {name}=VALUE")
+            options[name.strip().replace("-", "_")] = value
+        return read_annotations(
+            annotations,
+            options,
+            file_format=self.file_format,
+            profile=self.profile,
+            images=self.images,
+            lines=self.lines,
+        )
+
+
+class ListsFormats(TyperCommand):
+    """A command whose help names the formats. They are looked up when somebody asks for help, not at every start."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from sightline.probes.formats import FORMATS
+
+        for parameter in self.params:
+            if FORMAT_FLAG in parameter.opts:
+                cast(Any, parameter).help = f"{FORMAT_HELP} One of: {', '.join(FORMATS)}."
+        super().format_help(ctx, formatter)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -57,7 +153,7 @@ def evidence(
     from collections import Counter
 
     from sightline.probes import read_probes, write_probes
-    from sightline.probes.evidence_regions import with_evidence
+    from sightline.probes.evidence import with_evidence
 
     found = read_probes(probes)
     _refuse_other_than_open(found, probes)
@@ -92,8 +188,8 @@ def _found(
     complete: bool,
 ) -> tuple[dict[str, Evidence], dict[str, Any]]:
     """Evidence by probe id, and what it was made from."""
-    from sightline.probes.evidence_regions import evidence_of_questions, evidence_of_words
-    from sightline.probes.json_lines import file_digest
+    from sightline.probes.data_rows import file_digest
+    from sightline.probes.evidence import evidence_of_questions, evidence_of_words
     from sightline.probes.typed_rows import ANNOTATED, evidence_of_rows, read_typed_rows
 
     if questions:
@@ -153,7 +249,7 @@ def region_noise(
     """Damage the regions of a probe set, which coverage is audited against: moved, resized, lost."""
     from dataclasses import asdict
 
-    from sightline.boxes.audit_noise import AUDIT_SEED, AUDIT_VARIANTS, noisy_regions
+    from sightline.boxes.quality import AUDIT_SEED, AUDIT_VARIANTS, noisy_regions
     from sightline.probes import read_probes, write_probes
     from sightline.probes.typed_rows import shown_size
 
@@ -180,7 +276,7 @@ def _size_of(images: Path | None) -> Callable[[str], tuple[int, int]]:
     """Width and height of an image by its name, from the file's header, each read once."""
     from functools import cache
 
-    from sightline.probes.image_name import resolve_image
+    from sightline.probes.fetched_images import resolve_image
     from sightline.probes.images import image_size
 
     if images is None:

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
 
-from sightline.commands.option_groups import with_groups
-from sightline.commands.path_or_url import file_option
-from sightline.commands.probe_evidence import add_commands
-from sightline.commands.probe_options import (
+from sightline.commands.options import file_option, with_groups
+from sightline.commands.probe_evidence import (
     AnnotationOptions,
     ImagesOption,
     ListsFormats,
     PrefixOption,
     ProbesArgument,
+    add_commands,
 )
 from sightline.errors import SightlineError
 
@@ -112,8 +111,8 @@ def build(
     from dataclasses import replace
 
     from sightline.probes import HardPairRules, write_probes
-    from sightline.probes.exclusion import read_image_ids
     from sightline.probes.images import check_image_sizes
+    from sightline.probes.probe_file import read_image_ids
 
     rules = HardPairRules(
         version=version or ("strict-v3" if reading.lines else "confirmation-v2"),
@@ -232,8 +231,7 @@ def _given(
     import random
     from dataclasses import replace
 
-    from sightline.probes.given_questions import refuse_word_rules, take_questions
-    from sightline.probes.question_sampling import add_decoys, sample_questions
+    from sightline.probes.questions import add_decoys, refuse_word_rules, sample_questions, take_questions
 
     refuse_word_rules(rules, str(ingest.source["format"]))
     if sample is not None and rules.shuffle_images:
@@ -374,7 +372,7 @@ def lock(
 def verify(probes: ProbesArgument, images: ImagesOption = None, image_prefix: PrefixOption = "") -> None:
     """Check a set against its lock (or, without one, its own digest), and with --images that its images are there."""
     from sightline.probes import read_probes, verify_lock
-    from sightline.probes.lock import lock_path
+    from sightline.probes.probe_file import lock_path
 
     locked = lock_path(probes).exists()
     # With a lock, let it speak first: it can say which probes changed, the digest only that something did.

@@ -28,8 +28,14 @@ def scenes(
 ) -> None:
     """Draw synthetic scenes with word boxes in TextOCR's layout, for ``sightline probes build --format textocr``."""
     from sightline.places.writing import refuse_unusable_place
-    from sightline.probes.scenes.open_set import OPEN_IMAGES, OPEN_PROBES, write_open_set
-    from sightline.probes.scenes.textocr_set import ANNOTATIONS, IMAGES, write_scenes
+    from sightline.probes.scenes.open_set import (
+        ANNOTATIONS,
+        IMAGES,
+        OPEN_IMAGES,
+        OPEN_PROBES,
+        write_open_set,
+        write_scenes,
+    )
     from sightline.progress import Progress
 
     refuse_unusable_place(out)

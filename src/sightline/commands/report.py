@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sightline.commands.path_or_url import file_option, place_argument, place_option
-from sightline.commands.run_places import AsOneOption, runs_or_one
+from sightline.commands.options import AsOneOption, file_option, place_argument, place_option, runs_or_one
 from sightline.places import Place
-from sightline.progress import say
+from sightline.progress import say, waiting_for
 
 if TYPE_CHECKING:
     from sightline.report.gate import GatedRun
     from sightline.store.run_parts import RunPlace
+
 
 OutOption = Annotated[Path, typer.Option(help="Folder for report.html and tables/.")]
 CasesOption = Annotated[int, typer.Option(min=0, help="How many images to put into the page.")]
@@ -161,7 +161,7 @@ def gate(
     """Decide rules on interval bounds, for continuous integration. Exit code 0: passed; 1: not; 2: error."""
     with errors_are_two("the gate could not decide"):
         from sightline.places.writing import append, write_whole
-        from sightline.report import gate_output
+        from sightline.report import gate as gate_output
         from sightline.report.gate import gate_runs
         from sightline.report.gate_rules import read_rules
 
@@ -195,7 +195,7 @@ def _print_gated(run: GatedRun) -> None:
     from rich.text import Text
 
     from sightline.progress import SafeConsole
-    from sightline.report.gate_output import interval_words, value_words
+    from sightline.report.gate import interval_words, value_words
 
     table = Table(title=Text(f"Gate on {run.name}"), title_justify="left")
     table.add_column("")
@@ -230,3 +230,54 @@ def errors_are_two(failure: str) -> Iterator[None]:
         traceback.print_exc()
         say(f"error: {failure}", err=True)
         raise typer.Exit(2) from None
+
+
+# ``sightline view``: runs in a browser, while they are written or long after.
+
+PORT = 7447
+
+
+def view(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, finished or being written.")],
+    images: Annotated[
+        Path | None,
+        typer.Option(help="Folder that image names are relative to, for full resolution; where the run found them."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any that is free.")] = PORT,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. Any other than this machine's own is open to the network.")
+    ] = "127.0.0.1",
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    bundle: Annotated[
+        Path | None, typer.Option(help="Write a static site into this folder instead, which works from a file.")
+    ] = None,
+    query: Annotated[str, typer.Option(help="Rows whose cases a bundle holds, as in the query box; all.")] = "",
+    most: Annotated[int, typer.Option(min=1, help="Most cases of a bundle, per run.")] = 100,
+) -> None:
+    """View runs in a browser: overview, rows, cases with what every arm kept, two runs compared. Reads only.
+
+    The address that is printed holds a token; nobody else on the machine can open it. With --bundle a folder is written
+    that can be sent to somebody, or put on any web server.
+    """
+    from sightline.serving.server import listen, serve
+    from sightline.view.runs import viewed_runs
+    from sightline.view.server import AnswersToPages, viewer
+
+    if bundle is None:
+        listen(host, port).close()  # a port that is taken is said before rows are read
+    with waiting_for("reading rows"):
+        viewed = viewed_runs(runs, images)
+        for run in viewed:
+            run.numbers()
+    answers = AnswersToPages(viewed)
+    try:
+        if bundle is not None:
+            from sightline.view.bundle import write_bundle
+
+            page = write_bundle(answers, bundle, query, most)
+            typer.echo(f"bundle: {page}")
+            return
+        serve(viewer(answers), port, browser, host=host, say=typer.echo)
+    finally:
+        for run in viewed:
+            run.intervals.stop()

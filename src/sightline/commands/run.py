@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sightline.auditing.config import read_config
-from sightline.commands.from_config import overrides, takes_config
+from sightline.commands.options import overrides, takes_config
 from sightline.progress import waiting_for
 
 

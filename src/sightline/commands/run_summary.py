@@ -7,15 +7,13 @@ from rich.table import Table
 
 from sightline.errors import SightlineError
 from sightline.progress import SafeConsole, say
-from sightline.report.metric_columns import heading, metrics_told, of_words
-from sightline.report.panels import panel_of
+from sightline.report.columns import heading, metrics_told, of_words, panel_of
 from sightline.report.source import UNREAD
 from sightline.report.summary import sentence
 from sightline.report.usable_rows import cut_off, fallen_back
-from sightline.statistics.keyed import as_names
+from sightline.statistics.arm_rows import are_in_words, as_names, is_plain
+from sightline.statistics.correct_positives import out_of_sight
 from sightline.statistics.metrics import METRICS, metrics_shown_in
-from sightline.statistics.out_of_sight import out_of_sight
-from sightline.statistics.plain_rows import are_in_words, is_plain
 from sightline.statistics.readable_answers import nothing_to_read
 from sightline.statistics.summaries import arm_points
 from sightline.store import Run

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sightline.commands.path_or_url import RunArgument, file_option, place_option
+from sightline.commands.options import RunArgument, file_option, place_option
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.progress import say
@@ -90,9 +90,9 @@ def _print_probe(run: Run, rows: pd.DataFrame) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from sightline.geometry.region_marks import marks_of
+    from sightline.geometry.marks import marks_of
     from sightline.progress import SafeConsole
-    from sightline.store.lookup import image_of, probe_of
+    from sightline.store.load import image_of, probe_of
 
     first = rows.iloc[0]
     probe, record = probe_of(run, first), image_of(run, first)

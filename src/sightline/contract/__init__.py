@@ -9,10 +9,8 @@ Each raises an ``AssertionError`` with a sentence. No model is loaded, except by
 checkpoint: ``write_checkpoint`` makes a tiny one.
 """
 
-from sightline.contract.of_backbones import check_backbone
-from sightline.contract.of_formats import check_format
-from sightline.contract.of_metrics import check_metric
-from sightline.contract.of_selectors import check_selector
+from sightline.contract.backbones import check_backbone
+from sightline.contract.plugins import check_format, check_metric, check_selector
 from sightline.contract.tiny_checkpoint import tiny_tokenizer, write_checkpoint
 
 __all__ = ["check_backbone", "check_format", "check_metric", "check_selector", "tiny_tokenizer", "write_checkpoint"]

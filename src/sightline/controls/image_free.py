@@ -15,9 +15,8 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
-from sightline.probes.lexical import NORMALISERS
-from sightline.probes.lexical_audit import audit_negatives
-from sightline.probes.region_records import ImageRegions
+from sightline.probes.lexical_audit import NORMALISERS, audit_negatives
+from sightline.probes.regions import ImageRegions
 
 SEEDS = (101, 202, 303)
 ATTEMPTS = 1000

@@ -13,12 +13,11 @@ import numpy as np
 from PIL import Image
 
 from sightline.boxes.detectors import DETECTORS, Detector
-from sightline.controls.rendering import Pixels
-from sightline.controls.text_replacement import ERASE, REPLACEMENT, SHAM, Replaced
+from sightline.controls.text_replacement import ERASE, REPLACEMENT, SHAM, Pixels, Replaced
 from sightline.core.spreadsheet import from_text
 from sightline.errors import SightlineError
 from sightline.places import open_file
-from sightline.probes.decision_file import is_decision_file, read_decision_file
+from sightline.probes.typed_rows import is_decision_file, read_decision_file
 
 PADDING = 0.75
 """Of the box's width and height, added on every side of it before reading."""

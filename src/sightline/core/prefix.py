@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from sightline.core.slot_positions import SlotPositions
-    from sightline.core.span import Separators
+    from sightline.core.span import Separators, SlotPositions
 
 PositionPolicy = Literal["preserve", "compact"]
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import statistics
 import subprocess
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from sightline.backbones.base import Backbone
 from sightline.backbones.language import LanguageModel
-from sightline.device.stopwatch import Stopwatch
+from sightline.device.transfer import Stopwatch
 
 CEILING_SIDE = {"cuda": 8192, "cpu": 768}
 CEILING_REPEATS = 10
@@ -118,3 +122,92 @@ class PeakMemory:
             "allocated_incremental": allocated - self.allocated,
             "reserved_incremental": reserved - self.reserved,
         }
+
+
+# Where the time goes: one profiled pass, summed by kind of kernel. Taken after the samples, never among them.
+
+KINDS = (
+    ("fused", re.compile(r"^triton_")),
+    ("attention", re.compile(r"flash|fmha|attention|softmax", re.IGNORECASE)),
+    ("matrix product", re.compile(r"gemm|nvjet|cutlass|cublas|addmm|::b?mm\b|::linear", re.IGNORECASE)),
+    ("copy", re.compile(r"memcpy|memset|copy_|catarray|::cat\b|::clone", re.IGNORECASE)),
+)
+"""First match counts; what matches none is elementwise or a reduction."""
+
+
+def profiled(work: Callable[[], object], device: torch.device) -> dict[str, Any]:
+    """Milliseconds and calls by kind, and the longest kernels by name."""
+    from torch.profiler import ProfilerActivity, profile
+
+    cuda = device.type == "cuda"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with profile(activities=activities) as recorded:
+        work()
+        if cuda:
+            torch.cuda.synchronize(device)
+    time, calls = defaultdict[str, float](float), defaultdict[str, int](int)
+    longest = []
+    for event in recorded.key_averages():
+        # On a GPU only kernels count: the host's operators carry the same time a second time.
+        if cuda and "CUDA" not in str(event.device_type):
+            continue
+        ms = (event.self_device_time_total if cuda else event.self_cpu_time_total) / 1e3
+        if ms <= 0:
+            continue
+        kind = kind_of(event.key)
+        time[kind] += ms
+        calls[kind] += event.count
+        longest.append((ms, event.key, event.count))
+    return {
+        "kinds": {kind: {"ms": time[kind], "calls": calls[kind]} for kind in sorted(time, key=lambda k: -time[k])},
+        "longest": [
+            {"kernel": key[:120], "kind": kind_of(key), "ms": ms, "calls": count}
+            for ms, key, count in sorted(longest, reverse=True)[:15]
+        ],
+    }
+
+
+def kind_of(kernel: str) -> str:
+    return next((kind for kind, pattern in KINDS if pattern.search(kernel)), "elementwise")
+
+
+# Estimated floating-point operations, counted from shapes. They stand beside measured times, never instead of them.
+
+
+def language_flops(backbone: Backbone, length: int) -> float:
+    """All language layers over one sequence of L positions, without embeddings and output head.
+
+    2 L W for matrix products with W weights, and causal attention 2 * 2 * H d L (L + 1) / 2 per layer: every position
+    multiplies with itself and those before it, once for the scores and once for the values.
+    """
+    config = backbone.model.config.text_config
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    weights = _matrix_weights(backbone.language.layers)
+    width = int(config.num_attention_heads * head)
+    attention = 2.0 * width * length * (length + 1) * len(backbone.language.layers)
+    return 2.0 * weights * length + attention
+
+
+def vision_flops(backbone: Backbone, sequences: list[int], tokens: int) -> float:
+    """Vision blocks over attention sequences of these lengths, and the projector over its output tokens.
+
+    2 P W for the blocks' matrix products and 2 * 2 * P^2 C per block for attention, which looks both ways. Blocks
+    behind the last one that tokens depend on do not run. 0 without sequences: nobody has said how the tower attends.
+    """
+    if not sequences:
+        return 0.0
+    blocks = backbone.vision_blocks[: backbone.vision_depth]
+    width = int(backbone.model.config.vision_config.hidden_size)
+    patches = sum(sequences)
+    attention = 4.0 * width * sum(p * p for p in sequences) * len(blocks)
+    tower = getattr(backbone.model.model, "visual", None)
+    if tower is not None:
+        projector = _matrix_weights([tower.merger, *tower.deepstack_merger_list])
+    else:
+        projector = _matrix_weights([backbone.model.model.multi_modal_projector])
+    return 2.0 * _matrix_weights(blocks) * patches + attention + 2.0 * projector * tokens
+
+
+def _matrix_weights(modules: object) -> int:
+    """Entries of all weight matrices; vectors (norms, biases) are negligible."""
+    return sum(p.numel() for module in modules for p in module.parameters() if p.ndim == 2)  # type: ignore[attr-defined]

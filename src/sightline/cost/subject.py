@@ -2,31 +2,152 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from PIL import Image
+from torch import Tensor
 
 from sightline.answering.answerer import Answerer
 from sightline.answering.arm_pass import ArmPass
 from sightline.answering.scorers import Scorer
-from sightline.answering.scorers.generation import Generation
+from sightline.answering.scorers.spoken import Generation
 from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import load_backbone
 from sightline.backbones.base import Backbone
-from sightline.backbones.clip import ClipSpace
+from sightline.backbones.clip import TEXTS, ClipSpace
 from sightline.backbones.loading import DTYPES, choose_device
 from sightline.core.prefix import Encoded, PositionPolicy, Prompt
 from sightline.core.probe import Probe
-from sightline.cost.real_probes import RealProbes
+from sightline.core.recent import Recent
 from sightline.cost.request import ProbedRequest, Request
-from sightline.cost.shapes import random_backbone, shape_named
-from sightline.cost.stand_in_clip import ForgetfulClip, RandomClip
+from sightline.cost.shapes import StandInTokenizer, random_backbone, shape_named
+from sightline.device.graphs import capture
 from sightline.errors import SightlineError
+from sightline.probes.fetched_images import resolve_image
+from sightline.probes.images import image_size, open_image
+from sightline.probes.probe_file import probes_digest, read_probes
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from sightline.cost.request import ProbedRequest
+
+
+# Probes of a file with their images, measured instead of made-up ones.
+
+
+@dataclass(frozen=True)
+class RealProbes:
+    """The first probes of a file, in its order."""
+
+    probes: tuple[Probe, ...]
+    images: Path
+    file: str
+
+    @staticmethod
+    def of(request: ProbedRequest) -> RealProbes | None:
+        """Those that a request names; None if it names none. Every image is known to be there when this returns."""
+        if not request.probe_file:
+            return None
+        path = Path(request.probe_file)
+        found = read_probes(path).probes[: request.most_probes]
+        if len(found) < request.least_probes:
+            raise SightlineError(
+                f"{path} holds {len(found)} probes and {request.least_probes} are asked for; "
+                "give a longer file or ask for fewer"
+            )
+        real = RealProbes(found, Path(request.image_folder), path.name)
+        _ = real.sizes
+        return real
+
+    def __len__(self) -> int:
+        return len(self.probes)
+
+    def probe(self, index: int) -> Probe:
+        """The file's probes in turn, from the first again where there are fewer."""
+        return self.probes[index % len(self.probes)]
+
+    def image(self, index: int) -> Image.Image:
+        probe = self.probe(index)
+        return open_image(self.images, probe.image, occlude=probe.occlude)
+
+    @cached_property
+    def sizes(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """(width, height) of the images with the fewest and with the most pixels."""
+        known = {image_size(resolve_image(self.images, probe.image)) for probe in self.probes}
+        ordered = sorted(known, key=lambda size: (size[0] * size[1], size))
+        return ordered[0], ordered[-1]
+
+    def facts(self) -> dict[str, Any]:
+        """For the card, which names the file and never its folder."""
+        return {
+            "file": self.file,
+            "digest": probes_digest(self.probes),
+            "count": len(self.probes),
+            "sizes": [list(size) for size in self.sizes],
+        }
+
+
+# CLIP for cost measurements: nothing remembered between samples, and a random-weight one of the published shape.
+
+
+class ForgetfulClip(ClipSpace):
+    """Encodes a question every time it is asked: an audit asks once per probe, so a sample must pay for it."""
+
+    _captured: dict[str, Callable[[], Tensor]] | None = None
+
+    def capture(self) -> None:
+        """From now on the text tower is replayed as a graph per question, on a GPU; tokenising comes beforehand."""
+        if self.model.device.type == "cuda" and self._captured is None:
+            self._captured = {}
+
+    def text(self, question: str) -> Tensor:
+        if self._captured is None:
+            self._texts.clear()
+            return super().text(question)
+        if question not in self._captured:
+            ids = torch.tensor([self.tokenizer(question).input_ids], device=self.model.device)
+            if ids.shape[1] > int(self.model.config.text_config.max_position_embeddings):
+                return super().text(question)
+            with torch.inference_mode():
+                self._captured[question], _ = capture(lambda: self._features(input_ids=ids), self.model.device)
+        return self._captured[question]()
+
+
+class RandomClip(ForgetfulClip):
+    """The text tower and projections of CLIP ViT-L/14-336. The image is encoded by the backbone's own tower."""
+
+    def __init__(self, vision_width: int, device: torch.device) -> None:
+        from transformers import CLIPConfig, CLIPModel
+
+        config = CLIPConfig(
+            text_config={
+                "hidden_size": 768,
+                "num_hidden_layers": 12,
+                "num_attention_heads": 12,
+                "intermediate_size": 3072,
+                "projection_dim": 768,
+            },
+            vision_config={
+                "hidden_size": vision_width,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 1,
+                "projection_dim": 768,
+            },
+            projection_dim=768,
+        )
+        with torch.device(device):
+            self.model = CLIPModel._from_config(config, dtype=torch.float32).eval()
+        self.tokenizer = StandInTokenizer(image_token_id=5)
+        self._texts = Recent(TEXTS)
+
 
 QUESTION = "Is the word exit visible in this image? Answer with yes or no."
 TARGET = "exit"

@@ -1,12 +1,20 @@
-"""Values to the device and back in the order of its queue, so that the host never waits for work it has handed over."""
+"""Work handed to the device and back: copies in the order of its queue, clocks, one piece of work ahead."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+from sightline.device.memory import free_memory, is_out_of_memory
+
+# Values to the device and back in the order of its queue, so that the host never waits for work it has handed over.
 
 PAGEABLE_BYTES = 32 * 1024
 """The driver takes copies up to about this size from ordinary memory at once; larger ones would wait for the queue."""
@@ -42,3 +50,140 @@ class Arriving:
         if self._copied is not None:
             self._copied.synchronize()
         return self._host
+
+
+# Elapsed time on the device that does the work, read without making the host wait for it. Set-up is not counted.
+
+
+class _SetUp(threading.local):
+    ms = 0.0
+    under_way = False
+
+
+_set_up = _SetUp()
+"""What this thread has spent on set-up so far."""
+
+
+@contextmanager
+def setting_up(device: torch.device, bill: list[float]) -> Iterator[None]:
+    """Bills the time inside (compiling, capturing, first runs) and keeps it out of every stopwatch that is running.
+
+    The device is idle when set-up begins and when it ends: a stopwatch that spans it has seen all of it pass. Set-up
+    within set-up is billed once, to the outer one.
+    """
+    if _set_up.under_way:
+        yield
+        return
+    _finish(device)
+    started, _set_up.under_way = time.perf_counter(), True
+    try:
+        yield
+        _finish(device)
+    finally:
+        elapsed = (time.perf_counter() - started) * 1e3
+        _set_up.ms += elapsed
+        _set_up.under_way = False
+        bill.append(elapsed)
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class Stopwatch:
+    """Started when made, stopped once. On a GPU two events in the current stream; elsewhere the host's clock.
+
+    ``shared_by`` says how many results the measured work made together: each is billed an equal part.
+    """
+
+    def __init__(self, device: torch.device, shared_by: int = 1) -> None:
+        self._shared_by = shared_by
+        self._set_up = _set_up.ms
+        self._stream: Any = torch.cuda.current_stream(device) if device.type == "cuda" else None
+        if self._stream is not None:
+            cuda: Any = torch.cuda
+            self._first, self._last = (cuda.Event(enable_timing=True) for _ in range(2))
+            self._first.record(self._stream)
+        else:
+            self._started = time.perf_counter()
+
+    def stop(self) -> None:
+        if self._stream is not None:
+            self._last.record(self._stream)
+        else:
+            self._ended = time.perf_counter()
+        self._set_up = _set_up.ms - self._set_up
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds between start and stop without set-up, per result; waits for the device."""
+        if self._stream is not None:
+            self._last.synchronize()
+            elapsed = float(self._first.elapsed_time(self._last))
+        else:
+            elapsed = (self._ended - self._started) * 1e3
+        return max(elapsed - self._set_up, 0.0) / self._shared_by
+
+
+# One piece of work ahead: the next arm is queued before the last one is read, the next shard prepared meanwhile.
+
+Label = TypeVar("Label")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def prepared_ahead(items: Iterable[Item], work: Callable[[Item], Result]) -> Iterator[tuple[Item, Future[Result]]]:
+    """Every item with what ``work`` makes of it in a thread of its own, which is always one item ahead."""
+    pool = ThreadPoolExecutor(max_workers=1)
+    current: tuple[Item, Future[Result]] | None = None
+    try:
+        for item in items:
+            upcoming = item, pool.submit(work, item)
+            if current is not None:
+                yield current
+            current = upcoming
+        if current is not None:
+            yield current
+    finally:
+        # Not waited for: where a caller failed, the garbage collector may come here while some thread is being started,
+        # and that thread could not be waited for without waiting for itself.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def one_ahead(work: Iterable[tuple[Label, Callable[[], Callable[[], Result]]]]) -> Iterator[tuple[Label, Result]]:
+    """Results in the order of ``work``, whose items are a label and what launches it; launching returns what reads it.
+
+    A launch that fails costs nothing that was launched before: the pending result is handed out first. If memory had
+    run out, it is then tried once more, with nothing else pending.
+    """
+    pending: tuple[Label, Callable[[], Result]] | None = None
+    for label, launch in work:
+        launched = _attempt(launch)
+        again = pending is not None and _memory_ran_out(launched)
+        if again:
+            del launched  # and with it the tensors that its traceback holds
+        if pending is not None:
+            yield pending[0], pending[1]()
+            pending = None
+        if again:
+            free_memory()
+            launched = _attempt(launch)
+        if isinstance(launched, Exception):
+            raise launched
+        pending = label, launched
+    if pending is not None:
+        yield pending[0], pending[1]()
+
+
+def _attempt(launch: Callable[[], Callable[[], Result]]) -> Callable[[], Result] | Exception:
+    try:
+        return launch()
+    except Exception as error:
+        return error
+
+
+def _memory_ran_out(outcome: object) -> bool:
+    if not isinstance(outcome, Exception):
+        return False
+    return is_out_of_memory(outcome) or (outcome.__cause__ is not None and is_out_of_memory(outcome.__cause__))

@@ -9,9 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.boxes.sources import twister
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
-from sightline.interventions.base import Intervention
+from sightline.interventions.base import INTERVENTIONS, Intervention
 from sightline.selectors.scores import overlap_fraction
 
 SHARES = (0.25, 0.5, 1.0)
@@ -77,3 +78,37 @@ class Restoration(OnEvidence):
 
     def count(self, removed: Tensor) -> int:
         return min(len(removed), max(1, round(len(removed) * self.share)))
+
+
+@INTERVENTIONS.register("remove_evidence")
+@dataclass(frozen=True)
+class RemoveEvidence(OnEvidence):
+    """Drops every kept token that touches the evidence."""
+
+    name: ClassVar[str] = "remove_evidence"
+
+
+@INTERVENTIONS.register("restore_evidence")
+@dataclass(frozen=True)
+class RestoreEvidence(Restoration):
+    """Drops the evidence, then puts a share of it back: the first removed tokens in raster order."""
+
+    name: ClassVar[str] = "restore_evidence"
+
+    def instead(self, kept: Tensor, removed: Tensor, evidence: Tensor, probe_id: str) -> Tensor:
+        return removed[: self.count(removed)]
+
+
+@INTERVENTIONS.register("restore_random")
+@dataclass(frozen=True)
+class RestoreRandom(Restoration):
+    """Drops the evidence, then adds as many tokens drawn from those that are neither kept nor evidence."""
+
+    name: ClassVar[str] = "restore_random"
+
+    def instead(self, kept: Tensor, removed: Tensor, evidence: Tensor, probe_id: str) -> Tensor:
+        free = ~evidence
+        free[kept] = False
+        pool = torch.nonzero(free).squeeze(-1).tolist()
+        twister(SEED, probe_id, f"{self.share:.2f}".replace(".", "p")).shuffle(pool)
+        return torch.tensor(pool[: self.count(removed)], dtype=kept.dtype)

@@ -8,15 +8,118 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sightline.arms.arm import Arm, parse_arm
+from sightline.arms.plan import MATCHED
 from sightline.auditing.audit import audit, planned_job
 from sightline.auditing.config import AuditConfig, read_config
-from sightline.auditing.launchers.inline import Inline
-from sightline.auditing.reporting_contract import model_name
+from sightline.auditing.launchers.here import Inline
+from sightline.auditing.records import model_name
 from sightline.auditing.shards import tasks_left
 from sightline.backbones.loading import checkpoint_folder, model_type, weight_digest
+from sightline.backbones.served import Served
+from sightline.checks.demo import SHARD_IMAGES, asset
+from sightline.core.selection import Budget, Role
 from sightline.errors import SightlineError
-from sightline.leaderboard.lineup import FULL, RANDOM, Lineup, lineup, said_once
+from sightline.selectors import SELECTORS
 from sightline.store import Run, RunFolder, load_run
+
+# Who takes part: every registered method and control at every budget, and why some cannot on a model.
+
+FULL, RANDOM = "full", "random"
+"""The reference of all, and the control that every gain is counted from."""
+COMPARED: tuple[Role, ...] = ("method", "control")
+"""Roles that take part; oracles and replays are diagnostics of something else."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method at a budget."""
+
+    method: str
+    """As it was named, without its budget: ``scope`` or ``scope:alpha=0``."""
+    budget: str
+    """Empty for Full."""
+    arm: str
+    """What its rows are called."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A method that does not take part on a model."""
+
+    method: str
+    budget: str
+    """Empty where it holds for every budget."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class Lineup:
+    """The entries of one model, Full first, and the methods that it cannot serve."""
+
+    entries: tuple[Entry, ...]
+    refusals: tuple[Refusal, ...]
+
+
+def chosen_methods(given: Sequence[str]) -> list[str]:
+    """Those named, which must exist; without any, every registered method and control, other packages' included."""
+    for method in given:
+        SELECTORS.get(method.partition(":")[0])
+    return list(given) or [name for name, kind in SELECTORS.items() if kind.role in COMPARED]
+
+
+def lineup(checkpoint: Path, methods: Sequence[str], budgets: Sequence[str], *, clip: bool) -> Lineup:
+    """What ``config.json`` says that the checkpoint can serve; Random and Grid are there at every budget."""
+    served = Served.by_description(checkpoint)
+    entries, refusals = [Entry(FULL, "", FULL)], []
+    for method in dict.fromkeys([*MATCHED, *methods]):
+        reasons: dict[str, str] = {}
+        for budget in budgets:
+            try:
+                arm = _arm(method, budget)
+                served.refuse(arm.selector, clip=clip)
+            except SightlineError as error:
+                reasons[budget] = str(error)
+            else:
+                entries.append(Entry(method, budget, arm.text))
+        refusals += said_once(method, reasons, len(budgets))
+    return Lineup(tuple(entries), tuple(refusals))
+
+
+def said_once(method: str, reasons: Mapping[str, str], budgets: int) -> list[Refusal]:
+    """Refusals by budget, or a single one where all ``budgets`` of a method share the reason."""
+    if len(reasons) == budgets and len(set(reasons.values())) == 1:
+        return [Refusal(method, "", next(iter(reasons.values())))]
+    return [Refusal(method, budget, reason) for budget, reason in reasons.items()]
+
+
+def _arm(method: str, budget: str) -> Arm:
+    """The method at a budget; refused where it takes none, or cannot be made without further arguments."""
+    name, _, arguments = method.partition(":")
+    kind = SELECTORS.get(name)
+    if kind.role not in COMPARED:
+        raise SightlineError(f"{name} is {_article(kind.role)}, which is not ranked; leave it out")
+    if not kind.needs_budget:
+        raise SightlineError(f"{name} chooses its own budget, so that it has no place beside others at one")
+    return parse_arm(":".join(filter(None, (name, budget, arguments))))
+
+
+def _article(role: Role) -> str:
+    return f"an {role}" if role[0] in "aeiou" else f"a {role}"
+
+
+def read_budgets(given: Sequence[str]) -> list[str]:
+    """``0.1,0.3`` and repeated options alike, as arms spell them, ascending; each once."""
+    budgets = {}
+    for text in (part.strip() for item in given for part in item.split(",") if part.strip()):
+        budget: Budget = parse_arm(f"{RANDOM}:{text}").budget
+        if budget.keep == 1.0:
+            raise SightlineError(f"--budgets {text} keeps everything, which Full does already; name smaller ones")
+        budgets[str(budget)] = (budget.count or 0, budget.keep or 0.0)
+    if not budgets:
+        raise SightlineError("--budgets names none; write for example --budgets 0.1,0.3,0.5")
+    return sorted(budgets, key=lambda text: budgets[text])
+
 
 RUNS = "runs"
 
@@ -139,3 +242,57 @@ def _without(found: Lineup, reasons: Mapping[str, str]) -> Lineup:
         refusals += said_once(method, gone, len(own)) if gone else []
     kept = tuple(entry for entry in found.entries if entry.arm not in reasons)
     return Lineup(kept, (*found.refusals, *refusals))
+
+
+# The demonstration: every reader that ships with the package, on the first pages of the locked scenes.
+
+PAGES, OPEN_PAGES = 40, 50
+"""Of those shipped, with two questions each: enough for intervals, few enough for minutes on two cores."""
+SMALL = "These readers are small and read drawn pages alone: the order is not that on other models."
+FAVOURED = (
+    "Their training worked on the target selector's own score, the agreement of a visual token with the embeddings of "
+    "the words asked for, and dropped tokens at random or as target chooses them: methods that compare tokens with "
+    "the question are favoured where the question names what the page has to show."
+)
+"""Of yes/no questions. An open question names the label of a value, not the value."""
+
+
+def readers(names: Sequence[str] = ()) -> dict[str, str]:
+    """The shipped checkpoints of these names; without any, all of them."""
+    folders = sorted(folder for folder in asset().glob("reader*") if (folder / "config.json").is_file())
+    shipped = {folder.name: str(folder) for folder in folders}
+    for name in names:
+        if name not in shipped:
+            raise SightlineError(f"no reader '{name}' is shipped; choose from {', '.join(shipped)}")
+    return {name: folder for name, folder in shipped.items() if not names or name in names}
+
+
+def demo_contest(
+    out: Path,
+    methods: Sequence[str],
+    budgets: Sequence[str],
+    *,
+    models: Sequence[str] = (),
+    in_words: bool = False,
+    pages: int | None = None,
+    clip: str | None = None,
+    run: Mapping[str, Any] | None = None,
+) -> Contest:
+    """The yes/no questions of the locked scenes, or those that are answered ``in_words``."""
+    scenes = asset("scenes", "confirmation")
+    # Tokens were dropped at their own positions while the readers learned; LLaVA's usual policy would close the gaps.
+    settings: dict[str, Any] = {"dtype": "float32", "shard_images": SHARD_IMAGES, "positions": "preserve"}
+    if in_words:
+        settings["box_source"] = "gt"  # for oracles alone: nothing else looks at boxes
+    return Contest(
+        out,
+        readers(models),
+        scenes / ("open_probes.jsonl" if in_words else "probes.jsonl"),
+        scenes / ("open_images" if in_words else "images"),
+        methods,
+        budgets,
+        pages or (OPEN_PAGES if in_words else PAGES),
+        clip,
+        {**settings, **(run or {})},
+        notes=(SMALL,) if in_words else (SMALL, FAVOURED),
+    )

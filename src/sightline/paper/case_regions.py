@@ -22,11 +22,11 @@ from sightline.paper.open_data import open_folder
 from sightline.paper.open_sets import DOCVQA, LITE, TEXTVQA
 from sightline.paper.probe_sets import built_set
 from sightline.probes.annotations import read_annotations
-from sightline.probes.evidence_regions import Evidence, SizeOf, evidence_of_questions, evidence_of_words, with_evidence
-from sightline.probes.image_name import resolve_image
+from sightline.probes.evidence import Evidence, SizeOf, evidence_of_questions, evidence_of_words, with_evidence
+from sightline.probes.fetched_images import resolve_image
 from sightline.probes.images import image_size
 from sightline.probes.typed_rows import ANNOTATED, TypedRow, read_typed_rows, shown_size
-from sightline.store.stored_geometry import Boxes, stored_geometry
+from sightline.store.probe_picture import Boxes, stored_geometry
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.repeated import RepeatedRequest
 from sightline.cost.benchmarks.ttft import TtftRequest
-from sightline.cost.cost_card import CostCard
+from sightline.cost.card import CostCard
 from sightline.cost.measure import measure
 from sightline.errors import SightlineError
 from sightline.paper.needs import Need

@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
-from sightline.checks.shipped_demo import asset
+from sightline.checks.demo import asset
 from sightline.cost.shapes import shape_named
 from sightline.paper.models import INTERNVL, LLAVA, QWEN, RANDOM
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from sightline.analysis.stress_slices import stress_tags
+from sightline.analysis.regions import stress_tags
 from sightline.core.probe import Probe
 from sightline.paper.case_sampling import STRATIFIED_SEED, OpenCase, cases_of, chosen_by_outcome, stratified_sample
 from sightline.paper.models import QWEN

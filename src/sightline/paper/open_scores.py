@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from sightline.analysis.score_changes import ArmPair, rows_in_words, score_changes
-from sightline.answers.soft_accuracy import light_soft_accuracy
+from sightline.analysis.comparison import ArmPair, rows_in_words, score_changes
+from sightline.answers.scoring import light_soft_accuracy
 from sightline.errors import SightlineError
 from sightline.paper.needs import Need
 from sightline.paper.paper_table import Claim, Judgement, Measured, Side, judgement

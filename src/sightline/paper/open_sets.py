@@ -15,9 +15,8 @@ from sightline.paper.open_data import BENCHMARKS, Part, needs_files, open_files
 from sightline.paper.probe_sets import Built, NothingToAskError, probe_set
 from sightline.probes import HardPairRules
 from sightline.probes.annotations import read_annotations
-from sightline.probes.given_questions import take_questions
-from sightline.probes.question_sampling import add_decoys, sample_questions
-from sightline.probes.region_records import Ingest
+from sightline.probes.questions import add_decoys, sample_questions, take_questions
+from sightline.probes.regions import Ingest
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -26,15 +26,14 @@ from sightline.paper.cut import AT_ZERO, SHARED, Cut, judged
 from sightline.paper.models import INTERNVL, MODELS
 from sightline.paper.needs import Need, merged
 from sightline.paper.probe_sets import DEVELOPMENT
-from sightline.report.metric_columns import column_of
+from sightline.report.columns import column_of
 from sightline.report.table import MINUS, TableColumn
+from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.paired import holm
-from sightline.statistics.plain_rows import plain_rows
+from sightline.statistics.paired import equivalence, holm
 from sightline.statistics.readable_answers import nothing_to_read
 from sightline.statistics.summaries import paired_differences
-from sightline.statistics.wording import equivalence
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -16,8 +16,7 @@ from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.paper.needs import Need
 from sightline.probes import HardPairRules, build_hard_pairs, lock_probes, read_probes, verify_lock, write_probes
-from sightline.probes.lock import lock_path
-from sightline.probes.probe_file import ProbeSet
+from sightline.probes.probe_file import ProbeSet, lock_path
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

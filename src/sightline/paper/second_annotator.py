@@ -10,7 +10,7 @@ from sightline.errors import SightlineError
 from sightline.paper.case_regions import typed_rows
 from sightline.paper.open_cases import TASKS
 from sightline.paper.open_data import open_folder
-from sightline.probes.roles import ANSWER
+from sightline.probes.regions import ANSWER
 from sightline.probes.typed_rows import TypedBox, TypedRow, read_typed_rows
 
 if TYPE_CHECKING:

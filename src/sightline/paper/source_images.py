@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sightline.checks.shipped_demo import asset
+from sightline.checks.demo import asset
 from sightline.errors import SightlineError
 from sightline.probes.annotations import load_regions
-from sightline.probes.region_records import Ingest
+from sightline.probes.regions import Ingest
 
 ANNOTATIONS = "TextOCR_*val.json"
 PLACES = ("train_images", "train", ".", "images", "images/train", "train_val_images", "train_val_images/train_images",

@@ -8,12 +8,12 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from sightline import __version__
 from sightline.paper.models import MODELS
 from sightline.paper.printed import PrintedTable
 from sightline.paper.study import Study
 from sightline.places.writing import write_whole
 from sightline.report import page as report_page
+from sightline.version import __version__
 
 TEMPLATE = Path(__file__).with_name("study_page.html")
 HTML = "paper.html"

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from sightline.errors import SightlineError
-from sightline.places.addresses import Place, is_remote
 from sightline.places.holders import here, of_a_dead_process
-from sightline.places.objects import looks_first, put_absent, put_new, put_whole, refuse_unusable_url
+from sightline.places.listing import Place, is_remote, looks_first, put_absent, put_new, put_whole, refuse_unusable_url
 
 STANDARD_OUTPUT = "-"
 """What stands for it among names of files."""

@@ -11,8 +11,7 @@ import numpy as np
 from sightline.core.selection import Budget, Ranges
 from sightline.errors import SightlineError
 from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Reads, TuningSample
-from sightline.policies.fitted_file import check_fitted_levels, read_fitted
-from sightline.policies.risk_file import content_digest
+from sightline.policies.risk_file import check_fitted_levels, content_digest, read_fitted
 
 TRIED = (0.01, 0.03, 0.05)
 """Losses that are tried on development samples."""

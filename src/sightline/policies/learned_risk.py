@@ -1,5 +1,8 @@
+""""""
+
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -8,14 +11,115 @@ from itertools import combinations_with_replacement
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Reads, Sight, TuningSample, cuts
-from sightline.policies.fitted_file import check_fitted_levels, read_fitted
-from sightline.policies.logistic import Descent, Logistic, fit_logistic
-from sightline.policies.risk_features import ANSWER, GROUPS, before_answer, vector
-from sightline.policies.risk_file import content_digest
+from sightline.policies.evidence_saturation import blocks_of, dispersion
+from sightline.policies.risk_file import check_fitted_levels, content_digest, read_fitted
+
+# Logistic regression by gradient descent, in numpy.
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Descent:
+    """How long and how far: steps, step size and the weight of the squared coefficients."""
+
+    steps: int
+    rate: float
+    l2: float
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """P(event) = 1 / (1 + exp(-(bias + weights . (x - means) / scales)))."""
+
+    means: tuple[float, ...]
+    scales: tuple[float, ...]
+    weights: tuple[float, ...]
+    bias: float
+
+    def risk(self, x: list[float]) -> float:
+        """Of one sample with these features."""
+        each = zip(x, self.means, self.scales, self.weights, strict=True)
+        raised = self.bias + sum(weight * (value - mean) / scale for value, mean, scale, weight in each)
+        return float(1.0 / (1.0 + np.exp(-np.clip(raised, -60.0, 60.0))))
+
+
+def fit_logistic(x: Floats, events: NDArray[np.bool_], how: Descent) -> Logistic:
+    """(n, F) features and (n,) events; features are standardised, and the bias starts at the rate of events."""
+    means, scales = x.mean(axis=0), x.std(axis=0)
+    scales = np.where(scales > 1e-12, scales, 1.0)
+    standard = (x - means) / scales
+    wanted = events.astype(np.float64)
+    start = 0.98 * wanted.mean() + 0.01
+    weights, bias = np.zeros(x.shape[1]), float(np.log(start / (1.0 - start)))
+    for _ in range(how.steps):
+        error = 1.0 / (1.0 + np.exp(-np.clip(standard @ weights + bias, -60.0, 60.0))) - wanted
+        weights = weights - how.rate * (standard.T @ error / len(wanted) + how.l2 * weights)
+        bias -= how.rate * float(error.mean())
+    return Logistic(tuple(means.tolist()), tuple(scales.tolist()), tuple(weights.tolist()), bias)
+
+
+# What risk is learned from, in groups by what has to be done to know it. Right answers and regions are in none.
+
+QUESTION = ("question_words", "question_joins", "question_fields")
+MASK = ("tokens", "mask_dispersion", "mask_blocks")
+STABILITY = ("mask_stability",)
+ANSWER = ("confidence", "answer_words", "answer_yes")
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "question": QUESTION,
+    "mask": MASK,
+    "stability": (*MASK, *STABILITY),
+    "combined": (*QUESTION, *MASK, *STABILITY),
+    "combined and low answer": (*QUESTION, *MASK, *STABILITY, *ANSWER),
+}
+"""``question``: its words alone. ``mask``: what the selector keeps at the lowest level. ``stability``: also how much of
+that the highest level keeps. The last group needs an answer at the lowest level, so that falling back costs twice."""
+
+BLOCKS = 4
+"""The image is cut into this many blocks each way."""
+_WORD = re.compile(r"[a-z0-9]+")
+_JOINS = {"and", "both", "between", "during", "from", "to", "per", "versus", "vs", "respectively"}
+_FIELDS = {
+    "date", "year", "total", "amount", "number", "value", "price", "address", "organization", "company", "name",
+    "invoice", "account", "form", "page", "table",
+}  # fmt: skip
+
+
+def before_answer(sight: Sight) -> dict[str, float]:
+    """Everything that question and masks tell."""
+    words = _WORD.findall(sight.question.lower())
+    lowest, highest = sight.masks[0], sight.masks[-1]
+    weights = lowest / max(1, lowest.sum())
+    return {
+        "question_words": float(len(words)),
+        "question_joins": float(any(word in _JOINS for word in words)),
+        "question_fields": float(any(word in _FIELDS for word in words)),
+        "tokens": float(np.log(len(lowest))),
+        "mask_dispersion": dispersion(sight.cells, weights),
+        "mask_blocks": len(np.unique(blocks_of(sight.cells, BLOCKS)[lowest])) / BLOCKS**2,
+        "mask_stability": float((lowest & highest).sum() / max(1, lowest.sum())),
+    }
+
+
+def from_answer(answered: LevelAnswer) -> dict[str, float]:
+    """What the answer at the lowest level tells."""
+    return {
+        "confidence": answered.confidence or 0.0,
+        "answer_words": float(len(answered.answer.split())),
+        "answer_yes": float(answered.answer.strip().lower() == "yes"),
+    }
+
+
+def vector(names: Sequence[str], noticed: Noticed, answered: LevelAnswer | None) -> list[float]:
+    """The features of these names, in their order."""
+    known = {**noticed, **({} if answered is None else from_answer(answered))}
+    return [float(known[name]) for name in names]
+
 
 LOST = 0.25
 """A sample was worth more tokens when the highest level's score is this much above the lowest level's."""

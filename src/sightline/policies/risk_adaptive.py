@@ -1,3 +1,5 @@
+""""""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -41,3 +43,31 @@ class RiskAdaptive(Policy):
             return None
         low, high = (level.keep or 0.0 for level in levels)
         return Budget.ratio(low + noticed["risk"] * (high - low))
+
+
+@POLICIES.register("risk_bucket")
+@dataclass(frozen=True)
+class RiskBucket(Policy):
+    """A level by the rank of a sample's risk in a file: of three levels one for each third.
+
+    Before any answer. ``file`` is a CSV with columns ``probe_id`` and ``risk``; a sample that it does not name is in
+    the middle.
+    """
+
+    file: str
+
+    name: ClassVar[str] = "risk_bucket"
+
+    def __post_init__(self) -> None:
+        ranked_risks(self.file, self.name)  # a file that cannot be used is refused with its arm
+
+    def digest(self) -> str:
+        return content_digest(self.file, self.name)
+
+    def look(self, sight: Sight) -> Noticed:
+        return {"risk": ranked_risks(self.file, self.name).get(sight.probe_id, UNKNOWN)}
+
+    def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[LevelAnswer]) -> Budget | None:
+        if passes:
+            return None
+        return levels[min(len(levels) - 1, int(noticed["risk"] * len(levels)))]

@@ -8,10 +8,16 @@ from sightline.probes.formats.regions import read_regions, write_regions
 from sightline.probes.formats.textocr import read_textocr
 from sightline.probes.hard_pairs import HardPairRules, HardPairs, build_hard_pairs
 from sightline.probes.lexical_audit import LexicalAudit, audit_negatives
-from sightline.probes.lock import lock_probes, verify_lock
-from sightline.probes.probe_file import ProbeSet, read_probes, write_probes
-from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word
-from sightline.probes.split import hash_side, split_probes
+from sightline.probes.probe_file import (
+    ProbeSet,
+    hash_side,
+    lock_probes,
+    read_probes,
+    split_probes,
+    verify_lock,
+    write_probes,
+)
+from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word
 
 __all__ = [
     "HardPairRules",

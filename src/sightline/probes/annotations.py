@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from sightline.errors import SightlineError
+from sightline.probes.data_rows import file_digest, start_of
 from sightline.probes.formats.base import FORMATS, START, Profile, configured, options_of
-from sightline.probes.json_lines import file_digest
-from sightline.probes.raw_text import start_of
-from sightline.probes.region_records import Ingest
+from sightline.probes.regions import Ingest
 
 
 def detect_format(path: str | Path) -> str:

@@ -5,17 +5,140 @@ Parquet holds images, so it is read a few rows at a time: no more of them are in
 
 from __future__ import annotations
 
+import codecs
 import csv
+import gzip
+import hashlib
 import io
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from sightline.errors import SightlineError
-from sightline.places import open_file
-from sightline.probes.json_lines import open_text, read_objects
-from sightline.probes.raw_text import PARQUET, encoding_of, read_bytes, start_of
+from sightline.places import Place, is_remote, open_file, place, read_whole
+from sightline.places.writing import write_whole
+
+# Files that come from anywhere: read whole within a bound, unpacked if gzip, decoded by their byte-order mark.
+
+MAX_BYTES = 512 * 2**20
+"""Of one annotation file, unpacked."""
+
+_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+
+
+def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
+    """The whole file, unpacked if it is gzip. No more than ``limit`` bytes are ever held; a larger file is refused."""
+    data = _head(path, limit + 1)
+    if len(data) > limit:
+        raise SightlineError(f"{path}: holds more than {limit // 2**20} MiB; split it into smaller files")
+    return data
+
+
+PARQUET = b"PAR1"
+"""What every parquet file begins with."""
+
+
+def start_of(path: str | Path, characters: int) -> str:
+    """How the file begins, as text; what cannot be decoded is replaced, since this is only looked at.
+
+    A parquet file says what it holds at its end: of such a file the names of its columns, one a line below ``PAR1``.
+    """
+    data = _head(path, 4 * characters)
+    if data.startswith(PARQUET):
+        return "\n".join((PARQUET.decode(), *parquet_columns(Path(path))))
+    return data.decode(encoding_of(data), errors="replace")[:characters]
+
+
+def encoding_of(data: bytes) -> str:
+    """What the byte-order mark says; UTF-8 without one."""
+    return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), "utf-8")
+
+
+def _head(path: str | Path, count: int) -> bytes:
+    """Up to ``count`` bytes of the unpacked file."""
+    try:
+        with open_file(path) as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            if not packed:
+                return raw.read(count)
+            with gzip.GzipFile(fileobj=raw) as stream:
+                return stream.read(count)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
+        raise SightlineError(f"{path}: damaged gzip file: {problem}") from None
+    except OSError as problem:
+        raise SightlineError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+
+
+# Reading and writing the text files of the probes step: plain or gzip, line by line, never half written.
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@contextmanager
+def open_text(path: str | Place) -> Iterator[IO[str]]:
+    """Opens a UTF-8 file or object, decompressing it if its first bytes say gzip. Failures name the file."""
+    where = place(path)
+    try:
+        with _opened(where) as raw:
+            packed = raw.read(2) == _GZIP_MAGIC
+            raw.seek(0)
+            binary: Any = gzip.GzipFile(fileobj=raw) if packed else raw
+            with io.TextIOWrapper(binary, encoding="utf-8") as stream:
+                yield stream
+    except UnicodeDecodeError as problem:
+        raise SightlineError(f"{path}: not UTF-8 text ({problem.reason} at byte {problem.start})") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
+        raise SightlineError(f"{path}: damaged gzip file: {problem}") from None
+    except OSError as problem:
+        absent = isinstance(problem, FileNotFoundError) and is_remote(where)
+        reason = "there is no such object" if absent else problem.strerror or problem
+        raise SightlineError(f"{path}: cannot be read: {reason}") from None
+
+
+def _opened(where: Place) -> IO[bytes]:
+    """An object is fetched as a whole, since its lines are all read anyway."""
+    if not is_remote(where):
+        return open_file(where)
+    return io.BytesIO(read_whole(where))
+
+
+def read_objects(path: str | Place) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (line number, object) for every line that is not blank."""
+    with open_text(path) as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as problem:
+                raise SightlineError(f"{path} line {number}: not JSON: {problem}") from None
+            if not isinstance(row, dict):
+                raise SightlineError(f"{path} line {number}: expected a JSON object, found {type(row).__name__}")
+            yield number, row
+
+
+def file_digest(path: str | Path) -> str:
+    """``sha256:`` of the file's bytes."""
+    try:
+        with open_file(path) as stream:
+            return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    except OSError as problem:
+        raise SightlineError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Writes a text file whole, and makes the folder it is in. ``.gz`` is compressed."""
+    path = Path(path)
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise SightlineError(f"{path}: cannot be written: a text holds half of a surrogate pair") from None
+    write_whole(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data, make_parent=True)
+
 
 BATCH = 16
 """Rows of a parquet file that are held at once."""
@@ -40,10 +163,10 @@ def data_rows(files: Sequence[Path], needed: Sequence[Sequence[str]]) -> Iterato
     """
     number = 0
     for file in files:
-        for index, (place, cells) in enumerate(_rows(file)):
+        for index, (where, cells) in enumerate(_rows(file)):
             if index == 0:
                 _refuse_other_columns(file, list(cells), needed)
-            yield DataRow(f"{file} {place}", number, cells)
+            yield DataRow(f"{file} {where}", number, cells)
             number += 1
 
 

@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 from sightline.core.probe import ORIGINAL, Box, Probe
 from sightline.errors import SightlineError
-from sightline.probes.box_format import four_numbers
-from sightline.probes.image_name import check_image_name, strip_image_prefix
-from sightline.probes.region_records import is_storable
+from sightline.probes.fetched_images import check_image_name, strip_image_prefix
+from sightline.probes.regions import four_numbers, is_storable
 
 Dialect = Literal["sightline", "artifact"]
 """How rows are written: as ours, or as the paper's artifact writes them (``--layout``)."""

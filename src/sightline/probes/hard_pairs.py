@@ -4,16 +4,210 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import get_args
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, get_args
 
-from sightline.core.probe import Probe
+from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
-from sightline.probes.candidates import Candidate, Shortage, candidates
-from sightline.probes.decoys import Version, decoy_candidates
-from sightline.probes.presence import Presence, Traces
-from sightline.probes.region_records import ImageRegions
+from sightline.probes.regions import ImageRegions
+
+# Does a string stand in an image? As a whole transcription, or as a word within a longer one.
+
+
+def standing_alone(word: str) -> re.Pattern[str]:
+    """Matches ``word`` (casefolded) where no letter, digit or underscore touches it."""
+    return re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
+
+
+class Presence:
+    """How often a casefolded string occurs among the texts of one image.
+
+    By default a text counts only as a whole. With ``lines=True`` the texts are lines, and a string also counts wherever
+    it stands alone within one: the line "QTY: 5.00" holds the word "5.00".
+    """
+
+    def __init__(self, words: Iterable[str], *, lines: bool = False) -> None:
+        self._texts = [word.casefold() for word in words if word]
+        self._whole = Counter(self._texts)
+        self._lines = lines
+
+    def count(self, word: str) -> int:
+        if not self._lines:
+            return self._whole[word]
+        pattern = standing_alone(word)
+        return sum(len(pattern.findall(text)) for text in self._texts)
+
+    def __contains__(self, word: object) -> bool:
+        return isinstance(word, str) and self.count(word) > 0
+
+
+class Traces:
+    """The casefolded strings that stand anywhere in the texts of one image: inside a word, or across two neighbours."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = " ".join(" ".join(texts).casefold().split())
+
+    def __contains__(self, text: object) -> bool:
+        return isinstance(text, str) and text in self._texts
+
+
+# Which words of an image may be asked for, and what stands against the others.
+
+REMEDIES = {
+    "too short": "a smaller --min-length",
+    "too long": "a larger --max-length",
+    "too small": "a smaller --min-area",
+    "too large": "a larger --max-area",
+    "mostly symbols": "a larger --max-symbol-share",
+    "repeated": "--no-unique",
+}
+"""Obstacle -> the option that lifts it. What is not here, no option lifts."""
+
+
+class Candidate(NamedTuple):
+    text: str
+    box: Box
+    area: float
+
+
+def obstacles(text: str, box: Box, present: Presence, rules: HardPairRules) -> Iterator[str]:
+    """Why a word may not be asked for, the dearest check last; nothing for a candidate."""
+    x1, y1, x2, y2 = box
+    if not (0.0 <= x1 < x2 <= 1.0 and 0.0 <= y1 < y2 <= 1.0):
+        yield "outside the image"
+    if not text:
+        yield "without text"
+        return
+    if len(text) < rules.min_length:
+        yield "too short"
+    if len(text) > rules.max_length:
+        yield "too long"
+    symbols = sum(not char.isalnum() for char in text)
+    if symbols == len(text):
+        yield "without a letter or digit"
+    elif symbols / len(text) > rules.max_symbol_share:
+        yield "mostly symbols"
+    if _area(box) < rules.min_area:
+        yield "too small"
+    if _area(box) > rules.max_area:
+        yield "too large"
+    if rules.unique and present.count(text.casefold()) != 1:
+        yield "repeated"
+
+
+def candidates(words: Sequence[tuple[str, Box]], present: Presence, rules: HardPairRules) -> list[Candidate]:
+    """Words that may be asked for, smallest box first; equal areas stay in annotation order."""
+    found = [
+        Candidate(text, box, _area(box))
+        for text, box in words
+        if next(obstacles(text, box, present, rules), None) is None
+    ]
+    return sorted(found, key=lambda candidate: candidate.area)
+
+
+def _area(box: Box) -> float:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+@dataclass
+class Shortage:
+    """The images without a candidate, and what stood against their words."""
+
+    images: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Obstacle -> words that meet it; a word may meet several."""
+    remedied: Counter[str] = field(default_factory=Counter)
+    """Obstacle -> images in which it is all that stands against some word."""
+
+    def add(self, words: Sequence[tuple[str, Box]], present: Presence, rules: HardPairRules) -> None:
+        """Counts one image."""
+        met = [tuple(obstacles(text, box, present, rules)) for text, box in words]
+        self.images += 1
+        self.reasons.update(reason for reasons in met for reason in reasons)
+        alone = (reasons[0] for reasons in met if len(reasons) == 1)
+        self.remedied.update(dict.fromkeys(reason for reason in alone if reason in REMEDIES).keys())
+
+    def in_words(self) -> str:
+        """The two largest obstacles, and the option that would help most images; empty where none lacks a word."""
+        reasons = ", ".join(
+            f"{count} word{'s' * (count > 1)} {reason}" for reason, count in self.reasons.most_common(2)
+        )
+        remedy = [
+            f"{REMEDIES[reason]} would give one to {images} of the {self.images} images"
+            for reason, images in self.remedied.most_common(1)
+        ]
+        return "; ".join([reasons, *remedy])
+
+
+# Near misses of a word: look-alike substitutions, the next character, deletions; in a fixed order.
+
+Version = Literal["development-v1", "confirmation-v2", "strict-v3"]
+"""The paper's two constructions, byte for byte; and ours, for texts that are lines.
+
+``strict-v3`` differs from ``confirmation-v2`` in two ways: what is asked for has no space at its ends ("CASH :" becomes
+"CASH", not "CASH "), and a decoy is ruled out wherever it stands within a text of the image, its own source included
+("ILL TO" within "BILL TO").
+"""
+
+CONFUSABLE: dict[str, tuple[str, ...]] = {
+    "0": ("O", "8", "6"), "1": ("I", "l", "7"), "2": ("Z", "3"), "3": ("8", "5"), "4": ("A", "9"), "5": ("S", "6"),
+    "6": ("8", "5"), "7": ("1", "T"), "8": ("B", "3", "0"), "9": ("8", "4"), "a": ("o", "e", "u"),
+    "b": ("h", "d", "8"), "c": ("e", "o"), "d": ("b", "cl"), "e": ("c", "a", "o"), "f": ("t", "l"), "g": ("q", "9"),
+    "h": ("b", "n"), "i": ("l", "1"), "j": ("i",), "k": ("h",), "l": ("1", "I", "i"), "m": ("rn", "n"),
+    "n": ("h", "m"), "o": ("0", "a", "e"), "p": ("b", "q"), "q": ("g", "p"), "r": ("n",), "s": ("5", "S"),
+    "t": ("f", "l"), "u": ("v", "n"), "v": ("u", "y"), "w": ("vv", "m"), "x": ("k",), "y": ("v",), "z": ("2", "s"),
+}  # fmt: skip
+"""Replacements per lower-case character, in the order in which they are tried."""
+
+SHORTEST_SHORTENED = 4
+"""Words with fewer characters are never shortened."""
+
+
+def decoy_candidates(text: str, taken: Container[str], version: Version = "confirmation-v2") -> list[str]:
+    """All decoys of ``text`` whose casefold is not in ``taken`` (the casefolded words of the image), without repeats.
+
+    Substitutions come first, position by position (look-alikes in table order, then the next character of the
+    alphabet), then deletions of one alphanumeric character.
+    """
+    made = dict.fromkeys(decoy for decoy in _edits(text, version) if decoy.casefold() not in taken)
+    made.pop(text, None)
+    return list(made)
+
+
+def _edits(text: str, version: Version) -> Iterator[str]:
+    for position, char in enumerate(text):
+        for replacement in _replacements(char, text, version):
+            yield text[:position] + replacement + text[position + 1 :]
+    if len(text) >= SHORTEST_SHORTENED:
+        for position, char in enumerate(text):
+            if char.isalnum():
+                yield text[:position] + text[position + 1 :]
+
+
+def _replacements(char: str, word: str, version: Version) -> list[str]:
+    lower = char.lower()
+    found = list(CONFUSABLE.get(lower, ()))
+    # The first version shifted any alphabet, which turns some letters into unassigned or combining code points.
+    if version == "development-v1" or char.isascii():
+        found += _shifted(char, lower, word)
+    return [replacement.upper() for replacement in found] if char.isupper() else found
+
+
+def _shifted(char: str, lower: str, word: str) -> list[str]:
+    """The next letter (z -> a) or digit (9 -> 0); none for other characters."""
+    try:
+        if char.isalpha():
+            return ["a" if lower == "z" else chr(ord(lower) + 1)]
+        if char.isdigit():
+            return [str((int(char) + 1) % 10)]
+    except (TypeError, ValueError):
+        raise SightlineError(
+            f"word {word!r}: construction development-v1 has no character after {char!r}; use --version confirmation-v2"
+        ) from None
+    return []
+
 
 POSITIVE, NEGATIVE = "small_positive", "near_miss_negative"
 _EDGE_PUNCTUATION = "\"'`.,;:!?()[]{}"

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 from PIL import Image, ImageDraw
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.places import Place, is_remote, place
-from sightline.probes.bit_depth import has_known_white, pages, to_rgb
-from sightline.probes.fetched_images import first_bytes
-from sightline.probes.image_files import image_file
-from sightline.probes.image_name import check_image_name, image_url, resolve_image, strip_image_prefix
-from sightline.probes.json_lines import file_digest
-from sightline.probes.region_records import ImageRegions
-from sightline.probes.webp_header import webp_size
+from sightline.probes.data_rows import file_digest
+from sightline.probes.fetched_images import (
+    HeldImage,
+    check_image_name,
+    first_bytes,
+    hold_image,
+    image_url,
+    resolve_image,
+    strip_image_prefix,
+)
+from sightline.probes.regions import ImageRegions
 
 __all__ = [
     "RASTER_FORMATS",
@@ -35,6 +44,145 @@ __all__ = [
     "resolve_image",
     "size_from_header",
 ]
+
+# What Pillow would lose on the way to RGB: values above 255, so that a page of 16 bits comes out white, alpha, and all
+# pages but the first.
+
+_BITS_PER_SAMPLE = 258
+_PHOTOMETRIC = 262
+_WHITE_IS_ZERO = 0
+_KIND_OF_PAGE = 254
+_NO_PAGE = 0b101
+"""Bits of that tag: a smaller copy of another page, or a mask for one."""
+_PAGED = ("GIF", "PNG", "TIFF", "WEBP")
+"""Formats whose frames are pictures of their own; what a JPEG has behind its first are previews and depth maps."""
+_TWELVE_BITS = 4095
+
+
+def pages(stored: Image.Image) -> int:
+    """How many pages or frames a file has; one that Pillow shows only the first of says so here."""
+    count = int(getattr(stored, "n_frames", 1)) if stored.format in _PAGED else 1
+    if stored.format != "TIFF" or count == 1:
+        return count
+    kinds = []
+    for page in range(count):
+        stored.seek(page)
+        kinds.append(getattr(stored, "tag_v2", {}).get(_KIND_OF_PAGE, 0))
+    stored.seek(0)
+    return max(1, sum(not kind & _NO_PAGE for kind in kinds))
+
+
+def has_known_white(stored: Image.Image) -> bool:
+    """Whether the file says which value is white: not with floats, nor with the signed or 32-bit integers of TIFF."""
+    return stored.mode != "F" and not (stored.mode == "I" and stored.format == "TIFF")
+
+
+def to_rgb(stored: Image.Image) -> Image.Image:
+    """RGB of 8 bits; a deeper gray goes to the nearest of the 256, so 16 bits are divided by 257.
+
+    What is transparent lies on white paper, as viewers show it. Values of 12 bits that fill no more of 16 are refused:
+    they would come out nearly black.
+    """
+    if stored.mode != "I" and not stored.mode.startswith("I;16"):
+        if ";16" in _raw_mode(stored):  # of which Pillow keeps the upper 8
+            _refuse_dark(int(np.asarray(stored.convert("RGB")).max()), 255)
+        return _on_white(stored) if stored.has_transparency_data else stored.convert("RGB")
+    tags = getattr(stored, "tag_v2", {})
+    (bits,) = tags.get(_BITS_PER_SAMPLE, (16,))
+    white = 2**bits - 1
+    values = np.asarray(stored).astype(np.int32)
+    _refuse_dark(int(values.max()), white)
+    if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
+        values = white - values
+    return Image.fromarray(((values * 255 + white // 2) // white).astype(np.uint8)).convert("RGB")
+
+
+def _raw_mode(stored: Image.Image) -> str:
+    """How the file holds its values, in Pillow's words: ``RGB;16B``."""
+    tiles = getattr(stored, "tile", None)
+    args = tiles[0][3] if tiles else ""
+    return str(args[0] if isinstance(args, tuple) and args else args)
+
+
+def _refuse_dark(highest: int, white: int) -> None:
+    """Refuses values of 12 bits in 16; a picture that is black all over is black in any depth."""
+    if white in (255, 65535) and 0 < highest <= _TWELVE_BITS * (white + 1) // 65536:
+        raise SightlineError(
+            f"holds values up to {highest} of {white}, as 12 bits in a file of 16 do, and would be nearly black; "
+            "save it with 8 bits, or scaled to 16"
+        )
+
+
+def _on_white(stored: Image.Image) -> Image.Image:
+    clear = stored.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear).convert("RGB")
+
+
+# The size of a WebP image from its first bytes. Pillow wants the whole file before it says anything about it.
+
+SIDE = 0x3FFF
+"""Sides have 14 bits where the image is not an extended one."""
+
+
+def webp_size(begins: bytes) -> tuple[int, int] | None:
+    """(width, height); None of bytes that do not begin a WebP image, or not one of the three kinds."""
+    if len(begins) < 30 or begins[:4] != b"RIFF" or begins[8:12] != b"WEBP":
+        return None
+    kind, content = begins[12:16], begins[20:30]
+    if kind == b"VP8X":  # extended: flags, then each side less one
+        return 1 + int.from_bytes(content[4:7], "little"), 1 + int.from_bytes(content[7:10], "little")
+    if kind == b"VP8L" and content[0] == 0x2F:  # lossless: both sides less one behind a signature
+        sides = int.from_bytes(content[1:5], "little")
+        return 1 + (sides & SIDE), 1 + (sides >> 14 & SIDE)
+    if kind == b"VP8 " and content[3:6] == b"\x9d\x01\x2a":  # lossy: a frame, its start code, the sides with a scale
+        return int.from_bytes(content[6:8], "little") & SIDE, int.from_bytes(content[8:10], "little") & SIDE
+    return None
+
+
+# Images as files of this machine for as long as they are used, wherever they lie; several fetched at a time.
+
+AT_ONCE = 16
+"""Images that are fetched, or are fetched and not used yet."""
+
+
+def image_file(root: str | Place, name: str) -> AbstractContextManager[Path]:
+    """The image's file; one that had to be fetched stays at least until the context is left."""
+    root = place(root)
+    return hold_image(image_url(root, name)) if is_remote(root) else nullcontext(resolve_image(root, name))
+
+
+def image_files(
+    root: str | Place, names: Sequence[str]
+) -> Generator[tuple[str, Callable[[], AbstractContextManager[Path]]], None, None]:
+    """Each name with what gives its file, or raises what is wrong with it. The next ones are fetched meanwhile."""
+    root = place(root)
+    if not is_remote(root):
+        yield from ((name, partial(image_file, root, name)) for name in names)
+        return
+    url = root
+
+    def fetch(name: str) -> HeldImage:
+        return hold_image(image_url(url, name))
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        coming: deque[tuple[str, Future[HeldImage]]] = deque()
+        left = iter(names)
+        try:
+            while True:
+                for name in left:
+                    coming.append((name, pool.submit(fetch, name)))
+                    if len(coming) == AT_ONCE:
+                        break
+                if not coming:
+                    return
+                name, future = coming.popleft()
+                yield name, future.result
+        finally:
+            for _, future in coming:  # nobody will use them
+                if not future.cancel() and future.exception() is None:
+                    with future.result():
+                        pass
+
 
 MAX_PIXELS = 100_000_000
 MAX_RATIO = 200

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sightline.core.probe import ORIGINAL, Probe
 from sightline.errors import SightlineError
 from sightline.places import Place
+from sightline.probes.data_rows import open_text, read_objects, write_text
 from sightline.probes.dialects import (
     Dialect,
     artifact_row,
@@ -21,8 +22,7 @@ from sightline.probes.dialects import (
     probe_from_artifact,
     probe_from_own,
 )
-from sightline.probes.image_name import check_image_name, strip_image_prefix
-from sightline.probes.json_lines import read_objects, write_text
+from sightline.probes.fetched_images import check_image_name, strip_image_prefix
 
 HEADER = "sightline_probes"
 _HEADER_KEYS = {HEADER, "digest", "construction", "source"}
@@ -193,3 +193,156 @@ def _refuse_duplicates(path: str | Place, numbered: Iterable[tuple[int | None, P
             first = "" if number is None else f" (first on line {line_of[key]})"
             raise SightlineError(f"{path}{where}: probe id {key!r} occurs twice{first}")
         line_of[key] = number
+
+
+# Locks: a file beside a probe set that remembers its content; a changed set is refused and the change named.
+
+LOCK_HEADER = "sightline_lock"
+_SHOWN = 3
+"""How many changed probes a message names."""
+
+
+@dataclass(frozen=True)
+class Lock:
+    digest: str
+    fields: Mapping[str, Mapping[str, str]]
+    """Probe key -> field -> first 16 hex digits of the SHA-256 of the field's canonical JSON, in file order."""
+    images: Mapping[str, str]
+    """Image name -> digest of its bytes; empty if images were not locked."""
+
+
+def lock_path(path: str | Path) -> Path:
+    return Path(f"{path}.lock.json")
+
+
+def lock_probes(
+    path: str | Path, probes: ProbeSet, *, images: Mapping[str, str] | None = None, replace: bool = False
+) -> Path:
+    """Writes ``<path>.lock.json``. A lock on other content gives way only to ``replace``."""
+    target = lock_path(path)
+    if target.exists() and not replace and read_lock(target).digest != probes.digest:
+        raise SightlineError(f"{target} locks other content; pass --replace to lock the new content instead")
+    yes = sum(probe.label == "yes" for probe in probes.probes)
+    lock = {
+        LOCK_HEADER: 1,
+        "digest": probes.digest,
+        "counts": {"probes": len(probes), "yes": yes, "no": len(probes) - yes, "images": len(probes.image_ids)},
+        "probes": _fields(probes.probes),
+        "images": dict(images or {}),
+    }
+    write_text(target, json.dumps(lock, ensure_ascii=False, indent=1) + "\n")
+    return target
+
+
+def read_lock(path: str | Path) -> Lock:
+    with open_text(path) as stream:
+        try:
+            lock = json.load(stream)
+            if lock[LOCK_HEADER] != 1:
+                raise SightlineError(f"{path}: lock version {lock[LOCK_HEADER]!r}; this Sightline reads version 1")
+            fields = {str(key): dict(digests) for key, digests in dict(lock["probes"]).items()}
+            return Lock(str(lock["digest"]), fields, dict(lock.get("images", {})))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise SightlineError(f"{path}: not a probe lock") from None
+
+
+def verify_lock(path: str | Path, probes: ProbeSet, *, images: Mapping[str, str] | None = None) -> Lock:
+    """Compares a set, and image digests where both sides have them, with its lock; differences are refused by name."""
+    lock = read_lock(lock_path(path))
+    differences = _differences(lock.fields, _fields(probes.probes))
+    if not differences and lock.digest != probes.digest:
+        differences = ["the same probes in another order"]
+    changed = [name for name, digest in (images or {}).items() if lock.images.get(name, digest) != digest]
+    if changed:
+        differences.append(f"{len(changed)} images with other bytes ({_some(changed)})")
+    if differences:
+        raise SightlineError(f"{path} differs from its lock: {'; '.join(differences)}")
+    return lock
+
+
+def _differences(locked: Mapping[str, Mapping[str, str]], found: Mapping[str, Mapping[str, str]]) -> list[str]:
+    added = [key for key in found if key not in locked]
+    removed = [key for key in locked if key not in found]
+    changed = []
+    for key in found:
+        if key in locked and found[key] != locked[key]:
+            names = {*found[key], *locked[key]}
+            differing = sorted(name for name in names if found[key].get(name) != locked[key].get(name))
+            changed.append(f"{key}: {', '.join(differing)}")
+    lists = {"changed": changed, "added": added, "removed": removed}
+    return [f"{len(keys)} {what} ({_some(keys)})" for what, keys in lists.items() if keys]
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _SHOWN
+    return "; ".join(names[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _fields(probes: tuple[Probe, ...]) -> dict[str, dict[str, str]]:
+    return {probe_key(probe): {name: _short(value) for name, value in own_row(probe).items()} for probe in probes}
+
+
+def _short(value: Any) -> str:
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:16]
+
+
+# Splits by a hash: what is hashed together falls on the same side, whatever else is in the set.
+
+Side = Literal["dev", "test"]
+GroupBy = Literal["image", "record", "probe"]
+Hash = Literal["sha1", "md5"]
+
+BUCKETS = 10
+
+
+def hash_side(group: str, dev_buckets: int = 5) -> Side:
+    """``dev`` iff (first 8 hex digits of sha1(group)) mod 10 < ``dev_buckets``: the paper's split of yes/no probes."""
+    bucket = int(hashlib.sha1(group.encode("utf-8")).hexdigest()[:8], 16) % BUCKETS
+    return "dev" if bucket < dev_buckets else "test"
+
+
+def even_side(group: str) -> Side:
+    """``dev`` iff the first 8 hex digits of md5(group) are an even number: the paper's split of open questions."""
+    return "test" if int(hashlib.md5(group.encode("utf-8")).hexdigest()[:8], 16) % 2 else "dev"
+
+
+def probe_group(probe: Probe, group_by: GroupBy = "image") -> str:
+    """``image``: the image id. ``probe``: the probe id. ``record``: the probe id up to its first colon, prefix included
+    (``textocr-...``); all open questions of a task would be one record, so they are refused.
+    """
+    if group_by == "record" and probe.is_open:
+        raise SightlineError(f"open questions ({probe.id}) have no records; group them by image or by probe")
+    if group_by == "record":
+        return probe.id.partition(":")[0]
+    return probe.image_id if group_by == "image" else probe.id
+
+
+def split_probes(
+    probes: Iterable[Probe], *, group_by: GroupBy = "image", dev_buckets: int = 5, rule: Hash = "sha1"
+) -> dict[Side, tuple[Probe, ...]]:
+    """Both sides, each in file order. ``md5`` halves the set; how many tenths are ``dev`` is for ``sha1``."""
+    sides: dict[Side, list[Probe]] = {"dev": [], "test": []}
+    for probe in probes:
+        group = probe_group(probe, group_by)
+        sides[even_side(group) if rule == "md5" else hash_side(group, dev_buckets)].append(probe)
+    return {side: tuple(found) for side, found in sides.items()}
+
+
+# Image ids that a new probe set must not touch, for sets that are disjoint by image.
+
+
+def read_image_ids(path: str | Path) -> frozenset[str]:
+    """The image ids of a probe file or region file, or of a plain list with one id per line."""
+    with open_text(path) as stream:
+        lines = [line.strip() for line in stream if line.strip()]
+    if lines and not lines[0].startswith("{"):
+        return frozenset(lines)
+    found = set()
+    for number, row in read_objects(path):
+        if "image_id" in row:
+            found.add(str(row["image_id"]))
+        elif number > 1:
+            raise SightlineError(f"{path} line {number}: no image_id")
+    if not found:
+        raise SightlineError(f"{path}: holds no image ids")
+    return frozenset(found)

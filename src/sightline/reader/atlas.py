@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from sightline.probes.scenes.fonts import CHARACTERS, SIZES, Face, faces
+from sightline.probes.scenes.compose import CHARACTERS, SIZES, Face, faces
 from sightline.probes.scenes.lexicon import Split
 
 TILE = 36

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from sightline.core.probe import Probe
 from sightline.probes.hard_pairs import HardPairRules, build_hard_pairs
-from sightline.probes.region_records import ImageRegions
-from sightline.probes.region_records import Word as RegionWord
-from sightline.probes.scenes.compose import CANVAS, inside
-from sightline.probes.scenes.draw import draw
+from sightline.probes.regions import ImageRegions
+from sightline.probes.regions import Word as RegionWord
+from sightline.probes.scenes.compose import CANVAS, draw, inside
 from sightline.probes.scenes.lexicon import Split
 from sightline.probes.scenes.page_designs import compose
 from sightline.reader import vocabulary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sightline.checks import shipped_demo
+from sightline.checks import demo as shipped_demo
 from sightline.errors import SightlineError
 from sightline.places.writing import write_whole
 from sightline.reader.card_aims import CardTarget, Lines, aims, interval
@@ -233,7 +233,7 @@ training. No photographs, no scraped text, no personal data. The confirmation im
 training images were never compressed.
 
 Questions: half ask for a word of the scene; 38 % for a near miss of one, 65 % of those made by the same rules that make
-the hard negatives of the probe sets (`sightline.probes.decoys`), the others random edits; 12 % for words from
+the hard negatives of the probe sets (`sightline.probes.hard_pairs`), the others random edits; 12 % for words from
 elsewhere. The reader is thus trained on the kind of negative it is tested on; its hFPR says nothing about other models.
 
 In the joint stage 55 % of the training images lose visual tokens (at random, or all but what `target` would keep), so

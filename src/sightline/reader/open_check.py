@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sightline.probes.scenes.draw import draw
+from sightline.probes.scenes.compose import draw
 from sightline.probes.scenes.lexicon import Split
 from sightline.probes.scenes.open_questions import TEMPLATES, OpenQuestion
 from sightline.probes.scenes.open_set import AskedScene, asked_scenes

@@ -7,11 +7,9 @@ from collections import Counter, defaultdict
 from functools import cache
 from typing import NamedTuple
 
-from sightline.probes.decoys import decoy_candidates
-from sightline.probes.hard_pairs import normalise_word
+from sightline.probes.hard_pairs import decoy_candidates, normalise_word
 from sightline.probes.scenes.compose import PixelBox, Scene, inside
-from sightline.probes.scenes.lexicon import Lexicon, split_of, vocabulary
-from sightline.probes.scenes.slips import random_edit
+from sightline.probes.scenes.lexicon import Lexicon, random_edit, split_of, vocabulary
 
 POSITIVE_SHARE, NEAR_MISS_SHARE = 0.5, 0.38
 SHORTEST, LONGEST = 3, 18

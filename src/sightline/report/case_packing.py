@@ -14,11 +14,10 @@ import pandas as pd
 from PIL import Image
 
 from sightline.errors import SightlineError
-from sightline.geometry.region_marks import RegionMark, marks_of
-from sightline.report.answer_changes import CHANGES, EVIDENCE
-from sightline.report.cases import Case, mark_rows
+from sightline.geometry.marks import RegionMark, marks_of
+from sightline.report.cases import CHANGES, EVIDENCE, Case, mark_rows
 from sightline.report.source import Audited, Source, masks_of
-from sightline.statistics.keyed import as_names
+from sightline.statistics.arm_rows import as_names
 from sightline.store.chosen_images import image_records
 from sightline.store.load import unpack_cells, unpack_mask
 

@@ -15,20 +15,25 @@ import pyarrow.compute as pc
 from sightline.analysis.threshold_rules import ThresholdLike
 from sightline.errors import SightlineError
 from sightline.places import Place
-from sightline.report.arm_words import listed, share
 from sightline.report.build import CASES, Progress, pack_pictures
-from sightline.report.fitting_columns import fitting_columns
-from sightline.report.metric_columns import about_given_answers, typographic
-from sightline.report.overview import Verdict, main_table
+from sightline.report.columns import (
+    about_given_answers,
+    arm_facts,
+    fitting_columns,
+    listed,
+    oracle_words,
+    panel_of,
+    share,
+    typographic,
+)
 from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
-from sightline.report.panels import arm_facts, oracle_words, panel_of
 from sightline.report.sections import SECTIONS, Context, Section, make_section
 from sightline.report.sections.calibration import flip_columns, flip_counts
 from sightline.report.source import MASK_COLUMNS, Audited, Source, read_source
-from sightline.report.summary import ReportSummary, compared, summarise
+from sightline.report.summary import ReportSummary, Verdict, compared, main_table, summarise
 from sightline.report.table import Table, TableColumn, format_range, format_value
+from sightline.statistics.arm_rows import as_names, looked_up
 from sightline.statistics.bootstrap import DRAWS, SEED
-from sightline.statistics.keyed import as_names, looked_up
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import paired_differences
 from sightline.store.compact_frame import rows_at

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
+from xml.etree import ElementTree
 
 import pandas as pd
 
@@ -25,18 +26,17 @@ from sightline.analysis.threshold_rules import ThresholdLike, check_models, rule
 from sightline.analysis.threshold_rules import read_rules as read_thresholds
 from sightline.errors import SightlineError
 from sightline.places import Place
+from sightline.report.columns import oracle_notes
 from sightline.report.gate_rules import EXAMPLE, Rule, parse_rule, renamings
-from sightline.report.panels import oracle_notes
 from sightline.report.source import read_source
-from sightline.report.table import format_value
+from sightline.report.table import format_range, format_value
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, ranked_words
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL, ImageShares
 from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
-from sightline.statistics.power import image_differences, image_shares, images_needed, images_to_bound
+from sightline.statistics.paired import equivalence, image_differences, image_shares, images_needed, images_to_bound
 from sightline.statistics.readable_answers import LEAST_IMAGES, LEAST_N, nothing_to_read
 from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
-from sightline.statistics.wording import equivalence
 from sightline.store.load import Run, load_run
 from sightline.store.run_parts import RunPlace
 
@@ -282,3 +282,72 @@ def _holds(value: float, rule: Rule) -> bool:
     # A bound such as 0.3 is compared with sums of doubles: differences in the last bits are not evidence.
     gap = value - rule.bound if rule.at_least else rule.bound - value
     return gap > 1e-12 if rule.strict else gap >= -1e-12
+
+
+# What a gate decided, for a job page (Markdown) and for test runners (JUnit XML).
+
+
+def interval_words(outcome: Outcome) -> str:
+    found = format_range(outcome.low, outcome.high, "signed" if outcome.rule.right else "score")
+    return f"{found} (90%)" if found and outcome.rule.margin else found
+
+
+def value_words(outcome: Outcome) -> str:
+    return format_value(outcome.value, "signed" if outcome.rule.right else "score")
+
+
+def markdown(runs: Sequence[GatedRun]) -> str:
+    """A summary for a pull request or a job page: per run one table and its notes."""
+    return "".join(_markdown_table(run) for run in runs)
+
+
+def _markdown_table(run: GatedRun) -> str:
+    passed = sum(outcome.passed for outcome in run.outcomes)
+    lines = [
+        f"### Sightline gate: {passed} of {len(run.outcomes)} rules passed ({run.name})",
+        "",
+        "| | Rule | n | Value | 95% interval | Why |",
+        "| --- | --- | ---: | ---: | ---: | --- |",
+    ]
+    for outcome in run.outcomes:
+        rule = outcome.rule.text.replace("|", "\\|")
+        lines.append(
+            f"| {outcome.verdict} | `{rule}` | {outcome.n} | {value_words(outcome)} | {interval_words(outcome)} | "
+            f"{outcome.words} |"
+        )
+    if run.notes:
+        lines += ["", *(f"- {note}" for note in run.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def junit(runs: Sequence[GatedRun]) -> bytes:
+    """JUnit XML: one suite per run, one test case per rule."""
+    root = ElementTree.Element("testsuites")
+    root.extend(_junit_suite(run) for run in runs)
+    ElementTree.indent(root)
+    return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _junit_suite(run: GatedRun) -> ElementTree.Element:
+    suite = ElementTree.Element(
+        "testsuite",
+        name="sightline gate",
+        tests=str(len(run.outcomes)),
+        failures=str(sum(not outcome.passed for outcome in run.outcomes)),
+        errors="0",
+        skipped="0",
+    )
+    if run.notes:
+        properties = ElementTree.SubElement(suite, "properties")
+        for note in run.notes:
+            ElementTree.SubElement(properties, "property", name="note", value=note)
+    for outcome in run.outcomes:
+        case = ElementTree.SubElement(suite, "testcase", classname=f"sightline.gate.{run.name}", name=outcome.rule.text)
+        interval = interval_words(outcome) or "none"
+        detail = f"value {value_words(outcome)}, 95% interval {interval}, n = {outcome.n}: {outcome.words}"
+        if not outcome.passed:
+            failure = ElementTree.SubElement(case, "failure", type=outcome.verdict, message=outcome.words)
+            failure.text = detail
+        else:
+            ElementTree.SubElement(case, "system-out").text = detail
+    return suite

@@ -14,13 +14,39 @@ import numpy as np
 from markupsafe import Markup
 
 from sightline.analysis.threshold_rules import shown
-from sightline.geometry.region_marks import RegionMark
-from sightline.geometry.surroundings import surroundings
-from sightline.report.arm_words import listed
-from sightline.report.overlay import DROPPED, MERGED, OUTSIDE, cell_path
+from sightline.geometry.marks import DROPPED, MERGED, OUTSIDE, RegionMark, overlay, surroundings
+from sightline.report.columns import listed
 from sightline.report.svg import tag
 from sightline.report.table import format_value
 from sightline.store.load import unpack_mask
+
+__all__ = ["DROPPED", "MERGED", "OUTSIDE", "cell_path", "overlay"]
+
+# The overlay of ``sightline.geometry`` as an SVG fragment, for pages that draw cells over an image themselves.
+
+
+def cell_path(cells: np.ndarray, chosen: np.ndarray, width: int, height: int, *, join: bool = True) -> str:
+    """SVG path data of the chosen cells in pixels; ``join`` makes one piece of neighbours in a raster row."""
+    parts: list[str] = []
+    run: list[float] | None = None
+    scaled = np.asarray(cells, dtype=float) * [width, height, width, height]
+    for x1, y1, x2, y2 in scaled[np.asarray(chosen, dtype=bool)]:
+        near = run is not None and abs(run[2] - x1) < 0.05 and abs(run[1] - y1) < 0.05 and abs(run[3] - y2) < 0.05
+        if join and near and run is not None:
+            run[2] = x2
+            continue
+        if run is not None:
+            parts.append(_rectangle(run))
+        run = [x1, y1, x2, y2]
+    if run is not None:
+        parts.append(_rectangle(run))
+    return "".join(parts)
+
+
+def _rectangle(box: list[float]) -> str:
+    x1, y1, x2, y2 = box
+    return f"M{x1:.4g} {y1:.4g}H{x2:.4g}V{y2:.4g}H{x1:.4g}Z"
+
 
 CASE = "A case."
 MOST_ACCEPTED = 3

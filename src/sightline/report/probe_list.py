@@ -10,7 +10,7 @@ import pandas as pd
 
 from sightline.errors import SightlineError
 from sightline.places import read_text
-from sightline.probes.decision_file import is_decision_file, read_decision_file
+from sightline.probes.typed_rows import is_decision_file, read_decision_file
 
 
 @dataclass(frozen=True)

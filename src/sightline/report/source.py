@@ -27,8 +27,7 @@ from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.report.probe_list import ProbeList
 from sightline.report.usable_rows import finite_alone, finite_in_every_arm, note_data, paired, recast_controls
-from sightline.statistics.keyed import looked_up
-from sightline.statistics.plain_rows import are_in_words, is_plain
+from sightline.statistics.arm_rows import are_in_words, is_plain, looked_up
 from sightline.store.compact_frame import compact_frame, rows_at
 from sightline.store.load import Run, load_run
 from sightline.store.run_parts import RunPlace

@@ -12,7 +12,7 @@ import pandas as pd
 
 from sightline.core.spreadsheet import without_formulas
 from sightline.places.writing import write_whole
-from sightline.statistics.wording import digits_apart
+from sightline.statistics.paired import digits_apart
 
 Kind = Literal["text", "count", "score", "signed", "percent", "number", "ratio", "p", "words"]
 

@@ -7,9 +7,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sightline.core.probe import ORIGINAL
-from sightline.statistics.keyed import as_names, looked_up
-from sightline.statistics.out_of_sight import out_of_sight
-from sightline.statistics.plain_rows import are_in_words
+from sightline.statistics.arm_rows import are_in_words, as_names, looked_up
+from sightline.statistics.correct_positives import out_of_sight
 from sightline.store.load import Run
 
 CONTROL = "control_type"

@@ -7,9 +7,8 @@ import torch
 
 from sightline.core.selection import ByModel, Parity, Role, Selection, Selector, TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.drawing import seeded
 from sightline.selectors.evidence_only import Padding, overlaps_any
-from sightline.selectors.scored import on_cpu
+from sightline.selectors.scored import on_cpu, seeded
 from sightline.selectors.scores import order, overlap_score
 
 

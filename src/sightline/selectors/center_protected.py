@@ -7,8 +7,7 @@ from torch import Tensor
 
 from sightline.core.selection import TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.reservation import box_centres, fill
-from sightline.selectors.scored import TARGET_SCORE_MS, Scored
+from sightline.selectors.scored import TARGET_SCORE_MS, Scored, box_centres, fill
 
 
 @SELECTORS.register("center_protected")

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from sightline.core.selection import ByModel, TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.neighbourhood import Neighbours, local_uniqueness
 from sightline.selectors.scored import Scored
 from sightline.selectors.scores import centres, minmax, overlap_area
+from sightline.selectors.spreading import Neighbours, local_uniqueness
 
 
 @SELECTORS.register("coverage_greedy")

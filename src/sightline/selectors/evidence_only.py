@@ -8,8 +8,7 @@ from torch import Tensor
 
 from sightline.core.selection import ByModel, Parity, Role, Selection, Selector, TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.drawing import seeded
-from sightline.selectors.scored import on_cpu
+from sightline.selectors.scored import on_cpu, seeded
 from sightline.selectors.scores import overlap_fraction, overlap_score, rank, top
 
 Padding = Literal["random", "raster"]

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from sightline.core.selection import ByModel, Ranges, TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.reservation import box_overlaps, fill, share
-from sightline.selectors.scored import TARGET_SCORE_MS, Scored
+from sightline.selectors.scored import TARGET_SCORE_MS, Scored, box_overlaps, fill, share
 
 
 @SELECTORS.register("protected")

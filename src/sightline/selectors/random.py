@@ -7,7 +7,7 @@ import torch
 
 from sightline.core.selection import Parity, Role, Selection, Selector, TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.drawing import seeded
+from sightline.selectors.scored import seeded
 
 
 @SELECTORS.register("random")

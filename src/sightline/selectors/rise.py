@@ -9,10 +9,9 @@ from torch import Tensor
 
 from sightline.core.selection import ByModel, TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.neighbourhood import Neighbours, local_uniqueness
 from sightline.selectors.scored import Scored
 from sightline.selectors.scores import centres, rank
-from sightline.selectors.spreading import approach, nearest
+from sightline.selectors.spreading import Neighbours, approach, local_uniqueness, nearest
 
 
 @SELECTORS.register("rise")

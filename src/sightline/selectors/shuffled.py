@@ -8,8 +8,7 @@ from torch import Tensor
 from sightline.core.selection import ByModel, Role, TokenView
 from sightline.device.transfer import on_device
 from sightline.selectors import SELECTORS
-from sightline.selectors.drawing import seeded
-from sightline.selectors.scored import Scored
+from sightline.selectors.scored import Scored, seeded
 from sightline.selectors.scores import rank
 
 

@@ -9,8 +9,7 @@ from torch import Tensor
 from sightline.core.selection import TokenView
 from sightline.device.transfer import on_device
 from sightline.selectors import SELECTORS
-from sightline.selectors.reservation import centre_inside
-from sightline.selectors.scored import TARGET_SCORE_MS, Scored
+from sightline.selectors.scored import TARGET_SCORE_MS, Scored, centre_inside
 from sightline.selectors.scores import minmax, overlap_fraction, rank
 
 

@@ -9,8 +9,7 @@ from torch import Tensor
 from sightline.core.selection import ByModel, Ranges, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.grid import GridCells, grid
-from sightline.selectors.reservation import box_centres, box_overlaps, share
-from sightline.selectors.scored import TARGET_SCORE_MS, Scored
+from sightline.selectors.scored import TARGET_SCORE_MS, Scored, box_centres, box_overlaps, share
 from sightline.selectors.scores import without
 from sightline.selectors.spreading import corridor, farthest, ring
 

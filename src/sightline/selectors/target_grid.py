@@ -9,8 +9,7 @@ from sightline.core.selection import ByModel, Ranges, TokenView
 from sightline.device.transfer import on_device
 from sightline.selectors import SELECTORS
 from sightline.selectors.grid import GridCells, grid
-from sightline.selectors.reservation import fill, share
-from sightline.selectors.scored import TARGET_SCORE_MS, Scored
+from sightline.selectors.scored import TARGET_SCORE_MS, Scored, fill, share
 
 
 @SELECTORS.register("target_grid")

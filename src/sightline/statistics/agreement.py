@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sightline.errors import SightlineError
-from sightline.statistics.arrays import FloatArray
+from sightline.statistics.arm_rows import FloatArray
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.intervals import (
     LEVEL,

@@ -4,12 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
+from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
-from sightline.statistics.arrays import AnyArray, BoolArray, FloatArray, IntArray, flags
+
+# Which rows are plain: nothing was done to the mask, the positions or the image.
+
+UNCHANGED = "none"
+"""What the column ``intervention`` says of a plain arm about the original image."""
+
+
+def is_plain(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Per row whether it is plain. Only such rows are an arm's own result."""
+    untouched = (frame["intervention"] == UNCHANGED) | frame["intervention"].isna()
+    return untouched & (frame["view"] == ORIGINAL)
+
+
+def plain_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """The plain rows."""
+    plain = is_plain(frame)
+    found: pd.DataFrame = frame if plain.all() else frame[plain]
+    return found
+
+
+def are_in_words(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Per row whether its answer is a text that was scored against accepted ones, which may be "no" as well."""
+    return frame["score"].notna() if "score" in frame else pd.Series(False, index=frame.index)
+
+
+def are_positives(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Per row whether the image holds what is asked for. A question that is not answered yes or no asks for something
+    that is there."""
+    return (frame["label"] != "no") | are_in_words(frame)
+
+
+# The array types that statistics functions take and return, and the one way in for true/false columns.
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+AnyArray = NDArray[Any]
+
+
+def flags(values: ArrayLike, name: str) -> BoolArray:
+    """True/false or 0/1 as a boolean array. Refuses words: numpy would take the string "no" for true."""
+    found = np.asarray(values)
+    if found.dtype != bool and not (found.dtype.kind in "iuf" and np.isin(found, (0, 1)).all()):
+        raise SightlineError(f"{name} must be true or false on every row (yes = true)")
+    return found.astype(bool)
 
 
 @dataclass(frozen=True)
@@ -78,3 +125,52 @@ class ArmRows:
                 raise SightlineError(f"{name} has shape {column.shape}, expected one value for each of {count} labels")
         image_ids, image_index = np.unique(ids, return_inverse=True)
         return cls(label, answered, margin, regions, image_index.astype(np.int64), image_ids, values, yes_or_no)
+
+
+# Columns of names as numbers: what is sorted, counted and joined by them at the price of integers.
+#
+# A column of names may come as text or as a pandas categorical. Large runs come as categoricals whose categories are
+# in the order of the names, so that codes sort as names do.
+
+
+def as_names(column: pd.Series[Any]) -> pd.Series[Any]:
+    """The column as text, however it came."""
+    return column.astype(column.cat.categories.dtype) if isinstance(column.dtype, pd.CategoricalDtype) else column
+
+
+def in_name_order(column: pd.Series[Any]) -> bool:
+    """Whether the column is categorical and its codes sort as its names do, with no name missing."""
+    if not isinstance(column.dtype, pd.CategoricalDtype):
+        return False
+    return column.cat.categories.is_monotonic_increasing and bool((column.cat.codes >= 0).all())
+
+
+def numbered(column: pd.Series[Any]) -> tuple[IntArray, AnyArray]:
+    """(n,) which of the (m,) sorted names each row has, and the names; names that no row has are not counted."""
+    if not in_name_order(column):
+        names, index = np.unique(column.astype(str).to_numpy().astype(str), return_inverse=True)
+        return index.astype(np.int64), names
+    codes = column.cat.codes.to_numpy()
+    present = np.bincount(codes, minlength=len(column.cat.categories)) > 0
+    place = np.cumsum(present) - 1
+    return place[codes].astype(np.int64), column.cat.categories[present].to_numpy().astype(str)
+
+
+def looked_up(keys: pd.Series[Any], table: pd.Series[Any]) -> pd.Series[Any]:
+    """What ``table`` says of each key: ``keys.map(table)``, at the price of integers where keys are categorical.
+
+    The table has each key once, in its index; a key that it lacks gives a missing value.
+    """
+    if not isinstance(keys.dtype, pd.CategoricalDtype):
+        return keys.map(table)
+    names = as_index(table.index)
+    place = names.get_indexer(keys.cat.categories)  # one search per name, however many rows have it
+    codes = keys.cat.codes.to_numpy()
+    where = np.where(codes >= 0, place[codes], -1) if len(place) else np.full(len(codes), -1)
+    found = table.array.take(where, allow_fill=True) if (where < 0).any() else table.array.take(where)
+    return pd.Series(found, index=keys.index, name=keys.name)
+
+
+def as_index(names: pd.Index) -> pd.Index:
+    """An index of names as text, however it came."""
+    return names.astype(names.categories.dtype) if isinstance(names, pd.CategoricalIndex) else names

@@ -15,8 +15,7 @@ from hashlib import sha256
 import numpy as np
 
 from sightline.errors import SightlineError
-from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.arrays import FloatArray, IntArray
+from sightline.statistics.arm_rows import ArmRows, FloatArray, IntArray
 from sightline.statistics.intervals import LEVEL, Estimate, ImageShares, interval
 from sightline.statistics.metrics import POPULATIONS, Metric, finish, probe_sums, why_not
 from sightline.statistics.ranks import RankedMargins

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
 from sightline.errors import SightlineError
-from sightline.statistics.arrays import FloatArray, IntArray
+from sightline.statistics.arm_rows import FloatArray, IntArray
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.intervals import LEVEL, Estimate, ImageShares, interval
 from sightline.statistics.ranks import RankedValues

@@ -20,7 +20,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from sightline.errors import SightlineError
-from sightline.statistics.arrays import BoolArray, FloatArray
+from sightline.statistics.arm_rows import BoolArray, FloatArray
 
 LEVEL = 0.95
 EQUIVALENCE_LEVEL = 0.90

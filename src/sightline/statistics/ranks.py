@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sightline.statistics.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from sightline.statistics.arm_rows import AnyArray, BoolArray, FloatArray, IntArray
 
 _BLOCK_CELLS = 1 << 15  # rows times draws held at once, in a processor cache
 

@@ -15,14 +15,12 @@ import numpy as np
 import pandas as pd
 
 from sightline.errors import SightlineError
-from sightline.statistics.arm_analysis import AnalysedArm, ArmAnalysis, Threshold
-from sightline.statistics.arm_frames import arm_rows
-from sightline.statistics.arrays import FloatArray
+from sightline.statistics.arm_analysis import AnalysedArm, ArmAnalysis, Threshold, arm_rows
+from sightline.statistics.arm_rows import FloatArray
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums
 from sightline.statistics.intervals import LEVEL
 from sightline.statistics.metrics import Metric, finish, metric_named, point
-from sightline.statistics.paired import mcnemar, win_loss_tie
-from sightline.statistics.wording import describe_difference, describe_noninferiority
+from sightline.statistics.paired import describe_difference, describe_noninferiority, mcnemar, win_loss_tie
 
 __all__ = [
     "Threshold",

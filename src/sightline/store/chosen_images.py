@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from sightline.store.marks import unpack_cells
 from sightline.store.migrations import migrated_images
-from sightline.store.packing import unpack_cells
 
 if TYPE_CHECKING:
     from sightline.store.load import Run

@@ -18,10 +18,8 @@ from sightline.places import Place, is_remote
 from sightline.places.writing import make_folder, refuse_unusable_place, whole_file, write_whole
 from sightline.store.folder import MANIFEST, PROBES, RunFolder, manifest_bytes
 from sightline.store.load import Run, load_run
-from sightline.store.run_settings import model_words
-from sightline.store.shard_files import ShardFile, ShardPiece, pieces
-from sightline.store.shard_packs import held_shards, pack_groups, write_pack
-from sightline.store.shard_reading import Owner
+from sightline.store.shard_files import Owner, ShardFile, ShardPiece, held_shards, pack_groups, pieces, write_pack
+from sightline.store.soundness import model_words
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from sightline.core.row import SCHEMA_VERSION, Column, image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.places import Listing, Place, is_remote, place, read_whole, told_of
 from sightline.places.holders import here
-from sightline.places.objects import TRIAL, remove
+from sightline.places.listing import TRIAL, remove
 from sightline.places.writing import (
     entries,
     make_folder,
@@ -32,18 +32,25 @@ from sightline.store.leases import LEASES
 from sightline.store.marks import Mark, write_marked
 from sightline.store.migrations import READABLE, migrate_folder
 from sightline.store.notes import NOTES, Failure, Notes
-from sightline.store.run_settings import (
+from sightline.store.shard_files import (
+    Owner,
+    ShardFile,
+    ShardPiece,
+    held_of,
+    is_packed,
+    shard_file_name,
+    shard_files,
+    unpack,
+)
+from sightline.store.soundness import (
     ACCEPTABLE,
     BEFORE,
     identity_of,
     model_words,
     settings_difference,
+    sound_manifest,
     with_all_values,
 )
-from sightline.store.shard_files import ShardFile, ShardPiece, is_packed, shard_file_name, shard_files
-from sightline.store.shard_packs import held_of, unpack
-from sightline.store.shard_reading import Owner
-from sightline.store.soundness import sound_manifest
 
 MANIFEST = "run.json"
 PROBES = "probes.jsonl"

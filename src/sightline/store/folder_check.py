@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sightline.core.shard_cuts import cut_shards
+from sightline.core.row import cut_shards
 from sightline.errors import SightlineError
 from sightline.places import Place, StoreError, open_lines, told_of
 from sightline.probes.dialects import own_row, probe_from_own
@@ -31,12 +31,9 @@ from sightline.store.folder import (
     manifest_problem,
     read_text,
 )
-from sightline.store.marks import DamagedError, MarkedShard, read_marked
+from sightline.store.marks import DamagedError, MarkedShard, read_marked, texts_digest
 from sightline.store.mixture import Alike, alike_in, mixture_words, settings_of, unnamed_settings
-from sightline.store.shard_files import ShardFile, ShardPiece, shard_file
-from sightline.store.shard_packs import held_of
-from sightline.store.shard_reading import Owner
-from sightline.store.table_digest import texts_digest
+from sightline.store.shard_files import Owner, ShardFile, ShardPiece, held_of, shard_file
 
 SET_ASIDE = ".damaged"
 NAMED = 8

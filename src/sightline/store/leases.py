@@ -24,7 +24,7 @@ from threading import Event, Lock, Thread
 from sightline.errors import SightlineError
 from sightline.places import Listing, Place, is_remote, read_whole
 from sightline.places.holders import Holder, here, holder_of
-from sightline.places.objects import remove
+from sightline.places.listing import remove
 from sightline.places.writing import create_new, make_folder, make_within, write_whole
 
 LEASES = "leases"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -13,28 +14,175 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sightline.core.row import image_schema, row_schema
+from sightline.core.probe import ORIGINAL
+from sightline.core.row import ROW_COLUMNS, image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.places import Place, place
 from sightline.store.folder import PROBES, RunFolder
-from sightline.store.lookup import Row, image_of, plain_arms, probe_of, row_of, rows_of
+from sightline.store.marks import pack_mask, stored_columns, unpack_cells, unpack_mask
 from sightline.store.migrations import migrated_images, migrated_rows, with_visible
 from sightline.store.mixture import mixture_of
-from sightline.store.packing import pack_mask, unpack_cells, unpack_mask
-from sightline.store.probe_picture import ArmPicture, draw_arms
-from sightline.store.probe_texts import with_texts
+from sightline.store.probe_picture import ArmPicture, draw_arms, with_anchor_precision, with_texts
 from sightline.store.run_parts import RunPlace, is_several, joined_manifest, part_folders, refuse_conflicts
 from sightline.store.same_pixels import joined_words, same_images, with_same_images
-from sightline.store.scan import ROWS, row_columns, scan_rows
-from sightline.store.shard_files import ShardFile, ShardPiece, pieces
-from sightline.store.shard_reading import Owner
-from sightline.store.soundness import sound_images, sound_probes, sound_rows, under_one_another
-from sightline.store.stored_geometry import with_anchor_precision
+from sightline.store.shard_files import Owner, ShardFile, ShardPiece, gathered, pieces
+from sightline.store.soundness import WAY_OUT, sound_images, sound_probes, sound_rows, under_one_another
 
 if TYPE_CHECKING:
+    import pandas as pd
     from PIL import Image
 
 __all__ = ["Run", "load_run", "pack_mask", "unpack_cells", "unpack_mask"]
+
+# Rows, probes and images of a run by name. What is misspelt is answered with what may have been meant.
+
+Row: TypeAlias = "Mapping[str, Any] | pd.Series[Any]"
+"""A row of a run, by column."""
+
+
+def rows_of(run: Run, arm: str, *, probe: str | None = None, view: str | None = None) -> pa.Table:
+    """One row per probe of an arm, or of one probe alone; where a probe is asked about several views, the original's.
+
+    ``view`` names another.
+    """
+    if arm not in run.arms:
+        close = difflib.get_close_matches(arm, run.arms, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(run.arms)}"
+        raise SightlineError(f"{run.path} has no arm '{arm}'; {hint}")
+    rows = run.rows.filter(pc.equal(run.rows.column("arm"), arm))
+    if probe is not None:
+        rows = rows.filter(pc.equal(rows.column("probe_id"), probe))
+    views = pc.unique(rows.column("view")).to_pylist()
+    each_once = len(pc.unique(rows.column("probe_id"))) == rows.num_rows
+    if not views or (view is None and each_once):
+        return rows
+    if (view or ORIGINAL) not in views:
+        said = "asks about several views" if view is None else f"has no view '{view}'"
+        raise SightlineError(f"{run.path} {said} under {arm}; choose one of {', '.join(views)}")
+    return rows.filter(pc.equal(rows.column("view"), view or ORIGINAL))
+
+
+def row_of(run: Run, probe: str, arm: str, view: str | None = None) -> dict[str, Any]:
+    """The row of one probe under one arm."""
+    rows = rows_of(run, arm, probe=probe, view=view).to_pylist()
+    if rows:
+        return dict(rows[0])
+    known = [str(record["id"]) for record in run.probes]
+    if probe in known:
+        raise SightlineError(f"{run.path} has no row of {probe} under {arm}")
+    close = difflib.get_close_matches(probe, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"its first is {known[0]}" if known else "it has none"
+    raise SightlineError(f"{run.path} has no probe '{probe}'; {hint}")
+
+
+def plain_arms(run: Run, probe: str) -> list[str]:
+    """The arms without an intervention that a probe has rows of; the run's first arm where there are none."""
+    rows = run.rows.filter(pc.equal(run.rows.column("probe_id"), probe))
+    plain = rows.filter(pc.equal(rows.column("arm"), rows.column("plain_arm")))
+    return list(dict.fromkeys(plain.column("arm").to_pylist())) or run.arms[:1]
+
+
+def probe_of(run: Run, row: Row) -> dict[str, Any]:
+    """The record that a row answers; about a view that an intervention made, the one about the original."""
+    asked = [record for record in run.probes if str(record["id"]) == row["probe_id"]]
+    return next((record for record in asked if record.get("view", ORIGINAL) == row["view"]), asked[0])
+
+
+def image_of(run: Run, row: Row) -> dict[str, Any]:
+    """The record of the image that a row is about: its size, cells and preview."""
+    found = run.images.filter(pc.equal(run.images.column("image_key"), row["image_key"]))
+    if not found.num_rows:
+        raise SightlineError(f"{run.path} has no image record of {row['image_key']}: its images are incomplete")
+    return dict(found.slice(0, 1).to_pylist()[0])
+
+
+# The rows of a run in batches, in the run's order: memory does not grow with the run.
+
+ROWS = 8192
+"""Rows of a batch."""
+_COMMON = {column.name for column in ROW_COLUMNS}
+_TOLD_BY_OTHERS = ("visible", "anchor_lpp", "anchor_geo_f1")
+"""Columns that rows of an earlier release get from other rows, or from the images of the run."""
+
+
+def scan_rows(
+    run: Run,
+    columns: Sequence[str] | None = None,
+    arms: Sequence[str] | None = None,
+    where: pc.Expression | None = None,
+    rows: int = ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """See ``Run.scan``."""
+    chosen = run.arms if arms is None else [_known(arm, run.arms, f"{run.path} has no arm") for arm in arms]
+    names = run.columns
+    wanted = names if columns is None else [_known(name, names, "rows have no column") for name in columns]
+    # An expression does not tell which columns it reads: those that it may name are read too.
+    asked = "" if where is None else str(where)
+    read = [name for name in names if name in wanted or name in asked]
+    tables = _earlier(run, chosen, rows) if has_earlier_rows(run) else _today(run, chosen, read, rows)
+    found = (table.select(wanted) if where is None else table.filter(where).select(wanted) for table in tables)
+    for table in gathered(found, rows):
+        yield from table.combine_chunks().to_batches()
+
+
+def row_columns(run: Run) -> list[str]:
+    """The columns of a run's rows, its scorer's own among them, in order; known from one file."""
+    for arm in run.arms:
+        for piece in run.pieces(arm)[:1]:
+            parquet, _ = run.owner(arm).opened(piece.file, footer_alone=True)
+            return list(migrated_rows(parquet.schema_arrow.empty_table(), arm, piece.file.path).column_names)
+    return list(row_schema().names)
+
+
+def has_earlier_rows(run: Run) -> bool:
+    """Whether some rows were written before every row had all columns of today that only other rows can tell."""
+    if run.manifest.get("marked"):
+        return False
+    files = (piece.file.path for arm in run.arms for piece in run.pieces(arm))
+    return any(not set(_TOLD_BY_OTHERS).issubset(stored_columns(file)) for file in files)
+
+
+def _today(run: Run, arms: Sequence[str], columns: list[str], rows: int) -> Iterator[pa.Table]:
+    for arm in arms:
+        owner = run.owner(arm)
+        for piece in run.pieces(arm):
+            if not run.manifest.get("marked"):  # without a checksum, content has to speak for itself
+                yield from _sliced(run.rows_of(arm, piece).select(columns), rows)
+                continue
+            opened = owner.opened(piece.file)
+            if _COMMON.issubset(opened[0].schema_arrow.names):
+                tables = owner.batches_of(opened, piece, columns, rows)
+            else:
+                file = piece.file.path
+                tables = (migrated_rows(table, arm, file) for table in owner.batches_of(opened, piece, rows=rows))
+            yield from (_chosen(table, columns, piece) for table in tables)
+
+
+def _chosen(table: pa.Table, columns: list[str], piece: ShardPiece) -> pa.Table:
+    lost = next((name for name in columns if name not in table.column_names), None)
+    if lost is not None:
+        raise SightlineError(f"{piece.file.path} is damaged: it has no column '{lost}'; {WAY_OUT}")
+    return table.select(columns)
+
+
+def _earlier(run: Run, arms: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    """Such a run is read as a whole, since rows of one arm tell what others lack."""
+    for arm in arms:
+        yield from _sliced(run.rows.filter(pc.equal(run.rows.column("arm"), arm)), rows)
+
+
+def _sliced(table: pa.Table, rows: int) -> Iterator[pa.Table]:
+    for start in range(0, table.num_rows, rows):
+        yield table.slice(start, rows)
+
+
+def _known(name: str, names: Sequence[str], otherwise: str) -> str:
+    if name in names:
+        return name
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+    raise SightlineError(f"{otherwise} '{name}'; {hint}")
+
 
 MASKS = ("kept_mask", "lineage_mask")
 NAMED = 3

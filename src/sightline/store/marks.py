@@ -15,9 +15,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sightline.errors import SightlineError
 from sightline.places import Place, is_remote, open_ranges, read_whole, told_of
 
 KEY = b"sightline"
@@ -178,3 +181,78 @@ def _read_at(handle: BinaryIO, at: int) -> bytes:
 def _mark(facts: Mapping[str, Any]) -> Mark:
     shards = tuple(MarkedShard(*held) for held in facts["shards"])
     return Mark(facts["run"], facts["model"], facts["arm"], facts["version"], shards)
+
+
+# A digest of what a table says, whatever chunks, buffers or encodings it is held in.
+
+LENGTH = 32
+"""Hexadecimal digits: 128 bits tell any two tables apart."""
+
+
+def texts_digest(texts: Iterable[str]) -> str:
+    return sha256("\n".join(texts).encode()).hexdigest()[:LENGTH]
+
+
+def table_digest(table: pa.Table, without: Iterable[str] = ()) -> str:
+    """Of names, types and values in order; some columns may be left out."""
+    left_out, digest = set(without), sha256()
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if field.name not in left_out:
+            digest.update(f"{field.name}\n{_kind(field.type)}\n{len(column)}\n".encode())
+            for buffer in _plain(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)):
+                digest.update(buffer)
+    return digest.hexdigest()[:LENGTH]
+
+
+def _kind(kind: pa.DataType) -> str:
+    """A type in words. What the items of a list are called is a matter of who wrote them."""
+    return f"list<{_kind(kind.value_type)}>" if pa.types.is_list(kind) else str(kind)
+
+
+def _characters(array: pa.Array) -> bytes:
+    """All values of a binary array without nulls behind one another."""
+    _, offsets, data = array.buffers()
+    if data is None or not len(array):
+        return b""
+    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    return bytes(memoryview(data)[ends[0] : ends[-1]])
+
+
+def _plain(array: pa.Array) -> Iterable[bytes]:
+    """Which values there are, then the values, as bytes that do not depend on what lies under a null."""
+    yield array.is_valid().cast(pa.uint8()).to_numpy(zero_copy_only=False).tobytes()
+    kind = array.type
+    if pa.types.is_list(kind):
+        yield array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).tobytes()
+        yield from _plain(array.flatten())
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        filled = array.cast(pa.binary()).fill_null(b"")
+        yield pc.binary_length(filled).to_numpy().tobytes()
+        yield _characters(filled)
+    elif pa.types.is_null(kind):
+        return
+    else:
+        plain = array.cast(pa.uint8()) if pa.types.is_boolean(kind) else array
+        yield plain.fill_null(0).to_numpy(zero_copy_only=False).tobytes()
+
+
+# Masks and cells as the bytes that a run folder holds.
+
+
+def unpack_mask(packed: bytes, n: int) -> np.ndarray:
+    """(N,) bool from a row's bit-packed mask."""
+    if len(packed) != (n + 7) // 8:
+        raise SightlineError(
+            f"a mask of {8 * len(packed)} bits stands beside an image of {n} cells: rows and images of the run folder "
+            "do not belong together"
+        )
+    return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=n).astype(bool)
+
+
+def pack_mask(kept: np.ndarray) -> bytes:
+    return np.packbits(kept.astype(bool)).tobytes()
+
+
+def unpack_cells(packed: bytes) -> np.ndarray:
+    """(N, 4) float32 from an image record."""
+    return np.frombuffer(packed, dtype="<f4").reshape(-1, 4)

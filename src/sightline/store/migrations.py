@@ -23,7 +23,7 @@ from sightline.core.row import ROW_COLUMNS, SCHEMA_VERSION, image_schema, row_sc
 from sightline.core.selection import Method
 from sightline.errors import SightlineError
 from sightline.places import Place
-from sightline.store.run_settings import BEFORE
+from sightline.store.soundness import BEFORE
 
 READABLE = (1, SCHEMA_VERSION)
 _VIEWS_OF_SCHEMA_1 = ("evidence_masked", "random_masked", "blank")

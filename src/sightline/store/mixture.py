@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sightline.store.run_settings import VERSIONS, settings_had
-from sightline.store.shard_files import ShardPiece
-from sightline.store.shard_reading import Owner, bounds
+from sightline.store.shard_files import Owner, ShardPiece, bounds
+from sightline.store.soundness import VERSIONS, settings_had
 
 if TYPE_CHECKING:
     from sightline.store.load import Run

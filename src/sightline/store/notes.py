@@ -14,7 +14,7 @@ from typing import Any
 
 from sightline.errors import SightlineError
 from sightline.places import Listing, Place, read_whole
-from sightline.places.objects import remove
+from sightline.places.listing import remove
 from sightline.places.writing import create_new, make_within, write_whole
 
 NOTES = "notes"

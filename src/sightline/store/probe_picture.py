@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
-from sightline.geometry.lit_cells import overlay
-from sightline.geometry.region_marks import marks_of
+from sightline.geometry.coverage import Geometry, RegionGeometry
+from sightline.geometry.marks import marks_of, overlay
 from sightline.places import Place
-from sightline.probes.image_files import image_file
-from sightline.probes.images import image_digest, open_image
-from sightline.store.packing import unpack_cells, unpack_mask
+from sightline.probes.images import image_digest, image_file, open_image
+from sightline.store.marks import unpack_cells, unpack_mask
 
 FILE, PREVIEW = "file", "preview"
 """Where the pixels of an arm's picture come from."""
@@ -171,3 +174,97 @@ def _decoded(record: dict[str, Any]) -> Image.Image:
 
 def _is_number(value: Any) -> bool:
     return value is not None and bool(np.isfinite(value))
+
+
+# Masks that a run has stored, measured against regions: those of its probes, or others that somebody names.
+
+Boxes = Sequence[Sequence[float]]
+NEEDED = ("probe_id", "image_key", "kept_mask", "lineage_mask")
+"""Columns that a row is measured by."""
+
+
+def stored_geometry(rows: pa.Table, images: pa.Table, regions: Mapping[str, Boxes]) -> list[Geometry | None]:
+    """One geometry per row, from the very mask that was answered from; None for a probe without regions.
+
+    ``rows`` are some of a run's, ``images`` all of its images, ``regions`` boxes by probe id in fractions of the image.
+    Coverage by lineage and by anchors are both there, as in a row.
+    """
+    lines = rows.select(list(NEEDED)).to_pylist()
+    groups: dict[tuple[str, str], list[int]] = {}
+    for place, line in enumerate(lines):
+        if regions.get(line["probe_id"]):
+            groups.setdefault((line["image_key"], line["probe_id"]), []).append(place)
+    records = images.select(["image_key", "cells"]).to_pylist()
+    cells = {record["image_key"]: record["cells"] for record in records}
+    found: list[Geometry | None] = [None] * len(lines)
+    for (image, probe), places in groups.items():
+        own = unpack_cells(cells[image]).astype(np.float64)
+        plane = RegionGeometry(own, regions[probe])
+        kept, lineage = (np.stack([_mask(lines[place], name, len(own)) for place in places]) for name in NEEDED[-2:])
+        for place, geometry in zip(places, plane.measure_many(lineage, kept), strict=True):
+            found[place] = geometry
+    return found
+
+
+def _mask(line: Mapping[str, Any], name: str, n: int) -> NDArray[np.bool_]:
+    """(n,) one of a row's two masks, over the cells of its image; what was not merged has its anchors for a lineage."""
+    return unpack_mask(line[name] or line["kept_mask"], n)
+
+
+def with_anchor_precision(
+    rows: pa.Table, images: Callable[[], pa.Table], probes: Callable[[], list[dict[str, Any]]]
+) -> pa.Table:
+    """The rows with ``anchor_lpp`` and ``anchor_geo_f1`` measured where an earlier release merged and did not say.
+
+    Images and probes of the run are read only if that is so.
+    """
+    unknown = pc.and_(pc.is_null(rows.column("anchor_lpp")), pc.is_valid(rows.column("lpp")))
+    places = np.flatnonzero(np.asarray(unknown))
+    if not len(places):
+        return rows
+    regions = {str(probe["id"]): probe["regions"] for probe in probes()}
+    measured = stored_geometry(rows.take(pa.array(places)), images(), regions)
+    for name in ("anchor_lpp", "anchor_geo_f1"):
+        values = rows.column(name).to_numpy().copy()
+        values[places] = [np.nan if one is None else getattr(one, name) for one in measured]
+        column = pa.array(values, pa.float64(), mask=np.isnan(values))
+        rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), column)
+    return rows
+
+
+# What a run's probes ask, beside the rows that answer it.
+
+TEXTS = ("question", "target_text", "source_text")
+"""Keys of a probe's record, and columns of a frame."""
+OF_OPEN_QUESTIONS = ("answers", "roles")
+"""The same of probes that are answered in words: every accepted answer, and what each region is to the question."""
+ASKED = ["probe_id", "view"]
+"""Columns that tell which record a row answers."""
+
+
+def with_texts(frame: pd.DataFrame, probes: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """The rows with the question, the queried string and what stands in the regions, behind all other columns.
+
+    Open questions come with their accepted answers and the roles of their regions too, as tuples.
+
+    A control set asks the same probe about several views of its image, perhaps in other words: a row gets those of its
+    own view. A view that an intervention made is asked about as the original is.
+    """
+    by_view: dict[tuple[str, str], Mapping[str, Any]] = {}
+    by_id: dict[str, Mapping[str, Any]] = {}
+    is_open = False
+    for probe in probes:
+        is_open = is_open or bool(probe.get("answers"))
+        name, view = str(probe["id"]), str(probe.get("view", ORIGINAL))
+        by_view.setdefault((name, view), probe)
+        if view == ORIGINAL or name not in by_id:
+            by_id[name] = probe
+    told = frame[ASKED].drop_duplicates()  # one lookup per probe and view, however many arms answered it
+    asked = [by_view.get((name, view)) or by_id.get(name, {}) for name, view in told.itertuples(index=False)]
+    for text in TEXTS:
+        if text not in frame:
+            told[text] = [probe.get(text) for probe in asked]
+    for key in OF_OPEN_QUESTIONS if is_open else ():
+        if key not in frame:
+            told[key] = [tuple(probe.get(key) or ()) for probe in asked]
+    return frame.merge(told, how="left", on=ASKED)

@@ -9,9 +9,9 @@ from sightline.core.row import TIME_COLUMNS
 from sightline.errors import SightlineError
 from sightline.places import Place, is_remote, place
 from sightline.store.folder import MANIFEST, RunFolder
-from sightline.store.run_settings import BEFORE, SEVERAL_MACHINES, settings_difference, with_all_values
+from sightline.store.marks import table_digest
 from sightline.store.shard_files import ShardFile, ShardPiece
-from sightline.store.table_digest import table_digest
+from sightline.store.soundness import BEFORE, SEVERAL_MACHINES, settings_difference, with_all_values
 
 if TYPE_CHECKING:
     RunPlace: TypeAlias = Place | str | Sequence[Place | str]

@@ -19,8 +19,7 @@ from sightline.core.probe import ORIGINAL
 
 if TYPE_CHECKING:
     from sightline.store.load import Run
-    from sightline.store.shard_files import ShardPiece
-    from sightline.store.shard_reading import Owner
+    from sightline.store.shard_files import Owner, ShardPiece
 
 KNOWN_BY = ("pixels", "digest")
 """Columns of an image record, each of which makes two images one where it says the same of both."""

@@ -17,12 +17,10 @@ from typing import Any
 from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, write_whole
 from sightline.report.page import embed_json
-from sightline.serving.application import LOOK
-from sightline.view.answers_to_pages import AnswersToPages
+from sightline.serving.server import LOOK
 from sightline.view.intervals_beside import measured
-from sightline.view.pages_served import PAGES
-from sightline.view.pairing import OUTCOMES
-from sightline.view.viewed_run import ViewedRun
+from sightline.view.runs import OUTCOMES, ViewedRun
+from sightline.view.server import PAGES, AnswersToPages
 
 PAGE = "index.html"
 SUFFIXES = {"image/jpeg": ".jpg", "image/png": ".png", "image/webp": ".webp", "image/gif": ".gif"}

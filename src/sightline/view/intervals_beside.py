@@ -69,11 +69,9 @@ class IntervalsBeside:
 
 def measured(folder: str, draws: int = DRAWS) -> dict[str, Any]:
     """The report's own headline, table and frontier, with intervals; in one line what stands in the way of them."""
-    from sightline.report.headline import headlines
-    from sightline.report.overview import main_table
     from sightline.report.source import read_source
-    from sightline.report.summary import summarise
-    from sightline.view.first_numbers import axes_of, frontier_points, table_cells
+    from sightline.report.summary import headlines, main_table, summarise
+    from sightline.view.overview import axes_of, frontier_points, table_cells
 
     try:
         source = read_source([folder])

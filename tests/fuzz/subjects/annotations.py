@@ -7,11 +7,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
-from sightline.analysis.annotators import agreement_table
+from sightline.analysis.regions import agreement_table
 from sightline.controls.screening import reviewed_images
 from sightline.probes.annotations import detect_format, read_annotations
-from sightline.probes.coco_instances import read_instances
 from sightline.probes.formats import FORMATS
+from sightline.probes.formats.gsr import read_instances
 from sightline.probes.hard_pairs import HardPairRules, build_hard_pairs
 from sightline.probes.probe_file import write_probes
 from tests.fuzz import mutations

@@ -7,9 +7,15 @@ from random import Random
 
 from sightline.core.probe import Probe
 from sightline.probes.dialects import Dialect, artifact_row, own_row
-from sightline.probes.exclusion import read_image_ids
-from sightline.probes.lock import lock_path, lock_probes, verify_lock
-from sightline.probes.probe_file import ProbeSet, read_probes, write_probes
+from sightline.probes.probe_file import (
+    ProbeSet,
+    lock_path,
+    lock_probes,
+    read_image_ids,
+    read_probes,
+    verify_lock,
+    write_probes,
+)
 from sightline.report.probe_list import read_probe_list
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import FileSubject, Subject

@@ -10,16 +10,14 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from sightline.annotate.annotation_app import annotation_app
-from sightline.annotate.importing import import_answers
+from sightline.annotate.exchange import import_answers
 from sightline.annotate.journal import FIRST
 from sightline.annotate.label_studio import label_studio_tasks, read_label_studio
-from sightline.annotate.readings import all_readings
-from sightline.annotate.task_folder import JOURNAL, TaskFolder
-from sightline.annotate.work_queue import WorkQueue
+from sightline.annotate.tasks import JOURNAL, TaskFolder
+from sightline.annotate.work import WorkQueue, all_readings
 from sightline.errors import SightlineError
-from sightline.view.answers_to_pages import AnswersToPages
-from sightline.view.pages_served import viewer
-from sightline.view.viewed_run import viewed_runs
+from sightline.view.runs import viewed_runs
+from sightline.view.server import AnswersToPages, viewer
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import FileSubject, Subject
 from tests.unit.annotate.sample_task import EVIDENCE, HARD_NEGATIVES, said, sample_task

@@ -14,10 +14,10 @@ from sightline.arms import parse_arm
 from sightline.auditing.config import read_config
 from sightline.boxes import detection
 from sightline.boxes.detectors import FoundText
-from sightline.policies.risk_features import GROUPS
+from sightline.policies.learned_risk import GROUPS
 from sightline.policies.risk_file import ranked_risks
 from sightline.report.build import build_report
-from sightline.selectors.mask_file import read_masks
+from sightline.selectors.masks import read_masks
 from tests.conftest import REPOSITORY
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import FileSubject

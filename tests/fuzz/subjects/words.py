@@ -8,12 +8,12 @@ import torch
 
 from sightline.analysis import threshold_rules
 from sightline.arms import parse_arm
-from sightline.arms.arguments import arguments_of
+from sightline.arms.arm import arguments_of
 from sightline.backbones.loading import options_for
 from sightline.backbones.signals import misnamed
-from sightline.commands.from_config import pairs
+from sightline.commands.options import pairs
 from sightline.core.selection import LayerSelector
-from sightline.cost.select_inputs import Inputs
+from sightline.cost.timing.selection import Inputs
 from sightline.errors import SightlineError
 from sightline.interventions import families
 from sightline.policies import POLICIES

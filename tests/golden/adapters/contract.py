@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from sightline.backbones.sequential_positions import sequential_positions
+from sightline.backbones.tower import sequential_positions
 from sightline.core.selection import Budget
 from sightline.geometry.cells import tile_arrangement, tile_cells, tiled_canvas
-from sightline.selectors.focus_terms import focus_terms
+from sightline.selectors.scores import focus_terms
 from tests.golden.harness import Case
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from sightline.analysis.annotators import agreement_table
+from sightline.analysis.regions import agreement_table
 from sightline.cli import app
 from sightline.errors import SightlineError
 from sightline.statistics.agreement import cohen_kappa

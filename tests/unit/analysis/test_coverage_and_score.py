@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 
-from sightline.analysis.coverage_and_score import coverage_and_score_table
+from sightline.analysis.regions import coverage_and_score_table
 from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import SEED, count_blocks
 from tests.unit.analysis.open_frame import TASKS, open_frame

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sightline.analysis.filter_effect import filter_effects, largest_changes
+from sightline.analysis.comparison import filter_effects, largest_changes
 from sightline.errors import SightlineError
 from sightline.paper.models import MODELS
 from sightline.paper.tables.table_s07 import CHANGES, METRICS

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from sightline.analysis import intervention_tables as tables
+from sightline.analysis import replaced_text as tables
 from sightline.analysis.construct import correlations, strata
-from sightline.analysis.edit_region_table import EDIT_DRAWS
 from sightline.analysis.outcomes import OUTCOMES, samples, tertiles
+from sightline.analysis.replaced_text import EDIT_DRAWS
 from sightline.controls.image_free import plausible_images
 from sightline.errors import SightlineError
 from sightline.probes import load_regions, read_probes

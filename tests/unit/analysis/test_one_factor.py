@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import pytest
 
-from sightline.analysis.one_factor import one_factor_sweeps, sweep_range
+from sightline.analysis.comparison import one_factor_sweeps, sweep_range
 from sightline.errors import SightlineError
 
 SUMMARY = pd.DataFrame(

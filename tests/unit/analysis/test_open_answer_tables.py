@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sightline.analysis.comparison import ALL_TASKS
 from sightline.analysis.matched_answer_table import focus_table, matched_answer_table
 from sightline.analysis.open_answer_table import open_answer_table, recovery_table
-from sightline.analysis.score_changes import ALL_TASKS
-from sightline.analysis.stress_slices import STRESS_TAGS, UNTAGGED, stress_slices, stress_tags
+from sightline.analysis.regions import STRESS_TAGS, UNTAGGED, stress_slices, stress_tags
 from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import SEED, count_blocks
 from sightline.statistics.paired_scores import sign_flip_p

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.analysis import intervention_tables as tables
+from sightline.analysis import replaced_text as tables
 from sightline.analysis.operating_point import HASH_SPLIT, apply_thresholds, at_words, on_development_side
-from sightline.analysis.thresholds import accuracy_optimal
+from sightline.analysis.threshold_rules import accuracy_optimal
 from sightline.errors import SightlineError
 from sightline.statistics.summaries import arm_summary
 from tests.unit.analysis.golden_frame import analysis, frame

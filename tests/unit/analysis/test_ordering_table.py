@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 
-from sightline.analysis.ordering_table import answer_changes, ordering_table
+from sightline.analysis.construct import answer_changes, ordering_table
 from sightline.errors import SightlineError
 
 DRAWS = 200

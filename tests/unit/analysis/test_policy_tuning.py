@@ -12,12 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from sightline.analysis.policy_replay import AskedProbes, fixed_answers
-from sightline.analysis.policy_tuning import chosen_by, judge_run, penalised, tune
-from sightline.analysis.policy_verdict import PolicyFigures, figures
+from sightline.analysis.policy_verdict import PolicyFigures, chosen_by, figures, judge_run, penalised, tune
 from sightline.cli import app
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
-from sightline.policies.confidence_fallback import ConfidenceFallback
+from sightline.policies.answer_stability import ConfidenceFallback
 from sightline.policies.evidence_saturation import EvidenceSaturation
 from sightline.store.load import load_run
 from tests.unit.report.fake_run import make_run

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from sightline.analysis.region_agreement import RoleAgreement, drawn_twice, region_agreement, role_agreement
+from sightline.analysis.regions import RoleAgreement, drawn_twice, region_agreement, role_agreement
 from sightline.errors import SightlineError
 from sightline.probes.typed_rows import TypedBox, TypedRow
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.analysis.shuffled_table import shuffled_table
+from sightline.analysis.interventions import shuffled_table
 from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import SEED, count_blocks
 

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.analysis.thresholds import (
-    accuracy_optimal,
-    candidates,
-    evaluate,
-    flips,
-    predict,
-    risk_constrained,
-)
+from sightline.analysis.threshold_rules import accuracy_optimal, candidates, evaluate, flips, predict, risk_constrained
 from sightline.errors import SightlineError
 from sightline.statistics.metrics import auroc
 from tests.unit.statistics.golden_rows import development, run_frame, table

@@ -8,11 +8,20 @@ from typing import Any
 
 from PIL import Image
 
-from sightline.annotate.item_order import SamplingRule, drawn_items
+from sightline.annotate.items import (
+    EVIDENCE,
+    HARD_NEGATIVES,
+    TEXT_REPLACEMENT,
+    PictureView,
+    SamplingRule,
+    TaskKind,
+    WorkItem,
+    drawn_items,
+    items_digest,
+    items_text,
+)
 from sightline.annotate.journal import Journal
-from sightline.annotate.task_folder import ITEMS, JOURNAL, RECORD, TaskFolder, open_task
-from sightline.annotate.task_kinds import EVIDENCE, HARD_NEGATIVES, TEXT_REPLACEMENT, TaskKind
-from sightline.annotate.work_items import PictureView, WorkItem, items_digest, items_text
+from sightline.annotate.tasks import ITEMS, JOURNAL, RECORD, TaskFolder, open_task
 from sightline.probes.images import image_digest
 from sightline.probes.probe_file import canonical
 

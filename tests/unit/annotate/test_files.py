@@ -10,20 +10,18 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from sightline.annotate.artifact_columns import answers_of, artifact_text, read_artifact
-from sightline.annotate.exporting import export_answers
-from sightline.annotate.importing import import_answers
+from sightline.annotate.columns import answers_of, artifact_text, read_artifact
+from sightline.annotate.exchange import export_answers, import_answers
+from sightline.annotate.items import KINDS, TaskKind
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
-from sightline.annotate.readings import all_readings
-from sightline.annotate.task_folder import ITEMS, TaskFolder, open_task
-from sightline.annotate.task_kinds import KINDS, TaskKind
+from sightline.annotate.tasks import ITEMS, TaskFolder, open_task
+from sightline.annotate.work import all_readings
 from sightline.cli import app
 from sightline.controls.text_replacement import ERASE, LABELS, ORIGINAL, REPLACEMENT, SHAM
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import write_probes
-from sightline.probes.decision_file import read_decision_file
-from sightline.probes.typed_rows import read_typed_rows
+from sightline.probes.typed_rows import read_decision_file, read_typed_rows
 from tests.unit.annotate.sample_task import EVIDENCE, HARD_NEGATIVES, said, sample_task
 
 BOX = (0.2, 0.2, 0.6, 0.4)

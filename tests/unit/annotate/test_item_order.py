@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.annotate.item_order import SamplingRule, apportioned, drawn_items, first_items, hashed, second_sample
+from sightline.annotate.items import SamplingRule, apportioned, drawn_items, first_items, hashed, second_sample
 from sightline.errors import SightlineError
 from tests.unit.annotate.sample_task import sample_items
 

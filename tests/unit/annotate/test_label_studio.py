@@ -16,15 +16,14 @@ from typing import Any
 
 import pytest
 
-from sightline.annotate.exporting import export_answers
-from sightline.annotate.importing import import_answers
+from sightline.annotate.exchange import export_answers, import_answers
+from sightline.annotate.items import KINDS, TaskKind
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
 from sightline.annotate.label_studio import label_config, label_studio_tasks, read_label_studio
-from sightline.annotate.readings import all_readings
-from sightline.annotate.task_folder import TaskFolder
-from sightline.annotate.task_kinds import KINDS, TaskKind
+from sightline.annotate.tasks import TaskFolder
+from sightline.annotate.work import all_readings
 from sightline.errors import SightlineError
-from sightline.probes.roles import ROLES
+from sightline.probes.regions import ROLES
 from tests.unit.annotate.sample_task import EVIDENCE, HARD_NEGATIVES, SIZE, VIEWS, said, sample_task
 
 COUNT = 100

@@ -19,11 +19,9 @@ from starlette.testclient import TestClient
 
 from sightline.annotate.annotation_app import LONGEST_BODY, annotation_app
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
-from sightline.annotate.readings import all_readings
-from sightline.annotate.task_folder import TaskFolder, open_task
-from sightline.annotate.work_queue import WorkQueue
-from sightline.serving.door import Door
-from sightline.serving.guard import Guard
+from sightline.annotate.tasks import TaskFolder, open_task
+from sightline.annotate.work import WorkQueue, all_readings
+from sightline.serving.server import Door, Guard
 from tests.unit.annotate.sample_task import EVIDENCE, said, sample_task, turned_task
 from tests.unit.annotate.served_task import served
 

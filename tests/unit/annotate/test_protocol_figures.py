@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from sightline.annotate.agreement_report import EVERY_FIELD, VALIDITY, AgreementReport, agreement_report
+from sightline.annotate.agreement import EVERY_FIELD, VALIDITY, AgreementReport, agreement_report
+from sightline.annotate.exchange import sign_off
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
-from sightline.annotate.readings import all_readings
-from sightline.annotate.sign_off import sign_off
-from sightline.annotate.task_folder import TaskFolder
-from sightline.probes.decision_file import read_decision_file
-from sightline.probes.roles import ROLES
+from sightline.annotate.tasks import TaskFolder
+from sightline.annotate.work import all_readings
+from sightline.probes.regions import ROLES
+from sightline.probes.typed_rows import read_decision_file
 from tests.unit.annotate.sample_task import EVIDENCE, boxed, said, sample_task
 
 NOT_VISIBLE, PRESENT, UNCLEAR = "invalid_source_not_visible", "invalid_target_present", "unclear"

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
-from sightline.annotate.readings import all_readings
-from sightline.annotate.task_folder import TaskFolder
-from sightline.annotate.task_status import status_lines
-from sightline.annotate.work_queue import WorkQueue
+from sightline.annotate.tasks import TaskFolder
+from sightline.annotate.work import WorkQueue, all_readings, status_lines
 from sightline.errors import SightlineError
 from tests.unit.annotate.sample_task import EVIDENCE, boxed, said, sample_task
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from sightline.answering.arm_pass import ArmPass, Trace
-from sightline.answering.batching import LaunchedBatches, batches, launch_batches
-from sightline.answering.encoding import encode_all
+from sightline.answering.answerer import LaunchedBatches, batches, launch_batches
+from sightline.answering.arm_pass import ArmPass, Trace, encode_all
 from sightline.answering.materialise import materialise
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.answering.select_step import SelectStep

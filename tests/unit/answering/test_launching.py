@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.answering.before import KeptTokens
+from sightline.answering.materialise import KeptTokens
 from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.language import Pending

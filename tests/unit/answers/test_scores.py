@@ -27,7 +27,7 @@ from sightline.answers import (
     soft_accuracy,
     vqa_words,
 )
-from sightline.answers.vqa_words import CONTRACTIONS
+from sightline.answers.scoring import CONTRACTIONS
 from sightline.core.edit_distance import edit_distance
 from sightline.errors import SightlineError
 from tests.independent.answer_scores import PAIRS, SCORES, agreement, distance, generated_pairs, sightline_scores

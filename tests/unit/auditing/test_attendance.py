@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sightline.auditing.attendance import Attendance
+from sightline.auditing.opening import Attendance
 from sightline.errors import SightlineError
 from sightline.store import RunFolder
 from tests.unit.store.test_folder import MANIFEST
@@ -20,7 +20,7 @@ MANY = 12
 OPENS = """
 import json, sys, time
 from pathlib import Path
-from sightline.auditing.attendance import Attendance
+from sightline.auditing.opening import Attendance
 from sightline.store import RunFolder
 
 path, arm, manifest, met = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), Path(sys.argv[4])

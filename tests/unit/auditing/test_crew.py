@@ -14,7 +14,7 @@ import torch
 from sightline.auditing.audit import planned_job
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.crew import DEATHS, CrewMember, Ended, drive
-from sightline.auditing.job import Job
+from sightline.auditing.launchers.base import Job
 from sightline.auditing.launchers.local import crew_configs
 from sightline.auditing.launchers.ray import _cluster, actor_configs
 from sightline.errors import SightlineError

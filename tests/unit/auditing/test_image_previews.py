@@ -14,12 +14,12 @@ from PIL import Image, ImageDraw
 from sightline.answering.answerer import Answered
 from sightline.answering.arm_pass import Trace
 from sightline.arms.arm import parse_arm
-from sightline.auditing.image_previews import DETAIL_SIDE, PREVIEW_SIDE, details, preview
-from sightline.auditing.row_records import CONTRACT, row_records
+from sightline.auditing.loop import DETAIL_SIDE, PREVIEW_SIDE, details, preview
+from sightline.auditing.records import CONTRACT, row_records
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
 from sightline.geometry.cells import grid_cells
-from sightline.geometry.surroundings import surroundings
+from sightline.geometry.marks import surroundings
 
 WORD = (0.4, 0.50, 0.45, 0.51)
 

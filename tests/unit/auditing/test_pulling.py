@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sightline.arms.arm import parse_arm
-from sightline.auditing.attendance import Attendance
+from sightline.auditing.opening import Attendance
 from sightline.auditing.pulling import Pull
 from sightline.auditing.shards import Shard, Task, longest_first, tasks_left
 from sightline.core.probe import ORIGINAL, Probe

@@ -12,8 +12,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from sightline.backbones.clip import ClipSpace
-from sightline.backbones.converting import convert
-from sightline.backbones.loading import load_backbone
+from sightline.backbones.loading import convert, load_backbone
 from sightline.cli import app
 from sightline.errors import SightlineError
 

@@ -16,8 +16,7 @@ from sightline.backbones.found_cells import find_cells
 from sightline.backbones.general import General
 from sightline.backbones.pixels import Pixels
 from sightline.backbones.towered import Towered
-from sightline.geometry.blocks import token_blocks
-from sightline.geometry.cells import Cells, grid_cells, tile_cells
+from sightline.geometry.cells import Cells, grid_cells, tile_cells, token_blocks
 from tests.zoo import build
 
 PIXEL = 1.0

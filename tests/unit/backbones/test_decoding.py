@@ -9,7 +9,7 @@ import torch
 
 from sightline.answering.answerer import Answerer
 from sightline.answering.materialise import materialise
-from sightline.answering.scorers.generation import Generation
+from sightline.answering.scorers.spoken import Generation
 from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.backbones import load_backbone

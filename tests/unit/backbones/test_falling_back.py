@@ -15,8 +15,7 @@ from sightline.backbones import load_backbone
 from sightline.backbones.general import General
 from sightline.backbones.llava import Llava
 from sightline.backbones.loading import backbone_class, options_for
-from sightline.backbones.route import served_by
-from sightline.backbones.served import Served
+from sightline.backbones.served import Served, served_by
 from sightline.backbones.unmodified import model_logits
 from sightline.checks.doctor import drawn_image
 from sightline.checks.doctor.all_checks import examined

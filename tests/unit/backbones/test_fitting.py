@@ -14,9 +14,9 @@ from PIL import Image
 
 from sightline.backbones import Backbone, load_backbone, options_for
 from sightline.backbones.base import BACKBONES
+from sightline.backbones.execution import CapturedVision
 from sightline.backbones.qwen3_vl import resized_size
 from sightline.backbones.unmodified import processor_inputs
-from sightline.backbones.vision_execution import CapturedVision
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry

@@ -16,8 +16,7 @@ from torch.nn.functional import interpolate
 
 from sightline.backbones.found_cells import FoundCells, cached_cells, find_cells
 from sightline.errors import SightlineError
-from sightline.geometry.blocks import token_blocks
-from sightline.geometry.cells import Cells, grid_cells
+from sightline.geometry.cells import Cells, grid_cells, token_blocks
 
 SIDE, PATCH, WIDTH = 64, 8, 16
 ROWS = SIDE // PATCH

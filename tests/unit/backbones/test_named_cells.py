@@ -15,11 +15,11 @@ from PIL import Image
 from sightline.backbones.general import General
 from sightline.backbones.idefics3 import Idefics3, scaled
 from sightline.backbones.mistral3 import Mistral3
-from sightline.backbones.span_plan import Layout
+from sightline.backbones.spans import Layout
 from sightline.backbones.stitched_tiles import StitchedTiles
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
-from sightline.geometry.blocks import token_blocks
+from sightline.geometry.cells import token_blocks
 from tests.unit.backbones.named import TYPES, general
 from tests.zoo import NAMED
 from tests.zoo.building import write

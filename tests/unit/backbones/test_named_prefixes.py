@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.answering.answerer import Answerer
 from sightline.answering.materialise import materialise
-from sightline.answering.scorers.generation import Generation
+from sightline.answering.scorers.spoken import Generation
 from sightline.arms.arm import parse_arm
 from sightline.backbones.general import General
 from sightline.backbones.unmodified import model_inputs, model_logits

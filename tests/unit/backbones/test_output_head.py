@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sightline.backbones.output_head import AdjustedHead, output_head
+from sightline.backbones.own_decoder import AdjustedHead, output_head
 from sightline.errors import SightlineError
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sightline.backbones.patch_products import by_products, patch_products
+from sightline.backbones.silenced import by_products, patch_products
 
 
 @pytest.mark.parametrize(("convolution", "shape"), [

@@ -9,7 +9,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from sightline.backbones.plain_layers import unlike_the_loop
+from sightline.backbones.own_decoder import unlike_the_loop
 
 
 def decoder(layers: int = 3, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig
 
-from sightline.backbones.absent_packages import stood_in
-from sightline.backbones.processors import Absent, processor_of
+from sightline.backbones.processors import Absent, processor_of, stood_in
 from sightline.errors import SightlineError
 from tests.zoo import build
 

@@ -9,15 +9,13 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from sightline.backbones.base import Backbone
-from sightline.backbones.execution import Execution, Mode
+from sightline.backbones.execution import CapturedVision, Execution, Mode, use_vision_execution
 from sightline.backbones.tower import call_block
-from sightline.backbones.vision_execution import CapturedVision, use_vision_execution
 from sightline.core.prefix import Encoded
 from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
-from sightline.cost.stand_in_clip import RandomClip
-from sightline.cost.subject import Subject
+from sightline.cost.subject import RandomClip, Subject
 from tests.towered import towered
 
 NEEDS = {

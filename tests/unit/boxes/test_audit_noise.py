@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sightline.boxes.audit_noise import AUDIT_SEED, AUDIT_VARIANTS, adjusted_coverage, noisy_regions
+from sightline.boxes.quality import AUDIT_SEED, AUDIT_VARIANTS, adjusted_coverage, noisy_regions
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sightline.boxes import detected
+from sightline.boxes import sources as detected
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.detection import Detected
 from sightline.core.probe import Probe

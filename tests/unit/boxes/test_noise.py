@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.boxes.noise import VARIANTS, simulate
 from sightline.boxes.quality import BoxQuality, best_ious, iou
+from sightline.boxes.sources import VARIANTS, simulate
 from sightline.core.probe import Box, Probe
 
 ORACLE: tuple[Box, ...] = ((0.41, 0.305, 0.47, 0.333),)

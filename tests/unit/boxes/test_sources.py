@@ -14,8 +14,16 @@ from sightline.boxes import detectors
 from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.detection import Detected
 from sightline.boxes.detectors import DETECTORS, FindsByReading, FoundText
-from sightline.boxes.noise import SEED, VARIANTS
-from sightline.boxes.sources import BOX_SOURCES, BoxSource, Shown, check_source, show_boxes, source_names
+from sightline.boxes.sources import (
+    BOX_SOURCES,
+    SEED,
+    VARIANTS,
+    BoxSource,
+    Shown,
+    check_source,
+    show_boxes,
+    source_names,
+)
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
 

@@ -2,8 +2,8 @@
 
 import time
 
-from sightline.checks.shipped_demo import ARMS, run_demo
-from sightline.commands.demo import interval, print_table
+from sightline.checks.demo import ARMS, run_demo
+from sightline.commands.leaderboard import interval, print_table
 from sightline.statistics.metrics import metrics_shown_in
 
 

@@ -18,17 +18,22 @@ from sightline.answering.scorers.yes_no import YesNo
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.general import General
 from sightline.backbones.llava_next import LlavaNext
-from sightline.backbones.route import served_by
+from sightline.backbones.served import served_by
 from sightline.checks.doctor import drawn_image
 from sightline.checks.doctor.all_checks import encoded_page, examined, tried
-from sightline.checks.doctor.answer_lengths import one_token_answers
-from sightline.checks.doctor.asked_page import AskedPage
-from sightline.checks.doctor.batches import image_batches, language_batches
-from sightline.checks.doctor.bright_word import bright_word
-from sightline.checks.doctor.doctor_page import render
-from sightline.checks.doctor.own_path import own_logits, own_prompt
-from sightline.checks.doctor.pruned_prefix import policies_agree_unpruned, policies_order_pruned, prefix_is_shorter
-from sightline.checks.doctor.token_cells import cell_count, cells_by_ramps
+from sightline.checks.doctor.answers import (
+    image_batches,
+    language_batches,
+    one_token_answers,
+    own_logits,
+    own_prompt,
+    policies_agree_unpruned,
+    policies_order_pruned,
+    prefix_is_shorter,
+)
+from sightline.checks.doctor.cells import bright_word, cell_count, cells_by_ramps
+from sightline.checks.doctor.examination import AskedPage
+from sightline.checks.doctor.page import render
 from sightline.core.prefix import Encoded, PositionPolicy
 from sightline.core.selection import Selection
 from sightline.errors import SightlineError
@@ -280,7 +285,7 @@ def test_a_prefix_that_is_not_shorter_is_told(
 ) -> None:
     page = AskedPage.of(load("qwen3vl"), page_image)
     assert prefix_is_shorter(page).passed
-    monkeypatch.setattr("sightline.checks.doctor.pruned_prefix.PRUNED", ("full",))
+    monkeypatch.setattr("sightline.checks.doctor.answers.PRUNED", ("full",))
     assert not prefix_is_shorter(page).passed
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sightline.checks import open_demo
-from sightline.checks.open_demo import ARMS, METRICS, answers_without_evidence, coverage_of_answers, run_open_demo
-from sightline.checks.shipped_demo import asset
-from sightline.commands.demo import print_table
+from sightline.checks import demo as open_demo
+from sightline.checks.demo import METRICS, answers_without_evidence, asset, coverage_of_answers, run_open_demo
+from sightline.checks.demo import OPEN_ARMS as ARMS
+from sightline.commands.leaderboard import print_table
 from sightline.store import load_run
 from tests.unit.report.fake_open_run import make_open_run
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from sightline.commands.bench import app
 from sightline.cost import measure as measuring
 from sightline.cost.benchmarks.prefill import batch_sizes
-from sightline.cost.cost_card import CostCard
+from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.errors import SightlineError
 from tests.warm_measuring import warm_measuring

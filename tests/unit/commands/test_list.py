@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sightline.cli import app
-from sightline.commands.list_kinds import KINDS, idea_of, registry_of
+from sightline.commands.methods import KINDS, idea_of, registry_of
 from tests.warm_python import run_python
 
 
@@ -25,7 +25,7 @@ def test_no_registry_of_the_package_is_left_out() -> None:
     code = (
         "import sys; sys.path.insert(0, 'docs')\n"
         "from registry_homes import homes\n"
-        "from sightline.commands.list_kinds import KINDS, registry_of\n"
+        "from sightline.commands.methods import KINDS, registry_of\n"
         "missing = {home.registry.kind for home in homes()} - {registry_of(kind).kind for kind in KINDS}\n"
         "assert not missing, missing\n"
     )

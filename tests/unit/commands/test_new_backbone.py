@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sightline.commands.new_backbone import new_backbone, write_backbone
+from sightline.commands.new_package import new_backbone, write_backbone
 from sightline.errors import SightlineError
 from tests.contract.installed import install, run_with
 from tests.warm_python import run_python

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sightline.commands.new_selector import new_selector, write_selector
+from sightline.commands.new_package import new_selector, write_selector
 from sightline.errors import SightlineError
 from tests.warm_python import run_python
 

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sightline.commands.option_groups import with_groups
+from sightline.commands.options import with_groups
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from sightline.auditing.config import FORMER_IMAGE_FIELDS, AuditConfig, flag_of
 from sightline.checks.doctor import Examination
 from sightline.cli import app
-from sightline.commands import from_config
+from sightline.commands import options as from_config
 from sightline.errors import SightlineError
 
 NEEDED = ["--model", "m", "--probes", "p.jsonl", "--images", "i", "--out", "o"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from sightline.auditing.attendance import alone_in
+from sightline.auditing.opening import alone_in
 from sightline.cli import app
 from sightline.errors import SightlineError
 from sightline.store import RunFolder, load_run

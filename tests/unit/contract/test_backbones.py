@@ -17,10 +17,10 @@ from sightline.backbones.general import General
 from sightline.backbones.llava import Llava
 from sightline.backbones.loading import backbone_class
 from sightline.backbones.options import option
-from sightline.backbones.span_plan import Layout
+from sightline.backbones.spans import Layout
 from sightline.contract import check_backbone, tiny_tokenizer, write_checkpoint
 from sightline.core.prefix import Encoded, PositionPolicy
-from sightline.core.slot_positions import SlotPositions
+from sightline.core.span import SlotPositions
 from sightline.geometry.cells import Cells
 from tests.zoo import build
 

@@ -11,7 +11,7 @@ import pytest
 
 from sightline.contract import check_format, check_metric
 from sightline.probes.formats import FORMATS, Format
-from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word
+from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word
 from sightline.statistics.metrics import METRICS, Metric
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from sightline.commands.controls import app
 from sightline.errors import SightlineError
 from sightline.probes import read_probes
-from sightline.probes.image_name import resolve_image
+from sightline.probes.fetched_images import resolve_image
 
 PREFIX = ["--image-prefix", "mini_textocr"]
 

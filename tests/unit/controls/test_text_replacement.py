@@ -7,24 +7,22 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from sightline.controls.rendering import (
+from sightline.controls.screening import Screen, Screened, folded, padded
+from sightline.controls.text_replacement import (
     DARK,
+    LABELS,
     LIGHT,
+    Replaced,
+    Skipped,
     can_draw,
     common_lettering,
+    edit_region_probe,
     erased,
     font_files,
     glyph_box,
     ink_colour,
     lettered,
     outer_pixels,
-)
-from sightline.controls.screening import Screen, Screened, folded, padded
-from sightline.controls.text_replacement import (
-    LABELS,
-    Replaced,
-    Skipped,
-    edit_region_probe,
     replaced,
     replacements,
     save_versions,
@@ -165,7 +163,7 @@ def test_unusable_images_are_counted_by_reason(tmp_path: Path) -> None:
 def test_missing_fonts_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SightlineError, match=r"holds none of DejaVuSans\.ttf"):
         font_files(tmp_path)
-    monkeypatch.setattr("sightline.controls.rendering.SHIPPED", tmp_path)
+    monkeypatch.setattr("sightline.controls.text_replacement.SHIPPED", tmp_path)
     with pytest.raises(SightlineError, match="no shipped font"):
         font_files()
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sightline.arms.arm import parse_arm
-from sightline.auditing.row_records import boxes_read
+from sightline.auditing.records import boxes_read
 from sightline.core.regime import Regime, arm_regime
 
 DETECTED, ANNOTATED = {"box_source": "rapidocr"}, {"box_source": "annotation"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.core.shard_cuts import cut_shards
+from sightline.core.row import cut_shards
 
 
 def test_images_bound_a_shard_as_they_always_did() -> None:

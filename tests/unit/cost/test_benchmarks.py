@@ -16,7 +16,7 @@ import typer
 
 from sightline.commands.bench import app
 from sightline.cost.benchmarks.base import BENCHMARKS
-from sightline.cost.cost_card import CostCard
+from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request, option, options_of
 from sightline.errors import SightlineError

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sightline.cost.benchmarks.prefill import PrefillRequest
-from sightline.cost.cost_card import CostCard
-from sightline.cost.measurement import Measurement
+from sightline.cost.card import CostCard
+from sightline.cost.request import Measurement
 from sightline.errors import SightlineError
 
 GIB = 2**30

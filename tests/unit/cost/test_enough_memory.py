@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from sightline.cost import enough_memory
+from sightline.cost import shapes as enough_memory
 from sightline.cost.benchmarks.prefill import PrefillRequest
-from sightline.cost.enough_memory import host_memory
 from sightline.cost.measuring_process import measure_here
-from sightline.cost.shapes import random_backbone, weight_bytes
+from sightline.cost.shapes import host_memory, random_backbone, weight_bytes
 from sightline.errors import SightlineError
 
 CPU = torch.device("cpu")

@@ -15,11 +15,10 @@ from sightline.cost import measuring_process as worker
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.benchmarks.ttft import TtftRequest
-from sightline.cost.cost_card import CostCard
-from sightline.cost.machine import PeakMemory, ceiling, clocks
+from sightline.cost.card import CostCard
+from sightline.cost.machine import PeakMemory, ceiling, clocks, kind_of
 from sightline.cost.measure import measure, separate
 from sightline.cost.measuring_process import measure_here
-from sightline.cost.profile import kind_of
 from sightline.cost.request import Request
 from sightline.cost.spread import Spread
 from sightline.errors import SightlineError
@@ -197,7 +196,7 @@ def test_measuring_needs_nothing_beyond_torch_and_transformers() -> None:
 
     code = (
         "import sys; sys.modules.update({name: None for name in ('pydantic', 'pyarrow', 'pandas', 'typer', 'yaml')});"
-        "import sightline.cost.measuring_process, sightline.cost.measure, sightline.cost.cost_card"
+        "import sightline.cost.measuring_process, sightline.cost.measure, sightline.cost.card"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ}, check=False)
     assert done.returncode == 0, done.stderr

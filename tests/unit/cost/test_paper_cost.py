@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from sightline.cost.cost_card import CostCard
+from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.published import EFFICIENCY, PREFILL_BATCH, REPEATED, TOTAL, TOTAL_WITH_DETECTOR, published_key
 from tests.conftest import REPOSITORY

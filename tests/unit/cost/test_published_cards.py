@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sightline.cost.cost_card import CostCard
+from sightline.cost.card import CostCard
 
 ROOT = Path(__file__).parents[3]
 CARDS = sorted((ROOT / "benchmarks" / "cards" / "h200").glob("*.json"))

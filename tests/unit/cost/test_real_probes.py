@@ -11,7 +11,7 @@ import pytest
 
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.ttft import TtftRequest
-from sightline.cost.cost_card import CostCard
+from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.subject import Subject
 from sightline.cost.timing.time_ttft import Path as Way

@@ -13,8 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from sightline.commands.bench import app
-from sightline.cost.select_inputs import Inputs
-from sightline.cost.timing.time_selection import Timing, chooser, devices, growth, time_method, timed_methods
+from sightline.cost.timing.selection import Inputs, Timing, chooser, devices, growth, time_method, timed_methods
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 
@@ -97,7 +96,7 @@ def test_timing_needs_neither_pydantic_nor_typer() -> None:
     """A bare machine with torch alone can measure."""
     script = (
         "import sys; sys.modules['pydantic'] = sys.modules['typer'] = sys.modules['transformers'] = None\n"
-        "import sightline.cost.timing.time_selection as bench; print(len(bench.timed_methods()))"
+        "import sightline.cost.timing.selection as bench; print(len(bench.timed_methods()))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from sightline.cost.benchmarks.ttft import TtftRequest
-from sightline.cost.cost_card import CostCard
-from sightline.cost.measurement import Measurement
-from sightline.cost.published import published_key
-from sightline.cost.total_speedup import FURTHER
+from sightline.cost.card import CostCard
+from sightline.cost.published import FURTHER, published_key
+from sightline.cost.request import Measurement
 from sightline.errors import SightlineError
-from sightline.report.cost_tables import further_tables
+from sightline.report.measured_cost import further_tables
 from tests.unit.cost.test_card import result
 
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sightline.device.joining import JoinedLinear, join_projections
-from sightline.device.row_count import fastest_length, matrices
+from sightline.device.graphs import JoinedLinear, fastest_length, join_projections, matrices
 
 
 class Layer(nn.Module):

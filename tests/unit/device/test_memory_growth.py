@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.device import memory_growth
-from sightline.device.memory_growth import MemoryGrowth
+from sightline.device import memory as memory_growth
+from sightline.device.memory import MemoryGrowth
 
 CPU = torch.device("cpu")
 MIB = 2**20

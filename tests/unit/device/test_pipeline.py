@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from sightline.device.pipeline import one_ahead
+from sightline.device.transfer import one_ahead
 from sightline.errors import SightlineError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.device.stopwatch import Stopwatch, setting_up
+from sightline.device.transfer import Stopwatch, setting_up
 from tests.clock import Clock
 
 CPU = torch.device("cpu")

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sightline.geometry.blocks import split_tiles, token_blocks
-from sightline.geometry.cells import cropped_cells, grid_cells, tile_cells
+from sightline.geometry.cells import cropped_cells, grid_cells, split_tiles, tile_cells, token_blocks
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (4, 1), (3, 4), (24, 24)])

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sightline.geometry.coverage import RegionGeometry
-from sightline.geometry.region_areas import region_areas
+from sightline.geometry.coverage import RegionGeometry, region_areas
 
 
 def raster(rows: int, columns: int) -> np.ndarray:

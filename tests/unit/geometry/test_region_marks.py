@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from sightline.geometry.lit_cells import overlay
-from sightline.geometry.region_marks import MARKS, UNTYPED, marks_of
-from sightline.probes.roles import ROLES
+from sightline.geometry.marks import MARKS, UNTYPED, marks_of, overlay
+from sightline.probes.regions import ROLES
 
 EVERYTHING = np.array([[0.0, 0.0, 1.0, 1.0]])
 REGIONS = [(0.2, 0.4, 0.4, 0.5), (0.6, 0.4, 0.8, 0.5)]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sightline.geometry.token_patches import merged_patches, window_places
+from sightline.geometry.cells import merged_patches, window_places
 
 
 def test_a_token_is_made_from_a_square_of_patches() -> None:

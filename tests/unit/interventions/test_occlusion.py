@@ -10,7 +10,7 @@ import pytest
 from sightline.boxes.quality import iou
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
-from sightline.interventions.occluded_views import occlusion_probes, occlusion_views, random_region, with_occlusion
+from sightline.interventions.occlusion import occlusion_probes, occlusion_views, random_region, with_occlusion
 from sightline.probes import read_probes, write_probes
 
 PROBE = Probe(

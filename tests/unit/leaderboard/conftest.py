@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sightline.leaderboard.board_record import Record, record_of
 from sightline.leaderboard.contest import Contest, MeasuredModel, measure
+from sightline.leaderboard.standings import Record, record_of
 from sightline.probes import HardPairRules, build_hard_pairs, load_regions, write_probes
 
 METHODS = ("target", "scope", "dart", "soft_evidence", "resize")

@@ -11,8 +11,16 @@ import pytest
 
 from sightline.core.selection import Selection, Selector, TokenView
 from sightline.errors import SightlineError
-from sightline.leaderboard.contest import Contest, MeasuredModel, measure
-from sightline.leaderboard.lineup import Refusal, chosen_methods, lineup, read_budgets, said_once
+from sightline.leaderboard.contest import (
+    Contest,
+    MeasuredModel,
+    Refusal,
+    chosen_methods,
+    lineup,
+    measure,
+    read_budgets,
+    said_once,
+)
 from sightline.selectors import SELECTORS
 
 

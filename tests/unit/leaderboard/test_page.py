@@ -13,11 +13,16 @@ from typer.testing import CliRunner
 from sightline.cli import app
 from sightline.commands.leaderboard import image_options, named_models
 from sightline.errors import SightlineError
-from sightline.leaderboard.board_page import headlines, markdown, write_leaderboard
-from sightline.leaderboard.board_record import Record, digest_of, read_record, record_of, record_text
-from sightline.leaderboard.contest import Contest, MeasuredModel
-from sightline.leaderboard.demo import demo_contest, readers
-from sightline.leaderboard.tables import budget_table, overview_table, refused_table
+from sightline.leaderboard.contest import Contest, MeasuredModel, demo_contest, readers
+from sightline.leaderboard.page import (
+    budget_table,
+    headlines,
+    markdown,
+    overview_table,
+    refused_table,
+    write_leaderboard,
+)
+from sightline.leaderboard.standings import Record, digest_of, read_record, record_of, record_text
 from sightline.probes import read_probes
 from tests.conftest import REPOSITORY
 

@@ -6,10 +6,8 @@ import pandas as pd
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.leaderboard.board_record import ranking_metric
-from sightline.leaderboard.lineup import Entry
-from sightline.leaderboard.over_models import overview
-from sightline.leaderboard.standings import Standings, standings
+from sightline.leaderboard.contest import Entry
+from sightline.leaderboard.standings import Standings, overview, ranking_metric, standings
 from sightline.statistics.metrics import METRICS
 
 IMAGES = 40

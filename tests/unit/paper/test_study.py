@@ -209,7 +209,7 @@ def test_what_people_said_and_clip_are_remembered_when_another_table_is_run(data
 
 def test_signed_decisions_stand_for_a_list_of_valid_images(data: Path, tmp_path: Path) -> None:
     from sightline.paper.tables.table_s07 import valid_images
-    from sightline.probes.decision_file import SignedDecision, write_decisions
+    from sightline.probes.typed_rows import SignedDecision, write_decisions
 
     signed = tmp_path / "decisions.jsonl"
     decisions = [SignedDecision(name, name, (name,), "", name == "a", "agreement") for name in ("a", "b")]

@@ -15,8 +15,7 @@ import pytest
 
 from sightline.errors import SightlineError
 from sightline.places import StoreError, open_file, open_lines, open_ranges, place, read_text, read_whole
-from sightline.places.objects import refuse_without_creation
-from sightline.places.store_errors import store_reason, told_of
+from sightline.places.listing import refuse_without_creation, store_reason, told_of
 from sightline.places.writing import create_new, make_folder, refuse_unusable_place, write_whole
 from sightline.store.marks import read_marked
 from tests.object_store import Store
@@ -117,7 +116,7 @@ def test_a_scheme_without_exclusive_creation_is_refused() -> None:
 
 
 def test_a_store_that_only_looks_first_serves_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sightline.places.objects.CREATES_ONCE", ())
+    monkeypatch.setattr("sightline.places.listing.CREATES_ONCE", ())
     folder: Any = place(f"memory://{uuid4().hex}")
     assert create_new(folder / "one", b"mine")
     assert not create_new(folder / "one", b"yours")
@@ -129,7 +128,7 @@ def test_a_store_that_only_looks_first_serves_one_process(monkeypatch: pytest.Mo
 def test_lines_are_read_a_part_at_a_time(
     bucket: str, object_store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("sightline.places.objects.LINES", 1000)
+    monkeypatch.setattr("sightline.places.listing.LINES", 1000)
     text = "".join(f"line {n}\u2028 still the same\n" for n in range(100))
     places = [place(f"{bucket}/lines.txt"), tmp_path / "lines.txt"]
     for where in places:

@@ -16,15 +16,19 @@ from sightline.arms import parse_arm
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies import POLICIES, LevelAnswer, Policy, Sight, TuningSample
-from sightline.policies.answer_stability import AnswerStability
-from sightline.policies.confidence_fallback import ConfidenceFallback
+from sightline.policies.answer_stability import AnswerStability, ConfidenceFallback
 from sightline.policies.conformal import Conformal, LossBounds
 from sightline.policies.evidence_saturation import EvidenceSaturation
-from sightline.policies.learned_risk import LearnedRisk, RiskModel
-from sightline.policies.logistic import Descent, Logistic, fit_logistic
-from sightline.policies.risk_adaptive import RiskAdaptive
-from sightline.policies.risk_bucket import RiskBucket
-from sightline.policies.risk_features import GROUPS, before_answer
+from sightline.policies.learned_risk import (
+    GROUPS,
+    Descent,
+    LearnedRisk,
+    Logistic,
+    RiskModel,
+    before_answer,
+    fit_logistic,
+)
+from sightline.policies.risk_adaptive import RiskAdaptive, RiskBucket
 
 LOW, MID, HIGH = LEVELS = tuple(map(Budget.ratio, (0.25, 0.5, 0.75)))
 CORNERS = np.array([[x, y, x + 0.5, y + 0.5] for y in (0.0, 0.5) for x in (0.0, 0.5)], dtype=np.float32)

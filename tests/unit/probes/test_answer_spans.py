@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sightline.core.probe import Box
-from sightline.probes.answer_spans import Span, find_span, line_context, plain, span_at
+from sightline.probes.evidence import Span, find_span, line_context, plain, span_at
 
 WORDS = ["Invoice", "No.", "2010-55", "Total:", "$1,000.00", "paid", "on", "March", "3,", "1997", "by", "Mill", "Lane"]
 

@@ -25,10 +25,17 @@ from sightline.probes import (
     write_probes,
     write_regions,
 )
-from sightline.probes.decoys import decoy_candidates
-from sightline.probes.lexical import NORMALISERS, changed_char_class, edit_distance, edit_type, nfkc_casefold
-from sightline.probes.lexical_audit import TABLES, write_audit
-from sightline.probes.region_records import Ingest
+from sightline.probes.hard_pairs import decoy_candidates
+from sightline.probes.lexical_audit import (
+    NORMALISERS,
+    TABLES,
+    changed_char_class,
+    edit_distance,
+    edit_type,
+    nfkc_casefold,
+    write_audit,
+)
+from sightline.probes.regions import Ingest
 
 PREFIX = "mini_textocr"
 BOX_VARIANTS = ("gt", "jitter_light", "jitter_heavy", "detected_like", "low_recall", "missing")

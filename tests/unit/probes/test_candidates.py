@@ -9,8 +9,7 @@ import pytest
 
 from sightline.core.probe import Box
 from sightline.probes import HardPairRules, ImageRegions, Word, build_hard_pairs
-from sightline.probes.candidates import REMEDIES, Shortage, candidates, obstacles
-from sightline.probes.presence import Presence
+from sightline.probes.hard_pairs import REMEDIES, Presence, Shortage, candidates, obstacles
 
 RULES = HardPairRules()
 SMALL: Box = (0.1, 0.1, 0.15, 0.11)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.probes.coco_instances import ALIASES, category_of, read_instances
+from sightline.probes.formats.gsr import ALIASES, category_of, read_instances
 
 CATEGORIES = ("person", "bear", "teddy bear", "bench", "dining table", "tv", "dog", "hot dog", "couch", "potted plant")
 

@@ -8,7 +8,7 @@ import pytest
 
 from sightline.controls.screening import reviewed_images
 from sightline.errors import SightlineError
-from sightline.probes.decision_file import SignedDecision, is_decision_file, read_decision_file, write_decisions
+from sightline.probes.typed_rows import SignedDecision, is_decision_file, read_decision_file, write_decisions
 from sightline.report.probe_list import read_probe_list
 
 DECISIONS = (

@@ -14,10 +14,8 @@ from PIL import Image
 from sightline.errors import SightlineError
 from sightline.places import StoreError, place
 from sightline.places.writing import write_whole
-from sightline.probes.fetched_images import HEADER_BYTES, hold_image, images_folder, make_room
-from sightline.probes.image_files import AT_ONCE, image_file, image_files
-from sightline.probes.image_name import resolve_image
-from sightline.probes.images import image_digests, open_image, size_from_header
+from sightline.probes.fetched_images import HEADER_BYTES, hold_image, images_folder, make_room, resolve_image
+from sightline.probes.images import AT_ONCE, image_digests, image_file, image_files, open_image, size_from_header
 from tests.object_store import Store
 from tests.warm_python import run_python
 

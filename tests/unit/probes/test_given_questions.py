@@ -9,7 +9,7 @@ import pytest
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import HardPairRules
-from sightline.probes.given_questions import refuse_word_rules, take_questions
+from sightline.probes.questions import refuse_word_rules, take_questions
 
 RULES = HardPairRules()
 

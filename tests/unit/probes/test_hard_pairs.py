@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes import HardPairRules, ImageRegions, Word, build_hard_pairs
-from sightline.probes.decoys import decoy_candidates
-from sightline.probes.hard_pairs import normalise_word
-from sightline.probes.lexical import edit_distance
+from sightline.probes.hard_pairs import decoy_candidates, normalise_word
+from sightline.probes.lexical_audit import edit_distance
 
 ANY = HardPairRules(min_area=0.0, max_area=1.0)
 

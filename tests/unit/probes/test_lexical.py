@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import ImageRegions, Word, audit_negatives
-from sightline.probes.lexical import edit_distance, edit_type, shape
-from sightline.probes.lexical_audit import difficulty_bucket, rank_bucket
+from sightline.probes.lexical_audit import difficulty_bucket, edit_distance, edit_type, rank_bucket, shape
 
 WORDS = st.text("abcé1'", max_size=8)
 

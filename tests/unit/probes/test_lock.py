@@ -8,7 +8,7 @@ import pytest
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import ProbeSet, lock_probes, verify_lock
-from sightline.probes.lock import lock_path, read_lock
+from sightline.probes.probe_file import lock_path, read_lock
 
 PROBES = tuple(
     Probe(f"p{i}", f"{i}.jpg", f"i{i}", f"q{i}?", "yes", "t", "t", ((0.1, 0.1, 0.2, 0.2),)) for i in range(6)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.probes.page_images import PageImages
+from sightline.probes.packed_images import PageImages
 from tests.unit.probes.formats.pages import paint
 
 

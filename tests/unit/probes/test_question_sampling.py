@@ -6,7 +6,7 @@ import random
 
 from sightline.core.probe import Probe
 from sightline.probes.formats.ocrbench import OcrBench
-from sightline.probes.question_sampling import add_decoys, sample_questions
+from sightline.probes.questions import add_decoys, sample_questions
 
 
 def question(number: int, kind: str, *answers: str, decoy: str = "") -> Probe:

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from sightline.probes.relations import PHRASES, Family, parse_relation
+from sightline.probes.formats.gsr import PHRASES, Family, parse_relation
 
 
 @pytest.mark.parametrize(

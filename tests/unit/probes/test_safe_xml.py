@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.probes import raw_text, safe_xml
-from sightline.probes.safe_xml import below, read_xml
+from sightline.probes import data_rows as raw_text
+from sightline.probes.formats import pages as safe_xml
+from sightline.probes.formats.pages import below, read_xml
 
 LAUGHS = """<!DOCTYPE alto [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">
 <!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;">]>

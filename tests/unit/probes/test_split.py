@@ -8,7 +8,7 @@ import pytest
 
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
-from sightline.probes.split import even_side, hash_side, split_probes
+from sightline.probes.probe_file import even_side, hash_side, split_probes
 
 
 def question(number: int, image: str) -> Probe:

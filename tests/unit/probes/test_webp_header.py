@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from sightline.probes.webp_header import webp_size
+from sightline.probes.images import webp_size
 
 
 def webp(width: int, height: int, mode: str = "RGB", **how: Any) -> bytes:

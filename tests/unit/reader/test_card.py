@@ -8,7 +8,7 @@ import pytest
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.checks.shipped_demo import asset
+from sightline.checks.demo import asset
 from sightline.controls.image_free import mismatched_probes
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, write_probes

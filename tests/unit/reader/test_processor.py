@@ -6,7 +6,7 @@ from transformers import AutoTokenizer
 from sightline.backbones.llava import Llava
 from sightline.backbones.prompting import OPEN_INSTRUCTION
 from sightline.backbones.qwen3_vl import Qwen3VL
-from sightline.checks.shipped_demo import asset
+from sightline.checks.demo import asset
 from sightline.probes.scenes.open_questions import TEMPLATES
 from sightline.reader import vocabulary
 from sightline.reader.forms import FORMS, QWEN3_VL

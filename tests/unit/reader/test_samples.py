@@ -5,9 +5,7 @@ import pytest
 import torch
 
 from sightline.probes.hard_pairs import normalise_word
-from sightline.probes.scenes.compose import inside
-from sightline.probes.scenes.draw import draw
-from sightline.probes.scenes.fonts import CHARACTERS
+from sightline.probes.scenes.compose import CHARACTERS, draw, inside
 from sightline.probes.scenes.page_designs import compose
 from sightline.probes.scenes.paired_designs import compose_open
 from sightline.reader import record, vocabulary

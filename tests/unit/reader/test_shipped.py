@@ -9,7 +9,7 @@ from transformers import AutoModelForImageTextToText
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.checks.shipped_demo import asset
+from sightline.checks.demo import asset
 from sightline.reader.forms import FORMS
 from sightline.reader.model_card import CARD, CURVES
 from sightline.reader.training_record import TRAINING

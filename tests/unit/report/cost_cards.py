@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.cost.benchmarks.base import BENCHMARKS
-from sightline.cost.cost_card import CostCard
+from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
 
 HERE: dict[str, Any] = {"device": "cpu", "dtype": "float32", "config": "tiny-llava", "repeats": 3, "warm_up": 1}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sightline.report.arm_words import family
+from sightline.report.columns import family
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.analysis.thresholds import accuracy_optimal, evaluate
+from sightline.analysis.threshold_rules import accuracy_optimal, evaluate
 from sightline.errors import SightlineError
-from sightline.probes.decision_file import SignedDecision, write_decisions
+from sightline.probes.typed_rows import SignedDecision, write_decisions
 from sightline.report.build import build_report
 from sightline.report.probe_list import read_probe_list
 from sightline.report.sections.calibration import thresholds_table

@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.report.gate import GatedRun, gate_runs, run_gate
-from sightline.report.gate_output import junit, markdown
+from sightline.report.gate import GatedRun, gate_runs, junit, markdown, run_gate
 from sightline.report.gate_rules import Term, find_metric, parse_rule, read_rules
 from sightline.store.folder import RunFolder
 from sightline.store.load import load_run

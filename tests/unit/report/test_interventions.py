@@ -11,7 +11,7 @@ import pytest
 
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
-from sightline.report.by_run import signed
+from sightline.report.columns import signed
 from sightline.report.sections.replaced_text import text_replacement_table
 from sightline.report.source import Audited, Source
 from sightline.report.table import format_value

@@ -14,10 +14,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.report.answer_changes import GAINED, LOST, NONE, OTHERWISE, UNCHANGED, confident_wrong, with_changes
 from sightline.report.build import build_report
 from sightline.report.case_packing import pack_cases
-from sightline.report.cases import choose_cases, mark_rows
+from sightline.report.cases import (
+    GAINED,
+    LOST,
+    NONE,
+    OTHERWISE,
+    UNCHANGED,
+    choose_cases,
+    confident_wrong,
+    mark_rows,
+    with_changes,
+)
 from sightline.report.compare import compare_runs
 from sightline.report.hero import make_hero
 from sightline.report.sections import Context, make_sections

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from sightline.report.overlay import DROPPED, MERGED, OUTSIDE, cell_path, overlay
+from sightline.report.hero import DROPPED, MERGED, OUTSIDE, cell_path, overlay
 
 HALVES = np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]])
 

@@ -9,10 +9,9 @@ import pytest
 
 from sightline.report.build import build_report
 from sightline.report.compare import compare_runs
-from sightline.report.overview import main_table, verdicts
 from sightline.report.sections.provenance import provenance_table
 from sightline.report.source import read_source
-from sightline.report.summary import summarise
+from sightline.report.summary import main_table, summarise, verdicts
 from sightline.statistics.bootstrap import SEED
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_open_run import make_open_run

@@ -11,9 +11,8 @@ import pytest
 
 from sightline.core.regime import NO_BOXES
 from sightline.report.build import build_report
-from sightline.report.gate import gate_runs, run_gate
-from sightline.report.gate_output import markdown
-from sightline.report.panels import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, oracle_words, panel_of
+from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, oracle_words, panel_of
+from sightline.report.gate import gate_runs, markdown, run_gate
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import make_run
 

@@ -17,12 +17,19 @@ import typer
 from typer.testing import CliRunner
 
 from sightline.commands.report import report as report_command
-from sightline.cost.cost_card import CostCard
+from sightline.cost.card import CostCard
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
-from sightline.report.cost_charts import Bar, stage_bars
-from sightline.report.cost_tables import card_frame, cost_table
-from sightline.report.measured_cost import NO_GPU, RANDOM, read_cards, realised_cost_section
+from sightline.report.measured_cost import (
+    NO_GPU,
+    RANDOM,
+    Bar,
+    card_frame,
+    cost_table,
+    read_cards,
+    realised_cost_section,
+    stage_bars,
+)
 from tests.unit.cost.test_card import GIB, result
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.test_build import notes, outline

@@ -11,10 +11,9 @@ import pytest
 from sightline.commands.run_summary import print_summary
 from sightline.report.build import build_report
 from sightline.report.gate import run_gate
-from sightline.report.overview import main_table
 from sightline.report.sections.geometry import geometry_table
 from sightline.report.source import read_source
-from sightline.report.summary import summarise
+from sightline.report.summary import main_table, summarise
 from sightline.store import load_run
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import make_run

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from sightline.probes.scenes.lexicon import Lexicon, split_of, vocabulary
-from sightline.probes.scenes.slips import random_edit
+from sightline.probes.scenes.lexicon import Lexicon, random_edit, split_of, vocabulary
 
 
 @pytest.mark.parametrize("split", ["train", "development", "confirmation"])

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from sightline.checks.shipped_demo import asset
+from sightline.checks.demo import asset
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, verify_lock
 from sightline.probes.images import image_digests

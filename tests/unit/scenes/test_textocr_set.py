@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.checks.shipped_demo import asset
+from sightline.checks.demo import asset
 from sightline.errors import SightlineError
 from sightline.probes import build_hard_pairs, load_regions, read_probes, verify_lock
 from sightline.probes.hard_pairs import HardPairRules
 from sightline.probes.images import image_digests
-from sightline.probes.scenes.fonts import font_files
+from sightline.probes.scenes.compose import font_files
 from sightline.probes.scenes.lexicon import split_of, vocabulary
+from sightline.probes.scenes.open_set import annotate, write_scenes
 from sightline.probes.scenes.page_designs import DESIGNS
-from sightline.probes.scenes.textocr_set import annotate, write_scenes
 
 SPLITS = ("development", "confirmation")
 IMAGES = 200

@@ -20,19 +20,26 @@ from sightline.selectors.bottom import Bottom
 from sightline.selectors.center import Center
 from sightline.selectors.center_protected import CenterProtected
 from sightline.selectors.coverage_greedy import CoverageGreedy
-from sightline.selectors.drawing import seeded
 from sightline.selectors.evidence_only import EvidenceOnly, overlaps_any
-from sightline.selectors.focus_terms import focus_terms
 from sightline.selectors.full import Full
 from sightline.selectors.grid import Grid, grid
 from sightline.selectors.hybrid import Hybrid, ProtectedRelHybrid, RelHybrid, SoftRelboost
-from sightline.selectors.mask_file import read_masks
-from sightline.selectors.masks import Masks
+from sightline.selectors.masks import Masks, read_masks
 from sightline.selectors.prompt import FullPrompt
 from sightline.selectors.protected import Protected
 from sightline.selectors.random import Random
 from sightline.selectors.rise import Rise
-from sightline.selectors.scores import centre_prior, centres, order, overlap_score, rank, relevance, uniqueness
+from sightline.selectors.scored import seeded
+from sightline.selectors.scores import (
+    centre_prior,
+    centres,
+    focus_terms,
+    order,
+    overlap_score,
+    rank,
+    relevance,
+    uniqueness,
+)
 from sightline.selectors.shuffled import Shuffled
 from sightline.selectors.soft_evidence import SoftEvidence
 from sightline.selectors.spatial_aware import SpatialAware

@@ -12,10 +12,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from sightline.errors import SightlineError
-from sightline.serving.application import application
-from sightline.serving.door import Door
-from sightline.serving.enclosed import file_inside
-from sightline.serving.guard import Guard
+from sightline.serving.server import Door, Guard, application, file_inside
 
 DOOR = Door(7447, token="right")
 HERE = "http://127.0.0.1:7447"

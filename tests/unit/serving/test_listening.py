@@ -14,14 +14,14 @@ from urllib.request import urlopen
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.serving.listening import listen
+from sightline.serving.server import listen
 
 SCRIPT = """
 from functools import partial
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from sightline.serving.application import application
-from sightline.serving.listening import serve
+from sightline.serving.server import application
+from sightline.serving.server import serve
 app = application([Route("/", lambda request: PlainTextResponse("hello"))], {})
 serve(app, 0, False, say=partial(print, flush=True))
 """
@@ -57,7 +57,7 @@ def test_what_cannot_be_listened_on_is_one_line(host: str, port: int) -> None:
 
 
 def test_whoever_connects_and_does_not_finish_asking_is_hung_up_on() -> None:
-    impatient = SCRIPT.replace("app =", "from sightline.serving import listening; listening.PATIENCE_S = 0.5\napp =")
+    impatient = SCRIPT.replace("app =", "from sightline.serving import server; server.PATIENCE_S = 0.5\napp =")
     with subprocess.Popen([sys.executable, "-c", impatient], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         port = re.search(r":(\d+)/", server.stdout.readline())

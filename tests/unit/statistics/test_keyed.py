@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.statistics.keyed import as_names, in_name_order, looked_up, numbered
+from sightline.statistics.arm_rows import as_names, in_name_order, looked_up, numbered
 
 NAMES = ["b", "a", "c", "a", "b"]
 SORTED = pd.Series(pd.Categorical(NAMES, categories=["a", "b", "c", "d"]))

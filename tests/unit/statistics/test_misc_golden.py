@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sightline.analysis.thresholds import accuracy_optimal
+from sightline.analysis.threshold_rules import accuracy_optimal
 from sightline.statistics.agreement import box_agreement, cohen_kappa, kappa_draws
 from sightline.statistics.correlation import partial_spearman, partial_spearman_draws, spearman
 from sightline.statistics.intervals import wilson

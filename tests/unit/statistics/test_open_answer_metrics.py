@@ -11,15 +11,13 @@ import pytest
 
 from sightline.answers import AnswerScores
 from sightline.commands.run_summary import summary
-from sightline.contract.of_metrics import check_metric
+from sightline.contract.plugins import check_metric
 from sightline.core.row import Column
 from sightline.report.gate import run_gate
 from sightline.report.gate_rules import find_metric
-from sightline.report.headline import headlines
-from sightline.report.overview import main_table, verdicts
 from sightline.report.sections.geometry import strata_table
 from sightline.report.source import read_source
-from sightline.report.summary import summarise
+from sightline.report.summary import headlines, main_table, summarise, verdicts
 from sightline.statistics.metrics import METRICS, POPULATIONS
 from sightline.statistics.summaries import arm_points, arm_rows, arm_summary
 from sightline.store.load import load_run

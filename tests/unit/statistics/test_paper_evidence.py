@@ -8,7 +8,7 @@ import pytest
 
 from sightline.statistics.intervals import wilson
 from sightline.statistics.paired import mcnemar_p
-from sightline.statistics.seeds import seed_summary
+from sightline.statistics.paired_scores import seed_summary
 from tests.unit.statistics.golden_rows import table
 
 

@@ -11,14 +11,12 @@ import pandas as pd
 import pytest
 
 from sightline.commands.run_summary import summary
+from sightline.report.columns import metric_columns
 from sightline.report.gate import run_gate
 from sightline.report.gate_rules import find_metric
-from sightline.report.metric_columns import metric_columns
-from sightline.report.overview import main_table
 from sightline.report.source import read_source
-from sightline.report.summary import summarise
-from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.arrays import FloatArray
+from sightline.report.summary import main_table, summarise
+from sightline.statistics.arm_rows import ArmRows, FloatArray
 from sightline.statistics.metrics import METRICS, Metric, metric, metrics_shown_in
 from sightline.statistics.metrics.base import MetricRegistry
 from sightline.statistics.summaries import arm_points, arm_rows, arm_summary

@@ -8,7 +8,7 @@ from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import difference_interval, replicate
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.power import POWER, image_differences, images_needed
+from sightline.statistics.paired import POWER, image_differences, images_needed
 
 
 def test_the_named_number_of_images_has_the_named_power_in_simulated_studies() -> None:

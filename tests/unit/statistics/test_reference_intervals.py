@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.arrays import FloatArray
+from sightline.statistics.arm_rows import ArmRows, FloatArray
 from sightline.statistics.bootstrap import SEED, ImageSums
 from sightline.statistics.correlation import (
     conditional_residuals,
@@ -28,7 +27,7 @@ from sightline.statistics.correlation import (
 )
 from sightline.statistics.intervals import percentile_interval
 from sightline.statistics.metrics import METRICS, point
-from sightline.statistics.seeds import two_stage_difference, two_stage_draws
+from sightline.statistics.paired_scores import two_stage_difference, two_stage_draws
 from tests.unit.statistics.golden_rows import (
     counts,
     development,

@@ -13,7 +13,7 @@ from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.metrics import METRICS, point
 from sightline.statistics.paired import mcnemar
-from sightline.statistics.seeds import seed_summary
+from sightline.statistics.paired_scores import seed_summary
 from tests.unit.statistics.golden_rows import development, run_frame, run_rows, table
 
 EXACT = 1e-12

@@ -9,7 +9,7 @@ from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import SEED, count_blocks, difference_interval
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.seeds import two_stage_difference, two_stage_differences, two_stage_draws
+from sightline.statistics.paired_scores import two_stage_difference, two_stage_differences, two_stage_draws
 
 
 def arm(ecr: np.ndarray) -> ArmRows:

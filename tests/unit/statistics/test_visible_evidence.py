@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from sightline.statistics.arm_rows import ArmRows
+from sightline.statistics.correct_positives import out_of_sight
 from sightline.statistics.metrics import METRICS, point, why_not
-from sightline.statistics.out_of_sight import out_of_sight
 
 VISIBLE = [1.0, 0.5, 0.0, 0.8, 0.0, 1.0]
 LABELS = [True, True, True, True, False, False]

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.statistics.wording import describe_difference, describe_noninferiority, equivalence, is_noninferior
+from sightline.statistics.paired import describe_difference, describe_noninferiority, equivalence, is_noninferior
 
 
 @pytest.mark.parametrize(

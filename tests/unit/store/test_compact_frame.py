@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.store import column_arrays, load_run
+from sightline.store import compact_frame as column_arrays
+from sightline.store import load_run
 from sightline.store.compact_frame import MERGED, compact_frame, count_rows, rows_at
 from tests.conftest import REPOSITORY
 from tests.unit.report.fake_run import EDITED, make_run

@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.store import RunFolder, load_run, shard_packs
+from sightline.store import RunFolder, load_run
+from sightline.store import shard_files as shard_packs
 from sightline.store.compaction import compact_run
 from sightline.store.folder_check import verify_folder
 from tests.earlier_release import edited

@@ -15,7 +15,7 @@ import pytest
 
 from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, write_whole
-from sightline.probes.json_lines import read_objects
+from sightline.probes.data_rows import read_objects
 from sightline.report.source import read_source
 from sightline.store.folder import RunFolder
 from sightline.store.load import load_run

@@ -13,11 +13,10 @@ from PIL import Image
 
 from sightline.core.row import row_schema
 from sightline.errors import SightlineError
-from sightline.geometry.lit_cells import overlay
+from sightline.geometry.marks import overlay
 from sightline.store import Run, RunFolder, load_run
-from sightline.store.packing import pack_mask
-from sightline.store.probe_picture import GAP, PER_LINE
-from sightline.store.probe_texts import TEXTS, with_texts
+from sightline.store.marks import pack_mask
+from sightline.store.probe_picture import GAP, PER_LINE, TEXTS, with_texts
 from tests.unit.report.fake_run import make_run
 
 PROBE = "textocr-f0af1d791168279c:hard-small-pos"
@@ -205,7 +204,7 @@ def test_a_picture_of_a_real_scan_is_as_large_as_the_scan_and_shows_its_line(rec
     """A scan of 1,000 pixels and more, whose preview is smaller: the outlined line is legible only from the file."""
     from sightline.auditing.audit import audit
     from sightline.auditing.config import AuditConfig
-    from sightline.checks.shipped_demo import asset
+    from sightline.checks.demo import asset
     from sightline.probes import HardPairRules, build_hard_pairs, load_regions, write_probes
 
     records = load_regions(receipts / "receipts.json").records

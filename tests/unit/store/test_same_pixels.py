@@ -20,7 +20,7 @@ from sightline.statistics.summaries import arm_summary
 from sightline.store import load_run
 from sightline.store.compact_frame import compact_frame
 from sightline.store.same_pixels import same_images
-from sightline.view.viewed_run import ViewedRun
+from sightline.view.runs import ViewedRun
 from tests.unit.report.fake_run import make_run
 
 ARMS = ("full", "target:0.3")

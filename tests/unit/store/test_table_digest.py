@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sightline.store.table_digest import table_digest, texts_digest
+from sightline.store.marks import table_digest, texts_digest
 
 COLUMNS = {
     "words": pa.array(["a", None, "", "bc", "a"]),

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.view.answers_to_pages import AnswersToPages
 from sightline.view.bundle import IMPORT, joined_script, write_bundle
-from sightline.view.pages_served import PAGES
-from sightline.view.viewed_run import viewed_runs
+from sightline.view.runs import viewed_runs
+from sightline.view.server import PAGES, AnswersToPages
 from tests.unit.view.viewed_folder import viewed_folder
 
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from sightline.errors import SightlineError
 from sightline.store import load_run
-from sightline.view.asked_rows import AskedRows
-from sightline.view.probe_book import ProbeBook
-from sightline.view.row_index import RowIndex
+from sightline.view.queries import AskedRows
+from sightline.view.row_index import ProbeBook, RowIndex
 from tests.unit.view.viewed_folder import viewed_folder
 
 

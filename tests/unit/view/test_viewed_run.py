@@ -14,10 +14,10 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.store import load_run
-from sightline.view import viewed_run
-from sightline.view.answers_to_pages import AnswersToPages
+from sightline.view import runs as viewed_run
 from sightline.view.intervals_beside import measured
-from sightline.view.viewed_run import viewed_runs
+from sightline.view.runs import viewed_runs
+from sightline.view.server import AnswersToPages
 from tests.unit.view.viewed_folder import SHARP, viewed_folder
 
 

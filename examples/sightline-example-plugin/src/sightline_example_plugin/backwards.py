@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from sightline.auditing.launchers.inline import Inline
+from sightline.auditing.launchers.here import Inline
 from sightline.auditing.shards import Task
 from sightline.boxes.beside import BoxesBeside
 from sightline.store import RunFolder

@@ -10,18 +10,21 @@ from typing import Annotated, ClassVar, Literal
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
-from sightline.probes.box_format import (
+from sightline.probes.data_rows import open_text
+from sightline.probes.fetched_images import check_image_name
+from sightline.probes.formats import Format, FormatOption
+from sightline.probes.regions import (
     BoxFormat,
+    ImageRegions,
+    Ingest,
+    IngestCounts,
+    Word,
     clip_to_image,
     contradiction,
     four_numbers,
     leaves_image,
     to_fractions,
 )
-from sightline.probes.formats import Format, FormatOption
-from sightline.probes.image_name import check_image_name
-from sightline.probes.json_lines import open_text
-from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word
 
 COLUMNS = ("image", "width", "height", "text", "x1", "y1", "x2", "y2")
 

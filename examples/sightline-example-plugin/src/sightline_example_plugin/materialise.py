@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sightline.cost.benchmarks.base import Benchmark
-from sightline.cost.measurement import Measurement
-from sightline.cost.request import Request, option
+from sightline.cost.request import Measurement, Request, option
 
 if TYPE_CHECKING:
     from sightline.cost.subject import Subject
@@ -34,7 +33,7 @@ class Materialise(Benchmark[MaterialiseRequest]):
     main = "materialise"
 
     def measure(self, request: MaterialiseRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.device.stopwatch import Stopwatch
+        from sightline.device.transfer import Stopwatch
 
         backbone = subject.backbone
         images = [subject.image(i) for i in range(request.batch)]

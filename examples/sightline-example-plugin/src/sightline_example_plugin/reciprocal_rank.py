@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.arrays import FloatArray
+from sightline.statistics.arm_rows import ArmRows, FloatArray
 from sightline.statistics.metrics import metric
 
 

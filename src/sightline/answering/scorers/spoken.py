@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from sightline.answering.scorers.base import Reading, Scorer
+from sightline.answering.scorers.base import SCORERS, Reading, Scorer
 from sightline.core.prefix import Prefix
+from sightline.core.probe import Probe
 from sightline.core.row import Column
 
 if TYPE_CHECKING:
     from sightline.backbones.base import Backbone
     from sightline.backbones.decoding import Continues, Said
     from sightline.backbones.language import Cutter
+
 
 MAX_NEW_TOKENS = 32
 SPOKEN_COLUMNS = (
@@ -76,3 +79,24 @@ class Heard:
     def spent_ms(self) -> list[float]:
         """What each took, after ``read``: its share of every forward that it was part of."""
         return self.said.spent_ms
+
+
+@SCORERS.register("generation")
+class Generation(SpokenScorer):
+    """A yes/no question answered in the model's own words; predicted is its first word if that is yes or no."""
+
+    name: ClassVar[str] = "generation"
+    columns: ClassVar[tuple[Column, ...]] = SPOKEN_COLUMNS
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "hfpr")
+
+    def judge(self, probe: Probe, result: Utterance, arm: str) -> dict[str, Any]:
+        first = re.match(r"\W*(yes|no)\b", result.text, re.IGNORECASE)
+        predicted = first[1].lower() if first else result.text
+        return {
+            "predicted": predicted,
+            "correct": predicted == probe.label,
+            "answer": result.text,
+            "answer_tokens": result.tokens,
+            "cut_off": result.cut_off,
+            "answer_loss": result.loss,
+        }

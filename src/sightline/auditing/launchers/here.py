@@ -10,12 +10,10 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from sightline.arms.arm import Arm
-from sightline.auditing.attendance import BOXES, Attendance
-from sightline.auditing.job import Job, probe_bytes
-from sightline.auditing.launchers.base import Launcher
-from sightline.auditing.opening import begin_alone, open_for
+from sightline.auditing.launchers.base import LAUNCHERS, Job, Launcher, probe_bytes
+from sightline.auditing.opening import BOXES, Attendance, begin_alone, open_for
 from sightline.auditing.pulling import Pull
-from sightline.auditing.shards import Task, with_boxes
+from sightline.auditing.shards import Task, longest_first, with_boxes
 from sightline.auditing.worker import Worker
 from sightline.boxes.beside import BoxesBeside
 from sightline.errors import SightlineError
@@ -98,3 +96,33 @@ class Here(Launcher, AbstractContextManager["Here"]):
     def run(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
         """Returns when every task is in the folder, or set aside there."""
         self._worker.work(folder, Pull(folder, tasks, self._attendance, forgiving=self.forgiving), boxes)
+
+
+@LAUNCHERS.register("inline")
+class Inline(Here):
+    """Here, in this process: one worker, one task after the other. An arm that fails ends the command."""
+
+    name: ClassVar[str] = "inline"
+    shares: ClassVar[bool] = False
+    forgiving: ClassVar[bool] = False
+
+    def refuse_early(self) -> None:
+        self._attendance.refuse_others()
+
+    def attend(self) -> bool:
+        self._attendance.drive()
+        return True
+
+
+@LAUNCHERS.register("queue")
+class Queue(Here):
+    """Here, together with every other command on the same run folder, on this machine or on others that see it."""
+
+    name: ClassVar[str] = "queue"
+    forgiving: ClassVar[bool] = True
+
+    def attend(self) -> bool:
+        return self._attendance.join()
+
+    def run(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
+        super().run(folder, longest_first(tasks), boxes)

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.crew import CrewMember, Ended, drive
-from sightline.auditing.job import Job
-from sightline.auditing.launchers.base import LAUNCHERS, Launcher
+from sightline.auditing.launchers.base import LAUNCHERS, Job, Launcher
 
 TO_END = 15.0
 """Seconds that a worker has to give back what it has begun."""

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.crew import CrewMember, Ended, drive
-from sightline.auditing.job import Job
-from sightline.auditing.launchers.base import LAUNCHERS, Launcher
+from sightline.auditing.launchers.base import LAUNCHERS, Job, Launcher
 from sightline.auditing.launchers.local import threads_for, usable_cores
 from sightline.errors import SightlineError
 from sightline.places.holders import holder_of

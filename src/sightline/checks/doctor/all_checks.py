@@ -10,18 +10,20 @@ from typing import Any
 from PIL import Image
 
 from sightline.backbones import Backbone, load_backbone
-from sightline.backbones.methods_that_run import methods_that_run
-from sightline.backbones.route import served_by
-from sightline.backbones.served import Served
-from sightline.checks.doctor.answer_lengths import one_token_answers
-from sightline.checks.doctor.asked_page import PRUNED, AskedPage, drawn_image
-from sightline.checks.doctor.batches import image_batches, language_batches
-from sightline.checks.doctor.bright_word import lit_tokens
-from sightline.checks.doctor.examination import Check, Examination, LitTokens, SeenPage
-from sightline.checks.doctor.own_path import own_logits, own_prompt
-from sightline.checks.doctor.pruned_prefix import policies_agree_unpruned, policies_order_pruned, prefix_is_shorter
-from sightline.checks.doctor.stages import stage_facts
-from sightline.checks.doctor.token_cells import cell_count, cells_by_ramps
+from sightline.backbones.served import Served, methods_that_run, served_by
+from sightline.checks.doctor.answers import (
+    image_batches,
+    language_batches,
+    one_token_answers,
+    own_logits,
+    own_prompt,
+    policies_agree_unpruned,
+    policies_order_pruned,
+    prefix_is_shorter,
+    stage_facts,
+)
+from sightline.checks.doctor.cells import cell_count, cells_by_ramps, lit_tokens
+from sightline.checks.doctor.examination import PRUNED, AskedPage, Check, Examination, LitTokens, SeenPage, drawn_image
 from sightline.checks.doctor.tried_methods import each_method, signal_rows
 from sightline.device.memory import is_out_of_memory
 from sightline.errors import SightlineError

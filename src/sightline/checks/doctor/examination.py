@@ -1,17 +1,33 @@
-"""What doctor found: checks that pass or fail, facts that do neither, and what a person should look at."""
+"""What is examined: a page that is asked about, and what each check says of it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
-from PIL import Image
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
 
-import sightline
+from sightline.answering.answerer import Answerer
+from sightline.answering.arm_pass import ArmPass
+from sightline.answering.scorers import Scorer
+from sightline.answering.scorers.spoken import Generation
+from sightline.arms import parse_arm
+from sightline.backbones import Backbone
+from sightline.backbones.found_cells import FoundCells, find_cells
+from sightline.backbones.general import PIXELS, General, rows
+from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
+from sightline.core.probe import Probe
 from sightline.geometry.cells import Cells
+from sightline.version import __version__
+
+# What doctor found: checks that pass or fail, facts that do neither, and what a person should look at.
 
 
 @dataclass(frozen=True)
@@ -72,7 +88,7 @@ class Examination(Sequence[Check]):
     def as_dict(self) -> dict[str, Any]:
         """For a JSON file; docs/doctor.md names the keys."""
         return {
-            "sightline": sightline.__version__,
+            "sightline": __version__,
             "passed": self.failed == 0,
             "checks": {
                 check.name: {"passed": check.passed, "words": check.words, "measured": _finite(dict(check.measured))}
@@ -89,3 +105,127 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# Cells by ramps of any loaded model, those included whose class declares its cells.
+
+
+def declares_cells(backbone: Backbone) -> bool:
+    return not isinstance(backbone, General) or type(backbone).cells is not General.cells
+
+
+def found_in(backbone: Backbone, size: tuple[int, int]) -> FoundCells | None:
+    """Of an image of this (width, height), found anew whatever is remembered; None for a model without features."""
+    if isinstance(backbone, General):
+        return find_cells(size, backbone.image_inputs, lambda given: backbone.features(given)[0], backbone.tower_module)
+    model: Any = getattr(backbone.model, "model", backbone.model)
+    if not hasattr(model, "get_image_features"):
+        return None
+
+    def features(inputs: Mapping[str, Tensor]) -> Tensor:
+        on_device = {name: value.to(backbone.language.device) for name, value in inputs.items()}
+        on_device[PIXELS] = on_device[PIXELS].to(backbone.language.dtype)
+        output = model.get_image_features(**on_device, return_dict=True)
+        return rows(getattr(output, "pooler_output", output))
+
+    return find_cells(size, backbone.image_inputs, features, backbone.model)
+
+
+# An encoded page and a question about it, on the path that every audit takes.
+
+PROBE = Probe(
+    id="doctor", image="page.png", image_id="page", label="yes", target_text="INVOICE", source_text="INVOICE",
+    question='Does the image contain the exact text "INVOICE"? Answer yes or no.', regions=(),
+)  # fmt: skip
+PRUNED = ("grid:0.34", "target:0.5", "random:0.2")
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-2, torch.bfloat16: 5e-1}
+"""Largest allowed logit difference by dtype; half precisions differ by kernel, not by path."""
+
+
+@dataclass(frozen=True)
+class AskedPage:
+    backbone: Backbone
+    image: Image.Image
+    encoded: Encoded
+
+    @staticmethod
+    def of(backbone: Backbone, image: Image.Image) -> AskedPage:
+        return AskedPage(backbone, image, backbone.encode([backbone.preprocess(image)])[0])
+
+    def over(self, arm: str, scorer: Scorer, positions: PositionPolicy | None = None) -> ArmPass:
+        return Answerer(self.backbone, scorer, positions=positions).over(parse_arm(arm), [PROBE], [self.encoded])
+
+    def prefix(self, arm: str, positions: PositionPolicy | None = None) -> Prefix:
+        """What is left for the language model, without continuations behind it."""
+        return self.over(arm, Generation(), positions).prefix(0)
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.backbone.prompt(PROBE.question, PROBE.target_text)
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCE[self.backbone.language.dtype]
+
+    @cached_property
+    def found(self) -> FoundCells | None:
+        """Cells by ramps, whatever the architecture declares; None where its features cannot be traced to pixels."""
+        return found_in(self.backbone, self.image.size)
+
+
+def drawn_image() -> Image.Image:
+    """A page-like image, wider than high so that a crop or a tiling shows."""
+    image = Image.new("RGB", (640, 448), (246, 244, 238))
+    draw = ImageDraw.Draw(image)
+    for line in range(14):
+        draw.text(
+            (24, 20 + 30 * line),
+            f"INVOICE {line:03d}   item {line * 7919 % 1000}   {line * 3.17:.2f}",
+            fill=(30, 30, 40),
+        )
+    return image
+
+
+# The facts of an examination in words, for the console and for the page alike.
+
+
+def fact_lines(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(what, in words), one line each; stages and selectors have tables of their own."""
+    image, positions, separators = facts["image"], facts["positions"], facts["separators"]
+    width, height = image["size"]
+    tokens = f"{image['tokens']} tokens" + ("" if not separators["count"] else f" in {image['slots']} slots")
+    return [
+        ("model", f"{facts['model']} ({facts['model_type']}), {facts['dtype']} on {facts['device']}"),
+        ("served by", f"{facts['served_by']['images']}; language: {facts['served_by']['language']}"),
+        ("image", f"{width} x {height} pixels become {tokens}, {layout_words(image['layout'])}"),
+        ("separators", separator_words(separators)),
+        ("positions", f"{positions['axes']} axis, usually {positions['usual']}".replace("3 axis", "3 axes")),
+    ]
+
+
+def layout_words(layout: Iterable[Iterable[int]]) -> str:
+    """Rows x columns of every block, equal ones that follow each other counted."""
+    blocks = [" x ".join(map(str, block)) for block in layout]
+    counted = [(block, len(list(same))) for block, same in groupby(blocks)]
+    return "layout " + ", ".join(block if times == 1 else f"{times} times {block}" for block, times in counted)
+
+
+def separator_words(separators: Mapping[str, Any]) -> str:
+    if not separators["count"]:
+        return "none"
+    staying = ", ".join(f"{count} stay at {arm}" for arm, count in separators["staying"].items())
+    return f"{separators['count']}, {separators['policy']}; {staying}"
+
+
+def stage_words(stage: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Name, milliseconds, and what memory grew by, "" where nobody measured it."""
+    grown = stage["mib"]
+    return stage["stage"], f"{stage['seconds'] * 1e3:.1f} ms", "" if grown is None else f"+{grown:.1f} MiB"
+
+
+def methods_by_reason(selectors: Mapping[str, str]) -> dict[str, list[str]]:
+    """``yes`` and ``yes, with --clip`` first, then reasons, each with the methods it holds for."""
+    found: dict[str, list[str]] = {}
+    for name, answer in sorted(selectors.items(), key=lambda item: item[1].startswith("no")):
+        found.setdefault(answer, []).append(name)
+    return found

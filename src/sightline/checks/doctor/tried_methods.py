@@ -17,16 +17,14 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.scorers.generation import Generation
+from sightline.answering.scorers.spoken import Generation
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.answering.select_step import all_needs
 from sightline.arms import parse_arm
 from sightline.arms.arm import Arm
 from sightline.backbones import Backbone
-from sightline.checks.doctor.asked_page import PROBE, AskedPage
-from sightline.checks.doctor.examination import Check
-from sightline.contract.contract_page import CheckedPage
-from sightline.contract.of_vision_signals import FIRST_STATES, check_rows
+from sightline.checks.doctor.examination import PROBE, AskedPage, Check
+from sightline.contract.backbones import FIRST_STATES, CheckedPage, check_rows
 from sightline.core.prefix import Encoded
 from sightline.device.memory import is_out_of_memory
 from sightline.errors import SightlineError

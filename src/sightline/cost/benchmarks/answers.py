@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
 from sightline.cost.benchmarks.sweep import SweepRequest
-from sightline.cost.presentation import OF_CEILING, SET_UP, Quantity
-from sightline.cost.reading import Line, Say
 from sightline.cost.request import option, positive_numbers, with_default
+from sightline.cost.spread import OF_CEILING, SET_UP, Line, Quantity, Say
 
 if TYPE_CHECKING:
     pass

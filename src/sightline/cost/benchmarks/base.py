@@ -7,11 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from sightline.core.registry import Registry
-from sightline.cost.measurement import Measurement
-from sightline.cost.presentation import OVER_BATCHES, Chart, FurtherTable, Quantity
-from sightline.cost.reading import Line, Say, fastest_arm
-from sightline.cost.request import Request
-from sightline.cost.spread import Spread, Summary
+from sightline.cost.request import Measurement, Request
+from sightline.cost.spread import OVER_BATCHES, Chart, FurtherTable, Line, Quantity, Say, Spread, Summary, fastest_arm
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:

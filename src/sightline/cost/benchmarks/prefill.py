@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
-from sightline.cost.card_records import model_name
-from sightline.cost.presentation import OVER_BATCHES, BatchCurves, Quantity
+from sightline.cost.card import model_name
 from sightline.cost.published import EFFICIENCY, PREFILL_BATCH, published_key
 from sightline.cost.request import ProbedRequest, option, positive_numbers, words_of
+from sightline.cost.spread import OVER_BATCHES, BatchCurves, Quantity
 
 if TYPE_CHECKING:
     pass

@@ -9,11 +9,10 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
-from sightline.cost.card_records import model_name
-from sightline.cost.presentation import SPEEDUP, Quantity, StageBars
+from sightline.cost.card import model_name
 from sightline.cost.published import EFFICIENCY, REPEATED, published_key
 from sightline.cost.request import ProbedRequest, option, positive_numbers, with_default
-from sightline.cost.spread import MeanAndDeviation
+from sightline.cost.spread import SPEEDUP, MeanAndDeviation, Quantity, StageBars
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:

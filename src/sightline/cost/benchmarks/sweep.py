@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
-from sightline.cost.presentation import ESTIMATED, OF_CEILING, SET_UP, Quantity
-from sightline.cost.reading import Line, Say
 from sightline.cost.request import Request, option
+from sightline.cost.spread import ESTIMATED, OF_CEILING, SET_UP, Line, Quantity, Say
 
 if TYPE_CHECKING:
     pass

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
-from sightline.cost.presentation import (
+from sightline.cost.published import total_speedup_table
+from sightline.cost.request import ProbedRequest, option, positive_numbers, with_default
+from sightline.cost.spread import (
     ESTIMATED,
     KEPT,
     MEMORY,
@@ -17,12 +19,10 @@ from sightline.cost.presentation import (
     SPEEDUP,
     SPREAD,
     FurtherTable,
+    Line,
     Quantity,
     StageBars,
 )
-from sightline.cost.reading import Line
-from sightline.cost.request import ProbedRequest, option, positive_numbers, with_default
-from sightline.cost.total_speedup import total_speedup_table
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:

@@ -13,13 +13,11 @@ from sightline.arms.arm import Arm
 from sightline.backbones.execution import Execution, use_execution
 from sightline.core.prefix import Encoded, Prefix
 from sightline.cost.benchmarks.prefill import PrefillRequest
-from sightline.cost.flops import language_flops
-from sightline.cost.machine import PeakMemory
-from sightline.cost.measurement import Measurement
-from sightline.cost.profile import profiled
+from sightline.cost.machine import PeakMemory, language_flops, profiled
+from sightline.cost.request import Measurement
 from sightline.cost.subject import DISTINCT, Subject
 from sightline.device.memory import free_memory, is_out_of_memory
-from sightline.device.stopwatch import Stopwatch
+from sightline.device.transfer import Stopwatch
 
 
 def measure_prefill(request: PrefillRequest, subject: Subject) -> Iterator[Measurement]:

@@ -15,8 +15,8 @@ from sightline.backbones.base import Backbone
 from sightline.backbones.pixels import Pixels
 from sightline.core.probe import Probe
 from sightline.cost.benchmarks.repeated import RepeatedRequest
-from sightline.cost.measurement import Measurement
 from sightline.cost.one_sample import ANSWERS, OneAnswer, loss_of
+from sightline.cost.request import Measurement
 from sightline.cost.subject import Subject
 from sightline.device.kernels.causal import planless
 

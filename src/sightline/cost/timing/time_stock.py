@@ -11,9 +11,8 @@ import torch
 from sightline.arms.arm import Arm
 from sightline.backbones.unmodified import model_inputs
 from sightline.cost.benchmarks.ttft import TtftRequest
-from sightline.cost.flops import language_flops
-from sightline.cost.machine import PeakMemory
-from sightline.cost.measurement import Measurement
+from sightline.cost.machine import PeakMemory, language_flops
+from sightline.cost.request import Measurement
 from sightline.cost.subject import Subject
 from sightline.errors import SightlineError
 

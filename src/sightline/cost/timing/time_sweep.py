@@ -17,14 +17,12 @@ from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import Arm
 from sightline.auditing.loop import LoopOptions, Prepared, ShardWork, answer_shards
 from sightline.auditing.shards import Shard, Task, by_image
-from sightline.backbones.execution import use_execution
-from sightline.backbones.vision_execution import use_vision_execution
+from sightline.backbones.execution import use_execution, use_vision_execution
 from sightline.core.probe import Probe
 from sightline.cost.benchmarks.sweep import SweepRequest
-from sightline.cost.flops import language_flops, vision_flops
-from sightline.cost.machine import PeakMemory
-from sightline.cost.measurement import Measurement
+from sightline.cost.machine import PeakMemory, language_flops, vision_flops
 from sightline.cost.one_sample import time_one_sample
+from sightline.cost.request import Measurement
 from sightline.cost.subject import Subject
 from sightline.cost.timing.time_ttft import attention_sequences
 from sightline.device.kernels.causal import planless

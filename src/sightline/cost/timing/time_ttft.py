@@ -15,23 +15,19 @@ from PIL import Image
 
 from sightline.answering.arm_pass import ArmPass
 from sightline.arms.arm import Arm
-from sightline.backbones.execution import Execution, use_execution
+from sightline.backbones.execution import CapturedVision, Execution, use_execution, use_vision_execution
 from sightline.backbones.pixels import Pixels
 from sightline.backbones.towered import Towered
-from sightline.backbones.vision_execution import CapturedVision, use_vision_execution
 from sightline.boxes.detection import boxes_of
 from sightline.boxes.detectors import DETECTORS, detector_named
 from sightline.boxes.sources import check_source, reads_boxes
 from sightline.core.prefix import Encoded, Prefix
 from sightline.cost.benchmarks.ttft import TtftRequest
-from sightline.cost.flops import language_flops, vision_flops
-from sightline.cost.machine import PeakMemory
-from sightline.cost.measurement import Measurement
-from sightline.cost.profile import profiled
-from sightline.cost.stand_in_clip import ForgetfulClip
-from sightline.cost.subject import Subject
+from sightline.cost.machine import PeakMemory, language_flops, profiled, vision_flops
+from sightline.cost.request import Measurement
+from sightline.cost.subject import ForgetfulClip, Subject
 from sightline.cost.timing.time_stock import measure_stock, untimed
-from sightline.device.stopwatch import Stopwatch
+from sightline.device.transfer import Stopwatch
 
 HOST = torch.device("cpu")
 

@@ -29,7 +29,7 @@ from sightline.paper.probe_sets import DEVELOPMENT
 from sightline.paper.tables.shared import COUNT
 from sightline.paper.tables.table_s17 import CARD, time_it
 from sightline.report.table import TableColumn, format_value
-from sightline.statistics.plain_rows import plain_rows
+from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.summaries import arm_points
 
 if TYPE_CHECKING:

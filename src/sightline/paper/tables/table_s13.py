@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sightline.analysis.text_replacement_table import text_replacement_models_table, text_replacement_table
+from sightline.analysis.replaced_text import text_replacement_models_table, text_replacement_table
 from sightline.paper.cut import AT_ZERO, SHARED, judged
 from sightline.paper.models import INTERNVL, MODELS, QWEN
 from sightline.paper.paper_table import ALPHA, PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sightline.analysis.edit_region_table import edit_region_table, word_coverage
+from sightline.analysis.replaced_text import edit_region_table, word_coverage
 from sightline.errors import SightlineError
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from sightline.analysis.comparison import clustered_mean
-from sightline.analysis.coverage_and_score import coverage_and_score_table
-from sightline.analysis.region_agreement import DrawnTwice, drawn_twice, region_agreement, role_agreement
-from sightline.analysis.score_changes import ALL_TASKS, ArmPair, score_changes
+from sightline.analysis.comparison import ALL_TASKS, ArmPair, clustered_mean, score_changes
+from sightline.analysis.regions import (
+    DrawnTwice,
+    coverage_and_score_table,
+    drawn_twice,
+    region_agreement,
+    role_agreement,
+)
 from sightline.errors import SightlineError
 from sightline.paper.case_regions import audited, boxes_of, question_key, several_regions
 from sightline.paper.models import QWEN
@@ -31,7 +35,7 @@ from sightline.paper.paper_table import (
 )
 from sightline.paper.second_annotator import both_annotators
 from sightline.paper.tables.shared import COUNT
-from sightline.probes.roles import ROLES
+from sightline.probes.regions import ROLES
 from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:

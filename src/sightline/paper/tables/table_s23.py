@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
-from sightline.analysis.stress_slices import stress_slices
-from sightline.boxes.audit_noise import AdjustedCoverage, adjusted_coverage, noisy_regions
+from sightline.analysis.regions import stress_slices
+from sightline.boxes.quality import AdjustedCoverage, adjusted_coverage, noisy_regions
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.paper.case_regions import (
@@ -31,7 +31,7 @@ from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, L
 from sightline.paper.tables.shared import COUNT
 from sightline.paper.tables.table_s22 import coverage_cells
 from sightline.report.table import TableColumn
-from sightline.store.stored_geometry import Boxes
+from sightline.store.probe_picture import Boxes
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

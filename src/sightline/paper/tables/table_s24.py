@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from sightline.analysis.score_changes import ALL_TASKS, ArmPair, score_changes
+from sightline.analysis.comparison import ALL_TASKS, ArmPair, score_changes
 from sightline.errors import SightlineError
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sightline.analysis.filter_effect import largest_changes
-from sightline.analysis.image_dependence_table import image_dependence_table
+from sightline.analysis.comparison import largest_changes
+from sightline.analysis.interventions import image_dependence_table, position_policy_table
 from sightline.analysis.outcomes import lexically_plausible, probe_scales, samples, tertiles
-from sightline.analysis.position_table import position_policy_table
 from sightline.cost.published import DETECTOR_MS, TOTAL, TOTAL_WITH_DETECTOR
 from sightline.errors import SightlineError
 from sightline.paper.cost_cards import card_of, first_token

@@ -16,8 +16,17 @@ from xml.etree.ElementTree import Element
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes.formats.base import FORMATS
-from sightline.probes.formats.pages import OcrPages, PageText, ScannedPage, extent, joined, number, percent
-from sightline.probes.safe_xml import below, read_xml
+from sightline.probes.formats.pages import (
+    OcrPages,
+    PageText,
+    ScannedPage,
+    below,
+    extent,
+    joined,
+    number,
+    percent,
+    read_xml,
+)
 
 UNITS = ("pixel", "mm10", "inch1200")
 _START = re.compile(r"<(?:\w+:)?alto[\s>]")

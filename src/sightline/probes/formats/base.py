@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal, get_type_hints
 
 from sightline.core.registry import Registry
 from sightline.errors import SightlineError
-from sightline.probes.raw_text import start_of
-from sightline.probes.region_records import Ingest
+from sightline.probes.data_rows import start_of
+from sightline.probes.regions import Ingest
 
 START = 65_536
 """Characters of a file that formats are shown to recognise it by."""

@@ -16,14 +16,21 @@ from typing import Annotated, ClassVar
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
-from sightline.probes.box_format import Order, Units, corners, four_numbers
-from sightline.probes.data_rows import cells_of
+from sightline.probes.data_rows import cells_of, encoding_of, read_bytes
 from sightline.probes.formats.base import FORMATS, Format, FormatOption
 from sightline.probes.formats.pages import extent, number, whole
-from sightline.probes.page_images import PageImages
-from sightline.probes.placing import hull, place
-from sightline.probes.raw_text import encoding_of, read_bytes
-from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts
+from sightline.probes.packed_images import PageImages
+from sightline.probes.regions import (
+    ImageRegions,
+    Ingest,
+    IngestCounts,
+    Order,
+    Units,
+    corners,
+    four_numbers,
+    hull,
+    place,
+)
 
 DELIMITERS = ",;\t|"
 IMAGE = ("image", "image_name", "image_path", "image_file", "file_name", "filename", "file", "path", "image_id")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from sightline.probes.formats.base import FORMATS, Format, FormatOption
 from sightline.probes.formats.textocr import COCO_TEXT, load_document, regions_of
-from sightline.probes.region_records import Ingest
+from sightline.probes.regions import Ingest
 
 _OBJECTS = re.compile(r'\s*\{.*?"(?:imgs|anns|imgToAnns)"\s*:', re.DOTALL)
 

@@ -8,19 +8,204 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
-from sightline.probes.coco_instances import CocoImage, category_of, read_instances
+from sightline.probes.data_rows import open_text
 from sightline.probes.formats.base import FORMATS, Format, FormatOption
-from sightline.probes.json_lines import open_text
-from sightline.probes.page_images import PageImages
-from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word
-from sightline.probes.relations import Relation, parse_relation
+from sightline.probes.packed_images import PageImages
+from sightline.probes.regions import (
+    ImageRegions,
+    Ingest,
+    IngestCounts,
+    Word,
+    clip_to_image,
+    corners,
+    four_numbers,
+    to_fractions,
+)
+
+# COCO ``instances_*.json``: where the objects of an image are, looked up by what somebody calls them.
+
+ALIASES = {
+    "aeroplane": "airplane", "automobile": "car", "bike": "bicycle", "boy": "person", "cellphone": "cell phone",
+    "child": "person", "doughnut": "donut", "fridge": "refrigerator", "girl": "person", "hair dryer": "hair drier",
+    "hydrant": "fire hydrant", "kid": "person", "lady": "person", "luggage": "suitcase", "man": "person",
+    "men": "person", "monitor": "tv", "motorbike": "motorcycle", "people": "person", "phone": "cell phone",
+    "plane": "airplane", "plant": "potted plant", "purse": "handbag", "racket": "tennis racket", "sofa": "couch",
+    "stoplight": "traffic light", "table": "dining table", "telephone": "cell phone", "television": "tv",
+    "woman": "person", "women": "person",
+}  # fmt: skip
+"""What captions say -> the name of COCO's category."""
+
+
+@dataclass(frozen=True)
+class CocoObject:
+    """One object: its category, its box in fractions, the area of its outline in square pixels."""
+
+    category: str
+    box: Box
+    area: float
+
+
+@dataclass(frozen=True)
+class CocoImage:
+    name: str
+    width: int
+    height: int
+    objects: tuple[CocoObject, ...]
+    """In file order, without crowds."""
+
+    def largest(self, category: str) -> CocoObject | None:
+        """The object of this category with the largest area; the first of equals."""
+        found = [each for each in self.objects if each.category == category]
+        return max(found, key=lambda each: each.area, default=None)
+
+
+def read_instances(path: Path, wanted: Iterable[str]) -> tuple[dict[str, CocoImage], tuple[str, ...]]:
+    """The images with these ids, by id, and the names of all categories; an id that the file lacks is left out."""
+    with open_text(path) as stream:
+        try:
+            document = json.load(stream)
+        except (ValueError, RecursionError) as problem:
+            raise SightlineError(f"{path}: not a JSON document: {problem}") from None
+    try:
+        categories = {entry["id"]: str(entry["name"]) for entry in document["categories"]}
+        ids = frozenset(wanted)
+        images = {str(entry["id"]): entry for entry in document["images"] if str(entry["id"]) in ids}
+        annotations: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        for entry in document["annotations"]:
+            if str(entry["image_id"]) in images and not entry.get("iscrowd"):
+                annotations[str(entry["image_id"])].append(entry)
+        found = {key: _image(entry, annotations[key], categories) for key, entry in images.items()}
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+        raise SightlineError(f"{path}: not a COCO instances file: missing or odd {problem}") from None
+    return found, tuple(categories.values())
+
+
+def _image(
+    entry: Mapping[str, Any], annotations: Iterable[Mapping[str, Any]], categories: Mapping[Any, str]
+) -> CocoImage:
+    width, height = int(entry["width"]), int(entry["height"])
+    objects = []
+    for annotation in annotations:
+        values = four_numbers(annotation["bbox"])
+        box = None if values is None else clip_to_image(to_fractions(corners(values, "xywh"), width, height))
+        if values is not None and box is not None:
+            area = float(annotation.get("area") or values[2] * values[3])
+            objects.append(CocoObject(categories[annotation["category_id"]], box, area))
+    return CocoImage(str(entry["file_name"]), width, height, tuple(objects))
+
+
+def category_of(thing: str, categories: Iterable[str]) -> str | None:
+    """The category that a phrase speaks of: its name, an alias, or the longest name that is part of the phrase.
+
+    "potted plant" is that category, "sofa" the couch, "a large teddy bear" the teddy bear and not the bear.
+    """
+    spoken = " ".join(thing.lower().split())
+    known = dict.fromkeys(categories)
+    if spoken in known:
+        return spoken
+    if ALIASES.get(spoken) in known:
+        return ALIASES[spoken]
+    names = {name: name for name in known} | {alias: name for alias, name in ALIASES.items() if name in known}
+    words = f" {spoken} "
+    inside = [name for name in names if f" {name} " in words or f" {name}s " in words]
+    return names[max(inside, key=len)] if inside else None
+
+
+# How two things in a caption are related: "A photo of a dog above a bench" -> dog, above, bench.
+
+Family = Literal["left_right", "vertical", "topology", "proximity", "depth", "interaction"]
+
+_SPOKEN: dict[Family, tuple[tuple[str, ...], ...]] = {
+    "left_right": (
+        ("to the left of", "on the left of", "at the left of", "on the left side of", "left of"),
+        ("to the right of", "on the right of", "at the right of", "on the right side of", "right of"),
+    ),
+    "vertical": (
+        ("above", "over"),
+        ("below", "under", "underneath", "beneath"),
+        ("on top of", "at the top of"),
+        ("at the bottom of",),
+    ),
+    "topology": (
+        ("inside", "inside of", "within", "in"),
+        ("outside", "outside of"),
+        ("on",),
+        ("around", "surrounding"),
+        ("containing",),
+        ("covering",),
+        ("touching",),
+        ("attached to",),
+        ("part of",),
+        ("between",),
+    ),
+    "proximity": (
+        ("next to", "beside", "alongside", "adjacent to"),
+        ("near", "close to", "by"),
+        ("far from", "far away from"),
+    ),
+    "depth": (("in front of",), ("behind", "in back of"), ("beyond",)),
+    "interaction": (
+        ("holding",), ("carrying",), ("riding",), ("wearing",), ("eating",), ("drinking",), ("using",), ("watching",),
+        ("looking at",), ("facing",), ("pulling",), ("pushing",), ("hanging from",), ("hanging on",), ("leaning on",),
+        ("sitting on",), ("sitting in",), ("standing on",), ("lying on",), ("walking on",), ("parked on",),
+    ),
+}  # fmt: skip
+"""Family -> groups of phrases that mean the same; a question uses the first of its group."""
+
+PHRASES: dict[str, tuple[str, Family]] = {
+    phrase: (group[0], family) for family, groups in _SPOKEN.items() for group in groups for phrase in group
+}
+"""Phrase in a caption -> phrase in the question, and its family."""
+
+_SIDES = {"left", "right", "top", "bottom"}
+"""A bench "on the left" is a bench and a side, not two things."""
+_PREFIX = re.compile(r"^(?:an?|the)\s+(?:photo|picture|image)\s+of\s+", re.IGNORECASE)
+_ARTICLE = re.compile(r"^(?:an?|the|some)\s+", re.IGNORECASE)
+# Longest first, so that "on top of" is not taken for "on".
+_RELATION = re.compile(
+    r"\s+(?:(?:is|are)\s+)?(" + "|".join(sorted(PHRASES, key=lambda phrase: (-len(phrase), phrase))) + r")\s+",
+    re.IGNORECASE,
+)
+
+
+class Relation(NamedTuple):
+    subject: str
+    phrase: str
+    object: str
+    family: Family
+
+    def __str__(self) -> str:
+        return f"the {self.subject} {self.phrase} the {self.object}"
+
+    @property
+    def question(self) -> str:
+        return f"Is {self}?"
+
+
+def parse_relation(caption: str) -> Relation | None:
+    """The relation of a caption, or None where it has none between two things. The first phrase in it counts."""
+    text = _PREFIX.sub("", " ".join(caption.split()).rstrip(". "))
+    found = _RELATION.search(text)
+    if found is None:
+        return None
+    subject, thing = _thing(text[: found.start()]), _thing(text[found.end() :])
+    if not subject or not thing or thing in _SIDES:
+        return None
+    phrase, family = PHRASES[found[1].lower()]
+    return Relation(subject, phrase, thing, family)
+
+
+def _thing(text: str) -> str:
+    return _ARTICLE.sub("", text.strip())
+
 
 _START = re.compile(r'\s*\[\s*\[\s*"?\d+"?\s*,\s*"(?:[^"\\]|\\.)*"\s*,\s*"')
 _COCO_DIGITS = 12

@@ -16,10 +16,9 @@ from typing import ClassVar
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
+from sightline.probes.data_rows import encoding_of, read_bytes
 from sightline.probes.formats.base import FORMATS
-from sightline.probes.formats.pages import OcrPages, PageText, ScannedPage, joined, number
-from sightline.probes.raw_text import encoding_of, read_bytes
-from sightline.probes.safe_xml import MAX_XML_BYTES
+from sightline.probes.formats.pages import MAX_XML_BYTES, OcrPages, PageText, ScannedPage, joined, number
 
 _PAGE, _LINE, _WORD = "page", "line", "word"
 _PARTS = {

@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
+from sightline.probes.data_rows import open_text
 from sightline.probes.formats.base import FORMATS
 from sightline.probes.formats.pages import OcrPages, PageText, ScannedPage, extent, percent
-from sightline.probes.json_lines import open_text
-from sightline.probes.placing import hull
+from sightline.probes.regions import hull
 
 _START = re.compile(r'"(?:recognitionResults|readResults)"\s*:')
 _LOW = 50.0

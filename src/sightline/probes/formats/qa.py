@@ -16,11 +16,10 @@ from typing import Annotated, Any, ClassVar
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
-from sightline.probes.box_format import BoxFormat, Order, Units, four_numbers
 from sightline.probes.data_rows import DataRow, table_delimiter
 from sightline.probes.formats.base import FORMATS, FormatOption
 from sightline.probes.formats.question_files import AskedRow, QuestionFiles, first_of, has_columns, text_of, texts_of
-from sightline.probes.roles import check_roles
+from sightline.probes.regions import BoxFormat, Order, Units, check_roles, four_numbers
 
 _START = re.compile(
     r'\s*\{(?=[^\n]*"image"\s*:)(?=[^\n]*"question"\s*:)(?=[^\n]*"answers?"\s*:)(?![^\n]*"(?:words|ocr_tokens|probe)"\s*:)'

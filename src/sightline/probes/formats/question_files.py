@@ -22,14 +22,22 @@ from typing import Annotated, Any, ClassVar
 
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
-from sightline.probes.box_format import BoxFormat, clip_to_image, contradiction, corners, leaves_image, to_fractions
-from sightline.probes.data_rows import DataRow, data_rows
+from sightline.probes.data_rows import PARQUET, DataRow, data_rows
 from sightline.probes.dialects import check_open
 from sightline.probes.formats.base import Format, FormatOption
-from sightline.probes.packed_images import PackedImages, image_header, packed_bytes
-from sightline.probes.page_images import PageImages
-from sightline.probes.raw_text import PARQUET
-from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, is_storable
+from sightline.probes.packed_images import PackedImages, PageImages, image_header, packed_bytes
+from sightline.probes.regions import (
+    BoxFormat,
+    ImageRegions,
+    Ingest,
+    IngestCounts,
+    clip_to_image,
+    contradiction,
+    corners,
+    is_storable,
+    leaves_image,
+    to_fractions,
+)
 
 FRACTIONS = BoxFormat("xyxy", "normalised")
 DECODED = 32

@@ -18,22 +18,26 @@ from typing import Annotated, Any, ClassVar
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
-from sightline.probes.box_format import (
+from sightline.probes.data_rows import read_objects, write_text
+from sightline.probes.dialects import Dialect
+from sightline.probes.fetched_images import check_image_name, resolve_image, strip_image_prefix
+from sightline.probes.formats.base import FORMATS, Format, FormatOption
+from sightline.probes.regions import (
     BoxFormat,
+    ImageRegions,
+    Ingest,
+    IngestCounts,
     Order,
     Units,
+    Word,
     clip_to_image,
     contradiction,
     corners,
     four_numbers,
+    is_storable,
     leaves_image,
     to_fractions,
 )
-from sightline.probes.dialects import Dialect
-from sightline.probes.formats.base import FORMATS, Format, FormatOption
-from sightline.probes.image_name import check_image_name, resolve_image, strip_image_prefix
-from sightline.probes.json_lines import read_objects, write_text
-from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word, is_storable
 
 SizeOf = Callable[[str], tuple[int, int]]
 

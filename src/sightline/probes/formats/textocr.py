@@ -11,11 +11,21 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
-from sightline.probes.box_format import clip_to_image, corners, four_numbers, leaves_image, to_fractions
+from sightline.probes.data_rows import open_text
+from sightline.probes.fetched_images import check_image_name
 from sightline.probes.formats.base import FORMATS, Format, FormatOption
-from sightline.probes.image_name import check_image_name
-from sightline.probes.json_lines import open_text
-from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word, is_storable
+from sightline.probes.regions import (
+    ImageRegions,
+    Ingest,
+    IngestCounts,
+    Word,
+    clip_to_image,
+    corners,
+    four_numbers,
+    is_storable,
+    leaves_image,
+    to_fractions,
+)
 
 Pairing = Literal["paired", "shifted"]
 SmallBoxes = Literal["pixels", "normalised"]

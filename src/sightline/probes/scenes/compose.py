@@ -2,13 +2,102 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
-from sightline.probes.scenes.fonts import SIZES, Face, faces
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from sightline.errors import SightlineError
 from sightline.probes.scenes.lexicon import Lexicon, Split
+
+# The shipped fonts by role, and the integer metrics that place glyphs exactly where Pillow's text drawing does.
+
+FONT_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "fonts"
+SIZES = (14, 15, 16, 17, 18, 19, 20, 22, 24)
+CHARACTERS = "".join(map(chr, range(33, 127)))
+"""Every character that a scene can hold, apart from the blank."""
+
+
+@dataclass(frozen=True)
+class Face:
+    """One font at one size. Offsets are in pixels from the point given to ``ImageDraw.text``."""
+
+    file: str
+    style: str
+    size: int
+    advance: dict[str, int]
+    ink: dict[str, tuple[int, int, int, int]]
+    """Bounding box (x1, y1, x2, y2) of each glyph's pixels."""
+    top: int
+    """Highest ink of any glyph: negative or positive."""
+    bottom: int
+
+    @property
+    def height(self) -> int:
+        return self.bottom - self.top
+
+    @property
+    def blank(self) -> int:
+        return max(3, round(0.3 * self.size))
+
+    def width(self, text: str) -> int:
+        advance = self.advance
+        return sum([advance[character] for character in text])
+
+    def ink_box(self, text: str) -> tuple[int, int, int, int]:
+        """Bounding box of the pixels of ``text`` relative to its origin."""
+        ink, advance = self.ink, self.advance
+        left, top, right, bottom, x = 99, 99, -99, -99, 0
+        for character in text:
+            x1, y1, x2, y2 = ink[character]
+            left, top, right, bottom = min(left, x + x1), min(top, y1), max(right, x + x2), max(bottom, y2)
+            x += advance[character]
+        return left, top, right, bottom
+
+    def load(self) -> ImageFont.FreeTypeFont:
+        return load_font(self.file, self.size)
+
+
+@cache
+def load_font(file: str, size: int) -> ImageFont.FreeTypeFont:
+    """Basic layout: the shipped subsets carry no kerning, so a word is its glyphs at whole-pixel advances."""
+    return ImageFont.truetype(str(FONT_FOLDER / file), size, layout_engine=ImageFont.Layout.BASIC)
+
+
+@cache
+def font_files(role: Split) -> tuple[tuple[str, str], ...]:
+    """(file, style) of the fonts of one role, in catalogue order."""
+    try:
+        entries = json.loads((FONT_FOLDER / "fonts.json").read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise SightlineError(f"{FONT_FOLDER}: fonts are missing ({problem}); reinstall the package") from None
+    return tuple((entry["file"], entry["style"]) for entry in entries if entry["role"] == role)
+
+
+@cache
+def faces(role: Split) -> tuple[tuple[Face, ...], ...]:
+    """Faces of one role: [font][size], in the order of ``font_files`` and ``SIZES``."""
+    return tuple(tuple(_measure(file, style, size) for size in SIZES) for file, style in font_files(role))
+
+
+def _measure(file: str, style: str, size: int) -> Face:
+    font = load_font(file, size)
+    ink = {character: _whole(font.getbbox(character)) for character in CHARACTERS}
+    advance = {character: round(font.getlength(character)) for character in CHARACTERS}
+    top, bottom = min(box[1] for box in ink.values()), max(box[3] for box in ink.values())
+    return Face(file, style, size, advance, ink, top, bottom)
+
+
+def _whole(box: tuple[float, float, float, float]) -> tuple[int, int, int, int]:
+    return int(box[0]), int(box[1]), int(box[2]), int(box[3])
+
 
 CANVAS = 448
 """Width and height in pixels: 14 x 14 visual tokens of 32 px, so that nothing is resized on the way to the model."""
@@ -188,3 +277,46 @@ class Pen:
         draw = self.rng.randint
         red, green, blue = (max(0, min(255, level + draw(-spread, spread))) for level in colour)
         return red, green, blue
+
+
+# Draws a scene with Pillow: the reference renderer, and the one that the shipped probe sets were drawn with.
+
+
+def draw(scene: Scene, seed: int = 0) -> Image.Image:
+    """RGB image, CANVAS x CANVAS. ``seed`` drives the noise alone."""
+    image = Image.new("RGB", (CANVAS, CANVAS), scene.background)
+    brush = ImageDraw.Draw(image)
+    for x1, y1, x2, y2, colour in scene.shapes:
+        brush.rectangle((x1, y1, x2 - 1, y2 - 1), fill=colour)
+    for word in scene.words:
+        brush.text((word.x, word.y), word.text, font=scene.face(word).load(), fill=word.colour)
+    if any(scene.light):
+        image = _to_image(np.asarray(image, np.float32) + _ramp(scene.light))
+    if scene.angle:
+        image = image.rotate(scene.angle, Image.Resampling.BILINEAR, fillcolor=scene.background)
+    if not (scene.blur or scene.noise):
+        return image
+    pixels = np.asarray(image, np.float32)
+    if scene.blur:
+        pixels = pixels * (1 - scene.blur) + _mean3(pixels) * scene.blur
+    if scene.noise:
+        pixels = pixels + np.random.default_rng(seed).normal(0.0, scene.noise, (CANVAS, CANVAS, 1)).astype(np.float32)
+    return _to_image(pixels)
+
+
+def _ramp(light: tuple[float, float]) -> NDArray[np.float32]:
+    """(CANVAS, CANVAS, 1) brightness that rises linearly from -light to +light along x and along y."""
+    axis = np.linspace(-1.0, 1.0, CANVAS, dtype=np.float32)
+    return (light[0] * axis[None, :] + light[1] * axis[:, None])[..., None].astype(np.float32)
+
+
+def _mean3(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+    """3 x 3 mean, edges repeated."""
+    padded = np.pad(pixels, ((1, 1), (1, 1), (0, 0)), mode="edge")
+    rows = padded[:-2] + padded[1:-1] + padded[2:]
+    total: NDArray[np.float32] = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
+    return total / np.float32(9.0)
+
+
+def _to_image(pixels: NDArray[np.float32]) -> Image.Image:
+    return Image.fromarray(np.clip(pixels + 0.5, 0, 255).astype(np.uint8))

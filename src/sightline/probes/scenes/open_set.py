@@ -2,25 +2,84 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes.hard_pairs import normalise_word
 from sightline.probes.probe_file import ProbeSet, write_probes
-from sightline.probes.scenes.compose import CANVAS, PixelBox, Scene
-from sightline.probes.scenes.draw import draw
+from sightline.probes.scenes.compose import CANVAS, PixelBox, Scene, draw, inside
 from sightline.probes.scenes.lexicon import Split
 from sightline.probes.scenes.open_questions import NEIGHBOURS, TEMPLATES, OpenQuestion, open_questions
-from sightline.probes.scenes.page_designs import DESIGNS
+from sightline.probes.scenes.page_designs import DESIGNS, compose
 from sightline.probes.scenes.paired_designs import PAIRED_DESIGNS, compose_open
-from sightline.probes.scenes.textocr_set import JPEG
+
+# A set of scenes on disk in TextOCR's format: JPEG images and one annotation file, for ``sightline probes build``.
+
+FIRST_SEED: dict[Split, int] = {"train": 0, "development": 600_000_000, "confirmation": 700_000_000}
+"""Seeds of the sets' page designs. Training consumes seeds from 100 000 000 on and stays below 500 000 000."""
+ANNOTATIONS, IMAGES = "annotations.json", "images"
+JPEG: dict[str, Any] = {"format": "JPEG", "quality": 75, "optimize": True, "progressive": True}
+
+Document = dict[str, dict[str, Any]]
+
+
+def scenes_of(split: Split, images: int) -> Iterable[tuple[str, int, Scene]]:
+    """(image id, seed, scene) of a set: all kinds of scene in turn."""
+    kinds = tuple(DESIGNS)
+    for number, seed in zip(range(images), count(FIRST_SEED[split]), strict=False):
+        yield f"{split}-{number:04d}", seed, compose(seed, split, kinds[number % len(kinds)])
+
+
+def annotate(split: Split, images: int) -> Document:
+    """The annotation file's content. Words that a rotation moved partly off the canvas are left out, as in training."""
+    document: Document = {"imgs": {}, "anns": {}, "imgToAnns": {}}
+    for image_id, _, scene in scenes_of(split, images):
+        document["imgs"][image_id] = {
+            "id": image_id,
+            "width": CANVAS,
+            "height": CANVAS,
+            "set": split,
+            "file_name": f"{image_id}.jpg",
+            "kind": scene.kind,
+        }
+        document["imgToAnns"][image_id] = []
+        for word in scene.words:
+            box = scene.box(word)
+            if not inside(box):
+                continue
+            x1, y1, x2, y2 = (round(value, 2) for value in box)
+            name = f"{image_id}_{len(document['imgToAnns'][image_id]) + 1}"
+            document["imgToAnns"][image_id].append(name)
+            document["anns"][name] = {
+                "image_id": image_id,
+                "bbox": [x1, y1, round(x2 - x1, 2), round(y2 - y1, 2)],
+                "utf8_string": word.text,
+            }
+    return document
+
+
+def write_scenes(split: Split, images: int, out: Path, progress: Callable[[], None] = lambda: None) -> Document:
+    """Draws the set's images into ``out/images`` and writes ``out/annotations.json``."""
+    document = annotate(split, images)
+    try:
+        (out / IMAGES).mkdir(parents=True, exist_ok=True)
+        for image_id, seed, scene in scenes_of(split, images):
+            draw(scene, seed).save(out / IMAGES / document["imgs"][image_id]["file_name"], **JPEG)
+            progress()
+        text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+        (out / ANNOTATIONS).write_text(text + "\n", encoding="utf-8")
+    except OSError as problem:
+        raise SightlineError(f"cannot write scenes to {out}: {problem.strerror or problem}") from None
+    return document
+
 
 FIRST_OPEN_SEED: dict[Split, int] = {"train": 0, "development": 800_000_000, "confirmation": 900_000_000}
 OPEN_PROBES, OPEN_IMAGES = "open_probes.jsonl", "open_images"

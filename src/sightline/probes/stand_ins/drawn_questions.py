@@ -12,9 +12,8 @@ from functools import cached_property
 from PIL import Image
 
 from sightline.core.probe import Box
-from sightline.probes.roles import ANSWER
-from sightline.probes.scenes.compose import CANVAS, Scene, inside
-from sightline.probes.scenes.draw import draw
+from sightline.probes.regions import ANSWER
+from sightline.probes.scenes.compose import CANVAS, Scene, draw, inside
 from sightline.probes.scenes.page_designs import compose
 
 LABEL = "field_label"

@@ -17,24 +17,72 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from markupsafe import Markup
 
 from sightline.core.registry import Registry
+from sightline.cost.card import CostCard
 from sightline.errors import SightlineError
-from sightline.geometry.region_marks import RegionMark
-from sightline.report.gallery import YES_OR_NO, Gallery
+from sightline.geometry.marks import RegionMark
 from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import Table
 
-if TYPE_CHECKING:
-    from sightline.report.measured_cost import Card
+# What readers can ask the gallery for: filters and orders, by the kind of answers that its cases hold.
+#
+# The names are those that ``report.js`` knows.
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """(name, words) of every filter and order; ``{reference}`` in words is what answers are compared with."""
+
+    filters: tuple[tuple[str, str], ...]
+    orders: tuple[tuple[str, str], ...]
+
+
+_CHOSEN, _COVERAGE = ("chosen", "as chosen"), ("ecr", "least coverage first")
+_LOW, _WRONG = ("low", "low coverage"), ("wrong", "wrong answers")
+
+YES_OR_NO = Gallery(
+    (("all", "all cases"), ("unsupported", "unsupported"), ("flip", "flips vs {reference}"), _LOW, _WRONG),
+    (_CHOSEN, _COVERAGE, ("margin", "largest margin first"), ("change", "largest change from {reference} first")),
+)
+IN_WORDS = Gallery(
+    (
+        ("all", "all cases"),
+        ("unsupported", "right without evidence"),
+        ("confident", "confident and wrong"),
+        ("flip", "other than {reference}'s"),
+        _LOW,
+        _WRONG,
+    ),
+    (_CHOSEN, _COVERAGE, ("loss", "surest answer first"), ("fall", "largest fall of the score first")),
+)
+BOTH = Gallery(
+    (*YES_OR_NO.filters, IN_WORDS.filters[2]),
+    (*YES_OR_NO.orders, *IN_WORDS.orders[2:]),
+)
+
 
 SECTIONS: Registry[type[SectionMaker]] = Registry(
     "section", group="sightline.sections", package="sightline.report.sections"
 )
+
+
+@dataclass(frozen=True)
+class Card:
+    """A cost card with what the report calls it."""
+
+    file: str
+    name: str
+    """File stem of its tables; the kind, numbered where several cards are of one kind."""
+    card: CostCard
+
+    @property
+    def model(self) -> str:
+        return str(self.card.records()[0]["model"])
 
 
 @dataclass(frozen=True)

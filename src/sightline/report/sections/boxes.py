@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.analysis import box_source_table as computed
+from sightline.analysis import interventions as computed
 from sightline.core.regime import NO_BOXES
-from sightline.report.by_run import top
-from sightline.report.fitting_columns import fitting_columns
-from sightline.report.metric_columns import metric_column
+from sightline.report.columns import fitting_columns, metric_column, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.table import Table, TableColumn, format_value

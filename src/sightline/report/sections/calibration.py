@@ -11,16 +11,15 @@ from markupsafe import Markup
 from scipy.special import expit
 
 from sightline.analysis.operating_point import HASH_SPLIT, NO_MARGIN, development_of, on_development_side
-from sightline.analysis.threshold_rules import NAMED, Given, ThresholdRule, WithinRisk
-from sightline.analysis.thresholds import evaluate, flips, predict
+from sightline.analysis.threshold_rules import NAMED, Given, ThresholdRule, WithinRisk, evaluate, flips, predict
 from sightline.errors import SightlineError
 from sightline.report.charts import reliability
-from sightline.report.metric_columns import metric_column, metric_columns
+from sightline.report.columns import metric_column, metric_columns
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import Table, TableColumn
-from sightline.statistics.keyed import looked_up
+from sightline.statistics.arm_rows import looked_up
 from sightline.statistics.paired import mcnemar
 
 MOST_DIAGRAMS = 24

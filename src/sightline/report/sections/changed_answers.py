@@ -8,10 +8,8 @@ from urllib.parse import urlencode
 import pandas as pd
 
 from sightline.errors import SightlineError
-from sightline.report.answer_changes import CHANGES, EVIDENCE, KEPT, LOST, NONE, OTHERWISE, UNTRACED, with_changes
-from sightline.report.arm_words import share
-from sightline.report.by_run import top
-from sightline.report.panels import arm_facts, in_panels
+from sightline.report.cases import CHANGES, EVIDENCE, KEPT, LOST, NONE, OTHERWISE, UNTRACED, with_changes
+from sightline.report.columns import arm_facts, in_panels, share, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.table import Table, TableColumn

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.report.panels import arm_facts, in_panels
+from sightline.report.columns import arm_facts, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.table import Table, TableColumn

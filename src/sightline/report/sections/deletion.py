@@ -6,14 +6,21 @@ import math
 
 import pandas as pd
 
-from sightline.analysis import deletion_table as computed
-from sightline.report.arm_words import share
-from sightline.report.by_run import collect, has_intervention, has_selectors, signed, top
-from sightline.report.fitting_columns import fitting_columns
-from sightline.report.metric_columns import metric_column
+from sightline.analysis import interventions as computed
+from sightline.report.columns import (
+    SUPPORT,
+    collect,
+    fitting_columns,
+    has_intervention,
+    has_selectors,
+    metric_column,
+    share,
+    signed,
+    support_columns,
+    top,
+)
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
-from sightline.report.support_columns import SUPPORT, support_columns
 from sightline.report.table import Table, TableColumn
 
 VARIANTS = {"selected": "as selected", "remove_evidence": "evidence removed"}

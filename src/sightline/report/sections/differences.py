@@ -8,21 +8,30 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.analysis.one_factor import RANGED, one_factor_sweeps, sweep_range
-from sightline.analysis.shuffled_table import CONTROL
-from sightline.analysis.shuffled_table import shuffled_table as computed
+from sightline.analysis.comparison import RANGED, one_factor_sweeps, sweep_range
+from sightline.analysis.interventions import CONTROL
+from sightline.analysis.interventions import shuffled_table as computed
 from sightline.errors import SightlineError
-from sightline.report.by_run import collect, has_selectors, signed, top
-from sightline.report.metric_columns import heading, metric_column, metrics_told, typographic
-from sightline.report.panels import arm_facts, in_panels
+from sightline.report.columns import (
+    arm_facts,
+    collect,
+    has_selectors,
+    heading,
+    in_panels,
+    metric_column,
+    metrics_told,
+    signed,
+    top,
+    typographic,
+)
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import Table, TableColumn, format_range
 from sightline.statistics.metrics import METRICS, metrics_shown_in
-from sightline.statistics.seeds import seed_summary, two_stage_differences
+from sightline.statistics.paired import describe_difference
+from sightline.statistics.paired_scores import seed_summary, two_stage_differences
 from sightline.statistics.summaries import arm_rows
-from sightline.statistics.wording import describe_difference
 
 DELTAS = ("accuracy", "hfpr", "pn_average")
 

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from sightline.report.arm_words import family
 from sightline.report.charts import NARROW, FrontierPoint, Glyph, budget_curves, curves_by_selector, frontier
-from sightline.report.metric_columns import heading
-from sightline.report.panels import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, panel_of
+from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, family, heading, panel_of
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
 from sightline.report.source import Audited
 from sightline.statistics.metrics import METRICS

@@ -8,15 +8,13 @@ import numpy as np
 import pandas as pd
 
 from sightline.errors import SightlineError
-from sightline.report.fitting_columns import fitting_columns
-from sightline.report.metric_columns import metric_column, metric_columns
+from sightline.report.columns import fitting_columns, metric_column, metric_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
 from sightline.report.table import Table, TableColumn
-from sightline.statistics.arm_frames import metric_inputs
-from sightline.statistics.keyed import looked_up
-from sightline.statistics.plain_rows import are_positives
+from sightline.statistics.arm_analysis import metric_inputs
+from sightline.statistics.arm_rows import are_positives, looked_up
 from sightline.statistics.summaries import arm_points
 
 STRATA = {

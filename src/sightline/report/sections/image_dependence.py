@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.analysis import image_dependence_table as computed
+from sightline.analysis import interventions as computed
 from sightline.analysis.outcomes import lexically_plausible
-from sightline.report.by_run import collect, first_choice, signed
-from sightline.report.fitting_columns import fitting_columns
-from sightline.report.metric_columns import metric_column
+from sightline.report.columns import collect, first_choice, fitting_columns, metric_column, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.table import Table, TableColumn, format_range, format_value

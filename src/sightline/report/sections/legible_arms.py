@@ -7,10 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.analysis.ordering_table import answer_changes, ordering_table
+from sightline.analysis.construct import answer_changes, ordering_table
 from sightline.errors import SightlineError
-from sightline.report.by_run import collect, excludes_zero, signed
-from sightline.report.fitting_columns import fitting_columns
+from sightline.report.columns import collect, excludes_zero, fitting_columns, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary

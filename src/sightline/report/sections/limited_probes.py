@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.analysis.filter_effect import largest_changes
+from sightline.analysis.comparison import largest_changes
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.table import Table, TableColumn, format_value

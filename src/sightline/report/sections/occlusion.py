@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.analysis import occlusion_table as computed
-from sightline.report.by_run import amount, collect, first_choice
+from sightline.analysis import interventions as computed
+from sightline.report.columns import SUPPORT, amount, collect, first_choice, support_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
-from sightline.report.support_columns import SUPPORT, support_columns
 from sightline.report.table import Table, TableColumn
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sightline.report.gallery import BOTH, YES_OR_NO
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.measured_cost import realised_cost_section
+from sightline.report.sections.base import BOTH, IN_WORDS, SECTIONS, YES_OR_NO, Context, Section, SectionMaker
 
 
 @SECTIONS.register("pictures")
@@ -17,3 +17,35 @@ class Pictures(SectionMaker):
         """Answers in words alone have a gallery of their own."""
         if not context.source.all_in_words:
             section.pictures, section.gallery = True, BOTH if context.source.in_words else YES_OR_NO
+
+
+# The gallery of answers in words: Full's, each arm's and the accepted ones, over what was kept of the image.
+
+
+@SECTIONS.register("answers")
+class AnswersSideBySide(SectionMaker):
+    id = "answers"
+    title = "Answers side by side"
+    order = 48
+    lead = (
+        "The image as the pruned prefix holds it, with what was said about it. Right answers without a cell of their "
+        "evidence come first, then wrong ones the model was sure of, then answers other than Full's."
+    )
+
+    def fill(self, section: Section, context: Context) -> None:
+        """For reports about nothing else; where questions are answered yes or no too, Pictures has all cases."""
+        if context.source.all_in_words:
+            section.pictures, section.gallery = True, IN_WORDS
+
+
+# What pruning costs and saves as measured apart, where cost cards were given.
+
+
+@SECTIONS.register("realised-cost")
+class RealisedCost(SectionMaker):
+    id = "realised-cost"
+    title = "Realised cost"
+    order = 90
+
+    def make(self, context: Context) -> Section | None:
+        return realised_cost_section(context.cards, beside_runs=True) if context.cards else None

@@ -8,11 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.analysis.coverage_and_score import coverage_and_score_table
+from sightline.analysis.regions import coverage_and_score_table
 from sightline.errors import SightlineError
-from sightline.report.by_run import collect, excludes_zero, signed
-from sightline.report.metric_columns import column_of, of_words
-from sightline.report.panels import in_panels
+from sightline.report.columns import collect, column_of, excludes_zero, in_panels, of_words, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sightline.analysis import edit_region_table as edited
-from sightline.analysis import text_replacement_table as computed
-from sightline.report.by_run import collect, has_kind, signed, top
-from sightline.report.metric_columns import metric_column
+from sightline.analysis import replaced_text as computed
+from sightline.analysis import replaced_text as edited
+from sightline.report.columns import collect, has_kind, metric_column, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.table import Table, TableColumn, format_range, format_value

@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from sightline.analysis.score_changes import ALL_TASKS, ArmPair, rows_in_words, score_changes
+from sightline.analysis.comparison import ALL_TASKS, ArmPair, rows_in_words, score_changes
 from sightline.arms.plan import MATCHED
 from sightline.report.charts import budget_curves, curves_by_selector
-from sightline.report.panels import in_panels
+from sightline.report.columns import in_panels
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
 from sightline.report.sections.frontier import curve_name
 from sightline.report.source import Audited

@@ -13,15 +13,16 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
 
 from sightline.core.registry import Registry
 from sightline.core.row import ROW_COLUMNS
 from sightline.errors import SightlineError
-from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.arrays import FloatArray
+from sightline.statistics.arm_rows import ArmRows, BoolArray, FloatArray
 
 UNIT = (0.0, 1.0)
 Direction = Literal["higher", "lower", "neither"]
@@ -201,3 +202,47 @@ def renaming(name: str, to: Metric) -> str:
 def spelling(word: str) -> str:
     """A name as a rule may write it: case, ``_``, ``-`` and spaces never matter."""
     return re.sub(r"[_\-\s]", "", word).lower()
+
+
+# Which probes a metric averages over, and the answers that decide it.
+
+
+def said_yes(rows: ArmRows) -> BoolArray:
+    """(n,) True where the arm answered yes; on a positive, where it answered right."""
+    if rows.predicted is None:
+        raise SightlineError("the rows hold neither margins nor predictions")
+    return rows.predicted
+
+
+def answered_right(rows: ArmRows) -> FloatArray:
+    """(n,) 1 where the answer is right."""
+    return np.equal(said_yes(rows), rows.labels).astype(np.float64)
+
+
+def margin(rows: ArmRows) -> FloatArray:
+    """(n,) loss_no - loss_yes."""
+    if rows.margins is None:
+        raise SightlineError("the rows hold no margins")
+    return rows.margins
+
+
+def has_visible_evidence(rows: ArmRows) -> BoolArray:
+    """(n,) True where the vision tower sees something of the probe's regions."""
+    visible = rows.columns.get("visible")
+    return np.zeros(len(rows.labels), dtype=bool) if visible is None else rows.has_regions & (visible > 0.0)
+
+
+POPULATIONS: Mapping[str, Callable[[ArmRows], BoolArray]] = {
+    "all probes": lambda rows: np.ones(len(rows.labels), dtype=bool),
+    "positives": lambda rows: rows.labels,
+    "negatives": lambda rows: ~rows.labels,
+    "probes with regions": lambda rows: rows.has_regions,
+    "positives with regions": lambda rows: rows.labels & rows.has_regions,
+    "negatives with regions": lambda rows: ~rows.labels & rows.has_regions,
+    "positives with visible evidence": lambda rows: rows.labels & has_visible_evidence(rows),
+    "negatives with visible evidence": lambda rows: ~rows.labels & has_visible_evidence(rows),
+    "correctly answered positives with regions": lambda rows: rows.labels & rows.has_regions & said_yes(rows),
+    "correctly answered positives with visible evidence": lambda rows: (
+        rows.labels & has_visible_evidence(rows) & said_yes(rows)
+    ),
+}

@@ -5,8 +5,7 @@ What each score means is defined in ``sightline.answers``.
 
 from __future__ import annotations
 
-from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.arrays import FloatArray
+from sightline.statistics.arm_rows import ArmRows, FloatArray
 from sightline.statistics.metrics.base import UNIT, metric
 
 

@@ -13,12 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.arrays import FloatArray
-from sightline.statistics.metrics.auroc import auroc
-from sightline.statistics.metrics.base import METRICS, Metric
-from sightline.statistics.metrics.confidence import ECE_BINS, ece_bin
-from sightline.statistics.metrics.populations import POPULATIONS, margin
+from sightline.statistics.arm_rows import ArmRows, FloatArray
+from sightline.statistics.metrics.answers import ECE_BINS, auroc, ece_bin
+from sightline.statistics.metrics.base import METRICS, POPULATIONS, Metric, margin
 
 
 def why_not(metric: Metric, rows: ArmRows) -> str:

@@ -9,7 +9,7 @@ from PIL import Image
 
 from sightline.errors import SightlineError
 from sightline.probes.annotations import load_regions
-from sightline.probes.region_records import ImageRegions
+from sightline.probes.regions import ImageRegions
 
 WIDTH, HEIGHT = 1000, 800
 

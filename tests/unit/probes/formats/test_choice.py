@@ -13,7 +13,7 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.probes.annotations import detect_format, load_regions
 from sightline.probes.formats import FORMATS, Format, FormatOption
-from sightline.probes.region_records import ImageRegions, Ingest, IngestCounts, Word
+from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word
 
 BOX = (0.1, 0.1, 0.4, 0.3)
 TEXTOCR = {

@@ -23,7 +23,7 @@ from sightline.probes.formats.ms_read import MicrosoftRead
 from sightline.probes.formats.ocrbench import OcrBench
 from sightline.probes.formats.qa import Qa
 from sightline.probes.formats.textvqa import TextVqa
-from sightline.probes.region_records import Ingest
+from sightline.probes.regions import Ingest
 from sightline.probes.stand_ins.published_layouts import StandIns
 from tests.unit.probes.formats.pages import paint, refused
 

@@ -1,0 +1,402 @@
+"""What people are asked: kinds of task with their questions, items, and the order in which one person meets them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from sightline.core.probe import Box
+from sightline.errors import SightlineError, printable
+from sightline.probes.data_rows import read_objects
+from sightline.probes.fetched_images import check_image_name
+from sightline.probes.probe_file import canonical
+from sightline.probes.regions import ROLES, four_numbers
+from sightline.probes.typed_rows import ANNOTATED
+
+# The items of a task: what is shown of each, and what is known of it that annotators are not shown.
+
+
+@dataclass(frozen=True)
+class PictureView:
+    """One picture of an item."""
+
+    caption: str
+    image: str
+    """File name relative to the image folder."""
+    size: tuple[int, int]
+    """Width and height in pixels."""
+    digest: str
+    """Of the image file: annotators of one task see the same pixels."""
+    regions: tuple[Box, ...] = ()
+    """Outlined for the annotator; empty where they are to draw them."""
+
+
+@dataclass(frozen=True)
+class WorkItem:
+    """One thing to annotate. No model's answer is in it, so none can be shown."""
+
+    id: str
+    image_id: str
+    question: str
+    views: tuple[PictureView, ...]
+    source_text: str = ""
+    target_text: str = ""
+    answers: tuple[str, ...] = ()
+    """Accepted answers of an open question: what is evidence depends on them."""
+    task: str = ""
+    probes: tuple[str, ...] = ()
+    """The probes that the decision on this item is about."""
+    batch: int = 0
+    stratum: str = ""
+    """What a sample is spread over."""
+    difficulty: str = ""
+    """What the second sample of a batch is spread over."""
+    second: bool = False
+    """Whether a second person annotates it too."""
+    suspicion: tuple[str, ...] = ()
+    """Why it comes first. Never shown: it would lead the annotator."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Further columns of the artifact's manifest."""
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What the page gets; nothing that says why the item was chosen."""
+        return {
+            "id": self.id, "question": self.question, "source_text": self.source_text,
+            "target_text": self.target_text, "answers": list(self.answers),
+            "views": [{"caption": v.caption, "size": v.size, "regions": v.regions} for v in self.views],
+        }  # fmt: skip
+
+
+def items_text(items: Iterable[WorkItem]) -> str:
+    return "".join(json.dumps(asdict(item), ensure_ascii=False, allow_nan=False) + "\n" for item in items)
+
+
+def items_digest(items: Iterable[WorkItem]) -> str:
+    """``sha256:`` over one canonical line per item, in order."""
+    digest = hashlib.sha256()
+    for item in items:
+        digest.update(canonical(asdict(item)).encode() + b"\n")
+    return f"sha256:{digest.hexdigest()}"
+
+
+def read_items(path: Path) -> list[WorkItem]:
+    items: dict[str, WorkItem] = {}
+    for number, row in read_objects(path):
+        try:
+            item = _item(row)
+        except (TypeError, KeyError, ValueError) as problem:
+            raise SightlineError(f"{path} line {number} is not an item of a task: {problem}") from None
+        if item.id in items:
+            raise SightlineError(f"{path} line {number}: item {item.id!r} occurs twice")
+        items[item.id] = item
+    if not items:
+        raise SightlineError(f"{path} holds no items")
+    return list(items.values())
+
+
+def _item(row: dict[str, Any]) -> WorkItem:
+    texts = ("answers", "probes", "suspicion")
+    views = tuple(
+        PictureView(
+            str(view["caption"]),
+            check_image_name(view["image"]),
+            _size(view["size"]),
+            str(view["digest"]),
+            tuple((float(a), float(b), float(c), float(d)) for a, b, c, d in view["regions"]),
+        )
+        for view in row["views"]
+    )
+    return WorkItem(**{**row, "views": views, **{name: tuple(row[name]) for name in texts}})
+
+
+def _size(value: Sequence[int]) -> tuple[int, int]:
+    width, height = value
+    return int(width), int(height)
+
+
+# What people are asked: the fields of each kind of task, their answers, and what makes an item valid.
+#
+# Fields and answers are called as in the paper's artifact, so that its files and ours are read alike.
+
+Fields = Mapping[str, Any]
+"""What an annotator said of one item, by field."""
+
+YES_NO = ("yes", "no", "unclear")
+BOXES, STATUS, TEXT, REGION, ROLE = "boxes", "status", "text", "region", "role"
+
+
+class AnswerError(SightlineError):
+    """An answer that does not do, in the words of the questions; ``field`` is the one to look at again."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+@dataclass(frozen=True)
+class AskedField:
+    """One thing to decide about an item."""
+
+    name: str
+    asks: str
+    answers: tuple[str, ...] = YES_NO
+    valid: str = "yes"
+    """The answer that a valid item has."""
+
+
+@dataclass(frozen=True)
+class TaskKind:
+    """A kind of task. ``decision`` is the field that says what becomes of the item."""
+
+    name: str
+    title: str
+    about: str
+    fields: tuple[AskedField, ...]
+    decision: str
+    remarks: tuple[tuple[str, str], ...]
+    """Free texts that may stay empty: field and what to write there."""
+    draws_boxes: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every field, in the order of the artifact's columns."""
+        drawn = (BOXES,) if self.draws_boxes else ()
+        return (*drawn, *(field.name for field in self.fields), *(name for name, _ in self.remarks))
+
+    def field(self, name: str) -> AskedField:
+        return next(field for field in self.fields if field.name == name)
+
+    def is_valid(self, fields: Fields) -> bool:
+        """Whether the item counts: strictly valid by its decision."""
+        return bool(fields[self.decision] == self.field(self.decision).valid)
+
+    def check(self, fields: Any, *, confirmed: bool) -> dict[str, Any]:
+        """The fields, if an annotator may say them; a draft may leave some out."""
+        if not isinstance(fields, dict):
+            raise SightlineError(f"an answer is an object of fields, not {type(fields).__name__}")
+        unknown = sorted(set(fields) - set(self.names))
+        if unknown:
+            raise SightlineError(f"unknown field {unknown[0]!r}; a task of this kind asks for {', '.join(self.names)}")
+        for each in self.fields:
+            answer = fields.get(each.name, "")
+            if answer not in (*each.answers, ""):
+                raise AnswerError(f"'{each.asks}' is {answer!r}, not one of {', '.join(each.answers)}", each.name)
+        missing = [each for each in self.fields if not fields.get(each.name)]
+        if confirmed and missing:
+            raise AnswerError(f"'{missing[0].asks}' is not answered yet", missing[0].name)
+        checked = {name: fields[name] for name in self.names if name in fields}
+        for name, says in self.remarks:
+            _refuse_unseen(fields.get(name, ""), says)
+        if self.draws_boxes:
+            checked[BOXES] = [_checked_box(box) for box in _list(fields.get(BOXES, []))]
+        if confirmed:
+            self._refuse_contradiction(checked)
+        return checked
+
+    def _refuse_contradiction(self, fields: Fields) -> None:
+        """A valid decision stands on valid answers; for boxes, on at least one."""
+        if not self.is_valid(fields):
+            return
+        if self.draws_boxes and not fields[BOXES]:
+            raise SightlineError(f"{ANNOTATED} without a box; draw one, or choose another status")
+        for each in self.fields:
+            if fields[each.name] != each.valid:
+                decided, said = (fields[name].replace("_", " ") for name in (self.decision, each.name))
+                raise AnswerError(
+                    f"you decided '{decided}', but answered '{said}' to '{each.asks}'; change one of the two", each.name
+                )
+
+
+def _refuse_unseen(text: Any, where: str) -> None:
+    """A text holds what people can see: no control characters, nothing that turns what follows round."""
+    if not isinstance(text, str):
+        raise SightlineError(f"'{where}' is not a text")
+    unseen = next((letter for letter in text if printable(letter, keep="\n\t\r") != letter), None)
+    if unseen is not None:
+        raise SightlineError(f"'{where}' holds a character that is not to be seen, U+{ord(unseen):04X}; take it out")
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise SightlineError(f"boxes are a list, not {type(value).__name__}")
+    return value
+
+
+def _checked_box(box: Any) -> dict[str, Any]:
+    """A box in fractions of the image, with its role and what is written in it."""
+    four = four_numbers(box.get(REGION)) if isinstance(box, dict) else None
+    if four is None:
+        raise SightlineError(f"box {box!r} is not an object with a region of four numbers, a role and a text")
+    x1, y1, x2, y2 = four
+    if not (0.0 <= x1 < x2 <= 1.0 and 0.0 <= y1 < y2 <= 1.0):
+        raise SightlineError(f"region {list(four)} is not x1 < x2, y1 < y2 within the image (fractions from 0 to 1)")
+    role, text = box.get(ROLE), box.get(TEXT, "")
+    if not isinstance(role, str) or role not in ROLES:
+        raise SightlineError(f"role {role!r} is not one of {', '.join(ROLES)}")
+    _refuse_unseen(text, "text of a box")
+    return {REGION: list(four), ROLE: role, TEXT: text}
+
+
+_REMARKS = (("invalid_reason", "Why it is not valid"), ("annotator_notes", "Notes"))
+
+HARD_NEGATIVES = TaskKind(
+    "hard-negatives",
+    "Hard negatives",
+    "A word stands in the image; the question asks for another one that looks almost alike. Is the other one absent?",
+    (
+        AskedField("human_source_text_visible", "Can you read the word in the picture?"),
+        AskedField("human_target_text_visible_same_image", "Is the asked word anywhere in the picture?", valid="no"),
+        AskedField(
+            "target_absent_after_case_punct_normalization",
+            "Is it absent even if case and punctuation do not count?",
+        ),
+        AskedField("source_bbox_matches_source_text", "Does the box enclose the word?"),
+        AskedField(
+            "qc_decision",
+            "What is this item?",
+            ("valid_negative", "invalid_target_present", "invalid_source_not_visible", "invalid_bad_box", "unclear"),
+            "valid_negative",
+        ),
+    ),
+    "qc_decision",
+    _REMARKS,
+)
+TEXT_REPLACEMENT = TaskKind(
+    "text-replacement",
+    "Text replacement",
+    "One word of the picture was repainted: as another word, as itself, and not at all. Did all three work?",
+    (
+        AskedField("source_visible_original", "Original: can you read the word?"),
+        AskedField("source_readable_sham", "Repainted with itself: can you read the word?"),
+        AskedField("replacement_readable_edited", "Replaced: can you read the new word?"),
+        AskedField("source_absent_edited", "Replaced: is the old word gone?"),
+        AskedField("source_absent_erase", "Erased: is the old word gone?"),
+        AskedField("replacement_absent_erase", "Erased: is the new word absent?"),
+        AskedField("local_edit_plausible", "Does the painted place look plausible?"),
+        AskedField("no_unrelated_text_changed", "Is all other text as it was?"),
+        AskedField(
+            "decision",
+            "What is this item?",
+            (
+                "valid_semantic_edit", "invalid_unreadable_replacement", "invalid_source_not_visible",
+                "invalid_source_still_visible", "invalid_bad_local_edit", "invalid_unrelated_change", "unclear",
+            ),
+            "valid_semantic_edit",
+        ),
+    ),
+    "decision",
+    _REMARKS,
+)  # fmt: skip
+EVIDENCE = TaskKind(
+    "evidence",
+    "Evidence",
+    "Draw a box around everything that has to be read to answer the question, and say what each is to it.",
+    (
+        AskedField(
+            STATUS, "How did it go?", (ANNOTATED, "needs_review", "not_visible", "uncertain"), ANNOTATED
+        ),
+    ),
+    STATUS,
+    (("evidence_units", "How many things have to be read"), ("notes", "Notes")),
+    draws_boxes=True,
+)  # fmt: skip
+
+KINDS = {kind.name: kind for kind in (HARD_NEGATIVES, TEXT_REPLACEMENT, EVIDENCE)}
+
+
+def kind_named(name: str) -> TaskKind:
+    if name not in KINDS:
+        raise SightlineError(f"unknown kind of task {name!r}; choose from {', '.join(KINDS)}")
+    return KINDS[name]
+
+
+# In which order items come, which of them are taken, and which a second person sees too.
+#
+# The suspicious come first, the others from every stratum; a hash draws the second sample, so that nobody chooses it.
+
+BATCH = 100
+
+
+@dataclass(frozen=True)
+class SamplingRule:
+    """How a task is drawn."""
+
+    n: int | None = None
+    """How many items; None for all."""
+    second: float = 0.2
+    """Share of every batch that a second person annotates too."""
+    seed: str = "second-sample-v1"
+    """Enters the hash that draws the second sample."""
+    batch: int = BATCH
+
+    def __post_init__(self) -> None:
+        if self.n is not None and self.n < 1:
+            raise SightlineError(f"a task has at least one item, not {self.n}")
+        if not 0.0 <= self.second <= 1.0:
+            raise SightlineError(f"the share of the second sample is {self.second}, not between 0 and 1")
+        if self.batch < 1:
+            raise SightlineError(f"a batch has at least one item, not {self.batch}")
+
+
+def drawn_items(items: Sequence[WorkItem], rule: SamplingRule) -> list[WorkItem]:
+    """The items of a task: chosen, in batches, the second sample marked. ``items`` come in the order of their kind."""
+    chosen = first_items(items, len(items) if rule.n is None else rule.n)
+    batched = [replace(item, batch=place // rule.batch) for place, item in enumerate(chosen)]
+    second = second_sample(batched, rule.second, rule.seed)
+    return [replace(item, second=item.id in second) for item in batched]
+
+
+def first_items(items: Sequence[WorkItem], n: int) -> list[WorkItem]:
+    """Suspicious ones by id; then the rest as it comes or, if not all fit, one of each stratum in turn, by id."""
+    suspicious = sorted((item for item in items if item.suspicion), key=lambda item: item.id)
+    rest = [item for item in items if not item.suspicion]
+    if n < len(items):
+        strata = _grouped(sorted(rest, key=lambda item: item.id), lambda item: item.stratum)
+        turns = zip_longest(*(strata[name] for name in sorted(strata)))
+        rest = [item for turn in turns for item in turn if item is not None]
+    return [*suspicious, *rest][:n]
+
+
+def second_sample(items: Iterable[WorkItem], share: float, seed: str) -> frozenset[str]:
+    """Ids drawn from every batch, in proportion to its difficulties, within each by ``sha256(seed|id)``."""
+    chosen: set[str] = set()
+    for batch in _grouped(items, lambda item: str(item.batch)).values():
+        groups = _grouped(batch, lambda item: item.difficulty)
+        quota = apportioned({name: len(own) for name, own in groups.items()}, round_half_up(share * len(batch)))
+        for name, own in groups.items():
+            ids = sorted((item.id for item in own), key=lambda id_: hashed(seed, id_))
+            chosen.update(ids[: quota[name]])
+    return frozenset(chosen)
+
+
+def hashed(seed: str, item_id: str) -> str:
+    return hashlib.sha256(f"{seed}|{item_id}".encode()).hexdigest()
+
+
+def apportioned(sizes: Mapping[str, int], total: int) -> dict[str, int]:
+    """``total`` seats in proportion to sizes, by largest remainder; ties go to the first name."""
+    whole = sum(sizes.values())
+    exact = {name: total * size / whole for name, size in sizes.items()}
+    seats = {name: int(share) for name, share in exact.items()}
+    left = total - sum(seats.values())
+    for name in sorted(sizes, key=lambda name: (seats[name] - exact[name], name))[:left]:
+        seats[name] += 1
+    return seats
+
+
+def round_half_up(value: float) -> int:
+    return int(value + 0.5)
+
+
+def _grouped(items: Iterable[WorkItem], name_of: Callable[[WorkItem], str]) -> dict[str, list[WorkItem]]:
+    groups: dict[str, list[WorkItem]] = defaultdict(list)
+    for item in items:
+        groups[name_of(item)].append(item)
+    return groups

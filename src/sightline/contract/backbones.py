@@ -1,0 +1,333 @@
+"""An image of noise and a question about it, on the path that every audit takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sightline.answering.materialise import materialise
+from sightline.answering.scorers.yes_no import YesNo
+from sightline.backbones.base import Backbone
+from sightline.backbones.found_cells import FoundCells, find_cells
+from sightline.backbones.general import General, rows
+from sightline.backbones.signals import BLOCK_KINDS, TOKEN_AXIS
+from sightline.backbones.unmodified import model_logits
+from sightline.contract.plugins import as_promises, promise
+from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
+from sightline.core.probe import Probe
+from sightline.core.selection import Selection
+from sightline.errors import SightlineError
+
+PROBE = Probe(
+    id="contract", image="noise.png", image_id="noise", label="yes", target_text="word", source_text="word",
+    question="Is the word visible? Answer yes or no.", regions=(),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CheckedPage:
+    """An encoded image of noise and a question about it."""
+
+    backbone: Backbone
+    image: Image.Image
+    encoded: Encoded
+
+    @staticmethod
+    def of(backbone: Backbone, size: tuple[int, int]) -> CheckedPage:
+        width, height = size
+        noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+        image = Image.fromarray(noise)
+        return CheckedPage(backbone, image, backbone.encode([backbone.preprocess(image)])[0])
+
+    @property
+    def name(self) -> str:
+        return f"{type(self.backbone).__name__}, an image of {self.image.width} x {self.image.height}"
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.backbone.prompt(PROBE.question, PROBE.target_text)
+
+    def prefix(self, anchors: Tensor, policy: PositionPolicy = "preserve", prompt: Prompt | None = None) -> Prefix:
+        """With these (K,) of the N tokens."""
+        return materialise(self.backbone, self.encoded, prompt or self.prompt, Selection(anchors), policy)
+
+    @property
+    def everything(self) -> Tensor:
+        return torch.arange(self.encoded.n)
+
+    @property
+    def some(self) -> list[Tensor]:
+        """Tokens to keep: the first alone, the last alone, every third."""
+        n = self.encoded.n
+        return [torch.tensor([0]), torch.tensor([n - 1]), torch.arange(0, n, 3)]
+
+
+def said(cell: np.ndarray) -> str:
+    return f"({', '.join(f'{edge:.3f}' for edge in cell)})"
+
+
+# The promises of an architecture about the signals of its vision tower.
+
+FIRST_STATES = "vision.hidden@0"
+"""What the tower holds before any attention: a token's rows have seen its own cell and nothing else."""
+SHARE = 4.0
+"""How much more a token may be moved that has a finer cell in the same place: a tile's beside the thumbnail's."""
+SIGNALS = (*(f"{kind}@-1" for kind in BLOCK_KINDS), "vision.hidden@-2", "vision.cls@-2", "vision.hidden_mean@0:1")
+"""Every signal of a vision tower, at layers that the smallest one has."""
+
+
+def check_signals(page: CheckedPage) -> None:
+    """Whatever is served can be computed, has a value per token, and changes no token."""
+    backbone = page.backbone
+    served = [name for name in SIGNALS if backbone.serves(name) is None]
+    encoded = backbone.encode([backbone.preprocess(page.image)], served)[0]
+    promise(torch.equal(encoded.tokens, page.encoded.tokens), f"{page.name}: tokens change when signals are asked for")
+    for name in served:
+        kind = name.split("@")[0]
+        try:
+            with torch.inference_mode():
+                signal = backbone.vision_signal(name, encoded)
+        except Exception as error:
+            raise AssertionError(f"{page.name}: it serves {name} and fails: {type(error).__name__}: {error}") from error
+        promise(bool(torch.isfinite(signal).all()), f"{page.name}: {name} is not finite")
+        axis = TOKEN_AXIS.get(kind)
+        promise(
+            axis is None or (signal.dim() > axis and signal.shape[axis] == encoded.n),
+            f"{page.name}: {name} is {tuple(signal.shape)}, not {encoded.n} along axis {axis}",
+        )
+        if kind in ("vision.cls_attention", "vision.received"):
+            promise(bool((signal >= 0).all()), f"{page.name}: {name} is negative somewhere")
+
+
+def check_rows(page: CheckedPage) -> None:
+    """Black in the cell of a token must be seen by the rows that its signals are read from."""
+    encoded, backbone = page.encoded, page.backbone
+    if backbone.serves(FIRST_STATES) is not None:
+        return
+
+    def states(image: Image.Image) -> Tensor:
+        with torch.inference_mode():
+            shown = backbone.encode([backbone.preprocess(image)], [FIRST_STATES])[0]
+            return backbone.vision_signal(FIRST_STATES, shown)
+
+    width, height = page.image.size
+    before = states(page.image)
+    for token in sorted({0, encoded.n // 3, encoded.n // 2, encoded.n - 1}):
+        cell = np.clip(encoded.cells[token], 0.0, 1.0)
+        x1, y1, x2, y2 = np.rint(cell * (width, height, width, height)).astype(int).tolist()
+        if x1 >= x2 or y1 >= y2:
+            continue
+        darkened = page.image.copy()
+        darkened.paste((0, 0, 0), (x1, y1, x2, y2))
+        moved = (states(darkened) - before).norm(dim=1)
+        other = encoded.cells[int(moved.argmax())]
+        touches = bool((np.minimum(cell[2:], other[2:]) > np.maximum(cell[:2], other[:2])).all())
+        promise(
+            touches and bool(moved[token] * SHARE >= moved.max()),
+            f"{page.name}: black in the cell of token {token} is seen by rows of token {int(moved.argmax())} at "
+            f"{said(other)}: signals are read from rows that it is not made from",
+        )
+
+
+# The promises of an architecture, on a checkpoint of it: a tiny one with random weights will do.
+
+SIZES = ((320, 224), (210, 300))
+"""(width, height): one wider than high, one higher than wide, so that a crop or a tiling shows."""
+ROUNDING = 1e-4
+"""Largest difference of logits and losses in float32."""
+PIXELS = 1.0
+"""Largest difference of declared cells from found ones, in pixels of the image."""
+
+
+def check_backbone(
+    kind: type[Backbone], folder: Path | str, *, sizes: Sequence[tuple[int, int]] = SIZES, **options: Any
+) -> None:
+    """Raises an ``AssertionError`` unless the architecture keeps what an audit relies on, on the checkpoint ``folder``.
+
+    Unpruned, it gives the model's own logits; declared cells are those that ramps find, within one pixel of the image;
+    both position policies agree unpruned, ``preserve`` moves no kept token and ``compact`` closes gaps; a pruned prefix
+    is as much shorter as tokens and separators were dropped; every separator belongs to rows, a tile or the whole
+    image and stays while one of their tokens does; images and prefixes give the same alone and in a batch; signals
+    that it serves are finite, have a value per token, and are read where the token's cell is seen; ``fitting`` gives no
+    more tokens than it was asked for.
+
+    ``sizes`` are (width, height) of the images that it is tried on, ``options`` its image options. The model runs in
+    float32 on the CPU.
+    """
+    _check_facts(kind)
+    with as_promises():
+        backbone = kind.load(
+            str(folder),
+            dtype=torch.float32,
+            device=torch.device("cpu"),
+            attention="sdpa",
+            options=kind.image_options.of(options, kind.__name__),
+        )
+        pages = [CheckedPage.of(backbone, size) for size in sizes]
+        for page in pages:
+            for check in (_check_count, _check_own_logits, _check_cells, _check_positions, _check_separators):
+                check(page)
+            check_signals(page)
+            check_rows(page)
+            _check_smaller(page)
+        _check_batches(pages)
+
+
+def _check_facts(kind: type[Backbone]) -> None:
+    for option, sentence in kind.image_options.described().items():
+        promise(sentence.endswith("."), f"{kind.__name__}: image option {option} needs a sentence: `option(None, ...)`")
+    promise(
+        kind.fixed_tokens is None or bool(kind.fixed_tokens),
+        f"{kind.__name__}: fixed_tokens is None, or says why the number of tokens is fixed",
+    )
+
+
+def _check_count(page: CheckedPage) -> None:
+    encoded = page.encoded
+    promise(
+        encoded.n == len(encoded.cells) == sum(high * wide for high, wide in encoded.layout),
+        f"{page.name}: {encoded.n} tokens, {len(encoded.cells)} cells, layout {list(encoded.layout)}",
+    )
+    said = page.backbone.token_count(page.image.size)
+    promise(said == encoded.n, f"{page.name}: token_count says {said}, the tower makes {encoded.n}")
+
+
+def _check_own_logits(page: CheckedPage) -> None:
+    prompt, backbone = page.prompt, page.backbone
+    expected = model_logits(backbone, page.image, (*prompt.head, *prompt.tail), len(prompt.head))
+    found = backbone.language.prefix_logits(page.prefix(page.everything))
+    difference = float((found - expected).abs().max())
+    promise(
+        difference <= ROUNDING,
+        f"{page.name}: unpruned, logits differ from the model's own by {difference:.1e} (allowed {ROUNDING:.0e})",
+    )
+
+
+def _check_cells(page: CheckedPage) -> None:
+    width, height = page.image.size
+    found = _found(page.backbone, page.image.size)
+    cells, declared = found.cells[found.sourced], np.clip(page.encoded.cells, 0.0, 1.0)
+    promise(
+        len(cells) == len(declared),
+        f"{page.name}: it declares {len(declared)} tokens with a cell, {len(cells)} of its features have a source",
+    )
+    if isinstance(page.backbone, General):
+        same = np.array_equal(page.backbone.plan(page.image.size).sourced.numpy(), found.sourced)
+        promise(same, f"{page.name}: it takes other features for separators than those that come from no pixel")
+    away = np.abs((cells - declared) * (width, height, width, height)).max(axis=1)
+    padding = (cells[:, 2:] <= cells[:, :2]).any(axis=1)
+    empty = (declared[:, 2:] <= declared[:, :2]).any(axis=1)
+    promise(bool(empty[padding].all()), f"{page.name}: a token that sees padding alone has a cell of some area")
+    seen = np.flatnonzero(~padding)
+    worst = seen[away[seen].argmax()]
+    promise(
+        bool(away[worst] <= PIXELS),
+        f"{page.name}: token {worst} is declared to come from {said(declared[worst])} and comes from "
+        f"{said(cells[worst])}: {away[worst]:.1f} pixels away (allowed {PIXELS:.0f})",
+    )
+
+
+def _found(backbone: Backbone, size: tuple[int, int]) -> FoundCells:
+    """By ramps, whatever the class declares."""
+    if isinstance(backbone, General):
+        return backbone.found_cells(size)
+    body = backbone.model.model
+
+    def features(inputs: Any) -> Tensor:
+        return rows(body.get_image_features(**inputs, return_dict=True).pooler_output)
+
+    return find_cells(size, backbone.image_inputs, features, body)
+
+
+def _check_positions(page: CheckedPage) -> None:
+    full = page.prefix(page.everything)
+    policies_agree = torch.equal(full.positions, page.prefix(page.everything, "compact").positions)
+    promise(policies_agree, f"{page.name}: preserve and compact disagree on an unpruned prefix")
+    places = _places(full)
+    for anchors in page.some:
+        kept, closed = page.prefix(anchors), page.prefix(anchors, "compact")
+        text = full.embeds.shape[0] - full.span
+        promise(
+            kept.embeds.shape[0] == text + len(anchors) + kept.separators < full.embeds.shape[0],
+            f"{page.name}: {len(anchors)} of {full.k} tokens make a prefix of {kept.embeds.shape[0]}, full "
+            f"{full.embeds.shape[0]}",
+        )
+        same_ids = torch.equal(
+            kept.positions[:, kept.start + _places(kept)], full.positions[:, full.start + places[anchors]]
+        )
+        promise(same_ids, f"{page.name}: preserve gives a kept token another position than it has unpruned")
+        text_behind = torch.equal(
+            kept.positions[:, kept.start + kept.span :], full.positions[:, full.start + full.span :]
+        )
+        promise(text_behind, f"{page.name}: preserve moves the text behind the image")
+        if len(anchors) == 1 < full.k:
+            nearer = bool(closed.positions[:, -1].max() < full.positions[:, -1].max())
+            promise(nearer, f"{page.name}: compact leaves the gaps of tokens that were dropped")
+
+
+def _places(prefix: Prefix) -> Tensor:
+    """(K,) where in the span the visual tokens stand."""
+    return torch.arange(prefix.k) if prefix.places is None else prefix.places
+
+
+def _check_separators(page: CheckedPage) -> None:
+    separators, n = page.encoded.separators, page.encoded.n
+    if separators is None:
+        return
+    wide = [columns for high, columns in page.encoded.layout for _ in range(high)]
+    edges = {0, *accumulate(wide)}
+    for first, behind in separators.owners.tolist():
+        promise(
+            first < behind and {first, behind} <= edges,
+            f"{page.name}: a separator belongs to the tokens {first} to {behind}, which are no rows of its layout",
+        )
+    promise(
+        page.prefix(page.everything).separators == len(separators.slots),
+        f"{page.name}: a separator is dropped although every token is kept",
+    )
+    for anchors in page.some:
+        begin, behind = separators.owners[:, :1], separators.owners[:, 1:]
+        staying = int(((begin <= anchors) & (anchors < behind)).any(dim=1).sum())
+        found = page.prefix(anchors).separators
+        promise(
+            found == staying,
+            f"{page.name}: {found} separators stay of {len(anchors)} of {n} tokens whose rows and tiles have {staying}",
+        )
+
+
+def _check_smaller(page: CheckedPage) -> None:
+    backbone, size, n = page.backbone, page.image.size, page.encoded.n
+    if type(backbone).fixed_tokens is not None or n == 1:
+        return
+    k = max(1, n // 2)
+    try:
+        chosen = backbone.fitting(size, k)
+    except SightlineError:  # no size of the image makes so few
+        return
+    made = backbone.under(chosen).token_count(size)
+    promise(0 < made <= k, f"{page.name}: fitting was asked for at most {k} tokens and makes {made}")
+
+
+def _check_batches(pages: Sequence[CheckedPage]) -> None:
+    backbone = pages[0].backbone
+    together = backbone.encode([backbone.preprocess(page.image) for page in pages])
+    for page, encoded in zip(pages, together, strict=True):
+        difference = float((encoded.tokens - page.encoded.tokens).abs().max())
+        promise(difference <= ROUNDING, f"{page.name}: tokens differ by {difference:.1e} when encoded with others")
+    prompt = YesNo().prompt(backbone, PROBE)
+    prefixes = [page.prefix(kept, prompt=prompt) for page in pages for kept in (page.everything, *page.some)]
+    alone = [backbone.language.score([prefix])[0] for prefix in prefixes]
+    worst = max(
+        abs(mine.loss - other.loss)
+        for one, batched in zip(alone, backbone.language.score(prefixes), strict=True)
+        for mine, other in zip(one, batched, strict=True)
+    )
+    promise(worst <= ROUNDING, f"{type(backbone).__name__}: losses differ by {worst:.1e} in a batch of {len(prefixes)}")

@@ -1,0 +1,122 @@
+"""What is drawn on an image: lit cells, marks of regions, and how much around a region is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+# How regions are told apart in a picture: a colour and a letter for what each is to the question.
+#
+# The letter says everything that the colour says, so that a picture reads the same without colours.
+
+
+class RegionMark(NamedTuple):
+    """What is drawn around a region, and what it means."""
+
+    letter: str
+    colour: str
+    """``#rrggbb``, light enough to stand out from a dimmed image and dark enough on a white page."""
+    words: str
+
+
+UNTYPED = RegionMark("", "#ff8a00", "region with the evidence")
+MARKS = {
+    "answer_value": RegionMark("V", "#ff8a00", "the answer's value"),
+    "field_label": RegionMark("L", "#3b9ede", "label of the field"),
+    "row_header": RegionMark("R", "#12b886", "head of the row"),
+    "column_header": RegionMark("C", "#e05fb0", "head of the column"),
+    "comparison_anchor": RegionMark("A", "#b08cff", "anchor of the comparison"),
+    "context": RegionMark("X", "#c9a800", "context"),
+}
+"""By role."""
+
+
+def marks_of(roles: Sequence[str], regions: int) -> list[RegionMark]:
+    """One mark per region; untyped where nobody said what the regions are. An unknown role keeps its name."""
+    if not roles:
+        return [UNTYPED] * regions
+    return [MARKS.get(role) or RegionMark(role[:1].upper(), UNTYPED.colour, role.replace("_", " ")) for role in roles]
+
+
+# What a pruned prefix sees of an image: kept cells lit, dropped cells dimmed, the regions outlined.
+
+DROPPED = 0.72
+"""How dark a dropped cell is drawn: the fraction of black over it."""
+MERGED = 0.38
+"""How dark a cell is drawn that only takes part in a merge."""
+OUTSIDE = 0.88
+"""How dark the parts are drawn that no cell covers: the model never saw them."""
+LETTER_SHARE, SMALLEST_LETTER = 1 / 30, 11
+"""Height of a region's letter: its share of the image's longer side, and its least in pixels."""
+
+
+def overlay(
+    image: Image.Image,
+    cells: np.ndarray,
+    kept: np.ndarray,
+    regions: Iterable[Sequence[float]],
+    *,
+    lineage: np.ndarray | None = None,
+    roles: Sequence[str] = (),
+) -> Image.Image:
+    """The image as the pruned prefix sees it.
+
+    ``cells`` is (N, 4) in fractions of the image and may overlap (tiles and a thumbnail): a pixel is lit when any kept
+    cell holds it. ``kept`` is (N,) bool, the anchors; ``lineage`` (N,) bool marks every source of a merged token.
+    ``roles`` say what each region is to the question: its outline then has the role's colour and letter.
+    """
+    picture = image.convert("RGB")
+    width, height = picture.size
+    shade = Image.new("L", picture.size, round(255 * (1 - OUTSIDE)))
+    draw = ImageDraw.Draw(shade)
+    corners = np.rint(np.asarray(cells, dtype=float) * [width, height, width, height]).astype(int)
+    layers = [(np.ones(len(cells), dtype=bool), DROPPED), (kept.astype(bool), 0.0)]
+    if lineage is not None:
+        layers.insert(1, (lineage.astype(bool), MERGED))
+    for chosen, darkness in layers:
+        for x1, y1, x2, y2 in corners[chosen]:
+            if x2 > x1 and y2 > y1:
+                draw.rectangle((x1, y1, x2 - 1, y2 - 1), fill=round(255 * (1 - darkness)))
+    lit = np.asarray(picture, dtype=np.float32) * (np.asarray(shade, dtype=np.float32)[..., None] / 255)
+    picture = Image.fromarray(lit.round().astype(np.uint8))
+    outlined = list(regions)
+    _outline(picture, outlined, marks_of(roles, len(outlined)))
+    return picture
+
+
+def _outline(picture: Image.Image, regions: Sequence[Sequence[float]], marks: Sequence[RegionMark]) -> None:
+    """Frames around the regions, which cover nothing of them; a letter above each, or below where there is no room."""
+    width, height = picture.size
+    draw = ImageDraw.Draw(picture)
+    line = max(2, round(max(picture.size) / 320))
+    for (x1, y1, x2, y2), mark in zip(regions, marks, strict=True):
+        box = (x1 * width - line, y1 * height - line, x2 * width + line, y2 * height + line)
+        draw.rectangle(tuple(v - line / 2 if i < 2 else v + line / 2 for i, v in enumerate(box)), outline=(0, 0, 0))
+        draw.rectangle(box, outline=mark.colour, width=line)
+        if mark.letter:
+            size = max(SMALLEST_LETTER, round(max(picture.size) * LETTER_SHARE))
+            top = box[1] - size - line if box[1] > size + line else box[3] + line
+            draw.rectangle((box[0], top, box[0] + size, top + size), fill=mark.colour, outline=(0, 0, 0))
+            middle = (box[0] + size / 2, top + size / 2)
+            draw.text(middle, mark.letter, fill=(0, 0, 0), font=ImageFont.load_default(0.8 * size), anchor="mm")
+
+
+# What is shown when evidence is magnified: the regions with enough around them to see where they stand.
+
+
+def surroundings(regions: Sequence[Sequence[float]], width: float, height: float) -> tuple[float, float, float, float]:
+    """(x1, y1, x2, y2) in pixels of an image of that size, around ``regions`` in fractions of it, never beyond it.
+
+    At least a fifth of the image wide and three times as wide as high, unless the regions are higher.
+    """
+    boxes = np.asarray(regions, dtype=float) * [width, height, width, height]
+    left, top = boxes[:, :2].min(axis=0)
+    right, bottom = boxes[:, 2:].max(axis=0)
+    wide = min(float(width), max((right - left) * 1.8, (bottom - top) * 6, width / 5))
+    tall = min(float(height), max(wide / 3, (bottom - top) * 1.6))
+    x = min(max(0.0, (left + right - wide) / 2), width - wide)
+    y = min(max(0.0, (top + bottom - tall) / 2), height - tall)
+    return float(x), float(y), float(x + wide), float(y + tall)

@@ -1,0 +1,283 @@
+"""A record's tables: who stands where over all models, on one model at one budget, and who does not take part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sightline.arms.plan import MATCHED
+from sightline.leaderboard.standings import COVERAGE, Record, record_text
+from sightline.places.writing import make_folder, write_whole
+from sightline.report.charts import NARROW, FrontierPoint, frontier
+from sightline.report.columns import BOX_FREE, heading, in_these_words, listed, panel_of
+from sightline.report.page import Page, render
+from sightline.report.sections import Section
+from sightline.report.sections.base import ChartGroup, Part
+from sightline.report.sections.frontier import GLYPHS
+from sightline.report.table import Kind, Table, TableColumn, format_range, format_value
+from sightline.statistics.metrics import METRICS, Metric
+from sightline.version import __version__
+
+
+def overview_table(record: Record) -> Table:
+    """Mean rank over all models and budgets, and every rank behind it."""
+    cells = [(model["name"], budget) for model in record["models"] for budget in model["standings"]]
+    several = len(record["models"]) > 1
+    lines = []
+    for line in record["overview"]:
+        ranks = {f"{rank['model']} {rank['budget']}": rank["rank"] for rank in line["ranks"]}
+        partly = "" if line["cells"] == len(cells) else f" · ranked in {line['cells']} of {len(cells)} columns"
+        lines.append({**line, **ranks, "panel": line["panel"] + partly})
+    by = METRICS[record["ranked_by"]].label
+    columns = [
+        TableColumn("method", "Method"),
+        TableColumn("place", "Place", "count", help="By mean rank, within the panel."),
+        TableColumn("role", "Role"),
+        TableColumn("mean_rank", "Mean rank", "number"),
+        TableColumn("gain", f"{by} − Random", "signed", interval=True, help="Mean over the columns to the right."),
+        *(
+            TableColumn(f"{model} {budget}", f"{model} at {budget}" if several else f"at {budget}", "count")
+            for model, budget in cells
+        ),
+    ]
+    caption = (
+        f"Ranks by {by} within a panel, per model and budget, and their mean. Means over different columns do not "
+        "compare: methods that some model cannot serve stand in panels of their own. A rank is no verdict: the tables "
+        "per budget say which neighbours the images can tell apart."
+    )
+    return Table("overview", "Over all models and budgets", caption, columns, _frame(lines, columns), panel="panel")
+
+
+def budget_table(record: Record, model: Record, budget: str) -> Table:
+    """Full, then every entry of one model at one budget, panel after panel, best first."""
+    full = {**model["full"], "called": "Full", "panel": BOX_FREE, "tie": "", "frontier": ""}
+    lines = [full, *(_in_words(line) for line in model["standings"][budget])]
+    by = METRICS[record["ranked_by"]]
+    told = [METRICS[name] for name in record["metrics"] if any(line.get(name) != line[by.name] for line in lines)]
+    values = pd.DataFrame(lines)
+    columns = [
+        TableColumn("called", "Method"),
+        TableColumn("rank", "Rank", "count"),
+        TableColumn(by.name, by.label, "score", interval=True, help=by.help),
+        TableColumn("gain", "− Random", "signed", interval=True, help="Paired difference to Random at this budget."),
+        TableColumn("lead", "Lead", "signed", interval=True, help="Paired difference to the line below."),
+        TableColumn("tie", "Tied with", help="Not separable: the interval of the paired difference holds zero."),
+        *(_metric_column(metric, values) for metric in told if values[metric.name].notna().any()),
+        TableColumn("keep_over_layers", "Kept", "score", help="Share of visual tokens, averaged over language layers."),
+        TableColumn(
+            "selection_ms",
+            "Selection ms",
+            "number",
+            help="Median milliseconds per probe for signals and selection, on the device below.",
+        ),
+        TableColumn("frontier", "Frontier", help="No other of its panel has more right answers and more coverage."),
+    ]
+    caption = (
+        f"{record['probes']} probes on {record['pages']} images; small print is the 95% interval when images are "
+        "resampled. Ranks count within a panel, equal values share one. Lead is the difference to the line below; tied "
+        "is what the images cannot tell apart: the next, or the first. Kept is more than the budget where a method "
+        "prunes between language layers, whose first ones see every token. Selection was timed on "
+        f"{model['device']} while auditing, not in a benchmark."
+    )
+    if not model.get("ranked", True):
+        caption = f"Nobody is ranked: {'; '.join(model['notes'])}. {caption}"
+    name = f"{_slug(model['name'])}_{_slug(budget)}"
+    unprinted = ("method", "arm", "role", "regime")
+    title = f"{model['name']} at {budget}"
+    return Table(name, title, caption, columns, _frame(lines, columns), panel="panel", unprinted=unprinted)
+
+
+def refused_table(model: Record) -> Table | None:
+    """Who does not take part on a model, and why; None where everybody does."""
+    if not model["refused"]:
+        return None
+    columns = [TableColumn("method", "Method"), TableColumn("budget", "Budget"), TableColumn("reason", "Why", "words")]
+    lines = [{**line, "budget": line["budget"] or "any"} for line in model["refused"]]
+    caption = f"Methods that {model['name']} cannot serve, in the words with which a run refuses them."
+    title = f"Not on {model['name']}"
+    return Table(f"{_slug(model['name'])}_refused", title, caption, columns, _frame(lines, columns))
+
+
+def _metric_column(metric: Metric, values: pd.DataFrame) -> TableColumn:
+    """In the words that fit the answers that these values are about."""
+    kind: Kind = "number" if metric.name == "legibility" else "score"
+    told = in_these_words(metric.help, values)
+    return TableColumn(metric.name, heading(metric, values), kind, interval=metric.with_interval, help=told)
+
+
+def _in_words(line: dict[str, Any]) -> dict[str, Any]:
+    """An entry with what its cells say: a control is called one, ties and frontier are spelled out."""
+    tied = [name for name in ("next", "first") if line[f"tied_with_{name}"]]
+    called = f"{line['method']} (control)" if line["role"] == "control" else line["method"]
+    return {**line, "called": called, "tie": ", ".join(tied), "frontier": "yes" if line["on_frontier"] else ""}
+
+
+def _frame(lines: list[dict[str, Any]], columns: list[TableColumn]) -> pd.DataFrame:
+    """The lines with every column that a table may look for."""
+    frame = pd.DataFrame(lines)
+    for column in columns:
+        if column.key not in frame:
+            frame[column.key] = None
+    return frame
+
+
+def _slug(text: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in text).strip("-").lower()
+
+
+# From a record to what people read: ``leaderboard.html``, ``leaderboard.md``, and the tables as files.
+
+NAME = "leaderboard"
+RISK = "unsupported"
+
+
+def write_leaderboard(record: Record, out: Path) -> Path:
+    """Writes ``leaderboard.json``, ``.md``, ``.html`` and ``tables/``; returns the path of the page."""
+    page = _page(record)
+    make_folder(out / "tables")
+    page.write_tables(out / "tables")
+    write_whole(out / f"{NAME}.json", record_text(record).encode())
+    write_whole(out / f"{NAME}.md", markdown(record).encode())
+    path = out / f"{NAME}.html"
+    write_whole(path, render(page).encode())
+    return path
+
+
+def markdown(record: Record) -> str:
+    """Everything but the charts, as Markdown."""
+    tables = [overview_table(record)]
+    for model in record["models"]:
+        tables += [budget_table(record, model, budget) for budget in model["standings"]]
+        refused = refused_table(model)
+        tables += [refused] if refused is not None else []
+    said = [*headlines(record), *notes(record), method_words(record), f"Digest without times: `{record['digest']}`."]
+    return "\n\n".join([*said, *(table.markdown().rstrip() for table in tables)]) + "\n"
+
+
+def headlines(record: Record) -> list[str]:
+    """What the middle budget comes to on each model whose answers say something, a sentence or two for each."""
+    budget = record["budgets"][len(record["budgets"]) // 2]
+    return [_headline(record, model, budget) for model in record["models"] if model.get("ranked", True)]
+
+
+def _headline(record: Record, model: Record, budget: str) -> str:
+    by = METRICS[record["ranked_by"]]
+    own = [line for line in model["standings"][budget] if line["panel"] == BOX_FREE and line["rank"] is not None]
+    methods = [line for line in own if line["role"] == "method"]
+    better = [line for line in methods if _surely_better(line, by.better)]
+    first = own[0]
+    equals = listed([line["method"] for line in own if line["rank"] == 1], 2)
+    tied = sum(line["tied_with_first"] for line in own)
+    alone = f"{tied} other{'s are' if tied > 1 else ' is'} not separable from the first" if tied else "nobody ties"
+    value = format_value(first[by.name], "score")
+    interval = format_range(first[f"{by.name}_low"], first[f"{by.name}_high"], "score")
+    full = format_value(model["full"][by.name], "score")
+    verb = "is" if equals == first["method"] else "are"
+    return (
+        f"{model['name']} at {budget}: first of {len(own)} box-free entries with {by.label} {value} ({interval}) "
+        f"{verb} {equals}; {alone}. Full has {full}. {len(better)} of {len(methods)} box-free methods "
+        "are better than Random beyond their interval."
+    )
+
+
+def _surely_better(line: dict[str, Any], direction: str) -> bool:
+    low, high = line["gain_low"], line["gain_high"]
+    if low is None or high is None:
+        return False
+    return bool(low > 0.0 if direction == "higher" else high < 0.0)
+
+
+def notes(record: Record) -> list[str]:
+    return [*record["notes"], *(f"{model['name']}: {note}" for model in record["models"] for note in model["notes"])]
+
+
+def method_words(record: Record) -> str:
+    return (
+        f"{record['probes']} probes on {record['pages']} images. Intervals are 95% percentiles of {record['draws']} "
+        f"seeded draws (seed {record['seed']}) that resample images with all their probes; differences are paired "
+        "within each draw, one method at a time: no correction is made for how many are compared. Coverage is "
+        "geometric availability of annotated evidence, not proof that the model used it. Methods run with their "
+        "default arguments, which nobody tuned for these models."
+    )
+
+
+def _page(record: Record) -> Page:
+    names = ", ".join(model["name"] for model in record["models"])
+    return Page(
+        title=f"Leaderboard of visual-token pruning on {names}",
+        facts=[_facts(record, model) for model in record["models"]],
+        notes=notes(record),
+        verdicts=[],
+        overview=[overview_table(record)],
+        sections=[_section(record, model) for model in record["models"]],
+        packed=None,
+        hero=None,
+        method=f"{method_words(record)} Digest without times: {record['digest']}. Made by Sightline {__version__}.",
+        headline=headlines(record),
+    )
+
+
+def _facts(record: Record, model: Record) -> list[tuple[str, str]]:
+    taking_part = {line["method"] for lines in model["standings"].values() for line in lines}
+    return [
+        ("Model", model["name"]),
+        ("type", model["model_type"]),
+        ("images", str(record["pages"])),
+        ("probes", str(record["probes"])),
+        ("budgets", ", ".join(record["budgets"])),
+        ("entries", f"{len(taking_part)}, {len({line['method'] for line in model['refused']})} refused"),
+        ("device", f"{model['device']}, {model['dtype']}"),
+        ("boxes", model["box_source"]),
+    ]
+
+
+def _section(record: Record, model: Record) -> Section:
+    place = 1 + record["models"].index(model)
+    lead = (
+        "Right answers upwards, surviving evidence to the right, right answers without any evidence as colour. Named "
+        "are Full, the matched controls and whoever of the others, oracles apart, nobody beats in both; the table has "
+        "all."
+    )
+    section = Section(f"model-{place}", str(model["name"]), lead)
+    for budget in model["standings"]:
+        table = budget_table(record, model, budget)
+        section.parts.append(Part(f"At {budget}", [], [], _charts(record, model, budget), [table]))
+    refused = refused_table(model)
+    if refused is not None:
+        section.parts.append(Part("Does not take part", [], [], [], [refused]))
+    return section
+
+
+def _charts(record: Record, model: Record, budget: str) -> list[ChartGroup]:
+    by = record["ranked_by"]
+    lines = [model["full"], *model["standings"][budget]]
+    points = [_point(line, by) for line in lines if line[by] is not None and line.get(COVERAGE) is not None]
+    if not points:
+        return []
+    x, y, colour = (heading(METRICS[name], pd.DataFrame(lines)) for name in (COVERAGE, by, RISK))
+    wide = frontier(points, x, y, colour, class_="chart only-wide")
+    narrow = frontier(points, x, y, colour, size=NARROW, class_="chart only-narrow")
+    return [ChartGroup("", [wide, narrow])]
+
+
+def _point(line: dict[str, Any], by: str) -> FrontierPoint:
+    is_full = line["regime"] == "full"
+    named = is_full or line["method"] in MATCHED or (line["on_frontier"] and line["regime"] != "oracle")
+    risk = line.get(RISK)
+    return FrontierPoint(
+        "Full" if is_full else line["method"] + (" (oracle)" if line["regime"] == "oracle" else ""),
+        line[COVERAGE],
+        line[by],
+        float("nan") if risk is None else risk,
+        _range(line, COVERAGE) if named else None,
+        _range(line, by) if named else None,
+        *(("diamond", "Full") if is_full else GLYPHS[panel_of(line["regime"])]),
+        named=named,
+    )
+
+
+def _range(line: dict[str, Any], name: str) -> tuple[float, float] | None:
+    low, high = line[f"{name}_low"], line[f"{name}_high"]
+    return None if low is None or high is None else (low, high)

@@ -1,0 +1,190 @@
+"""One case: a probe with its image, and what some arms kept of it, from the few files that hold them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sightline.core.probe import ORIGINAL
+from sightline.errors import SightlineError
+from sightline.geometry.marks import marks_of
+from sightline.probes.images import image_digest
+from sightline.serving.server import file_inside, picture_bytes
+from sightline.store.folder import RunFolder
+from sightline.store.migrations import migrated_images
+from sightline.store.shard_files import ShardFile, ShardPiece
+from sightline.view.row_index import HEAVY, ProbeBook, Rows, layout_of
+
+KEPT_TABLES = 96
+"""Files whose masks stay in memory: the next case is mostly of the same shard."""
+OF_PROBE = ("question", "label", "target_text", "source_text", "answers", "task", "kind", "image", "image_id")
+SHOWN = (
+    "arm", "plain_arm", "selector", "regime", "budget", "intervention", "view", "label", "kind", "predicted", "correct",
+    "margin", "score", "ecr", "anchor_ecr", "visible", "legibility", "center_recall", "lpp", "n_tokens", "k_tokens",
+    "keep", "policy", "image_key", "scores_rule",
+)  # fmt: skip
+"""Columns of a row that a case shows, as far as the run has them."""
+
+
+@dataclass
+class CaseReader:
+    """Cases of one run folder."""
+
+    folder: Path
+    probes: ProbeBook
+    _images: dict[str, tuple[ShardFile, int]] = field(init=False, default_factory=dict)
+    _read: set[ShardFile] = field(init=False, default_factory=set)
+
+    def case(self, rows: Rows, probe: str, view: str | None, arms: Sequence[str]) -> dict[str, Any]:
+        """A probe with every arm's answer, and for the named arms what they kept: bits and cells as base64."""
+        places = rows.of_probe(probe)
+        if not len(places):
+            raise SightlineError(f"{rows.manifest.get('model', 'the run')} has no rows of probe {probe!r}")
+        columns = [name for name in SHOWN if name in rows.table.column_names]
+        records = rows.records(places, columns)
+        views = list(dict.fromkeys(record["view"] for record in records))
+        own = str(view if view in views else views[0])
+        asked = self.probes.record(probe, own)
+        panels = [
+            self._panel(rows, int(place), record)
+            for place, record in zip(places, records, strict=True)
+            if record["arm"] in arms and (record["intervention"] != "none" or record["view"] == own)
+        ]
+        keys = dict.fromkeys(panel["image_key"] for panel in panels) or {records[0]["image_key"]: None}
+        return {
+            "probe": probe,
+            "view": own,
+            "views": views,
+            **{name: asked.get(name) for name in OF_PROBE if asked.get(name) not in (None, "", [], ())},
+            "regions": _regions(asked),
+            "boxes": [list(box) for box in asked.get("boxes") or ()],
+            "answers_of_arms": [record for record in records if record["view"] == own or record["arm"] in arms],
+            "panels": sorted(panels, key=lambda panel: list(arms).index(panel["arm"])),
+            "images": {key: self._image(key) for key in keys},
+        }
+
+    def _panel(self, rows: Rows, place: int, record: dict[str, Any]) -> dict[str, Any]:
+        heavy = self.heavy(rows, place)
+        return {**record, **{name: _base64(heavy.get(name)) for name in HEAVY}}
+
+    def keepers(self, rows: Rows, probe: str, key: str) -> dict[str, Any]:
+        """Of every arm that looked at an image about a probe, which tokens it kept."""
+        found = []
+        for place in rows.of_probe(probe):
+            record = rows.records([int(place)], ["arm", "image_key"])[0]
+            if record["image_key"] == key:
+                found.append({"arm": record["arm"], "kept_mask": _base64(self.heavy(rows, int(place))["kept_mask"])})
+        return {"arms": found}
+
+    def heavy(self, rows: Rows, place: int) -> dict[str, Any]:
+        """The bytes of one row."""
+        file, at = rows.place(place)
+        group, within = _group(file.path, at)
+        table = _heavy_columns(file.path, group)
+        return {name: table.column(name)[within].as_py() for name in table.column_names}
+
+    def image(self, key: str) -> dict[str, Any]:
+        """The whole record of an image."""
+        if key not in self._images:
+            self._look_for_images()
+        if key not in self._images:
+            raise SightlineError(f"{self.folder.name} has no image record of {key!r}; it may still be written")
+        file, at = self._images[key]
+        return dict(_image_table(self.folder, file).slice(at, 1).to_pylist()[0])
+
+    def _look_for_images(self) -> None:
+        for file in RunFolder(self.folder).files_of_images():
+            if file not in self._read:
+                for at, key in enumerate(_image_table(self.folder, file).column("image_key").to_pylist()):
+                    self._images.setdefault(key, (file, at))
+                self._read.add(file)
+
+    def _image(self, key: str) -> dict[str, Any]:
+        record = self.image(key)
+        return {
+            "image": record["image"],
+            "width": record["width"],
+            "height": record["height"],
+            "layout": layout_of(record),
+            "cells": _base64(record["cells"]),
+            "details": [list(box) for box in record.get("detail_boxes") or ()],
+        }
+
+
+def _regions(probe: dict[str, Any]) -> list[dict[str, Any]]:
+    regions = probe.get("regions") or ()
+    marks = marks_of(probe.get("roles") or (), len(regions))
+    return [
+        {"box": list(box), "letter": mark.letter, "colour": mark.colour, "words": mark.words}
+        for box, mark in zip(regions, marks, strict=True)
+    ]
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+@lru_cache(maxsize=4096)
+def _group_starts(file: Path) -> tuple[int, ...]:
+    meta = pq.read_metadata(file)
+    return tuple(np.cumsum([0, *(meta.row_group(i).num_rows for i in range(meta.num_row_groups))]).tolist())
+
+
+def _group(file: Path, at: int) -> tuple[int, int]:
+    """The row group of a file's row, and which of its rows it is."""
+    starts = _group_starts(file)
+    group = int(np.searchsorted(starts, at, side="right")) - 1
+    return group, at - starts[group]
+
+
+@lru_cache(maxsize=KEPT_TABLES)
+def _heavy_columns(file: Path, group: int) -> pa.Table:
+    """A finished file never changes, so what was read of it stays true."""
+    try:
+        source = pq.ParquetFile(file)
+        names = [name for name in HEAVY if name in source.schema_arrow.names]
+        return source.read_row_group(group, columns=names, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SightlineError(f"{file} cannot be read ({line}); `sightline verify` says more") from None
+
+
+@lru_cache(maxsize=KEPT_TABLES)
+def _image_table(folder: Path, file: ShardFile) -> pa.Table:
+    return migrated_images(RunFolder(folder).owner().read(ShardPiece(file, file.first, file.last)))
+
+
+# The bytes that a browser is given of an image: the file itself where it can show it as it was audited.
+
+FILE, PREVIEW = "file", "preview"
+
+
+def shown_source(record: dict[str, Any], view: str, images: Path | None) -> str:
+    """Whether the file itself is shown; a view that an intervention made, or a smaller size, is in no file."""
+    if images is None or view != ORIGINAL or "#fit=" in record["image_key"]:
+        return PREVIEW
+    try:
+        file = file_inside(images, record["image"])
+    except SightlineError:
+        return PREVIEW
+    return FILE if _digest(file, file.stat().st_mtime_ns) == record["digest"] else PREVIEW
+
+
+def shown_bytes(record: dict[str, Any], view: str, images: Path | None, occlude: Any = ()) -> tuple[bytes, str]:
+    """The image and its media type."""
+    if images is None or shown_source(record, view, images) == PREVIEW:
+        return bytes(record["preview"] or b""), "image/jpeg"
+    return picture_bytes(images, record["image"], [tuple(box) for box in occlude])
+
+
+@lru_cache(maxsize=4096)
+def _digest(file: Path, changed: int) -> str:
+    return image_digest(file)
