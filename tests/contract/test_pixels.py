@@ -155,11 +155,13 @@ def test_a_image_too_thin_for_qwen_is_refused_in_one_line(data: Path, options: A
         loaded(data, "qwen3vl", options).preprocess(drawn((1, 201)))
 
 
-def test_a_processor_that_leaves_a_step_out_is_refused(data: Path) -> None:
+def test_a_processor_that_leaves_a_step_out_is_declined(data: Path) -> None:
     backbone = loaded(data, "llava")
-    backbone.image_processor.do_center_crop = False
-    with pytest.raises(SightlineError, match="do_center_crop = false is not supported"):
-        type(backbone)(backbone.model, backbone.tokenizer, backbone.image_processor, backbone.options)
+    config = backbone.model.config.to_dict()
+    assert type(backbone).declines(config, {}) is None
+    assert (
+        type(backbone).declines(config, {"do_center_crop": False}) == "its image processor has do_center_crop = false"
+    )
 
 
 def test_bytes_and_values_give_the_same_tokens_and_groups(backbone: Backbone) -> None:

@@ -86,6 +86,8 @@ def test_rows_do_not_change_with_arm_order_batch_size_or_sharding(config: Any, m
 
     alone = facts(audit(config(model, arms=arms, out=tmp_path / "c", batch_tokens=1, shard_images=1)).frame())
     losses = ["loss_yes", "loss_no", "margin"]
+    assert first["conditions"].iloc[0] != alone["conditions"].iloc[0], "rows say which batches they come from"
+    first, alone = (frame.drop(columns="conditions") for frame in (first, alone))
     pd.testing.assert_frame_equal(first.drop(columns=losses), alone.drop(columns=losses))
     np.testing.assert_allclose(first[losses], alone[losses], atol=1e-5)
 

@@ -144,7 +144,8 @@ def test_rows_do_not_depend_on_what_else_ran_or_on_shards(config: Any, tmp_path:
     assert other.arms == ["full", SATURATION]
     for arm in settings["arms"]:
         left, right = (frame.loc[frame["arm"] == arm, same].reset_index(drop=True) for frame in (one, again))
-        pd.testing.assert_frame_equal(left, right, rtol=0, atol=1e-4)
+        # Beside Full, whose selector reads no question, a column of answers to that has gaps.
+        pd.testing.assert_frame_equal(left, right, rtol=0, atol=1e-4, check_dtype=False)
 
 
 def test_what_a_kill_left_undone_is_done_the_same(config: Any, tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ def test_what_a_kill_left_undone_is_done_the_same(config: Any, tmp_path: Path) -
     resumed = audit(config("qwen3vl", arms=["full"], limit=4, shard_images=2)).frame(texts=False)
     same = [name for name in whole.columns if name not in TIME_COLUMNS]
     left, right = (frame.loc[frame["arm"] == STABILITY, same].reset_index(drop=True) for frame in (whole, resumed))
-    pd.testing.assert_frame_equal(left, right)
+    pd.testing.assert_frame_equal(left, right, check_dtype=False)  # with Full, a column of booleans has gaps
 
 
 def test_rows_decided_by_another_file_are_not_mixed(config: Any, tmp_path: Path, mini_probes: Path) -> None:
@@ -242,7 +243,7 @@ def test_fit_and_judge_refuse_a_model_at_chance_and_find_the_same_numbers(finish
     replayed = tune(finished, "answer_stability", "target_grid", levels, draws=200).verdict
     (real,) = judge_run(finished, [STABILITY], draws=200)
     assert replayed.parts == real.parts, "a replay and the arm that was really run are judged alike"
-    assert re.search(r"overhead-aware cost [\d.]+ \[.*\] < 0\.70: no$", real.parts[2].words)
+    assert re.search(r"overhead-aware cost [\d.]+ \[.*\] < 0\.70: not shown$", real.parts[2].words)
     loose = ["--tolerance", "1", "--most-keep", "1", "--cost-below", "3"]
     assert CliRunner().invoke(app, [*judge, *loose]).exit_code == 1, "no bound is loose enough for guesses"
     unknown = CliRunner().invoke(app, [*judge[:3], "--arm", "target_grid:0.3"])

@@ -27,7 +27,7 @@ from sightline.auditing.shards import Shard, Task, image_key, region_geometries
 from sightline.backbones import Pixels
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Box
-from sightline.device.memory import is_out_of_memory
+from sightline.device.memory import memory_ran_out
 from sightline.device.transfer import one_ahead, prepared_ahead, setting_up
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
@@ -131,7 +131,7 @@ class ImageFile(NamedTuple):
 
     def unread(self, error: Exception) -> str:
         """Why the model cannot read it, in one line; anything else that went wrong is raised."""
-        if isinstance(error, StoreError | torch.AcceleratorError) or is_out_of_memory(error):
+        if isinstance(error, StoreError | torch.AcceleratorError) or memory_ran_out(error):
             raise error
         said = (str(error).strip().splitlines() or [""])[0]
         known = isinstance(error, SightlineError)

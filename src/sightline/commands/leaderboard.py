@@ -237,6 +237,8 @@ def print_table(summary: pd.DataFrame, rows: pd.DataFrame) -> None:
 
 def interval(line: Mapping[Any, Any], name: str, between: str = " ") -> str:
     value, low, high = line[name], line[f"{name}_low"], line[f"{name}_high"]
+    if value != value:
+        return "-"
     if low != low:  # it holds by construction, or there is nothing to resample
-        return "-" if value != value else f"{value:.3f}"
+        return f"{value:.3f}"
     return f"{value:.3f}{between}{low:.3f}..{high:.3f}"

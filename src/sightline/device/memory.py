@@ -32,6 +32,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return any(words in str(error) for words in HOST_WORDS)
 
 
+def memory_ran_out(error: BaseException) -> bool:
+    """Whether it is that, or the sentence about it."""
+    return is_out_of_memory(error) or (error.__cause__ is not None and is_out_of_memory(error.__cause__))
+
+
 def in_words(error: BaseException) -> str | None:
     """One line about memory that ran out where no smaller batch could be tried; None for any other error."""
     if not is_out_of_memory(error):

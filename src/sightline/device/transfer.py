@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from sightline.device.memory import free_memory, is_out_of_memory
+from sightline.device.memory import free_memory, memory_ran_out
 
 # Values to the device and back in the order of its queue, so that the host never waits for work it has handed over.
 
@@ -184,6 +184,4 @@ def _attempt(launch: Callable[[], Callable[[], Result]]) -> Callable[[], Result]
 
 
 def _memory_ran_out(outcome: object) -> bool:
-    if not isinstance(outcome, Exception):
-        return False
-    return is_out_of_memory(outcome) or (outcome.__cause__ is not None and is_out_of_memory(outcome.__cause__))
+    return isinstance(outcome, Exception) and memory_ran_out(outcome)

@@ -38,7 +38,7 @@ from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import paired_differences
 from sightline.store.compact_frame import rows_at
 
-UNREMARKABLE = ("arms", "shards", "shard_images", "shard_probes", "created", "schema")
+UNREMARKABLE = ("arms", "shards", "shard_images", "shard_probes", "created", "schema", "checksum", "probes_checksum")
 """Manifest fields that say nothing about what the two runs measured."""
 SHOWN = ("frontier", "pictures", "answers", "provenance", "calibration", "cost")
 """Sections of a report that a comparison shows for both runs, those that they hold something for."""

@@ -281,7 +281,7 @@ def few_differ_words(arms: pd.DataFrame) -> str:
     for arm, names in zip(arms["arm"], arms["few_differ"].str.split(", "), strict=True):
         for metric in metrics_told("main", arms):
             if metric.name in names:
-                marked.setdefault(metric.label, []).append(str(arm))
+                marked.setdefault(heading(metric, arms), []).append(str(arm))
     found = "; ".join(
         label if len(own) == len(arms) > 1 else f"{label} of {', '.join(own)}" for label, own in marked.items()
     )

@@ -91,7 +91,7 @@ def _signed(value: float, digits: int) -> str:
 
 def digits_apart(low: float, high: float, least: int = 3) -> int:
     """Digits behind the point at which two ends are printed as two numbers; ``least`` where that is enough."""
-    return next((digits for digits in range(least, 10) if f"{low:.{digits}f}" != f"{high:.{digits}f}"), least)
+    return next((digits for digits in range(least, 10) if round(low, digits) != round(high, digits)), least)
 
 
 def describe_difference(diff: float, low: float, high: float, reference: str = "Full", digits: int = 3) -> str:

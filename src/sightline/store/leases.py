@@ -28,6 +28,8 @@ from sightline.places.listing import remove
 from sightline.places.writing import create_new, make_folder, make_within, write_whole
 
 LEASES = "leases"
+TRIES = 50
+"""Of making a lease while others that end remove the folder of leases again and again."""
 BEATS = 6
 """Signs of life within the time after which a silent holder is given up."""
 LOOK = 0.1
@@ -139,12 +141,12 @@ class Leases:
 
     def _made(self, lease: Lease) -> bool:
         """Whether this process was first. The folder may be removed by one that ends while another begins."""
-        for last in (False, False, True):
+        for tries_left in reversed(range(TRIES)):
             make_within(self._place.parent, self._place) if self.opened else make_folder(self._place)
             try:
                 return create_new(self._file(lease.name, lease.generation), lease.content())
             except SightlineError:
-                if last or is_remote(self._place) or self._place.is_dir():
+                if not tries_left or is_remote(self._place) or self._place.is_dir():
                     raise
         return False
 

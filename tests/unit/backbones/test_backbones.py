@@ -200,6 +200,7 @@ def test_doctor_passes_and_says_what_it_checked(data: Path) -> None:
         "language_batches",
         "image_batches",
         "answer_lengths",
+        "methods",
     ]
 
 

@@ -42,12 +42,12 @@ def commands(run: Path) -> dict[str, list[str]]:
         "rows": ["rows", str(run), *ROWS.split(), "--out"],
         "masks": ["masks", "export", str(run), "--arm", "target:0.3", "--out"],
         "agreement": ["agreement", str(first), str(second), "--draws", "100", "--out"],
-        "junit": ["gate", str(run), "--rule", "accuracy(full) >= 0", "--least-n", "1", "--draws", "100", "--junit"],
+        "junit": ["gate", str(run), "--rule", "posecr(full) >= 0", "--least-n", "1", "--draws", "100", "--junit"],
         "markdown": [
             "gate",
             str(run),
             "--rule",
-            "accuracy(full) >= 0",
+            "posecr(full) >= 0",
             "--least-n",
             "1",
             "--draws",
@@ -192,7 +192,7 @@ def test_rows_through_a_pipe_may_be_parquet(run: Path, tmp_path: Path) -> None:
         (["rows", "--format", "csv", "--out", "x.parquet"], "but --format is csv"),
         (["rows", "--out", "x.xlsx"], "no format ends in .xlsx"),
         (["masks", "export", "--arm", "target:0.3", "--out", "x.npz"], "end the name in .jsonl"),
-        (["gate", "--rule", "accuracy(full) >= 0", "--junit", "x.md"], "end the name in .xml"),
+        (["gate", "--rule", "posecr(full) >= 0", "--junit", "x.md"], "end the name in .xml"),
     ],
 )
 def test_a_name_that_ends_like_another_format_is_refused(

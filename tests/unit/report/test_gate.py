@@ -154,7 +154,7 @@ def test_a_share_of_none_in_two_is_no_evidence(tmp_path: Path) -> None:
     (outcome,), _ = run_gate(run, ["unsupported(full) <= 0.01"], least_n=1, draws=DRAWS)
     assert (outcome.value, outcome.low) == (0.0, 0.0)
     assert outcome.high == pytest.approx(1 - 0.025 ** (1 / outcome.n), abs=1e-3)
-    assert outcome.verdict == "undecided"
+    assert outcome.verdict == "refused"
 
 
 def test_n_counts_the_probes_that_the_metric_concerns(run: Path) -> None:
