@@ -1,0 +1,35 @@
+"""How far a probe walks, held: files that a command enters, and modules that import one another in a circle."""
+
+from __future__ import annotations
+
+import json
+
+from benchmarks.walk import cycles, imports
+
+from tests.warm_python import run_python
+
+LONGEST = {"run": 99, "gate": 34, "report": 83, "view --bundle": 50}
+"""Source files that each command enters at most."""
+OF_TYPES = [
+    ["sightline.core.prefix", "sightline.core.span"],
+    ["sightline.paper.open_data", "sightline.paper.open_sets", "sightline.paper.probe_sets", "sightline.paper.study"],
+    ["sightline.probes.images", "sightline.probes.packed_images", "sightline.probes.regions"],
+    ["sightline.store.load", "sightline.store.mixture", "sightline.store.same_pixels"],
+]
+"""Circles that are left: each closes by an import for the type checker, or inside a function."""
+
+
+def test_no_further_modules_import_one_another_in_a_circle() -> None:
+    assert cycles(imports()) == OF_TYPES
+
+
+def test_commands_enter_no_more_files_than_they_did() -> None:
+    code = (
+        "import json; from benchmarks.walk import walks\n"
+        "found = {name: len(files) for name, files in walks().items()}\n"
+        "print(); print(json.dumps(found))"
+    )
+    done = run_python(["-c", code])
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert {name: count for name, count in found.items() if count > LONGEST[name]} == {}
