@@ -20,7 +20,9 @@ LAID_OUT = {
     "checkpoints/Qwen3-VL-8B-Instruct": f"{TINY}/qwen3vl",
     "llava-hf/llava-1.5-7b-hf": f"{TINY}/llava",
     "OpenGVLab/InternVL3_5-8B-HF": f"{TINY}/internvl",
+    "llava-hf/llava-1.5-7b-hf@b234b804b114d9e37bb655e11cbbb5f5e971b7a9": f"{TINY}/llava",
     "openai/clip-vit-large-patch14-336": f"{TINY}/clip",
+    "clip": f"{TINY}/clip",
     "TextOCR_0.1_val.json": f"{MINI}/TextOCR_mini_val.json",
     "textocr": MINI,
     "data/textocr": MINI,
@@ -76,8 +78,9 @@ LIMITS = (
 )
 """(pattern, options added to a command that it begins). A command that names the option itself keeps its own."""
 
-EXIT_CODES = ((r"sightline (gate|policy) ", (0, 1)),)
-"""Commands that may end otherwise than with 0: models that know nothing need not pass a gate, but it must decide."""
+EXIT_CODES = ((r"sightline (gate|policy) ", (0, 1)), (r"sightline paper check ", (0, 1)))
+"""Commands that may end otherwise than with 0: models that know nothing need not pass a gate, but it must decide, and
+a stand-in is not what the paper used."""
 
 
 @dataclass(frozen=True)
