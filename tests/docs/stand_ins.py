@@ -43,6 +43,7 @@ OURS = {
 """The repository's own things under names that pages use: what pages say of them must be true to the letter."""
 
 SUBSTITUTIONS = (
+    (r"--images textocr/train_images\b", "--images textocr/train"),
     (r"--shape qwen3-vl-8b\b", "--shape tiny-qwen3-vl"),
     (r"--shape llava-1\.5-7b\b", "--shape tiny-llava"),
     (r"--batch 1,32,max\b", "--batch 1,2"),
@@ -52,7 +53,8 @@ SUBSTITUTIONS = (
     (r"(paper run .*)--limit 20\b", r"\1--limit 4"),
     (r"(show \S+) PROBE\b", r"\1 textocr-f0af1d791168279c:hard-small-pos"),
 )
-"""(pattern, replacement) in commands: published shapes, batches and executions that are meant for a GPU."""
+"""(pattern, replacement) in commands: published shapes, batches and executions that are meant for a GPU, and the folder
+of images as the archive unpacks it."""
 
 QUICK = "--repeats 2 --warm-up 0 --share-process"
 LIMITS = (
