@@ -85,7 +85,7 @@ def test_what_is_kept_is_a_share_of_the_image_at_its_usual_size(usual: int | Non
     mask = np.array([True, True, True, False])
     trace = Trace(mask, mask, None, 3, [4, 2], 9, 8, 0.0, 0.0, 0.0)
     work: Any = SimpleNamespace(shard=SimpleNamespace(probes=[probe]), encoded=[image], geometries=[None])
-    contract = {**dict.fromkeys(CONTRACT, "?"), "box_source": "annotation", "versions": {}}
+    contract = {**dict.fromkeys(CONTRACT, "?"), "box_source": "annotation", "versions": {}, "conditions": {}}
     answered = Answered({"predicted": "yes", "correct": True}, trace, 0.0)
     (row,) = row_records(parse_arm("target:0.3"), work, [answered], contract, None)
     assert (row["keep"], row["keep_spent"]) == (keep, keep)
