@@ -12,11 +12,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from sightline.core.table import Table, TableColumn, latex_escape
 from sightline.paper.paper_table import PAPER_TABLES, Measured
 from sightline.paper.preset import in_order
 from sightline.paper.printed import PrintedLine, PrintedTable, measured
 from sightline.paper.study import Study
-from sightline.report.table import Table, TableColumn, latex_escape
 
 HEAD = r"""\documentclass[10pt]{article}
 \usepackage[a4paper,margin=2cm]{geometry}

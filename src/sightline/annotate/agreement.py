@@ -17,13 +17,13 @@ from sightline.annotate.journal import FIRST, SECOND
 from sightline.annotate.tasks import TaskFolder
 from sightline.annotate.work import ItemReadings, boxes_and_labels
 from sightline.auditing.loop import preview
+from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, write_whole
 from sightline.probes.images import open_image
 from sightline.report.page import Page, render
 from sightline.report.sections import ChartGroup, Section
 from sightline.report.svg import Scale, chart, tag, tick
-from sightline.report.table import Table, TableColumn
 from sightline.statistics.agreement import agreement_rate
 from sightline.statistics.bootstrap import DRAWS
 

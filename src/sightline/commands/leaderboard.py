@@ -133,9 +133,9 @@ def _print(record: Record) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from sightline.core.table import format_value
     from sightline.leaderboard.page import headlines, notes
     from sightline.progress import SafeConsole
-    from sightline.report.table import format_value
 
     console, lines, models = SafeConsole(), record["overview"], record["models"]
     longest = max(len(line["method"]) for line in lines)

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from sightline.arms.plan import MATCHED
+from sightline.core.table import Kind, Table, TableColumn, format_range, format_value
 from sightline.leaderboard.standings import COVERAGE, Record, record_text
 from sightline.places.writing import make_folder, write_whole
 from sightline.report.charts import NARROW, FrontierPoint, frontier
@@ -16,7 +17,6 @@ from sightline.report.page import Page, render
 from sightline.report.sections import Section
 from sightline.report.sections.base import ChartGroup, Part
 from sightline.report.sections.frontier import GLYPHS
-from sightline.report.table import Kind, Table, TableColumn, format_range, format_value
 from sightline.statistics.metrics import METRICS, Metric
 from sightline.version import __version__
 

@@ -10,10 +10,10 @@ import pandas as pd
 
 from sightline.analysis.comparison import ArmPair, rows_in_words, score_changes
 from sightline.answers.scoring import light_soft_accuracy
+from sightline.core.table import MINUS, MISSING, format_value
 from sightline.errors import SightlineError
 from sightline.paper.needs import Need
 from sightline.paper.paper_table import Claim, Judgement, Measured, Side, judgement
-from sightline.report.table import MINUS, MISSING, format_value
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -21,13 +21,13 @@ import pandas as pd
 from scipy.stats import norm
 
 from sightline.core.registry import Registry
+from sightline.core.table import MINUS, TableColumn
 from sightline.errors import SightlineError
 from sightline.paper.cut import AT_ZERO, SHARED, Cut, judged
 from sightline.paper.models import INTERNVL, MODELS
 from sightline.paper.needs import Need, merged
 from sightline.paper.probe_sets import DEVELOPMENT
 from sightline.report.columns import column_of
-from sightline.report.table import MINUS, TableColumn
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL
 from sightline.statistics.metrics import METRICS

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sightline.core.table import MISSING, TableColumn, fitted_tabular, format_range, format_value, latex_escape
 from sightline.errors import SightlineError
 from sightline.paper.models import MODELS
 from sightline.paper.paper_table import NOTHING, Block, Claim, Judgement, Line, Measured, PaperTable, corrected
 from sightline.paper.study import DETECTOR, Study
 from sightline.places.writing import write_whole
-from sightline.report.table import MISSING, TableColumn, fitted_tabular, format_range, format_value, latex_escape
 
 
 @dataclass(frozen=True)

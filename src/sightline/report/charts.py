@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from markupsafe import Markup
 
+from sightline.core.table import format_value
 from sightline.report.svg import (
     CHARACTER,
     LINE,
@@ -25,7 +26,6 @@ from sightline.report.svg import (
     tag,
     tick,
 )
-from sightline.report.table import format_value
 
 Glyph = Literal["diamond", "circle", "square", "triangle", "cross"]
 

@@ -13,9 +13,9 @@ import pandas as pd
 
 from sightline.core.regime import Regime
 from sightline.core.selection import PER_TILE
+from sightline.core.table import TableColumn, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.report.source import Audited, Source
-from sightline.report.table import TableColumn, format_range, format_value
 from sightline.statistics.arm_rows import as_names
 from sightline.statistics.metrics import METRICS, Metric, metrics_shown_in
 from sightline.statistics.metrics.base import AnswerKind, DisplayGroup

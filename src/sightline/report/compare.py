@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from sightline.analysis.threshold_rules import ThresholdLike
+from sightline.core.table import Table, TableColumn, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.report.build import CASES, Progress, pack_pictures
@@ -31,7 +32,6 @@ from sightline.report.sections import SECTIONS, Context, Section, make_section
 from sightline.report.sections.calibration import flip_columns, flip_counts
 from sightline.report.source import MASK_COLUMNS, Audited, Source, read_source
 from sightline.report.summary import ReportSummary, Verdict, compared, main_table, summarise
-from sightline.report.table import Table, TableColumn, format_range, format_value
 from sightline.statistics.arm_rows import as_names, looked_up
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS

@@ -24,12 +24,12 @@ import pandas as pd
 
 from sightline.analysis.threshold_rules import ThresholdLike, check_models, rule_of
 from sightline.analysis.threshold_rules import read_rules as read_thresholds
+from sightline.core.table import format_range, format_value
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.report.columns import oracle_notes
 from sightline.report.gate_rules import EXAMPLE, Rule, parse_rule, renamings
 from sightline.report.source import read_source
-from sightline.report.table import format_range, format_value
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, ranked_words
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL, ImageShares

@@ -14,10 +14,10 @@ import numpy as np
 from markupsafe import Markup
 
 from sightline.analysis.threshold_rules import shown
+from sightline.core.table import format_value
 from sightline.geometry.marks import DROPPED, MERGED, OUTSIDE, RegionMark, overlay, surroundings
 from sightline.report.columns import listed
 from sightline.report.svg import tag
-from sightline.report.table import format_value
 from sightline.store.load import unpack_mask
 
 __all__ = ["DROPPED", "MERGED", "OUTSIDE", "cell_path", "overlay"]

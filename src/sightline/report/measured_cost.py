@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from sightline.core.table import Table, TableColumn, format_value
 from sightline.cost.card import CostCard
 from sightline.cost.spread import CONDITIONS, BatchCurves, StageBars
 from sightline.errors import SightlineError
@@ -18,7 +19,6 @@ from sightline.report.charts import Curve, labelled_lines
 from sightline.report.sections import ChartGroup, Part, Section
 from sightline.report.sections.base import Card
 from sightline.report.svg import CHARACTER, QUALITATIVE, Scale, axes, chart, round_step, tag, tick
-from sightline.report.table import Table, TableColumn, format_value
 
 # The table of a cost card: its numbers, the columns that its benchmark names, and the sentence that they allow.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from sightline.core.table import Table, TableColumn, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.report.columns import (
     about_given_answers,
@@ -26,7 +27,6 @@ from sightline.report.columns import (
     top,
 )
 from sightline.report.source import Audited, Source
-from sightline.report.table import Table, TableColumn, format_range, format_value
 from sightline.statistics.arm_analysis import ArmAnalysis, every_metric
 from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words
 from sightline.statistics.intervals import FEW_DIFFER

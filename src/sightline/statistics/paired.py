@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom, norm
 
+from sightline.core.table import digits_apart
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows, FloatArray, flags
 from sightline.statistics.bootstrap import ImageSums
@@ -87,11 +88,6 @@ def win_loss_tie(differences: ArrayLike, *, higher_is_better: bool = True, toler
 def _signed(value: float, digits: int) -> str:
     text = f"{value:+.{digits}f}"
     return text.lstrip("+-") if float(text) == 0.0 else text
-
-
-def digits_apart(low: float, high: float, least: int = 3) -> int:
-    """Digits behind the point at which two ends are printed as two numbers; ``least`` where that is enough."""
-    return next((digits for digits in range(least, 10) if round(low, digits) != round(high, digits)), least)
 
 
 def describe_difference(diff: float, low: float, high: float, reference: str = "Full", digits: int = 3) -> str:

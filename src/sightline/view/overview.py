@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 
 from sightline.core.row import ROW_COLUMNS
+from sightline.core.table import Table
 from sightline.report.columns import panel_of
 from sightline.report.summary import ReportSummary, main_table
 from sightline.report.svg import padded, sequential
-from sightline.report.table import Table
 from sightline.report.usable_rows import finite_in_every_arm, paired
 from sightline.statistics.arm_rows import are_in_words, is_plain
 from sightline.statistics.metrics import METRICS

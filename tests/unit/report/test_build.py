@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from sightline.core.spreadsheet import BEGINNINGS
+from sightline.core.table import Table
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
-from sightline.report.table import Table
 from sightline.store.folder import RunFolder
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import HOSTILE, make_run

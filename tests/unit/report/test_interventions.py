@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from sightline.core.table import format_value
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.report.columns import signed
 from sightline.report.sections.replaced_text import text_replacement_table
 from sightline.report.source import Audited, Source
-from sightline.report.table import format_value
 from sightline.store import load_run
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import EDITED, PLAIN, make_run

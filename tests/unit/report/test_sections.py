@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from sightline.core.table import Table, TableColumn, format_range
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.report.sections import SECTIONS, Context, Section, SectionMaker
 from sightline.report.sections.contract import runs_table
 from sightline.report.source import read_source
-from sightline.report.table import Table, TableColumn, format_range
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import EDITED, make_run
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sightline.core.table import Table, TableColumn
 from sightline.report.sections import Context, Section, SectionMaker
 from sightline.report.summary import ReportSummary
-from sightline.report.table import Table, TableColumn
 from sightline.statistics.metrics import METRICS
 
 SHOWN = ("reciprocal_rank", "accuracy")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sightline.core.table import TableColumn
 from sightline.paper.cut import judged
 from sightline.paper.paper_table import Line, Measure, Measured
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

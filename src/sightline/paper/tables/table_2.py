@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sightline.controls.image_free import SEEDS, mismatch_view
 from sightline.core.probe import ORIGINAL
+from sightline.core.table import TableColumn, format_value
 from sightline.cost.published import EFFICIENCY
 from sightline.errors import SightlineError
 from sightline.paper.cost_cards import batch_prefill, card_of, line_of, repeated_timing
@@ -28,7 +29,6 @@ from sightline.paper.paper_table import (
 from sightline.paper.probe_sets import DEVELOPMENT
 from sightline.paper.tables.shared import COUNT
 from sightline.paper.tables.table_s17 import CARD, time_it
-from sightline.report.table import TableColumn, format_value
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.summaries import arm_points
 

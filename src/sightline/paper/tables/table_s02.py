@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sightline.core.table import TableColumn, format_range
 from sightline.paper.cut import AT_ZERO, SHARED
 from sightline.paper.models import INTERNVL, MODELS, QWEN
 from sightline.paper.needs import Need
 from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable, difference, usual_needs
 from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT
 from sightline.paper.tables.shared import arm_line
-from sightline.report.table import TableColumn, format_range
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

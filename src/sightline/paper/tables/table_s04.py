@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from sightline.core.table import TableColumn, format_range
 from sightline.errors import SightlineError
 from sightline.paper.cut import AT_ZERO, OWN
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
@@ -26,7 +27,6 @@ from sightline.paper.paper_table import (
 )
 from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT
 from sightline.paper.tables.shared import RANDOM_30, image_count
-from sightline.report.table import TableColumn, format_range
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.metrics import METRICS, point
 from sightline.statistics.paired_scores import seed_summary, two_stage_difference

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
 from sightline.paper.models import LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
 from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable
 from sightline.paper.probe_sets import CONFIRMATION
 from sightline.paper.tables.shared import RANDOM_30, RANDOM_40
-from sightline.report.table import TableColumn
 from sightline.statistics.correct_positives import CorrectPositives, correct_positive_provenance
 from sightline.statistics.summaries import arm_rows
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sightline.core.table import TableColumn
 from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable
 from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT, built_probes
 from sightline.probes import audit_negatives
 from sightline.probes.lexical_audit import LexicalAudit
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -8,6 +8,7 @@ import pandas as pd
 
 from sightline.analysis.construct import conditional_table
 from sightline.analysis.outcomes import probe_scales
+from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
@@ -24,7 +25,6 @@ from sightline.paper.paper_table import (
 )
 from sightline.paper.probe_sets import CONFIRMATION
 from sightline.paper.tables.shared import RANDOM_30
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

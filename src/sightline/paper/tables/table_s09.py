@@ -9,6 +9,7 @@ import pandas as pd
 
 from sightline.analysis.construct import correlations
 from sightline.analysis.outcomes import probe_scales, samples
+from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
@@ -26,7 +27,6 @@ from sightline.paper.paper_table import (
     judgement,
 )
 from sightline.paper.probe_sets import DEVELOPMENT, OCCLUDED
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sightline.core.table import TableColumn
 from sightline.paper.cut import OWN, SHARED
 from sightline.paper.models import INTERNVL
 from sightline.paper.needs import Need
 from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable, difference, usual_needs
 from sightline.paper.probe_sets import DEVELOPMENT
 from sightline.paper.tables.shared import arm_line, cells
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sightline.core.table import TableColumn
 from sightline.paper.cut import AT_ZERO, SHARED
 from sightline.paper.models import LLAVA, MODELS, QWEN
 from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable, difference
 from sightline.paper.probe_sets import CONFIRMATION
 from sightline.paper.tables.shared import RANDOM_30, RANDOM_40, arm_line, cells
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sightline.core.table import TableColumn
 from sightline.paper.cut import AT_ZERO, RISK, SHARED, Cut
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
@@ -19,7 +20,6 @@ from sightline.paper.paper_table import (
 )
 from sightline.paper.probe_sets import DEVELOPMENT
 from sightline.paper.tables.shared import COUNT, arm_line, cells
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

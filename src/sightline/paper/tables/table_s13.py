@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from sightline.analysis.replaced_text import text_replacement_models_table, text_replacement_table
+from sightline.core.table import TableColumn
 from sightline.paper.cut import AT_ZERO, SHARED, judged
 from sightline.paper.models import INTERNVL, MODELS, QWEN
 from sightline.paper.paper_table import ALPHA, PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable
 from sightline.paper.probe_sets import REPLACEMENT
 from sightline.paper.tables.shared import COUNT
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

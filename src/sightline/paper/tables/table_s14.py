@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from sightline.analysis.replaced_text import edit_region_table, word_coverage
+from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
@@ -23,7 +24,6 @@ from sightline.paper.paper_table import (
 )
 from sightline.paper.probe_sets import EDIT_REGION
 from sightline.paper.tables.shared import COUNT, RANDOM_30
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sightline.analysis.comparison import compare_support, indexed
+from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
 from sightline.paper.cut import judged
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
@@ -23,7 +24,6 @@ from sightline.paper.paper_table import (
 )
 from sightline.paper.probe_sets import DEVELOPMENT, OCCLUDED
 from sightline.paper.tables.shared import COUNT
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

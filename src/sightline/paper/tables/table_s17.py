@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sightline.core.table import TableColumn
 from sightline.paper.cost_cards import card_of, line_of, repeated_timing
 from sightline.paper.models import LLAVA
 from sightline.paper.needs import Need
 from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

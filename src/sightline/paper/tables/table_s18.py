@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from sightline.core.table import TableColumn
 from sightline.paper.cut import AT_ZERO, RISK
 from sightline.paper.models import INTERNVL, LLAVA, MODELS
 from sightline.paper.paper_table import (
@@ -21,7 +22,6 @@ from sightline.paper.paper_table import (
 from sightline.paper.probe_sets import DEVELOPMENT
 from sightline.paper.study import DETECTOR
 from sightline.paper.tables.shared import metrics_of
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

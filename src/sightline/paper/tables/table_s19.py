@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sightline.core.table import TableColumn
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
 from sightline.paper.open_scores import Compared, compared, score_difference
 from sightline.paper.open_sets import OCRBENCH
 from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, PaperTable, metric_heads
 from sightline.paper.tables.shared import COUNT, counted_metrics
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from sightline.core.table import TableColumn
 from sightline.paper.models import LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
 from sightline.paper.open_scores import ARTIFACT, compared, ends, score_difference
 from sightline.paper.open_sets import DOCVQA, DOCVQA_LITE, TEXTVQA, TEXTVQA_LITE
 from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Line, Measured, PaperTable
 from sightline.paper.tables.shared import COUNT
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sightline.core.table import TableColumn
 from sightline.paper.models import LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
 from sightline.paper.open_scores import compared, ends, score_difference
@@ -11,7 +12,6 @@ from sightline.paper.open_sets import DOCVQA, DOCVQA_LITE, TEXTVQA, TEXTVQA_LITE
 from sightline.paper.paper_table import MARGIN, NOTHING, PAPER_TABLES, Block, Claim, Line, Measured, PaperTable, Side
 from sightline.paper.tables.shared import COUNT
 from sightline.paper.tables.table_s20 import METRIC, query_guided
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -16,6 +16,7 @@ from sightline.analysis.regions import (
     region_agreement,
     role_agreement,
 )
+from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
 from sightline.paper.case_regions import audited, boxes_of, question_key, several_regions
 from sightline.paper.models import QWEN
@@ -36,7 +37,6 @@ from sightline.paper.paper_table import (
 from sightline.paper.second_annotator import both_annotators
 from sightline.paper.tables.shared import COUNT
 from sightline.probes.regions import ROLES
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

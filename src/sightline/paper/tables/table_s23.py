@@ -10,6 +10,7 @@ import pandas as pd
 from sightline.analysis.regions import stress_slices
 from sightline.boxes.quality import AdjustedCoverage, adjusted_coverage, noisy_regions
 from sightline.core.probe import Probe
+from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
 from sightline.paper.case_regions import (
     Regions,
@@ -30,7 +31,6 @@ from sightline.paper.open_sets import DOCVQA, TEXTVQA
 from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable
 from sightline.paper.tables.shared import COUNT
 from sightline.paper.tables.table_s22 import coverage_cells
-from sightline.report.table import TableColumn
 from sightline.store.probe_picture import Boxes
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from sightline.analysis.comparison import ALL_TASKS, ArmPair, score_changes
+from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
@@ -27,7 +28,6 @@ from sightline.paper.paper_table import (
 from sightline.paper.study import DETECTOR
 from sightline.paper.tables.shared import COUNT
 from sightline.paper.tables.table_s22 import pooled
-from sightline.report.table import TableColumn
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -22,12 +22,12 @@ from typing import ClassVar
 from markupsafe import Markup
 
 from sightline.core.registry import Registry
+from sightline.core.table import Table
 from sightline.cost.card import CostCard
 from sightline.errors import SightlineError
 from sightline.geometry.marks import RegionMark
 from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
-from sightline.report.table import Table
 
 # What readers can ask the gallery for: filters and orders, by the kind of answers that its cases hold.
 #

@@ -7,12 +7,12 @@ from urllib.parse import urlencode
 
 import pandas as pd
 
+from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
 from sightline.report.cases import CHANGES, EVIDENCE, KEPT, LOST, NONE, OTHERWISE, UNTRACED, with_changes
 from sightline.report.columns import arm_facts, in_panels, share, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
-from sightline.report.table import Table, TableColumn
 
 
 @SECTIONS.register("changes")

@@ -7,6 +7,7 @@ import math
 import pandas as pd
 
 from sightline.analysis import interventions as computed
+from sightline.core.table import Table, TableColumn
 from sightline.report.columns import (
     SUPPORT,
     collect,
@@ -21,7 +22,6 @@ from sightline.report.columns import (
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
-from sightline.report.table import Table, TableColumn
 
 VARIANTS = {"selected": "as selected", "remove_evidence": "evidence removed"}
 

@@ -11,6 +11,7 @@ import pandas as pd
 from sightline.analysis.comparison import RANGED, one_factor_sweeps, sweep_range
 from sightline.analysis.interventions import CONTROL
 from sightline.analysis.interventions import shuffled_table as computed
+from sightline.core.table import Table, TableColumn, format_range
 from sightline.errors import SightlineError
 from sightline.report.columns import (
     arm_facts,
@@ -27,7 +28,6 @@ from sightline.report.columns import (
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
-from sightline.report.table import Table, TableColumn, format_range
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.paired import describe_difference
 from sightline.statistics.paired_scores import seed_summary, two_stage_differences

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
 from sightline.report.columns import fitting_columns, metric_column, metric_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
-from sightline.report.table import Table, TableColumn
 from sightline.statistics.arm_analysis import metric_inputs
 from sightline.statistics.arm_rows import are_positives, looked_up
 from sightline.statistics.summaries import arm_points

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from sightline.analysis import interventions as computed
+from sightline.core.table import Table, TableColumn
 from sightline.report.columns import SUPPORT, amount, collect, first_choice, support_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
-from sightline.report.table import Table, TableColumn
 
 
 @SECTIONS.register("occlusion")

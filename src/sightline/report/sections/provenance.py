@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
+from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
 from sightline.report.columns import arm_facts, in_panels, of_words
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Source
-from sightline.report.table import Table, TableColumn
 from sightline.statistics.arm_analysis import metric_inputs
 from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.metrics import METRICS

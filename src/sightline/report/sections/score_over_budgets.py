@@ -11,12 +11,12 @@ from markupsafe import Markup
 
 from sightline.analysis.comparison import ALL_TASKS, ArmPair, rows_in_words, score_changes
 from sightline.arms.plan import MATCHED
+from sightline.core.table import Table, TableColumn
 from sightline.report.charts import budget_curves, curves_by_selector
 from sightline.report.columns import in_panels
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
 from sightline.report.sections.frontier import curve_name
 from sightline.report.source import Audited
-from sightline.report.table import Table, TableColumn
 from sightline.report.usable_rows import cut_off
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary

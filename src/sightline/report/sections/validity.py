@@ -8,10 +8,10 @@ import pandas as pd
 
 from sightline.analysis.construct import conditional_table, correlations, pooled_arms, strata
 from sightline.analysis.outcomes import OUTCOMES, samples
+from sightline.core.table import Table, TableColumn, format_value
 from sightline.report.columns import collect, excludes_zero, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.source import Audited, Source
-from sightline.report.table import Table, TableColumn, format_value
 from sightline.statistics.arm_rows import UNCHANGED
 
 OUTCOME_WORDS = {

@@ -1,4 +1,4 @@
-"""A table of the report: one data frame, its columns in words, the same content as CSV, Markdown, LaTeX and HTML."""
+"""A table: one data frame, its columns in words, the same content as CSV, Markdown, LaTeX and HTML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pandas as pd
 
 from sightline.core.spreadsheet import without_formulas
 from sightline.places.writing import write_whole
-from sightline.statistics.paired import digits_apart
 
 Kind = Literal["text", "count", "score", "signed", "percent", "number", "ratio", "p", "words"]
 
@@ -270,6 +269,11 @@ def format_range(low: Any, high: Any, kind: Kind) -> str:
         digits = digits_apart(float(low), float(high))
         left, right = format_value(low, kind, digits), format_value(high, kind, digits)
     return f"{left} to {right}" if kind == "signed" else f"{left.removesuffix('%')}–{right}"
+
+
+def digits_apart(low: float, high: float, least: int = 3) -> int:
+    """Digits behind the point at which two ends are printed as two numbers; ``least`` where that is enough."""
+    return next((digits for digits in range(least, 10) if round(low, digits) != round(high, digits)), least)
 
 
 def fitted_tabular(spec: str, rows: Sequence[str]) -> list[str]:

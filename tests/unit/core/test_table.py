@@ -6,7 +6,7 @@ import io
 import pandas as pd
 import pytest
 
-from sightline.report.table import NamedRun, Table, TableColumn, format_range, format_value
+from sightline.core.table import NamedRun, Table, TableColumn, format_range, format_value
 
 
 @pytest.fixture
