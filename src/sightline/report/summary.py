@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.core.table import Table, TableColumn, format_range, format_value
+from sightline.core.table import Table, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.report.columns import (
     about_given_answers,
@@ -24,6 +24,7 @@ from sightline.report.columns import (
     metrics_told,
     oracle_words,
     share,
+    table_columns,
     top,
 )
 from sightline.report.source import Audited, Source
@@ -262,7 +263,7 @@ def main_table(summary: ReportSummary, *, by_run: bool = True) -> Table:
 
     ``by_run`` gives the runs of a report panels of their own.
     """
-    columns = [TableColumn("arm_name", "Arm"), *metric_columns("main", summary.arms)]
+    columns = table_columns("arm_name", *metric_columns("main", summary.arms))
     coverage = heading(METRICS["pos_ecr"], summary.arms)
     caption = (
         f"Small print is the 95% interval when images are resampled. {coverage} counts the cells of all merged "

@@ -22,7 +22,7 @@ from sightline.statistics.metrics import METRICS
 from sightline.statistics.metrics.answers import ZERO_COVERAGE
 from sightline.statistics.summaries import arm_points
 from sightline.store.same_pixels import joined_words, with_same_images
-from sightline.view.row_index import Rows
+from sightline.view.rows import Rows
 
 POSITIVE = 'label == "yes"'
 YES_OR_NO: dict[str, tuple[str, str, bool]] = {

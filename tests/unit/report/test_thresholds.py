@@ -27,9 +27,8 @@ from sightline.report.sections.positions import positions_table
 from sightline.report.source import read_source
 from sightline.report.summary import summarise
 from sightline.store import load_run
-from tests.unit.report.conftest import DRAWS
+from tests.unit.report.conftest import DRAWS, notes
 from tests.unit.report.fake_run import EDITED, PLAIN, make_run
-from tests.unit.report.test_build import notes
 
 MOVED = 2.0
 ARMS = ("full", "target:0.3", "random:0.3")
