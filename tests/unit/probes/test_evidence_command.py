@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from lab.stand_ins import StandIns
 from sightline.probes import read_probes
-from sightline.probes.stand_ins.published_layouts import StandIns
 from tests.unit.probes.test_command import output, refusal
 
 
