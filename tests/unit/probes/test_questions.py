@@ -10,7 +10,7 @@ import pytest
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import HardPairRules
-from sightline.probes.formats.ocrbench import OcrBench
+from sightline.probes.formats.published_questions import OcrBench
 from sightline.probes.questions import add_decoys, refuse_word_rules, sample_questions, take_questions
 
 RULES = HardPairRules()
