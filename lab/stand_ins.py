@@ -32,7 +32,7 @@ from lab.scenes.page_designs import compose
 from sightline.core.probe import Box
 from sightline.places.writing import whole_path, write_whole
 from sightline.probes.data_rows import write_text
-from sightline.probes.formats.ocrbench import OcrBench
+from sightline.probes.formats.published_questions import OcrBench
 from sightline.probes.regions import ANSWER
 from sightline.probes.typed_rows import ANNOTATED, TypedBox, TypedRow, write_typed_rows
 
