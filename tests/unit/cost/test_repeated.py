@@ -15,7 +15,7 @@ from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Measurement
 from sightline.errors import SightlineError
-from sightline.report.measured_cost import card_frame, cost_table
+from sightline.report.sections.cost import card_frame, cost_table
 from sightline.selectors.target import Target
 from tests.unit.cost.probe_files import write_probe_file
 from tests.unit.cost.test_card import result

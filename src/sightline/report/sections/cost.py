@@ -1,4 +1,4 @@
-"""What pruning costs and saves as measured by ``sightline bench``: each cost card with its conditions and pictures."""
+"""What pruning costs and saves: as recorded while auditing, and as measured apart, where cost cards were given."""
 
 from __future__ import annotations
 
@@ -16,11 +16,79 @@ from sightline.cost.card import CostCard
 from sightline.cost.spread import CONDITIONS, BatchCurves, StageBars
 from sightline.errors import SightlineError
 from sightline.report.charts import Curve, labelled_lines
-from sightline.report.sections import ChartGroup, Part, Section
-from sightline.report.sections.base import Card
+from sightline.report.sections.base import SECTIONS, Card, ChartGroup, Context, Part, Section, SectionMaker
+from sightline.report.source import Source
 from sightline.report.svg import CHARACTER, QUALITATIVE, Scale, axes, chart, round_step, tag, tick
+from sightline.statistics.summaries import arm_points
 
-# The table of a cost card: its numbers, the columns that its benchmark names, and the sentence that they allow.
+STAGES = {
+    "preprocess_ms": "Preprocess",
+    "vision_ms": "Vision",
+    "boxes_ms": "Boxes",
+    "signal_ms": "Signals",
+    "select_ms": "Select",
+    "materialise_ms": "Materialise",
+    "language_ms": "Language",
+}
+READ = (
+    "arm", "sequence_full", "sequence_pruned", "device", "keep", "probe_id", "image_id", "label", "correct", *STAGES
+)  # fmt: skip
+"""Columns that the table is made from."""
+HELP = {"boxes_ms": "Text detector, once per image; a dash for arms that read no detected boxes."}
+
+
+@SECTIONS.register("cost")
+class Cost(SectionMaker):
+    id = "cost"
+    title = "Cost"
+    order = 80
+    lead = "What was saved where, as recorded while auditing."
+
+    def fill(self, section: Section, context: Context) -> None:
+        section.add(lambda: stage_times_table(context.source))
+
+
+def stage_times_table(source: Source) -> Table:
+    """Mean milliseconds of each stage, as recorded by the run on the device it names."""
+    records = []
+    for audited in source.runs:
+        for arm, rows in audited.frame[list(READ)].groupby("arm", sort=False):
+            times = {stage: float(rows[stage].astype(float).mean()) for stage in STAGES}
+            records.append(
+                {
+                    "arm": arm,
+                    **arm_points(rows, ("keep",)),
+                    "sequence_full": float(rows["sequence_full"].mean()),
+                    "sequence_pruned": float(rows["sequence_pruned"].mean()),
+                    **times,
+                    "total": sum(v for v in times.values() if v == v),
+                    "device": ", ".join(sorted({str(d) for d in rows["device"].unique()})),
+                }
+            )
+    frame = pd.DataFrame(records)
+    if frame[list(STAGES)].isna().all(axis=None):
+        raise SightlineError("the run recorded no stage times")
+    columns = [
+        TableColumn("arm", "Arm"),
+        TableColumn("keep", "Keep", "score"),
+        TableColumn("sequence_full", "Prompt, full", "number", help="Mean tokens of the unpruned prompt."),
+        TableColumn("sequence_pruned", "Prompt, pruned", "number", help="Mean tokens of the prompt that was run."),
+        *(
+            TableColumn(key, title, "number", help=HELP.get(key, ""))
+            for key, title in STAGES.items()
+            if key != "boxes_ms" or frame[key].notna().any()
+        ),
+        TableColumn("total", "Total", "number"),
+        TableColumn("device", "Device"),
+    ]
+    devices = ", ".join(sorted(set(frame["device"])))
+    caption = (
+        f"Mean milliseconds per probe on {devices}, as recorded while auditing: preprocessing, vision and detecting "
+        "boxes are paid once per image and shared, language time is a batch divided by its rows. This is bookkeeping, "
+        "not a benchmark: exclusive timing needs a fresh process per arm."
+    )
+    return Table("cost", "Stage times", caption, columns, frame)
+
 
 LONG = 12
 """Lines above which the page shows one execution at a time."""
@@ -88,8 +156,6 @@ def further_tables(card: CostCard, name: str) -> list[Table]:
         for table in card.further_tables()
     ]
 
-
-# The charts of cost cards: stages of a picture on its way to the first token, and rates over the batch size.
 
 BETWEEN = "between stages"
 LONGEST = 34
@@ -343,3 +409,13 @@ def _panels(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 def _known(value: Any) -> bool:
     return value is not None and value == value
+
+
+@SECTIONS.register("realised-cost")
+class RealisedCost(SectionMaker):
+    id = "realised-cost"
+    title = "Realised cost"
+    order = 90
+
+    def make(self, context: Context) -> Section | None:
+        return realised_cost_section(context.cards, beside_runs=True) if context.cards else None
