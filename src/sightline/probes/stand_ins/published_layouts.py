@@ -21,7 +21,7 @@ from typing import Any
 
 from sightline.places.writing import write_whole
 from sightline.probes.data_rows import write_text
-from sightline.probes.formats.ocrbench import OcrBench
+from sightline.probes.formats.published_questions import OcrBench
 from sightline.probes.regions import ANSWER
 from sightline.probes.scenes.compose import CANVAS
 from sightline.probes.stand_ins.drawn_questions import (
