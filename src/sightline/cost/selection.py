@@ -172,7 +172,7 @@ def timed_methods(wanted: Iterable[str] = ()) -> list[str]:
     names = list(wanted)
     for name in names:
         if not chooses(SELECTORS.get(name)):
-            raise SightlineError(f"'{name}' chooses nothing, so there is nothing to time; leave it out of --methods")
+            raise SightlineError(f"'{name}' chooses nothing, so there is nothing to time; leave out --method {name}")
     return names or [name for name, kind in SELECTORS.items() if chooses(kind)]
 
 
