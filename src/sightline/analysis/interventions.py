@@ -29,7 +29,7 @@ from sightline.analysis.comparison import (
 )
 from sightline.analysis.threshold_rules import accuracy_optimal, evaluate, flips, predict
 from sightline.core.probe import ORIGINAL
-from sightline.core.regime import NO_BOXES
+from sightline.core.selection import NO_BOXES
 from sightline.errors import SightlineError
 from sightline.interventions import families
 from sightline.probes.probe_file import hash_side

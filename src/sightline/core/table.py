@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from sightline.core.spreadsheet import without_formulas
+from sightline.core.text import without_formulas
 from sightline.places.writing import write_whole
 
 Kind = Literal["text", "count", "score", "signed", "percent", "number", "ratio", "p", "words"]

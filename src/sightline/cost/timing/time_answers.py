@@ -10,18 +10,17 @@ import torch
 
 from sightline.answering.scorers.base import Reading
 from sightline.answering.scorers.spoken import Generation, Heard
-from sightline.backbones.base import Backbone
+from sightline.backbones.base import Backbone, model_inputs
 from sightline.backbones.decoding import Decoder, Slots
 from sightline.backbones.execution import use_execution, use_vision_execution
 from sightline.backbones.language import Cutter
-from sightline.backbones.unmodified import model_inputs
 from sightline.core.prefix import Prefix
 from sightline.cost.benchmarks.answers import AnswersRequest
 from sightline.cost.machine import PeakMemory
 from sightline.cost.request import Measurement
 from sightline.cost.subject import Subject
 from sightline.cost.timing.time_sweep import evenly, run_sweep
-from sightline.device.kernels.causal import planless
+from sightline.device.kernels import planless
 from sightline.device.transfer import Stopwatch
 
 STEPS = 20

@@ -12,13 +12,13 @@ import torch
 
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
-from sightline.backbones.pixels import Pixels
+from sightline.backbones.images import Pixels
 from sightline.core.probe import Probe
 from sightline.cost.benchmarks.repeated import RepeatedRequest
 from sightline.cost.one_sample import ANSWERS, OneAnswer, loss_of
 from sightline.cost.request import Measurement
 from sightline.cost.subject import Subject
-from sightline.device.kernels.causal import planless
+from sightline.device.kernels import planless
 
 Item = TypeVar("Item")
 

@@ -9,7 +9,7 @@ from statistics import fmean
 import torch
 
 from sightline.arms.arm import Arm
-from sightline.backbones.unmodified import model_inputs
+from sightline.backbones.base import model_inputs
 from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.machine import PeakMemory, language_flops
 from sightline.cost.request import Measurement

@@ -25,7 +25,7 @@ from sightline.cost.one_sample import time_one_sample
 from sightline.cost.request import Measurement
 from sightline.cost.subject import Subject
 from sightline.cost.timing.time_ttft import attention_sequences
-from sightline.device.kernels.causal import planless
+from sightline.device.kernels import planless
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from PIL import Image
 from sightline.answering.arm_pass import ArmPass
 from sightline.arms.arm import Arm
 from sightline.backbones.execution import CapturedVision, Execution, use_execution, use_vision_execution
-from sightline.backbones.pixels import Pixels
+from sightline.backbones.images import Pixels
 from sightline.backbones.towered import Towered
 from sightline.boxes.detection import boxes_of
 from sightline.boxes.detectors import DETECTORS, detector_named

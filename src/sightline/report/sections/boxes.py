@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from sightline.analysis import interventions as computed
-from sightline.core.regime import NO_BOXES
+from sightline.core.selection import NO_BOXES
 from sightline.core.table import Table, TableColumn, format_value
 from sightline.report.columns import fitting_columns, metric_column, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
