@@ -14,8 +14,7 @@ from sightline.auditing.launchers import LAUNCHERS
 from sightline.auditing.launchers.base import Job
 from sightline.auditing.records import settings_before_loading
 from sightline.auditing.shards import looked_at, make_shards
-from sightline.backbones.loading import checkpoint_folder, choose_device, model_type
-from sightline.backbones.served import Served
+from sightline.backbones.loading import Served, checkpoint_folder, choose_device, model_type
 from sightline.boxes.sources import box_source, check_source, refuse_other_rule, source_under
 from sightline.core.registry import import_files
 from sightline.errors import SightlineError

@@ -12,7 +12,7 @@ from sightline.arms.arm import Arm, recorded_arm
 from sightline.auditing.launchers.base import Job, probe_bytes
 from sightline.auditing.shards import Task, lacks_images, look, tasks_left
 from sightline.core.registry import imported_digest
-from sightline.device.pulse import last_move, moved
+from sightline.device import last_move, moved
 from sightline.errors import SightlineError
 from sightline.places import Place, is_remote
 from sightline.places.holders import here

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sightline.arms.arm import Arm
 from sightline.auditing.opening import Attendance
 from sightline.auditing.shards import Task
-from sightline.device.pulse import moved
+from sightline.device import moved
 from sightline.progress import Progress
 from sightline.store import RunFolder
 from sightline.store.leases import BEATS, Held, Lease

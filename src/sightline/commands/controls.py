@@ -214,7 +214,7 @@ def _write(
 def _table(path: Path, rows: list[dict[str, Any]]) -> None:
     import pandas as pd
 
-    from sightline.core.spreadsheet import without_formulas
+    from sightline.core.text import without_formulas
     from sightline.places.writing import make_folder, write_whole
 
     make_folder(path.parent)

@@ -15,8 +15,8 @@ from sightline.auditing.config import AuditConfig, read_config
 from sightline.auditing.launchers.here import Inline
 from sightline.auditing.records import model_name
 from sightline.auditing.shards import tasks_left
-from sightline.backbones.loading import checkpoint_folder, model_type, weight_digest
-from sightline.backbones.served import Served
+from sightline.backbones.checkpoints import weight_digest
+from sightline.backbones.loading import Served, checkpoint_folder, model_type
 from sightline.checks.demo import SHARD_IMAGES, asset
 from sightline.core.selection import Budget, Role
 from sightline.errors import SightlineError

@@ -28,7 +28,7 @@ from sightline.answers import (
     vqa_words,
 )
 from sightline.answers.scoring import CONTRACTIONS
-from sightline.core.edit_distance import edit_distance
+from sightline.core.text import edit_distance
 from sightline.errors import SightlineError
 from tests.independent.answer_scores import PAIRS, SCORES, agreement, distance, generated_pairs, sightline_scores
 

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.backbones.pixels import Pixels
+from sightline.backbones.images import Pixels
 from sightline.cost.machine import attention_sequences, language_flops, vision_flops
 from sightline.cost.request import Request
 from sightline.cost.shapes import SHAPES, architecture_of, shape_named
