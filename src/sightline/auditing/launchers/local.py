@@ -26,7 +26,7 @@ class Local(Launcher):
 
     name: ClassVar[str] = "local"
 
-    def carry_out(self, job: Job) -> None:
+    def launch(self, job: Job) -> None:
         notes = _SaidOnce()
         drive(job, [partial(_Process, config, notes) for config in crew_configs(job.config, job.recorded)])
 
