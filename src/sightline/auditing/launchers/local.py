@@ -1,3 +1,5 @@
+"""Several processes of this machine, each with a model of its own."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Actors of a Ray cluster, each with a model of its own."""
+
 from __future__ import annotations
 
 import importlib
