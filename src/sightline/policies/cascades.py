@@ -1,4 +1,4 @@
-""""""
+"""Policies that go up level by level until an answer is good enough: stable, or sure."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.answers import (
+from sightline.answering.answer_scores import (
+    CONTRACTIONS,
     TASK_RULES,
     AnswerScores,
     anls,
@@ -27,7 +28,6 @@ from sightline.answers import (
     soft_accuracy,
     vqa_words,
 )
-from sightline.answers.scoring import CONTRACTIONS
 from sightline.core.text import edit_distance
 from sightline.errors import SightlineError
 from tests.independent.answer_scores import PAIRS, SCORES, agreement, distance, generated_pairs, sightline_scores

@@ -1,7 +1,8 @@
-"""The one way in which work is shared: whoever has time takes the next task that nobody has, until all are done.
+"""How several processes share the tasks of a run: whoever has time takes the next that nobody has, until all are done.
 
 The run folder is the only truth. A task is done when its rows are there; who is at it, leases say; what went wrong with
-it, notes. So one process or a hundred, here or elsewhere, begun together or one after the other, do the same.
+it, notes. So two processes or a hundred, here or elsewhere, begun together or one after the other, do the same. A
+process that has the folder to itself does not come this way.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from sightline.arms.arm import Arm
-from sightline.auditing.opening import Attendance
 from sightline.auditing.shards import Task
 from sightline.device import moved
+from sightline.device.memory import is_out_of_memory
+from sightline.errors import SightlineError
 from sightline.progress import Progress
 from sightline.store import RunFolder
-from sightline.store.leases import BEATS, Held, Lease
+from sightline.store.leases import BEATS, FolderAccess, Held, Lease
 from sightline.store.notes import Failure
 
 PAUSE = 0.5
@@ -32,22 +34,24 @@ class _Claim:
     """Arms whose rows are still to be written."""
 
 
-class Pull:
-    """Tasks for one process out of those that all share.
+def is_known(error: Exception) -> bool:
+    """Whether an error leaves the process as it was: a sentence for the user, or no memory."""
+    return isinstance(error, SightlineError) or is_out_of_memory(error)
 
-    ``forgiving`` goes on after an error: the work that failed is tried once more, by anyone, and then set aside.
-    """
+
+class SharedTasks:
+    """Tasks for one process out of those that all share. Work that fails is tried once more, by anyone, and then set
+    aside."""
 
     def __init__(
         self,
         folder: RunFolder,
         tasks: Sequence[Task],
-        attendance: Attendance,
+        access: FolderAccess,
         *,
-        forgiving: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._folder, self._attendance, self._leases = folder, attendance, attendance.leases
+        self._folder, self._access, self._leases = folder, access, access.leases
         self._left = list(tasks)
         self.arms = {arm.text for task in tasks for arm in task.arms}
         self.total = sum(task.rows for task in tasks)
@@ -60,10 +64,9 @@ class Pull:
             if (task.shard.index, task.shard.version) not in recorded
             and all(task.shard.index in done[arm.text] for arm in task.arms)
         }
-        self.forgiving = forgiving
         self._clock = clock
         self._claims: dict[str, _Claim] = {}
-        self._next_look, self._next_round = 0.0, 0.0
+        self._next_update, self._next_round = 0.0, 0.0
         self.progress: Progress | None = None
 
     def ready(self) -> Iterator[Task]:
@@ -80,7 +83,7 @@ class Pull:
     def wait(self) -> bool:
         """Until there is something to take; False when all is in the folder or set aside."""
         while True:
-            self._look(at_once=True)
+            self._update(at_once=True)
             if not self._left:
                 return False
             listed = self._leases.listed()
@@ -100,14 +103,23 @@ class Pull:
         if not claim.left:
             self._release(task.key)
 
-    def failed(self, blamed: Collection[tuple[str, str]], reason: str) -> None:
-        """Records what went wrong and gives back everything that was claimed."""
+    def fail(self, blamed: Collection[tuple[str, str]], error: Exception) -> bool:
+        """Records what went wrong, gives back everything that was claimed and goes on: False where nobody is to blame.
+
+        ``blamed`` are keys of tasks with an arm each, or "" for the images that all arms look at.
+        """
+        if not blamed:
+            return False
+        reason = str(error) or type(error).__name__
+        if not is_known(error):
+            reason = f"{type(error).__name__}: {reason}"
         for key in {key for key, _ in blamed}:
             arms = sorted(arm for blamed_key, arm in blamed if blamed_key == key and arm)
             claim = self._claims.get(key)
             whole = sorted(claim.left) if claim is not None else []
             self._folder.record_failure(Failure(key, tuple(arms or whole), reason, lost=False))
         self.give_back()
+        return True
 
     def give_back(self) -> None:
         for key in list(self._claims):
@@ -117,9 +129,9 @@ class Pull:
         self._leases.release(self._claims.pop(key).lease)
 
     def _take(self, *, ahead: bool) -> Task | None:
-        self._attendance.refuse_loss()
+        self._access.check()
         moved()
-        self._look()
+        self._update()
         listed = self._leases.listed()
         mine = self._claims
         free = [task for task in self._left if task.key not in listed and task.key not in mine]
@@ -149,7 +161,7 @@ class Pull:
             return None
         if lease.taken_from is not None:
             self._note_loss(task, lease.taken_from)
-        self._ask_again()
+        self._folder.files.refresh()  # others write too: a store is asked anew, by one listing
         arms = self._missing(task)
         if {arm.text for arm in arms} - {arm.text for arm in wanted} or not arms:
             self._leases.release(lease)  # more went wrong, or was done, since: another look will tell
@@ -180,17 +192,12 @@ class Pull:
         losses = {arm.text: failures.losses(task.key, arm.text) for arm in arms}
         return (min(arms, key=lambda arm: losses[arm.text]),) if any(losses.values()) else arms
 
-    def _ask_again(self) -> None:
-        """Others write to a store too: it is asked anew what there is, by one listing."""
-        if not self._attendance.alone:
-            self._folder.files.refresh()
-
-    def _look(self, *, at_once: bool = False) -> None:
+    def _update(self, *, at_once: bool = False) -> None:
         """Leaves out what is done or set aside by now, whoever did it; what failed once comes last."""
         started = self._clock()
-        if started < self._next_look and not (at_once and not self._claims):
+        if started < self._next_update and not (at_once and not self._claims):
             return
-        self._ask_again()
+        self._folder.files.refresh()
         done = {arm: self._folder.finished_shards(arm) for arm in self.arms}
         failures = self._folder.notes.failures()
 
@@ -205,4 +212,4 @@ class Pull:
             missing = sum(len(task.shard.probes) for task in self._left for arm in task.arms if is_open(task, arm))
             self.progress.reach(self.total - missing)
         took = self._clock() - started
-        self._next_look = self._clock() + took / SHARE
+        self._next_update = self._clock() + took / SHARE

@@ -1,4 +1,8 @@
-"""Scores of an answer in words: each benchmark's own rule, and what is cleaned away before."""
+"""An answer in words against the answers that are accepted: every benchmark's own rule.
+
+``score_answer`` gives all scores at once, and among them the one that the question's benchmark goes by. Nothing here
+knows an image or a model: a text and a few texts go in.
+"""
 
 from __future__ import annotations
 
