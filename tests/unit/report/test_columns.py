@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sightline.core.regime import NO_BOXES
+from sightline.core.selection import NO_BOXES
 from sightline.errors import SightlineError
 from sightline.report.columns import (
     ASSISTED,
