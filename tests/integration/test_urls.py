@@ -18,7 +18,7 @@ from sightline.auditing.opening import Attendance
 from sightline.errors import SightlineError
 from sightline.places import place
 from sightline.report.build import build_report
-from sightline.store import load_run
+from sightline.rows import load_run
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import command
 from tests.object_store import Store

@@ -13,8 +13,9 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from sightline.analysis.comparison import Record, by_model, clustered_means, interval_columns
-from sightline.analysis.outcomes import COVERAGE, OUTCOMES, SCALES, STRATA, samples, tertiles
+from sightline.analysis.outcomes import COVERAGE, OUTCOMES, STRATA, samples, tertiles
 from sightline.errors import SightlineError
+from sightline.rows.scales import SCALES
 from sightline.statistics.arm_rows import FloatArray, IntArray, looked_up, numbered, plain_rows
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.correlation import (

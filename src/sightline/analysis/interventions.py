@@ -27,7 +27,6 @@ from sightline.analysis.comparison import (
     threshold_of,
     views_of,
 )
-from sightline.analysis.threshold_rules import accuracy_optimal, evaluate, flips, predict
 from sightline.core.probe import ORIGINAL
 from sightline.core.regime import NO_BOXES
 from sightline.errors import SightlineError
@@ -38,6 +37,7 @@ from sightline.statistics.bootstrap import DRAWS, metric_interval
 from sightline.statistics.intervals import Estimate
 from sightline.statistics.metrics import METRICS, auroc, point, why_not
 from sightline.statistics.summaries import arm_points, arm_rows, paired_differences
+from sightline.statistics.thresholds import accuracy_optimal, evaluate, flips, predict
 
 # Tokens of the evidence taken out of the mask and put back; evidence kept alone against removed.
 

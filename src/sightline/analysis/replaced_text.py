@@ -32,12 +32,12 @@ from sightline.analysis.interventions import (
 )
 from sightline.analysis.outcomes import extra
 from sightline.errors import SightlineError
+from sightline.rows.picture import stored_geometry
+from sightline.rows.run import Run
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.correct_positives import has_little_evidence, has_no_evidence
 from sightline.statistics.intervals import wilson
 from sightline.statistics.paired import mcnemar
-from sightline.store.load import Run
-from sightline.store.probe_picture import stored_geometry
 
 __all__ = [
     "box_source_table",

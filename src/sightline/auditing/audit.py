@@ -23,9 +23,10 @@ from sightline.places import is_remote
 from sightline.places.listing import refuse_without_creation
 from sightline.probes import ProbeSet, read_probes
 from sightline.progress import in_json, say, waiting_for
+from sightline.rows import Run, load_run
 from sightline.statistics.metrics import METRICS
-from sightline.store import Run, RunFolder, load_run
-from sightline.store.soundness import ACCEPTABLE
+from sightline.store import RunFolder
+from sightline.store.manifest import ACCEPTABLE
 
 
 def audit(config: AuditConfig) -> Run:

@@ -21,8 +21,8 @@ from sightline.probes.images import image_digests
 from sightline.progress import say
 from sightline.store import RunFolder
 from sightline.store.folder import MANIFEST
-from sightline.store.folder_check import damaged_files
 from sightline.store.leases import Held, Lease, Leases
+from sightline.store.verify import damaged_files
 
 # Opening a run folder for a job: what may go on, what is left to do. One process at a time does it.
 

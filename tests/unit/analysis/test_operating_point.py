@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from sightline.analysis import replaced_text as tables
-from sightline.analysis.operating_point import HASH_SPLIT, apply_thresholds, at_words, on_development_side
-from sightline.analysis.threshold_rules import accuracy_optimal
 from sightline.errors import SightlineError
+from sightline.rows.thresholds import HASH_SPLIT, apply_thresholds, at_words, on_development_side
 from sightline.statistics.summaries import arm_summary
+from sightline.statistics.thresholds import accuracy_optimal
 from tests.unit.analysis.golden_frame import analysis, frame
 from tests.unit.analysis.test_intervention_tables import MATCHED, image_free, replacement_rows
 from tests.unit.statistics.golden_rows import run_frame, table

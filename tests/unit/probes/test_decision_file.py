@@ -9,7 +9,7 @@ import pytest
 from sightline.controls.screening import reviewed_images
 from sightline.errors import SightlineError
 from sightline.probes.typed_rows import SignedDecision, is_decision_file, read_decision_file, write_decisions
-from sightline.report.probe_list import read_probe_list
+from sightline.rows.usable import read_probe_list
 
 DECISIONS = (
     SignedDecision("a-no", "a", ("a-yes", "a-no"), "valid_negative", True, "agreement"),

@@ -8,7 +8,7 @@ import pandas as pd
 
 from sightline.analysis.comparison import largest_changes
 from sightline.analysis.interventions import image_dependence_table, position_policy_table
-from sightline.analysis.outcomes import lexically_plausible, probe_scales, samples, tertiles
+from sightline.analysis.outcomes import lexically_plausible, samples, tertiles
 from sightline.core.table import TableColumn, format_value
 from sightline.cost.published import DETECTOR_MS, TOTAL, TOTAL_WITH_DETECTOR
 from sightline.errors import SightlineError
@@ -20,6 +20,7 @@ from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, Pap
 from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT, GSR, GSR_SLICE
 from sightline.paper.tables.shared import COUNT, counted_metrics, metrics_of
 from sightline.paper.tables.table_s07 import PEOPLE, valid_images
+from sightline.rows.scales import probe_scales
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -26,8 +26,8 @@ from sightline.core.table import Table
 from sightline.cost.card import CostCard
 from sightline.errors import SightlineError
 from sightline.geometry.marks import RegionMark
-from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
+from sightline.rows.source import Source
 
 # What readers can ask the gallery for: filters and orders, by the kind of answers that its cases hold.
 #

@@ -9,7 +9,7 @@ from sightline.core.regime import NO_BOXES
 from sightline.core.table import Table, TableColumn, format_value
 from sightline.report.columns import fitting_columns, metric_column, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
+from sightline.rows.source import Audited, Source
 from sightline.statistics.metrics import METRICS
 
 PLAIN = {"annotation", NO_BOXES}

@@ -21,7 +21,7 @@ from sightline.report.columns import (
     top,
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
+from sightline.rows.source import Source
 
 VARIANTS = {"selected": "as selected", "remove_evidence": "evidence removed"}
 

@@ -26,8 +26,8 @@ from sightline.report.columns import (
     typographic,
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
+from sightline.rows.source import Audited, Source
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.paired import describe_difference
 from sightline.statistics.paired_scores import seed_summary, two_stage_differences

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from sightline.report.charts import NARROW, FrontierPoint, Glyph, budget_curves, curves_by_selector, frontier
 from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, family, heading, panel_of
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
-from sightline.report.source import Audited
+from sightline.rows.source import Audited
 from sightline.statistics.metrics import METRICS
 
 GLYPHS: dict[str, tuple[Glyph, str]] = {

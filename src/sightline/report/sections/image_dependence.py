@@ -9,7 +9,7 @@ from sightline.analysis.outcomes import lexically_plausible
 from sightline.core.table import Table, TableColumn, format_range, format_value
 from sightline.report.columns import collect, first_choice, fitting_columns, metric_column, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
+from sightline.rows.source import Audited, Source
 
 WRONG = "image_mismatch_seed"
 EVERY, PLAUSIBLE = "all", "plausible decoy"

@@ -8,7 +8,7 @@ from sightline.analysis import interventions as computed
 from sightline.core.table import Table, TableColumn
 from sightline.report.columns import SUPPORT, amount, collect, first_choice, support_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
+from sightline.rows.source import Source
 
 
 @SECTIONS.register("occlusion")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sightline.analysis.interventions import position_policy_table
-from sightline.analysis.threshold_rules import shown
 from sightline.core.table import Table, TableColumn
 from sightline.report.columns import collect, has_intervention, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source, with_masks
+from sightline.rows.source import Source, with_masks
+from sightline.statistics.thresholds import shown
 
 THRESHOLDS = {"own thresholds": "own", "compact threshold": "compact's"}
 

@@ -13,8 +13,8 @@ from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
 from sightline.report.columns import collect, column_of, excludes_zero, in_panels, of_words, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
+from sightline.rows.source import Audited, Source
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary
 

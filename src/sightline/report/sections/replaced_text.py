@@ -9,7 +9,7 @@ from sightline.analysis import replaced_text as edited
 from sightline.core.table import Table, TableColumn, format_range, format_value
 from sightline.report.columns import collect, has_kind, metric_column, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
+from sightline.rows.source import Source
 
 PAINTED = tuple(f"{version}_{asked}" for version in ("replacement", "sham", "erase") for asked in ("source", "target"))
 

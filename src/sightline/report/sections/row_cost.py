@@ -7,7 +7,7 @@ import pandas as pd
 from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
+from sightline.rows.source import Source
 from sightline.statistics.summaries import arm_points
 
 STAGES = {

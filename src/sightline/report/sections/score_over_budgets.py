@@ -16,8 +16,8 @@ from sightline.report.charts import budget_curves, curves_by_selector
 from sightline.report.columns import in_panels
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
 from sightline.report.sections.frontier import curve_name
-from sightline.report.source import Audited
-from sightline.report.usable_rows import cut_off
+from sightline.rows.source import Audited
+from sightline.rows.usable import cut_off
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary
 

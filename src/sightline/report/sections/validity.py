@@ -11,7 +11,7 @@ from sightline.analysis.outcomes import OUTCOMES, samples
 from sightline.core.table import Table, TableColumn, format_value
 from sightline.report.columns import collect, excludes_zero, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
+from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import UNCHANGED
 
 OUTCOME_WORDS = {
