@@ -13,7 +13,7 @@ import pytest
 
 from sightline.auditing.audit import audit
 from sightline.backbones import prompting
-from sightline.core.recent import Recent
+from sightline.core.cache import Recent
 from sightline.errors import SightlineError
 from sightline.gate.decisions import run_gate
 from sightline.probes import read_probes, write_probes

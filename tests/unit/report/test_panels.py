@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sightline.core.regime import NO_BOXES
+from sightline.core.selection import NO_BOXES
 from sightline.gate.decisions import gate_runs, markdown, run_gate
 from sightline.report.build import build_report
 from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, panel_of

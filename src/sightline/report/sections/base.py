@@ -138,9 +138,6 @@ class Section:
         """What its first table says in a sentence, if that belongs into the overview."""
         return next((table.reading for table in self.tables if table.reading), "") if self.in_overview else ""
 
-    def all_tables(self) -> list[Table]:
-        return [*self.tables, *(table for part in self.parts for table in part.tables)]
-
     def add(self, make: Callable[[], Table | None]) -> None:
         """Appends a table, or the one line that says why there is none."""
         try:
@@ -166,7 +163,7 @@ class SectionMaker:
     in_overview: ClassVar[bool] = False
     """Whether the sentence of its first table also stands at the top of the page."""
     reads: ClassVar[tuple[str, ...]] = ()
-    """Columns of rows that it looks at although reports leave them out otherwise (``report.source.UNREAD``)."""
+    """Columns of rows that it looks at although reports leave them out otherwise (``rows.source.UNREAD``)."""
 
     def make(self, context: Context) -> Section | None:
         """The section, or None where the runs hold nothing for it."""
