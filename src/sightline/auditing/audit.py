@@ -48,12 +48,13 @@ from sightline.places.writing import remove_leftovers
 from sightline.probes import ProbeSet, read_probes
 from sightline.probes.images import image_digests
 from sightline.progress import Progress, in_json, say, waiting_for
+from sightline.rows import Run, load_run
 from sightline.statistics.metrics import METRICS
-from sightline.store import Run, RunFolder, load_run
+from sightline.store import RunFolder
 from sightline.store.folder import MANIFEST
-from sightline.store.folder_check import damaged_files
 from sightline.store.leases import FolderAccess
-from sightline.store.soundness import ACCEPTABLE
+from sightline.store.manifest import ACCEPTABLE
+from sightline.store.verify import damaged_files
 
 
 def audit(config: AuditConfig) -> Run:
