@@ -16,7 +16,7 @@ from sightline.auditing.records import settings_before_loading
 from sightline.auditing.shards import looked_at, make_shards
 from sightline.backbones.loading import checkpoint_folder, choose_device, model_type
 from sightline.backbones.served import Served
-from sightline.boxes.sources import box_source, check_source, refuse_other_rule, source_under
+from sightline.boxes.sources import box_source, check_source, source_under
 from sightline.core.registry import import_files
 from sightline.errors import SightlineError
 from sightline.places import is_remote
@@ -66,7 +66,6 @@ def planned_job(config: AuditConfig) -> Job:
         model_type=model_type(checkpoint_folder(config.model)) if config.profile == "artifact" else "",
     )
     check_source(config.box_source)
-    refuse_other_rule(config.box_source, recorded.get("boxes") or {}, config.out)
     launcher = LAUNCHERS.get(config.launcher)(config)
     launcher.refuse_unusable()
     if launcher.shares and is_remote(config.out):
