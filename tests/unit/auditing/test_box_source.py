@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from sightline.auditing.audit import planned_job
 from sightline.auditing.config import AuditConfig
 from sightline.boxes.detectors import EasyOcr
-from sightline.errors import SightlineError
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +41,3 @@ def test_a_profile_decides_which_detections_count(
 ) -> None:
     job = planned_job(config(data, tmp_path / "run", profile=profile, box_source=asked))
     assert job.config.box_source == meant
-
-
-def test_a_run_with_boxes_of_an_earlier_rule_is_refused_before_anything_is_loaded(data: Path, tmp_path: Path) -> None:
-    manifest = json.loads((data / "run_v1" / "run.json").read_text(encoding="utf-8"))
-    rule = "detected and read, confidence of at least 0.20"
-    (tmp_path / "run.json").write_text(json.dumps({**manifest, "box_source": "easyocr", "boxes": {"rule": rule}}))
-    with pytest.raises(SightlineError, match="easyocr now means"):
-        planned_job(config(data, tmp_path, box_source="easyocr"))
