@@ -275,7 +275,7 @@ def manifest_settings(
         "batch_images": config.batch_images,
         "batch_tokens": config.batch_tokens,
         "longest_answer": config.longest_answer,
-        "image_options": options.as_recorded(recorded.get("image_options", {})),
+        "image_options": options.as_dict(),
         "keep_scores": config.keep_scores,
         "seed": config.seed,
         "images": str(config.images),

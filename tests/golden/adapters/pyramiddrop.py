@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from sightline.selectors.pyramiddrop import PyramidDrop, last_token_attention
+from sightline.selectors.pyramiddrop import PyramidDrop
 from tests.golden.adapters.fastv import keep_sequence, state_of
 from tests.golden.harness import Case
 
@@ -24,3 +25,12 @@ def run(case: Case) -> dict[str, Any]:
     )
     kept = PyramidDrop().cut(state, int(case.params["N"] * ratios[stage + 1])).anchors
     return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
+
+
+def last_token_attention(query: Tensor, keys: Tensor) -> Tensor:
+    """The attention row of the last token, which may look at every position: softmax(q . k / sqrt(d)) in float32.
+
+    query (..., H, d), keys (..., H, L, d) -> (..., H, L).
+    """
+    logits = (keys.float() @ query.float().unsqueeze(-1)).squeeze(-1)
+    return torch.softmax(logits / query.shape[-1] ** 0.5, dim=-1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from sightline.auditing.audit import plan_audit
 from sightline.auditing.config import AuditConfig
 from sightline.boxes.detectors import EasyOcr
-from sightline.errors import SightlineError
 
 
 @pytest.fixture(autouse=True)

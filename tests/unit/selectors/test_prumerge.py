@@ -12,10 +12,8 @@ from sightline.selectors.prumerge import (
     PruMergePlus,
     class_attention,
     merge_weights,
-    official_centres,
-    outlier_fraction,
-    spatial_ladder,
 )
+from tests.golden.adapters.prumerge import official_centres, outlier_fraction, spatial_ladder
 from tests.unit.selectors.contract import check_contract, scene
 
 

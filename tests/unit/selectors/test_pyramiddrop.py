@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from sightline.errors import SightlineError
-from sightline.selectors.pyramiddrop import PyramidDrop, last_token_attention
+from sightline.selectors.pyramiddrop import PyramidDrop
+from tests.golden.adapters.pyramiddrop import last_token_attention
 from tests.unit.selectors.layer_states import check_any_input, check_schedule, layer_state
 
 
