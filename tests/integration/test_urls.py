@@ -17,7 +17,7 @@ from sightline.auditing.config import AuditConfig
 from sightline.errors import SightlineError
 from sightline.places import place
 from sightline.report.build import build_report
-from sightline.store import load_run
+from sightline.rows import load_run
 from sightline.store.leases import FolderAccess
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import command

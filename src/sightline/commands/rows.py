@@ -35,7 +35,7 @@ def rows(
     In csv a text that a spreadsheet would take for a formula (it begins with =, +, -, @, a tab or a carriage return)
     gets an apostrophe in front; jsonl and parquet have it as it is.
     """
-    from sightline.store import load_run
+    from sightline.rows import load_run
 
     written = _format(out, format)
     if written == "parquet":
@@ -61,7 +61,7 @@ def _format(out: Path, asked: str | None) -> str:
 
 
 def _write_csv(handle: BinaryIO, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None:
-    from sightline.store.row_text import csv_header, csv_lines
+    from sightline.rows.text import csv_header, csv_lines
 
     handle.write(csv_header(list(names)))
     for batch in batches:
@@ -69,7 +69,7 @@ def _write_csv(handle: BinaryIO, names: Sequence[str], batches: Iterable[pa.Reco
 
 
 def _write_jsonl(handle: BinaryIO, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None:
-    from sightline.store.row_text import json_lines
+    from sightline.rows.text import json_lines
 
     for batch in batches:
         handle.write(json_lines(batch))
@@ -118,9 +118,9 @@ def verify(
     from contextlib import nullcontext
 
     from sightline.progress import waiting_for
-    from sightline.store.folder_check import verify_folder
     from sightline.store.leases import locked
-    from sightline.store.run_parts import part_folders
+    from sightline.store.parts import part_folders
+    from sightline.store.verify import verify_folder
 
     wrong = False
     for path in runs:
@@ -161,7 +161,7 @@ def compact(
     from sightline.progress import waiting_for
     from sightline.store.compaction import compact_run
     from sightline.store.leases import locked
-    from sightline.store.run_parts import part_folders
+    from sightline.store.parts import part_folders
 
     with waiting_for(f"compacting {run}", logged=False), locked(*(folder.path for folder in part_folders(run))):
         done = compact_run(run, out)

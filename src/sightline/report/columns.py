@@ -17,7 +17,7 @@ import pandas as pd
 from sightline.core.selection import PER_TILE, Regime
 from sightline.core.table import TableColumn, format_range, format_value
 from sightline.errors import SightlineError
-from sightline.report.source import Audited, Source
+from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import as_names
 from sightline.statistics.metrics import METRICS, Metric, metrics_shown_in
 from sightline.statistics.metrics.base import AnswerKind, DisplayGroup
@@ -160,9 +160,12 @@ def metric_columns(group: DisplayGroup, arms: pd.DataFrame | None = None) -> lis
     """One column per metric of a table, with definition and interval; given arms, those that say something of them."""
     if arms is None:
         return [column_of(metric) for metric in metrics_shown_in(group)]
+    told, in_words = metrics_told(group, arms), "yes or no" not in answers_given(arms)
     return [
-        replace(column_of(metric), title=heading(metric, arms), help=in_these_words(metric.help, arms))
-        for metric in metrics_told(group, arms)
+        replace(
+            column_of(metric), title=_label(metric, in_words), help=of_words(metric.help) if in_words else metric.help
+        )
+        for metric in told
     ]
 
 
@@ -185,7 +188,16 @@ def answers_given(arms: pd.DataFrame) -> set[AnswerKind]:
 
 def heading(metric: Metric, arms: pd.DataFrame) -> str:
     """What a metric is called in a table about these arms."""
+    return headings([metric], arms)[metric.name]
+
+
+def headings(metrics: Iterable[Metric], arms: pd.DataFrame) -> dict[str, str]:
+    """What metrics are called in a table about these arms, by name; the arms are looked at once for all of them."""
     in_words = "yes or no" not in answers_given(arms)
+    return {metric.name: _label(metric, in_words) for metric in metrics}
+
+
+def _label(metric: Metric, in_words: bool) -> str:
     return metric.label_of_words if in_words and metric.label_of_words else metric.label
 
 
@@ -314,25 +326,6 @@ def in_panels(frame: pd.DataFrame, facts: pd.DataFrame, *, by_run: bool = True) 
     runs = list(dict.fromkeys(run))
     place = [(runs.index(r), h) for r, h in zip(run, headings, strict=True)]
     return found.iloc[sorted(range(len(found)), key=lambda i: place[i])].reset_index(drop=True)
-
-
-def oracle_notes(arms: Iterable[str], frame: pd.DataFrame) -> list[str]:
-    """A line for each of the named arms that is an oracle: whatever is decided about it, it cannot be deployed."""
-    facts = frame[["arm", "regime", "box_source"]].drop_duplicates("arm").set_index("arm")
-    return [
-        f"{arm} {oracle_words(facts.loc[arm, 'box_source'])}: a diagnostic, not a method that could be deployed"
-        for arm in dict.fromkeys(arms)
-        if arm in facts.index and facts.loc[arm, "regime"] == "oracle"
-    ]
-
-
-def oracle_words(box_source: object) -> str:
-    """Said behind whatever is claimed of an oracle."""
-    if box_source == "annotation":
-        return "(oracle: reads the annotated boxes)"
-    if box_source == "none":
-        return "(oracle: knows what no deployed method could)"
-    return "(oracle: reads boxes made from the annotation)"
 
 
 SUPPORT = (

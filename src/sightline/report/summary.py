@@ -18,16 +18,17 @@ from sightline.report.columns import (
     arm_facts,
     family,
     heading,
+    headings,
     in_panels,
     listed,
     metric_columns,
     metrics_told,
-    oracle_words,
     share,
     table_columns,
     top,
 )
-from sightline.report.source import Audited, Source
+from sightline.rows.source import Audited, Source
+from sightline.rows.usable import oracle_words
 from sightline.statistics.arm_analysis import ArmAnalysis, every_metric
 from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words
 from sightline.statistics.intervals import FEW_DIFFER
@@ -279,10 +280,11 @@ def main_table(summary: ReportSummary, *, by_run: bool = True) -> Table:
 def few_differ_words(arms: pd.DataFrame) -> str:
     """A sentence for a caption: which of the printed intervals allow for an unseen image; "" where none does."""
     marked: dict[str, list[str]] = {}
+    titles = headings(metrics_told("main", arms), arms)
     for arm, names in zip(arms["arm"], arms["few_differ"].str.split(", "), strict=True):
-        for metric in metrics_told("main", arms):
-            if metric.name in names:
-                marked.setdefault(heading(metric, arms), []).append(str(arm))
+        for name, title in titles.items():
+            if name in names:
+                marked.setdefault(title, []).append(str(arm))
     found = "; ".join(
         label if len(own) == len(arms) > 1 else f"{label} of {', '.join(own)}" for label, own in marked.items()
     )

@@ -11,7 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.analysis.threshold_rules import (
+from sightline.answering.answer_scores import rule_of
+from sightline.errors import SightlineError
+from sightline.gate.rules import parse_rule, read_rules
+from sightline.statistics.metrics import auroc
+from sightline.statistics.thresholds import (
     Development,
     Given,
     WithinRisk,
@@ -20,15 +24,10 @@ from sightline.analysis.threshold_rules import (
     check_models,
     evaluate,
     flips,
-    parse_rule,
     predict,
-    read_rules,
     risk_constrained,
-    rule_of,
     shown,
 )
-from sightline.errors import SightlineError
-from sightline.statistics.metrics import auroc
 from tests.unit.statistics.golden_rows import development, run_frame, table
 
 scored = st.lists(st.tuples(st.booleans(), st.integers(-4, 4)), min_size=1, max_size=25)

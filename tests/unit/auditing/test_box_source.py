@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from sightline.auditing.audit import plan_audit
 from sightline.auditing.config import AuditConfig
 from sightline.boxes.detectors import EasyOcr
-from sightline.errors import SightlineError
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +20,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def config(data: Path, out: Path, **options: Any) -> AuditConfig:
     return AuditConfig(
         model=str(data / "tiny" / "qwen3vl"),
-        probes=data / "run_v1" / "probes.jsonl",
+        probes=data / "recorded_run" / "probes.jsonl",
         images=data / "mini_textocr",
         out=out,
         arms=["protected:0.4"],
@@ -46,7 +44,7 @@ def test_a_profile_decides_which_detections_count(
 
 
 def test_a_run_with_boxes_of_an_earlier_rule_is_refused_before_anything_is_loaded(data: Path, tmp_path: Path) -> None:
-    manifest = json.loads((data / "run_v1" / "run.json").read_text(encoding="utf-8"))
+    manifest = json.loads((data / "recorded_run" / "run.json").read_text(encoding="utf-8"))
     rule = "detected and read, confidence of at least 0.20"
     (tmp_path / "run.json").write_text(json.dumps({**manifest, "box_source": "easyocr", "boxes": {"rule": rule}}))
     with pytest.raises(SightlineError, match="easyocr now means"):

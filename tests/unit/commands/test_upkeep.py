@@ -7,7 +7,8 @@ from typer.testing import CliRunner, Result
 
 from sightline.cli import app
 from sightline.errors import SightlineError
-from sightline.store import RunFolder, load_run
+from sightline.rows import load_run
+from sightline.store import RunFolder
 from sightline.store.leases import locked
 from tests.unit.report.fake_run import make_run
 

@@ -16,12 +16,12 @@ from sightline.report.columns import (
     ORACLES,
     UNKNOWN,
     family,
-    oracle_words,
     panel_of,
     table_column,
     table_columns,
     vocabulary,
 )
+from sightline.rows.usable import oracle_words
 from sightline.statistics.metrics import METRICS
 from tests.conftest import REPOSITORY
 

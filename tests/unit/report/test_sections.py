@@ -13,14 +13,14 @@ import pytest
 from sightline.commands.run_summary import print_summary
 from sightline.core.table import Table, TableColumn, format_range
 from sightline.errors import SightlineError
+from sightline.gate.decisions import run_gate
 from sightline.report.build import build_report
-from sightline.report.gate import run_gate
 from sightline.report.sections import SECTIONS, Context, Section, SectionMaker
 from sightline.report.sections.contract import runs_table
 from sightline.report.sections.geometry import geometry_table, strata_table
-from sightline.report.source import read_source
 from sightline.report.summary import main_table, summarise
-from sightline.store import load_run
+from sightline.rows.run import load_run
+from sightline.rows.source import read_source
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import COLUMNS, EDITED, ROWS, make_run
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from sightline.core.selection import NO_BOXES
+from sightline.gate.decisions import gate_runs, markdown, run_gate
 from sightline.report.build import build_report
 from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN
 from sightline.report.compare import compare_runs
-from sightline.report.gate import gate_runs, markdown, run_gate
 from sightline.report.sections.provenance import provenance_table
-from sightline.report.source import read_source
 from sightline.report.summary import headlines, main_table, summarise, verdicts
+from sightline.rows.source import read_source
 from sightline.statistics.bootstrap import SEED
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_open_run import make_open_run

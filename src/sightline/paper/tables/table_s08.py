@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sightline.analysis.outcomes import probe_scales
 from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
 from sightline.paper.models import QWEN
@@ -25,6 +24,7 @@ from sightline.paper.paper_table import (
 from sightline.paper.probe_sets import CONFIRMATION
 from sightline.paper.tables.shared import RANDOM_30
 from sightline.report.sections.validity import association_frame
+from sightline.rows.scales import probe_scales
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

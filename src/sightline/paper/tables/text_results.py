@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sightline.analysis.outcomes import lexically_plausible, probe_scales, samples, tertiles
+from sightline.analysis.outcomes import lexically_plausible, samples, tertiles
 from sightline.core.table import TableColumn, format_value
 from sightline.cost.published import DETECTOR_MS, TOTAL, TOTAL_WITH_DETECTOR
 from sightline.errors import SightlineError
@@ -21,6 +21,7 @@ from sightline.paper.tables.table_s07 import PEOPLE, valid_images
 from sightline.report.sections.image_dependence import image_dependence_frame
 from sightline.report.sections.limited_probes import largest_changes
 from sightline.report.sections.positions import positions_frame
+from sightline.rows.scales import probe_scales
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

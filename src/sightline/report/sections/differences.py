@@ -21,7 +21,7 @@ from sightline.report.columns import (
     arm_facts,
     collect,
     has_selectors,
-    heading,
+    headings,
     in_panels,
     metrics_told,
     signed,
@@ -30,8 +30,8 @@ from sightline.report.columns import (
     typographic,
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
+from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.bootstrap import DRAWS
 from sightline.statistics.metrics import METRICS, metrics_shown_in
@@ -67,7 +67,7 @@ def differences_table(summary: ReportSummary) -> Table:
     if summary.differences.empty:
         raise SightlineError(summary.notes[0] if summary.notes else "no arm can be compared with Full")
     frame = summary.differences.copy()
-    frame["label"] = frame["metric"].map(lambda name: heading(METRICS[name], summary.arms))
+    frame["label"] = frame["metric"].map(headings(map(METRICS.get, frame["metric"].unique()), summary.arms))
     frame = frame.rename(columns={"low": "diff_low", "high": "diff_high"})
     frame["words"] = frame["words"].where(frame["reason"].isin(["", None]) | frame["diff_low"].notna(), frame["reason"])
     frame["words"] = typographic(frame["words"])

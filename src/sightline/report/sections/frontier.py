@@ -29,8 +29,8 @@ from sightline.report.columns import (
     table_columns,
 )
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker, answers_in_words
-from sightline.report.source import Audited
-from sightline.report.usable_rows import cut_off
+from sightline.rows.source import Audited
+from sightline.rows.usable import cut_off
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary
 

@@ -33,7 +33,7 @@ from sightline.report.columns import (
     table_columns,
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
-from sightline.report.source import Audited, Source
+from sightline.rows.source import Audited, Source
 from sightline.statistics.bootstrap import DRAWS, metric_interval
 from sightline.statistics.metrics import METRICS, point, why_not
 from sightline.statistics.summaries import arm_rows

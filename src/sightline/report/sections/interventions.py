@@ -10,7 +10,7 @@ from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table
 from sightline.report.columns import FEWER_DRAWS, fitting_columns, has_other, metric_columns, table_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
-from sightline.report.source import Source
+from sightline.rows.source import Source
 from sightline.statistics.arm_rows import UNCHANGED
 from sightline.statistics.metrics import metrics_shown_in
 from sightline.statistics.summaries import arm_summary

@@ -11,7 +11,7 @@ from sightline.core.table import Table, format_value
 from sightline.errors import SightlineError
 from sightline.report.columns import table_column, table_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
+from sightline.rows.source import Source
 from sightline.statistics.metrics import METRICS, metrics_shown_in, point
 from sightline.statistics.summaries import arm_rows
 

@@ -30,8 +30,8 @@ from sightline.report.columns import (
     table_columns,
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, answers_in_words
-from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
+from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import looked_up, numbered
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.correlation import correlation_shares, partial_spearman_draws, ranks
