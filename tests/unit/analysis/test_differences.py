@@ -13,8 +13,8 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.paper.models import MODELS
 from sightline.paper.tables.table_s07 import CHANGES, METRICS
+from sightline.report.sections.contract import filter_effects, largest_changes
 from sightline.report.sections.differences import one_factor_sweeps, shuffled_frame, sweep_range
-from sightline.report.sections.limited_probes import filter_effects, largest_changes
 from sightline.statistics.bootstrap import SEED, count_blocks
 
 SUMMARY = pd.DataFrame(

@@ -25,7 +25,7 @@ from sightline.paper.paper_table import (
 from sightline.paper.probe_sets import CONFIRMATION
 from sightline.paper.tables.shared import RANDOM_30, RANDOM_40, cells
 from sightline.probes.typed_rows import is_decision_file, read_decision_file
-from sightline.report.sections.limited_probes import largest_changes
+from sightline.report.sections.contract import largest_changes
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -18,8 +18,8 @@ from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, Pap
 from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT, GSR, GSR_SLICE
 from sightline.paper.tables.shared import COUNT, counted_metrics, metrics_of
 from sightline.paper.tables.table_s07 import PEOPLE, valid_images
+from sightline.report.sections.contract import largest_changes
 from sightline.report.sections.image_dependence import image_dependence_frame
-from sightline.report.sections.limited_probes import largest_changes
 from sightline.report.sections.positions import positions_frame
 from sightline.rows.scales import probe_scales
 
