@@ -301,10 +301,10 @@ class Answerer:
         if arm.image_budget is not None and any(image.usual_n is None for image in encoded):
             raise SightlineError(f"{arm.text} reads smaller images, and was given one in its usual size")
         prompts = [self.scorer.prompt(self.backbone, probe) for probe in probes]
-        policy = arm.positions(self.positions)
+        positions = arm.positions(self.positions)
         if arm.inside:
-            return InsidePass(self.backbone, arm, probes, encoded, prompts, policy)
-        return BeforePass(self.backbone, arm, probes, encoded, prompts, policy, step or self.step)
+            return InsidePass(self.backbone, arm, probes, encoded, prompts, positions)
+        return BeforePass(self.backbone, arm, probes, encoded, prompts, positions, step or self.step)
 
     def launch(
         self,

@@ -65,7 +65,7 @@ class ArmPass(ABC):
     encoded: Sequence[Encoded]
     """The image of every probe."""
     prompts: Sequence[Prompt]
-    policy: PositionPolicy
+    positions: PositionPolicy
 
     @property
     @abstractmethod

@@ -25,7 +25,7 @@ from sightline.core.prefix import Encoded
 from sightline.core.probe import ORIGINAL, Probe
 from sightline.core.selection import NO_BOXES, arm_regime
 from sightline.geometry.coverage import Geometry
-from sightline.store.load import pack_mask
+from sightline.store.marks import pack_mask
 from sightline.version import __version__
 
 # One row per probe and arm, one record per image: plain dictionaries in the shape of ``sightline.core.row``.

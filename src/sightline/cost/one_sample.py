@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from sightline.answering.scorers.base import LikelihoodScorer
+from sightline.answering.scorers.yes_no import LikelihoodScorer
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone, processor_inputs
 from sightline.backbones.cuts import LayerCuts

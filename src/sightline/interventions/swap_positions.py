@@ -1,3 +1,5 @@
+"""The same tokens at other positions."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

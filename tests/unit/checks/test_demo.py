@@ -20,8 +20,8 @@ from sightline.checks.demo import (
     run_open_demo,
 )
 from sightline.commands.leaderboard import interval, print_table
+from sightline.rows import load_run
 from sightline.statistics.metrics import metrics_shown_in
-from sightline.store import load_run
 from tests.unit.report.fake_open_run import make_open_run
 
 # The demo end to end on four images, and again without work left.
