@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from sightline.cost.timing.selection import Inputs, time_method, timed_methods
+from sightline.cost.selection import Inputs, time_method, timed_methods
 from sightline.selectors import greedy
 from sightline.selectors.kernels import loops
 

@@ -102,7 +102,7 @@ import torch
 from $name import $kind
 
 from sightline.contract import check_selector
-from sightline.cost.timing.selection import Inputs
+from sightline.cost.selection import Inputs
 
 
 def test_it_keeps_the_promises_of_a_selector() -> None:

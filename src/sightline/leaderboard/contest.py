@@ -263,7 +263,10 @@ def readers(names: Sequence[str] = ()) -> dict[str, str]:
     shipped = {folder.name: str(folder) for folder in folders}
     for name in names:
         if name not in shipped:
-            raise SightlineError(f"no reader '{name}' is shipped; choose from {', '.join(shipped)}")
+            raise SightlineError(
+                f"no reader '{name}' is shipped here; choose from {', '.join(shipped)} (reader-llava is not in wheels: "
+                "run in a checkout of the repository)"
+            )
     return {name: folder for name, folder in shipped.items() if not names or name in names}
 
 

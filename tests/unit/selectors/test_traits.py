@@ -12,7 +12,7 @@ from sightline.arms.arm import parse_arm
 from sightline.backbones.base import BACKBONES
 from sightline.boxes.sources import reads_boxes
 from sightline.core.selection import PARITY_WORDS, Parity, Role
-from sightline.cost.timing.selection import Inputs
+from sightline.cost.selection import Inputs
 from sightline.selectors import SELECTORS
 from sightline.selectors.scored import Scored
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sightline.analysis.construct import correlations
 from sightline.analysis.outcomes import probe_scales, samples
 from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
@@ -27,6 +26,7 @@ from sightline.paper.paper_table import (
     judgement,
 )
 from sightline.paper.probe_sets import DEVELOPMENT, OCCLUDED
+from sightline.report.sections.validity import correlations
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
