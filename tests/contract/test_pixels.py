@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.answering.arm_pass import _groups
+from sightline.auditing.loop import _alike as _groups
 from sightline.backbones import Backbone, load_backbone, options_for
 from sightline.backbones.pixels import Arithmetic, Size, by_tensors, stored_pixels
 from sightline.errors import SightlineError

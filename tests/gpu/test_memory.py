@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from sightline.answering.arm_pass import encode_all
 from sightline.arms.arm import parse_arm
+from sightline.auditing.loop import encode_all
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from tests.answers import score_arm

@@ -30,7 +30,7 @@ from sightline.auditing.worker import Worker, use_threads
 from sightline.backbones.loading import checkpoint_folder, choose_device, model_type
 from sightline.backbones.served import Served
 from sightline.boxes.beside import BoxesBeside
-from sightline.boxes.sources import box_source, check_source, reads_boxes, refuse_other_rule, source_under
+from sightline.boxes.sources import box_source, check_source, refuse_other_rule, source_under
 from sightline.core.registry import import_files, imported_digest
 from sightline.device.kernels.causal import planless
 from sightline.device.memory import free_memory
@@ -294,7 +294,8 @@ def _write_ready(
             folder.record_bad_images(shard.index, prepared.bad, digests)
         if prepared.seen is not None and not folder.has_images(shard.index, shard.version):
             folder.write_images(shard.index, shard.version, image_records(work))
-        billed = prepared.boxes_ms if reads_boxes(arm.selector) else None
+        # Finding boxes is part of a selector's cost if it reads them, or if nobody has said that it does not.
+        billed = None if arm.selector.reads_boxes is False else prepared.boxes_ms
         rows = row_records(arm, work, answers, worker.row_contract, billed)
         folder.write_rows(arm.text, shard.index, rows, worker.answerer.scorer.columns)
         tasks.wrote(work.task, arm)

@@ -26,7 +26,6 @@ from sightline.backbones.loading import (
     model_type,
     subfolder_digests,
 )
-from sightline.boxes.sources import reads_boxes
 from sightline.core.prefix import Encoded
 from sightline.core.probe import ORIGINAL, Probe
 from sightline.core.regime import NO_BOXES, arm_regime
@@ -159,7 +158,7 @@ def _budget(arm: Arm, image: Encoded, answered: Answered) -> dict[str, Any]:
 def boxes_read(arm: Arm, contract: Mapping[str, Any], detected: bool) -> dict[str, str]:
     """What the arm was shown, and which regime that makes it."""
     selector = arm.selector
-    source = contract["box_source"] if reads_boxes(selector) else NO_BOXES
+    source = NO_BOXES if selector.reads_boxes is False else contract["box_source"]
     return {"box_source": source, "regime": arm_regime(selector.role, selector.reads_boxes, detected)}
 
 
