@@ -13,7 +13,7 @@ import pytest
 from sightline.analysis.operating_point import on_development_side
 from sightline.analysis.policy_replay import AskedProbes
 from sightline.errors import SightlineError
-from sightline.paper.cut import OWN, _judged
+from sightline.paper.lines import Threshold, rows_at
 from sightline.report.gate import run_gate
 from sightline.report.source import read_source
 from sightline.statistics.summaries import arm_summary
@@ -141,8 +141,8 @@ def test_a_development_run_with_the_same_pictures_under_other_ids_is_refused_by_
         )
 
     with pytest.raises(SightlineError, match=refusal):
-        _judged(study(there), "qwen", "confirmation", OWN, "annotation", "")
-    assert len(_judged(study(apart), "qwen", "confirmation", OWN, "annotation", ""))
+        rows_at(study(there), "qwen", "confirmation", Threshold("own"))
+    assert len(rows_at(study(apart), "qwen", "confirmation", Threshold("own")))
 
 
 def test_ids_of_one_picture_fall_on_the_same_side_of_a_split(joined: Path) -> None:
