@@ -6,7 +6,6 @@ The files of Table 2, S17 and DILUTION name its functions as those of others nam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from sightline.core.table import format_value
@@ -53,7 +52,9 @@ def repeated_timing(study: Study, name: str, model: str, arms: Sequence[str]) ->
         **_material(study, model, arms),
     )
     _measure(
-        study, name, [replace(request, repetition=number) for number in range(DEMO_PROCESSES if few else PROCESSES)]
+        study,
+        name,
+        [request.model_copy(update={"repetition": number}) for number in range(DEMO_PROCESSES if few else PROCESSES)],
     )
 
 

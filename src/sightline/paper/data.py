@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import Any, Literal
 
 from sightline.checks.demo import asset
 from sightline.errors import SightlineError
+from sightline.places.writing import write_whole
 from sightline.probes.annotations import load_regions
 from sightline.probes.regions import Ingest
 
@@ -137,16 +139,16 @@ class OpenData:
     given: Mapping[str, Path]
     """By benchmark."""
     stand_ins: Path | None = None
-    """Where a demonstration draws those that it was not given."""
+    """Where a demonstration unpacks those that it was not given."""
 
     def folder(self, task: str) -> Path:
-        """The folder with a benchmark's files: the one given, or a demonstration's stand-ins, drawn on first use."""
+        """The folder with a benchmark's files: the one given, or a demonstration's stand-ins, unpacked on first use."""
         if task in self.given:
             return self.given[task]
         if self.stand_ins is None:
             title = BENCHMARKS[task].title
             raise SightlineError(f"{title} was not given: name its folder with --{task}, or try --demo")
-        return _drawn(self.stand_ins) / task
+        return _unpacked(self.stand_ins) / task
 
     def files(self, task: str, part: Part = "whole") -> list[Path]:
         """The files of a benchmark's part; what is missing is said by the names that are looked for."""
@@ -161,7 +163,7 @@ class OpenData:
         return found
 
     def lacks(self, task: str, part: Part = "whole") -> str:
-        """Why a benchmark's questions cannot be asked, in words; nothing where they can. Draws nothing."""
+        """Why a benchmark's questions cannot be asked, in words; nothing where they can. Unpacks nothing."""
         if self.stand_ins is not None and task not in self.given:
             return ""
         try:
@@ -171,12 +173,18 @@ class OpenData:
         return ""
 
 
-def _drawn(folder: Path) -> Path:
+def _unpacked(folder: Path) -> Path:
     """A demonstration's drawn pages in the publishers' layouts; whole or absent."""
-    from sightline.probes.stand_ins.published_layouts import write_stand_ins
-
     if not folder.exists():
         unfinished = folder.with_suffix(".unfinished")
-        write_stand_ins(unfinished)
+        unpack(asset("stand-ins.tar.xz"), unfinished)
         os.replace(unfinished, folder)
     return folder
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Every file of the archive, under its name below the folder."""
+    with tarfile.open(archive) as packed:
+        for member in packed:
+            if (content := packed.extractfile(member)) is not None:
+                write_whole(folder / member.name, content.read(), make_parent=True)

@@ -19,7 +19,7 @@ import pandas as pd
 from sightline.analysis.comparison import ArmPair, rows_in_words, score_changes
 from sightline.analysis.operating_point import apply_thresholds
 from sightline.analysis.threshold_rules import accuracy_optimal
-from sightline.answers.scoring import light_soft_accuracy
+from sightline.answering.answer_scores import light_soft_accuracy
 from sightline.core.table import MINUS, MISSING
 from sightline.errors import SightlineError
 from sightline.paper.models import INTERNVL

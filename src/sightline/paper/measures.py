@@ -15,16 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.analysis.comparison import compare_support, indexed, largest_changes
-from sightline.analysis.construct import conditional_table, correlations
-from sightline.analysis.interventions import image_dependence_table, position_policy_table
+from sightline.analysis.comparison import compare_support, indexed
 from sightline.analysis.outcomes import lexically_plausible, probe_scales, samples, tertiles
-from sightline.analysis.replaced_text import (
-    edit_region_table,
-    text_replacement_models_table,
-    text_replacement_table,
-    word_coverage,
-)
 from sightline.controls.image_free import SEEDS, mismatch_view
 from sightline.core.probe import ORIGINAL
 from sightline.core.table import MINUS, format_range, format_value
@@ -47,6 +39,16 @@ from sightline.paper.study import Study, built_probes
 from sightline.probes import audit_negatives
 from sightline.probes.lexical_audit import LexicalAudit
 from sightline.probes.typed_rows import is_decision_file, read_decision_file
+from sightline.report.sections.image_dependence import image_dependence_frame
+from sightline.report.sections.limited_probes import largest_changes
+from sightline.report.sections.positions import positions_frame
+from sightline.report.sections.replaced_text import (
+    edit_region_frame,
+    text_replacement_frame,
+    text_replacement_models_frame,
+    word_coverage,
+)
+from sightline.report.sections.validity import association_frame, correlations
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.correct_positives import CorrectPositives, correct_positive_provenance
 from sightline.statistics.metrics import METRICS, point
@@ -98,7 +100,7 @@ def plausible_decoys(study: Study, line: Line) -> list[Measured]:
     images = lexically_plausible(study.run(line.model, line.probes).probes)
     if not images & set(rows["image_id"].astype(str)):
         raise SightlineError("no decoy is a word of another image")
-    found = image_dependence_table(rows[rows["plain_arm"] == "full"], images=images, draws=study.options.draws)
+    found = image_dependence_frame(rows[rows["plain_arm"] == "full"], images=images, draws=study.options.draws)
     own: Any = found.set_index("condition")
     matched, wrong = (float(own.loc[name, "accuracy"]) for name in ("matching image", "wrong images"))
     return [Measured(float(own.loc["matching image", "n"])), Measured(matched), Measured(wrong)]
@@ -365,7 +367,7 @@ def _conditional(study: Study, scope: str, specification: str, predictor: str) -
         run = study.run(QWEN, CONFIRMATION)
         arms = [study.arm(QWEN, arm) for arm in MASKS]
         rows = study.rows(QWEN, CONFIRMATION)
-        return conditional_table(rows, probe_scales(run), arms=arms, draws=study.options.draws)
+        return association_frame(rows, probe_scales(run), arms=arms, draws=study.options.draws)
 
     table: pd.DataFrame = study.remembered("conditional audit", make)
     chosen = (table["scope"] == scope) & (table["specification"] == specification) & (table["predictor"] == predictor)
@@ -446,7 +448,7 @@ def largest_cells(study: Study, line: Line) -> list[Measured]:
 
 def four_controls(study: Study, line: Line) -> list[Measured]:
     """Images, and the shares of pairs that are answered right under each control and under all (Wilson)."""
-    found: Any = text_replacement_table(rows_of(study, line)).iloc[0]
+    found: Any = text_replacement_frame(rows_of(study, line)).iloc[0]
     names = ("original", "replacement", "sham", "erase", "semantic_switch")
     shares = [Measured(float(found[name])) for name in names]
     whole = Measured(float(found["all_controls"]), found["all_controls_low"], found["all_controls_high"])
@@ -456,7 +458,7 @@ def four_controls(study: Study, line: Line) -> list[Measured]:
 def told_apart(study: Study, line: Line) -> Judgement:
     """Exact McNemar test of passing all four controls, Qwen against InternVL on the same images."""
     parts = [rows_of(study, each).assign(model=each.model) for each in line.about["lines"]]
-    found = text_replacement_models_table(pd.concat(parts, ignore_index=True)).iloc[0]
+    found = text_replacement_models_frame(pd.concat(parts, ignore_index=True)).iloc[0]
     words = (
         f"all controls: Qwen alone {found['only_first']}, InternVL alone {found['only_second']} of "
         f"{found['images']} images, exact McNemar p = {found['mcnemar_p']:.2g}"
@@ -470,7 +472,7 @@ def told_apart(study: Study, line: Line) -> Judgement:
 def _edit_regions(study: Study) -> pd.DataFrame:
     def make() -> pd.DataFrame:
         run = study.run(QWEN, EDIT_REGION)
-        return edit_region_table(run.frame(), word_coverage(run))
+        return edit_region_frame(run.frame(), word_coverage(run))
 
     found: pd.DataFrame = study.remembered("edit regions", make)
     return found
@@ -500,7 +502,7 @@ def edit_kept(study: Study, line: Line) -> Judgement:
 def both_policies(study: Study, line: Line) -> list[Measured]:
     """Compact / preserved positions under one mask, and decisions that differ."""
     rows = study.rows(line.model, line.probes)
-    found = position_policy_table(rows[rows["plain_arm"] == study.arm(line.model, line.arm)])
+    found = positions_frame(rows[rows["plain_arm"] == study.arm(line.model, line.arm)])
     own = found[found["comparison"] == line.about["comparison"]]
     if own.empty:
         raise SightlineError("the hash split leaves one side without images; take more of them")

@@ -14,7 +14,6 @@ import pandas as pd
 from sightline.analysis.comparison import ALL_TASKS, ArmPair, clustered_mean, score_changes
 from sightline.analysis.regions import (
     DrawnTwice,
-    coverage_and_score_table,
     drawn_twice,
     region_agreement,
     role_agreement,
@@ -44,6 +43,7 @@ from sightline.paper.regions import (
     with_regions,
 )
 from sightline.paper.study import DETECTOR, Study
+from sightline.report.sections.region_coverage import coverage_and_score_frame
 from sightline.store.probe_picture import Boxes
 
 # Two arms on the same questions: S19, S20, S21.
@@ -133,10 +133,10 @@ def kept_of_all_regions(study: Study, line: Line) -> list[Measured]:
 
 
 def _associations(study: Study, how: str) -> dict[str, Any]:
-    """Records of ``coverage_and_score_table`` by kind of coverage."""
+    """Records of ``coverage_and_score_frame`` by kind of coverage."""
     found: pd.DataFrame = study.remembered(
         ("coverage and score", how),
-        lambda: coverage_and_score_table(case_rows(study, how), draws=study.options.draws),
+        lambda: coverage_and_score_frame(case_rows(study, how), draws=study.options.draws),
     )
     return {str(record["coverage"]): record for record in found.to_dict("records")}
 

@@ -19,6 +19,7 @@ from sightline.errors import SightlineError
 from sightline.places import Place, is_remote, place
 from sightline.probes.data_rows import file_digest
 from sightline.probes.fetched_images import (
+    RASTER_FORMATS,
     HeldImage,
     check_image_name,
     first_bytes,
@@ -30,7 +31,6 @@ from sightline.probes.fetched_images import (
 from sightline.probes.regions import ImageRegions
 
 __all__ = [
-    "RASTER_FORMATS",
     "check_image_name",
     "check_image_sizes",
     "image_digest",
@@ -188,8 +188,6 @@ MAX_PIXELS = 100_000_000
 MAX_RATIO = 200
 """Of the longer side to the shorter: a model's processor that enlarges the shorter would fill all memory beyond it."""
 GRAY = (127, 127, 127)
-RASTER_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""Raster formats only: some of the others hand the file to external programs."""
 
 
 def open_image(

@@ -13,11 +13,11 @@ from sightline.places import Place
 from sightline.report.case_packing import pack_cases
 from sightline.report.cases import choose_cases
 from sightline.report.hero import Hero, make_hero
-from sightline.report.measured_cost import card_facts, read_cards, realised_cost_section
 from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
 from sightline.report.probe_list import read_probe_list
 from sightline.report.sections import Context, Section, columns_read, make_sections
 from sightline.report.sections.base import Card
+from sightline.report.sections.cost import card_facts, read_cards, realised_cost_section
 from sightline.report.source import Source, read_source
 from sightline.report.summary import headlines, main_table, summarise, verdicts
 from sightline.statistics.bootstrap import DRAWS, SEED

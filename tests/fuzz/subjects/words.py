@@ -13,7 +13,7 @@ from sightline.backbones.loading import options_for
 from sightline.backbones.signals import misnamed
 from sightline.commands.options import pairs
 from sightline.core.selection import LayerSelector
-from sightline.cost.timing.selection import Inputs
+from sightline.cost.selection import Inputs
 from sightline.errors import SightlineError
 from sightline.interventions import families
 from sightline.policies import POLICIES

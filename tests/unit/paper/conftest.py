@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from lab.stand_ins import StandIns, write_stand_ins
 from sightline.paper import Study, StudyOptions
-from sightline.probes.stand_ins.published_layouts import StandIns, write_stand_ins
 
 Pilot = Callable[..., Study]
 

@@ -12,15 +12,16 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from lab.stand_ins import StandIns
 from sightline.cli import app
 from sightline.cost.shapes import weight_bytes
 from sightline.errors import SightlineError
 from sightline.paper import PAPER_TABLES, Need, Study, StudyOptions, check
+from sightline.paper.data import unpack
 from sightline.paper.printed import explained, measured
 from sightline.paper.run import opened, run_table
 from sightline.paper.study import NothingToAskError, built_set
 from sightline.probes import read_probes
-from sightline.probes.stand_ins.published_layouts import StandIns
 from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.xdist_group("paper's data")
@@ -170,20 +171,13 @@ def test_a_folder_without_the_files_is_answered_with_their_names(tmp_path: Path)
         made.questions.files("ocrbench")
 
 
-def test_a_demonstration_draws_its_questions_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Path] = []
-
-    def draw(folder: Path) -> None:
-        drawn.append(folder)
-        (folder / "ocrbench").mkdir(parents=True)
-        (folder / "ocrbench/OCRBench.json").write_text("[]")
-
-    monkeypatch.setattr("sightline.probes.stand_ins.published_layouts.write_stand_ins", draw)
+def test_a_demonstration_unpacks_its_questions_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked: list[Path] = []
+    monkeypatch.setattr("sightline.paper.data.unpack", lambda archive, to: (unpacked.append(to), unpack(archive, to)))
     made = Study(tmp_path / "study", {}, options=StudyOptions(demo=True))
-    assert [made.questions.files("ocrbench") for _ in range(2)] == [
-        [tmp_path / "study/stand-ins/ocrbench/OCRBench.json"]
-    ] * 2
-    assert len(drawn) == 1
+    file = tmp_path / "study/stand-ins/ocrbench/test-00000-of-00001.parquet"
+    assert [made.questions.files("ocrbench") for _ in range(2)] == [[file]] * 2
+    assert len(unpacked) == 1
     given = Study(
         tmp_path / "other", {"qwen": "nowhere"}, options=StudyOptions(demo=True), open_data={"ocrbench": tmp_path}
     )

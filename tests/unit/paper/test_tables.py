@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.answers import score_answer
+from sightline.answering.answer_scores import score_answer
 from sightline.arms.arm import parse_arm
 from sightline.cost.published import EFFICIENCY, TOTAL, TOTAL_WITH_DETECTOR
 from sightline.errors import SightlineError

@@ -138,9 +138,6 @@ class Section:
         """What its first table says in a sentence, if that belongs into the overview."""
         return next((table.reading for table in self.tables if table.reading), "") if self.in_overview else ""
 
-    def all_tables(self) -> list[Table]:
-        return [*self.tables, *(table for part in self.parts for table in part.tables)]
-
     def add(self, make: Callable[[], Table | None]) -> None:
         """Appends a table, or the one line that says why there is none."""
         try:
