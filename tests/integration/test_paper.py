@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sightline.cli import app
-from sightline.paper.paper_table import PAPER_TABLES
-from sightline.paper.preset import in_order
+from sightline.paper.paper_table import PAPER_TABLES, in_order
 from tests.warm_measuring import warm_measuring
 
 pytestmark = pytest.mark.xdist_group("paper")
