@@ -3,7 +3,7 @@
 import time
 
 from sightline.checks.demo import ARMS, run_demo
-from sightline.commands.leaderboard import interval, print_table
+from sightline.commands.leaderboard import print_table
 from sightline.statistics.metrics import metrics_shown_in
 
 
@@ -28,9 +28,3 @@ def test_demo_runs_reports_and_resumes(tmp_path, capsys):
 
 def test_the_demo_shows_answers_risk_evidence_and_what_is_unsupported():
     assert [metric.name for metric in metrics_shown_in("demo")] == ["accuracy", "hfpr", "pos_ecr", "unsupported"]
-
-
-def test_interval_words():
-    line = {"accuracy": 0.5, "accuracy_low": 0.4, "accuracy_high": 0.6}
-    assert interval(line, "accuracy") == "0.500 0.400..0.600"
-    assert interval({**line, "accuracy": float("nan")}, "accuracy") == "-"
