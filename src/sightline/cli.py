@@ -49,7 +49,6 @@ COMMANDS = {
     "bench": "Measure selection, prefill, time to first token and whole sweeps.",
     "paper": "The paper's tables by number: what each needs, and what comes out here.",
     "policy": "Choose and judge policies: budgets that differ from sample to sample.",
-    "reader": "The embedded reader: draw its scenes, train it, write its model card.",
 }
 """Every command and group, with the first sentence of its help."""
 PLACES = {
@@ -61,7 +60,7 @@ PLACES = {
     "report": {"report": "report", "compare": "compare", "gate": "gate", "view": "view"},
     "annotate": {"annotate": "app", "agreement": "compare_files"},
     "new_package": {"new-selector": "new_selector", "new-backbone": "new_backbone"},
-    **{group: {group: "app"} for group in ("probes", "controls", "bench", "paper", "policy", "reader")},
+    **{group: {group: "app"} for group in ("probes", "controls", "bench", "paper", "policy")},
 }
 """Where they stand: module of ``sightline.commands`` -> command -> its function, or the ``typer.Typer`` of a group."""
 
@@ -142,14 +141,14 @@ def _terminate(number: int, frame: Any) -> NoReturn:
     raise Terminated
 
 
-def main() -> None:
+def main(program: typer.Typer = app) -> None:
     """Entry point. A SightlineError, or memory that ran out, is one line on stderr; anything else is a bug."""
     signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal of few characters shows the others as escapes
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        program()
     except SightlineError as error:
         if "--debug" in sys.argv:
             raise

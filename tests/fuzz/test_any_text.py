@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sightline.analysis.threshold_rules import read_rules
 from sightline.arms import parse_arm
 from sightline.auditing.config import read_config
-from sightline.core.spreadsheet import BEGINNINGS, as_text, from_text
+from sightline.core.text import BEGINNINGS, as_text, from_text
 from sightline.errors import UNPRINTED, SightlineError
 from sightline.probes.dialects import OWN_KEYS, artifact_row, own_row, probe_from_artifact, probe_from_own
 from sightline.probes.fetched_images import check_image_name

@@ -495,7 +495,7 @@ def test_a_folder_that_may_not_be_written_to_is_refused(
 
 
 @pytest.mark.parametrize("place", ["a file", "below a file", "a dangling link", "below a dangling link"])
-@pytest.mark.parametrize("name", ["demo", "controls", "scenes", "report", "rows", "bench"])
+@pytest.mark.parametrize("name", ["demo", "controls", "report", "rows", "bench"])
 def test_every_command_that_writes_says_in_one_line_that_it_cannot(
     config: Any, mini_probes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, name: str
 ) -> None:
@@ -506,7 +506,6 @@ def test_every_command_that_writes_says_in_one_line_that_it_cannot(
     words = {
         "demo": ["demo", "--out", str(out)],
         "controls": ["controls", "build", "occlusion", str(mini_probes), "--out", str(out)],
-        "scenes": ["reader", "scenes", "--split", "development", "--images", "1", "--out", str(out)],
         "report": ["report", run, "--out", str(out), "--draws", "100"],
         "rows": ["rows", run, "--out", str(out)],
         "bench": ["bench", "select", "--method", "grid", "--n", "16", "--batch", "1", "--csv", str(out)],

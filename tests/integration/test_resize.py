@@ -21,8 +21,7 @@ from sightline.arms.arm import parse_arm
 from sightline.auditing import worker
 from sightline.auditing.audit import audit
 from sightline.backbones import load_backbone
-from sightline.backbones.base import Backbone
-from sightline.backbones.unmodified import model_logits
+from sightline.backbones.base import Backbone, model_logits
 from sightline.checks.doctor import drawn_image
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError

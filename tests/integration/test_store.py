@@ -14,7 +14,7 @@ import pytest
 
 from sightline.auditing.audit import audit
 from sightline.backbones import prompting
-from sightline.core.recent import Recent
+from sightline.core.cache import Recent
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, write_probes
 from sightline.report.build import build_report

@@ -49,7 +49,10 @@ def asset(*parts: str) -> Path:
     """A file or folder shipped with the package."""
     path = Path(str(files("sightline"))).joinpath("assets", *parts)
     if not path.exists():
-        raise SightlineError(f"{path} is missing; reinstall sightline")
+        raise SightlineError(
+            f"{path} is missing; a wheel leaves out the second reader and the development scenes: take them from a "
+            "checkout of the repository, or reinstall sightline if it is something else"
+        )
     return path
 
 

@@ -260,7 +260,7 @@ def compare_files(
 ) -> None:
     """Compare two annotators: agreement and kappa of labels, overlap of boxes, with 95 % intervals."""
     from sightline.analysis.regions import agreement_table
-    from sightline.core.spreadsheet import write_csv
+    from sightline.core.text import write_csv
 
     found = agreement_table(first, second, fields=field or (), draws=draws)
     _print_frame(found)

@@ -218,7 +218,7 @@ def _print_growth(timings: list[Timing]) -> None:
 def _write(timings: list[Timing], csv: Path | None, json: Path | None) -> None:
     import json as json_format
 
-    from sightline.core.spreadsheet import write_csv
+    from sightline.core.text import write_csv
     from sightline.places.writing import write_whole
 
     records = [timing.record() for timing in timings]

@@ -214,7 +214,7 @@ def _write(
 def _table(path: Path, rows: list[dict[str, Any]]) -> None:
     import pandas as pd
 
-    from sightline.core.spreadsheet import write_csv
+    from sightline.core.text import write_csv
     from sightline.places.writing import make_folder
 
     make_folder(path.parent)

@@ -162,8 +162,8 @@ from typing import Any
 import torch
 from sightline.backbones import BACKBONES, ImageOptions
 from sightline.backbones.general import General
-from sightline.backbones.options import option
-from sightline.backbones.spans import Layout
+from sightline.backbones.images import option
+from sightline.backbones.prompting import Layout
 from sightline.geometry.cells import Cells, cropped_cells, grid_cells
 from torch import Tensor
 

@@ -132,15 +132,15 @@ def verify(
     """
     from contextlib import nullcontext
 
-    from sightline.auditing.opening import alone_in
     from sightline.progress import waiting_for
     from sightline.store.folder_check import verify_folder
+    from sightline.store.leases import locked
     from sightline.store.run_parts import part_folders
 
     wrong = False
     for path in runs:
         for folder in part_folders(path):
-            with alone_in(folder.path) if repair else nullcontext():
+            with locked(folder.path) if repair else nullcontext():
                 with waiting_for(f"reading {folder.path}", logged=False):
                     found = verify_folder(folder.path)
                 set_aside = [problem.set_aside() if repair else None for problem in found.problems]
@@ -173,12 +173,12 @@ def compact(
     Kill it at any moment and run it again. A compacted run can be gone on with, amended and verified as before; a
     folder that is being written to is refused.
     """
-    from sightline.auditing.opening import alone_in
     from sightline.progress import waiting_for
     from sightline.store.compaction import compact_run
+    from sightline.store.leases import locked
     from sightline.store.run_parts import part_folders
 
-    with waiting_for(f"compacting {run}", logged=False), alone_in(*(folder.path for folder in part_folders(run))):
+    with waiting_for(f"compacting {run}", logged=False), locked(*(folder.path for folder in part_folders(run))):
         done = compact_run(run, out)
     typer.echo(
         f"{out or run}: {done.files_before} files of {done.bytes_before / 1e6:.1f} MB are now "

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sightline.core.spreadsheet import without_formulas
+from sightline.core.text import without_formulas
 from sightline.places.writing import write_whole
 
 if TYPE_CHECKING:  # A command that lists names needs neither pandas nor, before it prints, rich.

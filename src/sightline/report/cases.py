@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sightline.answers import normalised
+from sightline.answering.answer_scores import normalised
 from sightline.arms.plan import MATCHED
 from sightline.report.source import Audited, Source
 from sightline.statistics.arm_rows import BoolArray, are_positives

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sightline.core.regime import Regime
-from sightline.core.selection import PER_TILE
+from sightline.core.selection import PER_TILE, Regime
 from sightline.core.table import TableColumn, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.report.source import Audited, Source

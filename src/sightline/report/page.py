@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from sightline.core.regime import NO_BOXES
+from sightline.core.selection import NO_BOXES
 from sightline.core.table import NUMERIC, NamedRun, Table
 from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, write_whole

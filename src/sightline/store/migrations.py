@@ -18,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sightline.core.regime import NO_BOXES, arm_regime
 from sightline.core.row import ROW_COLUMNS, SCHEMA_VERSION, image_schema, row_schema
-from sightline.core.selection import Method
+from sightline.core.selection import NO_BOXES, Method, arm_regime
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.store.soundness import BEFORE

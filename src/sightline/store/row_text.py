@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sightline.core.spreadsheet import BEGINNINGS, MARK
+from sightline.core.text import BEGINNINGS, MARK
 
 
 def csv_header(names: list[str]) -> bytes:

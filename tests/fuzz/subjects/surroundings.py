@@ -16,7 +16,7 @@ from sightline.auditing.config import read_config
 from sightline.controls.screening import reviewed_images
 from sightline.cost.card import CostCard
 from sightline.places.writing import append, refuse_unusable_file, write_whole
-from sightline.policies.risk_file import ranked_risks
+from sightline.policies.risk_adaptive import ranked_risks
 from sightline.probes.annotations import read_annotations
 from sightline.probes.data_rows import write_text
 from sightline.probes.probe_file import read_probes, verify_lock, write_probes

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sightline.auditing.audit import chosen_seed
+from sightline.auditing.audit import choose_seed
 from sightline.auditing.config import AuditConfig, read_config
 from sightline.errors import SightlineError
 from tests.conftest import REPOSITORY
@@ -71,8 +71,8 @@ def test_the_config_file_of_the_documentation_is_read(tmp_path: Path) -> None:
 
 
 def test_the_artifact_profile_has_its_own_seed_unless_one_is_given() -> None:
-    assert chosen_seed(AuditConfig(**GIVEN), {}) == 17
-    assert chosen_seed(AuditConfig(**GIVEN, profile="artifact"), {}) == 13
-    assert chosen_seed(AuditConfig(**GIVEN, profile="artifact", seed=17), {}) == 17
-    assert chosen_seed(AuditConfig(**GIVEN, profile="artifact"), {"seed": 17}) == 17, "a run goes on as it was begun"
-    assert chosen_seed(AuditConfig(**GIVEN, seed=5), {"seed": 17}) == 5
+    assert choose_seed(AuditConfig(**GIVEN), {}) == 17
+    assert choose_seed(AuditConfig(**GIVEN, profile="artifact"), {}) == 13
+    assert choose_seed(AuditConfig(**GIVEN, profile="artifact", seed=17), {}) == 17
+    assert choose_seed(AuditConfig(**GIVEN, profile="artifact"), {"seed": 17}) == 17, "a run goes on as it was begun"
+    assert choose_seed(AuditConfig(**GIVEN, seed=5), {"seed": 17}) == 5

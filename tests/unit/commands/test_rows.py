@@ -15,10 +15,10 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from sightline.auditing.opening import alone_in
 from sightline.cli import app, main
 from sightline.errors import SightlineError
 from sightline.store import RunFolder, load_run
+from sightline.store.leases import locked
 from tests.unit.report.fake_run import make_run
 
 
@@ -204,7 +204,7 @@ def test_compact_says_what_became_of_the_files(small_run: Path, tmp_path: Path) 
 
 def test_a_folder_that_somebody_writes_to_is_neither_compacted_nor_repaired(small_run: Path) -> None:
     before = sorted(file.name for file in small_run.rglob("*.parquet"))
-    with alone_in(small_run):
+    with locked(small_run):
         for words in (["compact", str(small_run)], ["verify", str(small_run), "--repair"]):
             with pytest.raises(SightlineError, match="is being written by"):
                 called(*words)

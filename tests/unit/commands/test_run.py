@@ -178,9 +178,7 @@ def test_doctor_takes_image_options(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_doctor_looks_for_the_image_before_it_loads_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(
-        "sightline.checks.doctor.all_checks.load_backbone", lambda *_, **__: pytest.fail("a model was loaded")
-    )
+    monkeypatch.setattr("sightline.checks.doctor.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
     done = invoke("doctor", "--model", "m", "--image", str(tmp_path / "nowhere.png"))
     assert isinstance(done.exception, SightlineError)
     assert "nowhere.png does not exist" in str(done.exception)

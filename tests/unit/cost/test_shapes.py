@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.backbones.pixels import Pixels
+from sightline.backbones.images import Pixels
 from sightline.cost import shapes as enough_memory
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.machine import attention_sequences, language_flops, vision_flops

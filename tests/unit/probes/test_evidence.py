@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from lab.stand_ins import StandIns
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
 from sightline.probes import read_probes
 from sightline.probes.evidence import Span, find_span, line_context, plain, span_at
-from sightline.probes.stand_ins.published_layouts import StandIns
 from sightline.probes.typed_rows import (
     STATUSES,
     evidence_of_rows,

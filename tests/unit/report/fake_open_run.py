@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from sightline.answering.scorers.open_answer import OpenAnswer
-from sightline.answering.scorers.spoken import Utterance
+from sightline.answering.scorers.spoken import OpenAnswer, Utterance
 from sightline.core.probe import Box, Probe
 from sightline.core.row import Column
 from sightline.core.selection import Budget

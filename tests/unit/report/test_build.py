@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sightline.core.spreadsheet import BEGINNINGS
 from sightline.core.table import Table
+from sightline.core.text import BEGINNINGS
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.store.folder import RunFolder

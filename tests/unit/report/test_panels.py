@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sightline.core.regime import NO_BOXES
+from sightline.core.selection import NO_BOXES
 from sightline.report.build import build_report
 from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, oracle_words, panel_of
 from sightline.report.gate import gate_runs, markdown, run_gate

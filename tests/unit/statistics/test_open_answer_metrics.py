@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.answers import AnswerScores
+from sightline.answering.answer_scores import AnswerScores
 from sightline.commands.run import summary
 from sightline.contract.plugins import check_metric
 from sightline.core.row import Column

@@ -9,7 +9,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from sightline.core.spreadsheet import BEGINNINGS
+from sightline.core.text import BEGINNINGS
 from sightline.store.row_text import csv_header, csv_lines, json_lines
 
 BATCH = pa.record_batch({

@@ -13,7 +13,7 @@ from sightline.analysis.comparison import (
     by_model,
     rates,
 )
-from sightline.core.regime import NO_BOXES
+from sightline.core.selection import NO_BOXES
 from sightline.core.table import Table, TableColumn, format_value
 from sightline.errors import SightlineError
 from sightline.report.columns import fitting_columns, metric_column, top
