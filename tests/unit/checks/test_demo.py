@@ -19,9 +19,10 @@ from sightline.checks.demo import (
     run_demo,
     run_open_demo,
 )
-from sightline.commands.leaderboard import interval, print_table
+from sightline.commands.leaderboard import print_table
 from sightline.rows import load_run
 from sightline.rows.run import load_run
+from sightline.statistics.intervals import interval
 from sightline.statistics.metrics import metrics_shown_in
 from tests.unit.report.fake_open_run import make_open_run
 

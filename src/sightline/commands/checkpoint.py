@@ -1,4 +1,4 @@
-"""``sightline doctor`` and ``sightline ask``."""
+"""``sightline doctor``, ``ask`` and ``convert``: what is done with one checkpoint."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from sightline.auditing.config import SPEED, AuditConfig
-from sightline.commands.options import PAIR, file_option, pairs
+from sightline.auditing.config import AuditConfig
+from sightline.commands.options import PAIR, DeviceOption, file_option, pairs
+from sightline.core.flags import SPEED
 from sightline.progress import say, waiting_for
 
 ModelOption = Annotated[str, typer.Option(help="Checkpoint folder or hub id.")]
@@ -17,7 +18,6 @@ DtypeOption = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],
     typer.Option(help="Precision of the weights; auto is the one the checkpoint was saved in.", rich_help_panel=SPEED),
 ]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.", rich_help_panel=SPEED)]
 
 ImageOption = Annotated[
     list[str] | None,
@@ -95,3 +95,13 @@ def ask(
     )
     say(reply.text)
     say(f"({reply.kept} of {reply.full} visual tokens kept by {arm})", err=True)
+
+
+def convert(
+    model: Annotated[str, typer.Argument(help="Checkpoint folder or hub id with pytorch_model.bin.")],
+    out: Annotated[Path, typer.Option(help="New folder for the checkpoint with safetensors.")],
+) -> None:
+    """Write a checkpoint anew with safetensors weights; pickled ones can run code and are not loaded elsewhere."""
+    from sightline.backbones.loading import convert as convert_checkpoint
+
+    typer.echo(f"checkpoint: {convert_checkpoint(model, out)}")
