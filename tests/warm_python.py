@@ -56,7 +56,6 @@ IMPORTED = (
 """Other people's modules that a fork finds imported. Nothing of Sightline's: its imports are part of what is tested."""
 
 
-
 @dataclass(frozen=True)
 class Request:
     """What a fork is to become: ``python WORDS`` in a folder, with an environment."""
@@ -236,9 +235,10 @@ def _become(request: Request) -> None:
     os.environ.clear()
     os.environ.update(request.environment)
     os.chdir(request.folder)
-    if request.environment.get("PYTHONUNBUFFERED"):
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    by_lines = bool(request.environment.get("PYTHONUNBUFFERED"))
+    sys.stdin = sys.__stdin__ = _stream(0, "r", sys.stdin)
+    sys.stdout = sys.__stdout__ = _stream(1, "w", sys.stdout, by_lines or os.isatty(1))
+    sys.stderr = sys.__stderr__ = _stream(2, "w", sys.stderr, True)
     paths = [path for path in request.environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [request.folder, *paths, *sys.path[1:]]
     importlib.invalidate_caches()
@@ -258,6 +258,13 @@ def _become(request: Request) -> None:
         sys.argv = [first, *rest]
         sys.path[0] = str(Path(first).resolve().parent)
         runpy.run_path(first, run_name="__main__")
+
+
+def _stream(number: int, mode: str, like: Any, by_lines: bool = False) -> Any:
+    """A standard stream, over what is there now: those of before remember what they were opened on."""
+    made = open(number, mode, encoding=like.encoding, errors=like.errors, closefd=False)  # noqa: SIM115
+    made.reconfigure(line_buffering=by_lines)
+    return made
 
 
 def _end(code: int) -> NoReturn:
