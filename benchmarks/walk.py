@@ -1,11 +1,12 @@
 """How far a probe walks: the source files that a command enters, and how the package hangs together.
 
-    python -m benchmarks.walk [--list run]
+    python -m benchmarks.walk [--list "task to disk"]
 
 One image with two probes under one arm is audited by the embedded reader on a CPU; then the run is gated, reported and
 bundled. A file is *entered* when a function of it is called, whatever thread calls it. Importing alone does not count:
-a module is read once, by nobody who follows a probe. Beside that: files, lines, import cycles between modules (imports
-inside functions and for types count) and modules that one other module alone imports.
+a module is read once, by nobody who follows a probe. ``task to disk`` is the part of ``run`` from a task that was just
+pulled, so that its images are prepared next, to the file of its rows. Beside that: files, lines, import cycles between
+modules (imports inside functions and for types count) and modules that one other module alone imports.
 """
 
 from __future__ import annotations
@@ -29,21 +30,38 @@ SCENES = PACKAGE / "assets" / "scenes" / "confirmation"
 ARM = "target:0.3"
 
 
+TASK_TO_DISK = "task to disk"
+PULLED, WRITTEN = "Worker.prepare", "RunFolder.write_rows"
+"""Functions between whose first call and last return a task is on its way to the disk."""
+
+
 @contextmanager
-def entered() -> Iterator[dict[Path, set[str]]]:
-    """Fills a dictionary with the package's files and, of each, the functions that are called meanwhile."""
+def entered() -> Iterator[tuple[dict[Path, set[str]], dict[Path, set[str]]]]:
+    """Fills dictionaries with the package's files and, of each, the functions that are called meanwhile: all of them,
+    and those between a pulled task and its file."""
     files: dict[Path, set[str]] = {}
+    of_task: dict[Path, set[str]] = {}
+    begun: list[str] = []
+    written: list[str] = []
     ours = f"{PACKAGE}/"
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(ours) and frame.f_code.co_name != "<module>":
+        if event not in ("call", "return") or not frame.f_code.co_filename.startswith(ours):
+            return
+        name = frame.f_code.co_qualname
+        if event == "return":
+            written.extend([name] if name == WRITTEN else [])
+        elif name != "<module>":
             place = Path(frame.f_code.co_filename).relative_to(PACKAGE)
-            files.setdefault(place, set()).add(frame.f_code.co_qualname)
+            files.setdefault(place, set()).add(name)
+            begun.extend([name] if name == PULLED else [])
+            if begun and not written:
+                of_task.setdefault(place, set()).add(name)
 
     threading.setprofile(note)
     sys.setprofile(note)
     try:
-        yield files
+        yield files, of_task
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
@@ -65,14 +83,17 @@ def commands(folder: Path) -> dict[str, list[str]]:
 
 
 def walks() -> dict[str, dict[Path, set[str]]]:
-    """Command -> file -> functions entered. All are called twice: what only happens at imports is done by then."""
+    """Command, or part of one -> file -> functions entered. All commands are called twice: what only happens at imports
+    is done by then."""
     found = {}
     for _ in range(2):
         with tempfile.TemporaryDirectory() as folder:
             for name, words in commands(Path(folder)).items():
-                with redirect_stdout(StringIO()), entered() as files:
+                with redirect_stdout(StringIO()), entered() as (files, of_task):
                     _call(words)
                 found[name] = files
+                if of_task:
+                    found[TASK_TO_DISK] = of_task
     return found
 
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -13,6 +14,9 @@ import torch
 from tests.clock import Clock
 from tests.kept_memory import keep_freed_memory
 from tests.object_store import Store, serve
+
+if TYPE_CHECKING:
+    from lab.stand_ins import StandIns
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DATA = Path(__file__).parent / "data"
@@ -46,7 +50,7 @@ SLOW = (
     "integration/test_latex.py",
     "integration/test_paper.py",
     "integration/test_urls.py",
-    "unit/reader/test_train.py",
+    "lab/test_train.py",
 )
 """Files and folders that start many processes, browsers or servers, or train: ``make test-slow`` runs them."""
 
@@ -88,6 +92,14 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     root = tmp_path_factory.mktemp("zoo")
     return cache(lambda model_type: build(model_type, root / model_type))
+
+
+@pytest.fixture(scope="session")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
+    """TextVQA, DocVQA and OCRBench in small, in the files that their publishers ship. Tests read them only."""
+    from lab.stand_ins import write_stand_ins
+
+    return write_stand_ins(tmp_path_factory.mktemp("stand-ins"))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sightline.auditing.config import AuditConfig, flag_of
 from sightline.core.row import TIME_COLUMNS
-from sightline.store import load_run
+from sightline.rows import load_run
 from tests.conftest import REPOSITORY
 from tests.warm_python import Popen
 

@@ -28,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_GROUPS = ("probes", "controls", "annotate", "masks", "bench", "paper", "policy", "reader")
+_GROUPS = ("probes", "controls", "annotate", "masks", "bench", "paper", "policy")
 """Sub-command groups: ``sightline.commands.<name>`` with an ``app``."""
 _COMMANDS = {
     "leaderboard": ("demo", "leaderboard"),
@@ -87,14 +87,14 @@ def _terminate(number: int, frame: Any) -> NoReturn:
     raise Terminated
 
 
-def main() -> None:
+def main(program: typer.Typer = app) -> None:
     """Entry point. A SightlineError, or memory that ran out, is one line on stderr; anything else is a bug."""
     signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal of few characters shows the others as escapes
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        program()
     except SightlineError as error:
         if "--debug" in sys.argv:
             raise

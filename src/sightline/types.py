@@ -1,12 +1,13 @@
 """Where packages written for the first release look for the records of a method. New ones import from ``sightline``."""
 
-from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
+from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.probe import Box, Label, Probe
 from sightline.core.selection import (
     Budget,
     LayerSelector,
     LayerState,
     Parity,
+    PositionPolicy,
     QuerySpan,
     Selection,
     Selector,

@@ -25,7 +25,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from sightline.core.selection import Budget
-from sightline.store import load_run
+from sightline.rows import load_run
 from tests.unit.report.fake_run import HOSTILE, grid_cells
 from tests.unit.view.viewed_folder import SHARP, viewed_folder
 from tests.warm_python import Popen, run_python

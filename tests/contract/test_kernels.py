@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline.selectors import greedy
-from sightline.selectors.kernels import loops, power_of_two, spread, usable
+from sightline.selectors import greedy, kernels
+from sightline.selectors.kernels import power_of_two, spread, usable
 from sightline.selectors.mmtok import mmtok_kept
 from sightline.selectors.scores import rank, relevance
 
@@ -74,10 +74,10 @@ def test_a_kernel_makes_the_picks_of_the_cpu_loop(loop: str, case: int) -> None:
 def test_how_tokens_are_shared_out_changes_no_pick(smallest: int) -> None:
     similarity, weight = (part.cuda() for part in cases()[0])
     one, zero = torch.ones_like(weight).double(), torch.zeros_like(weight).double()
-    picks = loops.cover(similarity, weight.double(), zero, 80, smallest)
-    assert torch.equal(picks, loops.cover(similarity, weight.double(), zero, 80))
-    residual = loops.residual(similarity, one, one * 1e-8, zero, 0.9, True, None, 30, smallest)
-    assert torch.equal(residual, loops.residual(similarity, one, one * 1e-8, zero, 0.9, True, None, 30))
+    picks = kernels.cover(similarity, weight.double(), zero, 80, smallest)
+    assert torch.equal(picks, kernels.cover(similarity, weight.double(), zero, 80))
+    residual = kernels.residual(similarity, one, one * 1e-8, zero, 0.9, True, None, 30, smallest)
+    assert torch.equal(residual, kernels.residual(similarity, one, one * 1e-8, zero, 0.9, True, None, 30))
 
 
 @needs_gpu

@@ -18,10 +18,10 @@ from sightline.answering.scorers.yes_no import YesNo
 from sightline.answering.select_step import SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import Backbone, load_backbone
+from sightline.backbones.base import model_inputs, model_logits
 from sightline.backbones.general import General
-from sightline.backbones.unmodified import model_inputs, model_logits
-from sightline.core.prefix import Encoded, PositionPolicy
-from sightline.core.selection import Budget, Selection
+from sightline.core.prefix import Encoded
+from sightline.core.selection import Budget, PositionPolicy, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from tests.answers import score_arm

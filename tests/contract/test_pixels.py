@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sightline.answering.arm_pass import _groups
 from sightline.backbones import Backbone, load_backbone, options_for
-from sightline.backbones.pixels import Arithmetic, Size, by_tensors, stored_pixels
+from sightline.backbones.images import Arithmetic, Size, by_tensors, stored_pixels
 from sightline.errors import SightlineError
 from tests.towered import towered
 

@@ -145,6 +145,7 @@ class PageRunner:
         elif words[:2] == ["pip", "install"]:
             self._install(words[-1])
         elif words[0] in ("pytest", "python"):
+            words = shlex.split(as_executed(command.text), comments=True)
             program = ["-m", *words] if words[0] == "pytest" else words[1:]
             _checked(command, _in_new_process(program), (0,))
         else:

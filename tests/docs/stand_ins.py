@@ -39,6 +39,7 @@ OURS = {
     "mini_textocr": MINI,
     "src/sightline/assets": "src/sightline/assets",
     "benchmarks": "benchmarks",
+    "lab": "lab",
 }
 """The repository's own things under names that pages use: what pages say of them must be true to the letter."""
 
@@ -63,7 +64,7 @@ LIMITS = (
     (r"sightline run .*assets/scenes/confirmation", "--limit 4"),
     (r"sightline demo\b", "--limit 4"),
     (r"sightline (report|gate|compare) ", "--draws 200"),
-    (r"sightline reader scenes ", "--images 6"),
+    (r"python -m lab scenes ", "--images 6"),
     (r"sightline run .*--probes scenes/open_", "--limit 3"),
     (r"sightline run .*--part ", "--limit 2 --shard-images 1"),
     (r"sightline bench prefill ", QUICK),
@@ -147,7 +148,7 @@ with open("replaced/screening.csv", "w", newline="") as file:
 
 PUBLISHED = """
 from pathlib import Path
-from sightline.probes.stand_ins.published_layouts import write_stand_ins
+from lab.stand_ins import write_stand_ins
 write_stand_ins(Path("."))
 """
 
@@ -300,12 +301,12 @@ NOT_EXECUTED = {
     ("docs/view.md", "python -m benchmarks.view_speed"): "measures a browser on up to a million rows for minutes",
     ("docs/scale.md", "python -m benchmarks.scale_check"): "times five runs, which takes minutes",
     ("docs/scale.md", "python -m benchmarks.kills"): "takes an hour; tests/faults/test_kills.py does a few",
-    ("docs/reader.md", "sightline reader train --minutes 9.2"): TRAINING,
-    ("docs/reader.md", "sightline reader train --minutes 9.3"): TRAINING,
-    ("docs/reader.md", "sightline reader train --language-only"): TRAINING,
-    ("docs/reader.md", "sightline reader train --open"): TRAINING,
-    ("docs/reader.md", "sightline reader train --form llava"): TRAINING,
-    ("docs/reader.md", "sightline reader export"): "exports what training leaves behind",
+    ("docs/reader.md", "python -m lab train --minutes 9.2"): TRAINING,
+    ("docs/reader.md", "python -m lab train --minutes 9.3"): TRAINING,
+    ("docs/reader.md", "python -m lab train --language-only"): TRAINING,
+    ("docs/reader.md", "python -m lab train --open"): TRAINING,
+    ("docs/reader.md", "python -m lab train --form llava"): TRAINING,
+    ("docs/reader.md", "python -m lab export"): "exports what training leaves behind",
 }
 """(page, how the command begins) -> why no test executes it."""
 

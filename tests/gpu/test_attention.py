@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from sightline.backbones.attention import branch_attention, branch_attention_by_own_kernels
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.device.kernels.causal import causal_attention, planless, usable
+from sightline.device.kernels import causal_attention, planless, usable
 
 CUDA = torch.device("cuda")
 SHAPES = [

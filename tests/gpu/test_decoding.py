@@ -12,7 +12,7 @@ from sightline.backbones.execution import use_execution
 from sightline.core.prefix import Prefix
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.device.kernels import slots as kernel
+from sightline.device.kernels import slot_attention
 
 TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")
 MOST = 9
@@ -77,7 +77,7 @@ def test_the_kernel_attends_as_the_library_does(heads: int, shared: int, width: 
     query, key, value = drawn(batch, heads, 1, width), drawn(batch, shared, 1, width), drawn(batch, shared, 1, width)
     lengths = torch.tensor([0, 1, 64, 299, 130], dtype=torch.int32, device="cuda")
     held = LayerSlots(drawn(batch, shared, room, width), drawn(batch, shared, room, width), lengths)
-    ours = kernel.slot_attention(query, key, value, *held, width**-0.5)
+    ours = slot_attention(query, key, value, *held, width**-0.5)
     exact = LayerSlots(held.keys.double(), held.values.double(), lengths)
     wanted = library_slotted(query.double(), key.double(), value.double(), exact, width**-0.5)
     library = library_slotted(query, key, value, held, width**-0.5)

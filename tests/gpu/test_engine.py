@@ -13,11 +13,10 @@ from sightline.arms.arm import parse_arm
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
 from sightline.core.selection import Budget
-from sightline.cost.benchmarks.sweep import SweepRequest
+from sightline.cost.benchmarks.sweep import Decision, SweepRequest, run_engine
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.cost.timing.time_sweep import Decision, run_engine
 from sightline.device.transfer import Arriving, on_device
 from sightline.errors import SightlineError
 from tests.answers import launch_arm, score_arm

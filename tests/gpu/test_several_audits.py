@@ -14,7 +14,7 @@ from sightline.auditing.config import read_config
 from sightline.core.probe import Probe
 from sightline.device.graphs import capture
 from sightline.probes.probe_file import ProbeSet, write_probes
-from sightline.store import Run
+from sightline.rows import Run
 
 AUDITS = 3
 

@@ -25,10 +25,11 @@ from sightline.backbones.language import LanguageModel
 from sightline.boxes.sources import BOX_SOURCES
 from sightline.core.selection import Selection, Selector, TokenView
 from sightline.errors import SightlineError
-from sightline.report.source import read_source
+from sightline.rows import load_run
+from sightline.rows.source import read_source
 from sightline.selectors import SELECTORS
-from sightline.store import RunFolder, load_run
-from tests.earlier_release import edited
+from sightline.store import RunFolder
+from tests.changed_run import edited
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import command
 from tests.unit.boxes.test_sources import Sweeping
@@ -495,7 +496,7 @@ def test_a_folder_that_may_not_be_written_to_is_refused(
 
 
 @pytest.mark.parametrize("place", ["a file", "below a file", "a dangling link", "below a dangling link"])
-@pytest.mark.parametrize("name", ["demo", "controls", "scenes", "report", "rows", "bench"])
+@pytest.mark.parametrize("name", ["demo", "controls", "report", "rows", "bench"])
 def test_every_command_that_writes_says_in_one_line_that_it_cannot(
     config: Any, mini_probes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, name: str
 ) -> None:
@@ -506,7 +507,6 @@ def test_every_command_that_writes_says_in_one_line_that_it_cannot(
     words = {
         "demo": ["demo", "--out", str(out)],
         "controls": ["controls", "build", "occlusion", str(mini_probes), "--out", str(out)],
-        "scenes": ["reader", "scenes", "--split", "development", "--images", "1", "--out", str(out)],
         "report": ["report", run, "--out", str(out), "--draws", "100"],
         "rows": ["rows", run, "--out", str(out)],
         "bench": ["bench", "select", "--method", "grid", "--n", "16", "--batch", "1", "--csv", str(out)],

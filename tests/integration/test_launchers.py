@@ -15,8 +15,8 @@ import pytest
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.errors import SightlineError
+from sightline.rows import load_run
 from sightline.selectors import SELECTORS
-from sightline.store import load_run
 from tests.integration.conftest import MODELS
 from tests.launching import (
     TOUCHY,

@@ -14,11 +14,11 @@ import pytest
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.auditing.opening import Attendance
 from sightline.errors import SightlineError
 from sightline.places import place
 from sightline.report.build import build_report
-from sightline.store import load_run
+from sightline.rows import load_run
+from sightline.store.leases import FolderAccess
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import command
 from tests.object_store import Store
@@ -176,9 +176,8 @@ def test_a_store_that_puts_over_what_exists_is_for_one_process(on_s3: Any, objec
         with pytest.raises(SightlineError, match="although asked not to, so that processes cannot share work there; "):
             audit(settings.model_copy(update={"launcher": launcher}))
     assert settings.out.fs.find(settings.out.path) == [], "the trial is gone"
-    driver = Attendance(settings.out, settings.worker_timeout)
-    with driver.attending():
-        driver.drive()
+    with FolderAccess(settings.out, settings.worker_timeout) as driver:
+        driver.lock()
         with pytest.raises(SightlineError, match=rf"^{settings.out} is being written by process \d+ on .*; wait for"):
             audit(settings)
     assert audit(settings).missing == 0

@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
+import zlib
+from glob import glob
 from importlib.metadata import requires
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -125,3 +129,25 @@ def test_contributing_names_tests_that_exist() -> None:
     named = re.findall(r"`(tests/[\w./]+)`", text("CONTRIBUTING.md"))
     assert len(named) > 10
     assert [path for path in named if not (REPOSITORY / path).exists()] == []
+
+
+def packaged() -> dict[str, Path]:
+    """Name below ``sightline`` -> file, for everything that a wheel holds by the rules of pyproject.toml."""
+    rules = tomllib.loads(text("pyproject.toml"))["tool"]["setuptools"]
+    source = REPOSITORY / rules["packages"]["find"]["where"][0] / "sightline"
+
+    def matching(patterns: list[str]) -> set[str]:
+        return {name for pattern in patterns for name in glob(pattern, root_dir=source, recursive=True)}
+
+    included = matching(["**/*.py", *rules["package-data"]["sightline"]])
+    left_out = matching(rules["exclude-package-data"]["sightline"])
+    return {name: source / name for name in included - left_out if (source / name).is_file()}
+
+
+def test_the_wheel_has_what_demonstrations_need_and_stays_small() -> None:
+    files = packaged()
+    shipped = {"cli.py", "py.typed", "assets/reader/model.safetensors", "assets/stand-ins.tar.xz"}
+    shipped |= {f"assets/scenes/confirmation/{name}probes.jsonl" for name in ("", "open_")}
+    assert shipped <= set(files)
+    assert not [name for name in files if re.match(r"assets/(reader-llava|scenes/development)/|(reader|lab)/", name)]
+    assert sum(len(zlib.compress(file.read_bytes())) for file in files.values()) < 34e6

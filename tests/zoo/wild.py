@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-from sightline.backbones.processors import image_processor_class, processor_class
+from sightline.backbones.checkpoints import image_processor_class, processor_class
 from tests.zoo.exceptions import EXCEPTIONS
 from tests.zoo.shrinking import GRID, shrunk
 from tests.zoo.specimen import Id, Species

@@ -13,9 +13,10 @@ from torch import Tensor
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.cuts import LayerCuts
-from sightline.backbones.pixels import Pixels
-from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
+from sightline.backbones.images import Pixels
+from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
+from sightline.core.selection import PositionPolicy
 from sightline.device.memory import FEWER, halved, in_halves
 
 
@@ -64,7 +65,7 @@ class ArmPass(ABC):
     encoded: Sequence[Encoded]
     """The image of every probe."""
     prompts: Sequence[Prompt]
-    policy: PositionPolicy
+    positions: PositionPolicy
 
     @property
     @abstractmethod

@@ -16,10 +16,9 @@ from torch import Tensor
 from sightline.answering.arm_pass import ArmPass, Trace, index_mask, layer_counts
 from sightline.answering.select_step import Selected, SelectStep, salt
 from sightline.backbones.base import Backbone
-from sightline.backbones.cuts import LayerCuts
-from sightline.backbones.tiles import parts_of
-from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
-from sightline.core.selection import LayerSelector, Selection
+from sightline.backbones.cuts import LayerCuts, parts_of
+from sightline.core.prefix import Encoded, Prefix, Prompt
+from sightline.core.selection import LayerSelector, PositionPolicy, Selection
 from sightline.core.selection_rules import check_anchors, largest_shares, on_behalf_of
 from sightline.core.span import KeptSpan, Separators
 from sightline.device.transfer import Arriving, Stopwatch, on_device
@@ -65,7 +64,7 @@ def materialise(
     encoded: Encoded,
     prompt: Prompt,
     selection: Selection,
-    policy: PositionPolicy,
+    position_policy: PositionPolicy,
     kept: KeptSpan | None = None,
 ) -> Prefix:
     """The shortened sequence for one probe and arm, with a branch behind it for every continuation of the prompt.
@@ -91,7 +90,7 @@ def materialise(
     text = language.embed([*prompt.head, *prompt.shared, *(token for branch in inputs for token in branch)])
     embeds = torch.cat([text[:head], tokens.to(text.dtype), text[head:]])
 
-    visual, following = backbone.visual_positions(encoded, slots, head, policy)
+    visual, following = backbone.visual_positions(encoded, slots, head, position_policy)
     offsets = [*range(shared)]
     segments = torch.zeros(embeds.shape[0], dtype=torch.long, device=tokens.device)
     first = head + span + shared
@@ -193,7 +192,7 @@ class BeforePass(ArmPass):
     def prefix(self, i: int) -> Prefix:
         watch = self._watches[i] = Stopwatch(self.backbone.language.device)
         prefix = materialise(
-            self.backbone, self.encoded[i], self.prompts[i], self.selections[i], self.policy, self._spans[i]
+            self.backbone, self.encoded[i], self.prompts[i], self.selections[i], self.positions, self._spans[i]
         )
         watch.stop()
         return prefix
@@ -292,7 +291,7 @@ class InsidePass(ArmPass):
     def prefix(self, i: int) -> Prefix:
         image = self.encoded[i]
         selection = Selection(torch.arange(image.n, device=image.tokens.device))
-        return materialise(self.backbone, image, self.prompts[i], selection, self.policy)
+        return materialise(self.backbone, image, self.prompts[i], selection, self.positions)
 
     def cutter(self, group: Sequence[int], prefixes: Sequence[Prefix]) -> LayerCuts:
         sizes = self._sizes(self.encoded[group[0]])

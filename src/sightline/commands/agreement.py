@@ -21,7 +21,7 @@ def agreement(
     from rich.table import Table
 
     from sightline.analysis.regions import agreement_table
-    from sightline.core.spreadsheet import without_formulas
+    from sightline.core.text import without_formulas
     from sightline.places.writing import write_whole
     from sightline.progress import SafeConsole
 

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from sightline.auditing.config import SPEED
-from sightline.commands.options import ImageOption, file_option, former_flags, pairs
+from sightline.auditing.config import SPEED, AuditConfig
+from sightline.commands.options import PAIR, file_option, pairs
 from sightline.progress import say, waiting_for
 
 ModelOption = Annotated[str, typer.Option(help="Checkpoint folder or hub id.")]
@@ -18,6 +18,11 @@ DtypeOption = Annotated[
     typer.Option(help="Precision of the weights; auto is the one the checkpoint was saved in.", rich_help_panel=SPEED),
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.", rich_help_panel=SPEED)]
+
+ImageOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar=PAIR, help=f"{AuditConfig.model_fields['image_options'].description} Repeatable."),
+]
 
 
 def doctor(
@@ -39,7 +44,6 @@ def doctor(
     page: Annotated[
         Path | None, file_option("File for one HTML page with the cells drawn over the image.", endings=(".html",))
     ] = None,
-    max_pixels: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Prove on your own checkpoint that what is audited is the model itself: logits, cells, batches, methods.
 
@@ -52,9 +56,14 @@ def doctor(
         from sightline.checks.doctor.page import print_examination, render
         from sightline.places.writing import write_whole
 
-    options = {**former_flags({"max_pixels": max_pixels}), **pairs(image_option, "--image-option")}
     found = examine(
-        model, image, dtype=dtype, device=device, attention=attention, image_options=options, methods=methods
+        model,
+        image,
+        dtype=dtype,
+        device=device,
+        attention=attention,
+        image_options=pairs(image_option, "--image-option"),
+        methods=methods,
     )
     print_examination(found, SafeConsole(highlight=False))
     if json_file is not None:

@@ -52,7 +52,7 @@ def export(
     import json
 
     from sightline.places.writing import write_whole
-    from sightline.store import load_run
+    from sightline.rows import load_run
 
     run = load_run(folder)
     if (model is None) != (images is None):

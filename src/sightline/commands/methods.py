@@ -95,8 +95,7 @@ def backbones(name: Annotated[str | None, typer.Argument(help="Show one architec
 def where_methods_run(model: str) -> dict[str, str]:
     """Every method with ``yes``, or why it does not run on a checkpoint folder or on models of a type."""
     from sightline.backbones.base import BACKBONES
-    from sightline.backbones.loading import checkpoint_folder
-    from sightline.backbones.served import Served, methods_that_run
+    from sightline.backbones.loading import Served, checkpoint_folder, methods_that_run
 
     return methods_that_run(Served.by_description(model if model in BACKBONES else checkpoint_folder(model)))
 
@@ -111,7 +110,7 @@ def traits(kind: type[Method]) -> dict[str, str]:
     """What a method says about itself, in words; what depends on arguments, for their defaults."""
     import inspect
 
-    from sightline.backbones.served import with_defaults
+    from sightline.backbones.loading import with_defaults
     from sightline.core.selection import PARITY_WORDS, Method
 
     word = {True: "yes", False: "no", None: "its class does not say"}

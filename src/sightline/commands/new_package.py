@@ -102,7 +102,7 @@ import torch
 from $name import $kind
 
 from sightline.contract import check_selector
-from sightline.cost.timing.selection import Inputs
+from sightline.cost.selection import Inputs
 
 
 def test_it_keeps_the_promises_of_a_selector() -> None:
@@ -163,8 +163,8 @@ from typing import Any
 import torch
 from sightline.backbones import BACKBONES, ImageOptions
 from sightline.backbones.general import General
-from sightline.backbones.options import option
-from sightline.backbones.spans import Layout
+from sightline.backbones.images import option
+from sightline.backbones.prompting import Layout
 from sightline.geometry.cells import Cells, cropped_cells, grid_cells
 from torch import Tensor
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
 
-from sightline.commands.options import file_option, with_groups
+from sightline.commands.options import file_option, with_options
 from sightline.commands.probe_evidence import (
     AnnotationOptions,
     ImagesOption,
@@ -43,7 +43,7 @@ OutPrefixOption = Annotated[
 
 
 @app.command(cls=ListsFormats)
-@with_groups
+@with_options
 def build(
     out: Annotated[Path, file_option("Probe file to write (.gz compresses).", "--out", endings=(".jsonl",))],
     reading: AnnotationOptions,
@@ -111,7 +111,7 @@ def build(
     from dataclasses import replace
 
     from sightline.probes import HardPairRules, write_probes
-    from sightline.probes.images import check_image_sizes
+    from sightline.probes.annotations import check_image_sizes
     from sightline.probes.probe_file import read_image_ids
 
     rules = HardPairRules(
@@ -253,7 +253,7 @@ def _given(
 
 
 @app.command(cls=ListsFormats)
-@with_groups
+@with_options
 def regions(
     annotations: AnnotationsOption,
     out: Annotated[Path, file_option("Regions JSONL to write (.gz compresses).", "--out", endings=(".jsonl",))],
@@ -288,7 +288,7 @@ def formats() -> None:
 
 
 @app.command(cls=ListsFormats)
-@with_groups
+@with_options
 def audit(
     probes: ProbesArgument,
     regions: Annotated[Path, typer.Option("--regions", help="The annotations the probes were built from.")],

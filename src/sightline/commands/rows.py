@@ -35,7 +35,7 @@ def rows(
     In csv a text that a spreadsheet would take for a formula (it begins with =, +, -, @, a tab or a carriage return)
     gets an apostrophe in front; jsonl and parquet have it as it is.
     """
-    from sightline.store import load_run
+    from sightline.rows import load_run
 
     written = _format(out, format)
     if written == "parquet":
@@ -61,7 +61,7 @@ def _format(out: Path, asked: str | None) -> str:
 
 
 def _write_csv(handle: BinaryIO, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None:
-    from sightline.store.row_text import csv_header, csv_lines
+    from sightline.rows.text import csv_header, csv_lines
 
     handle.write(csv_header(list(names)))
     for batch in batches:
@@ -69,7 +69,7 @@ def _write_csv(handle: BinaryIO, names: Sequence[str], batches: Iterable[pa.Reco
 
 
 def _write_jsonl(handle: BinaryIO, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None:
-    from sightline.store.row_text import json_lines
+    from sightline.rows.text import json_lines
 
     for batch in batches:
         handle.write(json_lines(batch))
@@ -117,15 +117,15 @@ def verify(
     """
     from contextlib import nullcontext
 
-    from sightline.auditing.opening import alone_in
     from sightline.progress import waiting_for
-    from sightline.store.folder_check import verify_folder
-    from sightline.store.run_parts import part_folders
+    from sightline.store.leases import locked
+    from sightline.store.parts import part_folders
+    from sightline.store.verify import verify_folder
 
     wrong = False
     for path in runs:
         for folder in part_folders(path):
-            with alone_in(folder.path) if repair else nullcontext():
+            with locked(folder.path) if repair else nullcontext():
                 with waiting_for(f"reading {folder.path}", logged=False):
                     found = verify_folder(folder.path)
                 set_aside = [problem.set_aside() if repair else None for problem in found.problems]
@@ -158,12 +158,12 @@ def compact(
     Kill it at any moment and run it again. A compacted run can be gone on with, amended and verified as before; a
     folder that is being written to is refused.
     """
-    from sightline.auditing.opening import alone_in
     from sightline.progress import waiting_for
     from sightline.store.compaction import compact_run
-    from sightline.store.run_parts import part_folders
+    from sightline.store.leases import locked
+    from sightline.store.parts import part_folders
 
-    with waiting_for(f"compacting {run}", logged=False), alone_in(*(folder.path for folder in part_folders(run))):
+    with waiting_for(f"compacting {run}", logged=False), locked(*(folder.path for folder in part_folders(run))):
         done = compact_run(run, out)
     typer.echo(
         f"{out or run}: {done.files_before} files of {done.bytes_before / 1e6:.1f} MB are now "

@@ -8,16 +8,15 @@ from rich.table import Table
 from sightline.errors import SightlineError
 from sightline.progress import SafeConsole, say
 from sightline.report.columns import heading, metrics_told, of_words, panel_of
-from sightline.report.source import UNREAD
 from sightline.report.summary import sentence
-from sightline.report.usable_rows import cut_off, fallen_back
+from sightline.rows import Run
+from sightline.rows.source import UNREAD
+from sightline.rows.usable import cut_off, fallen_back
+from sightline.rows.usable import unseen_evidence as out_of_sight
 from sightline.statistics.arm_rows import are_in_words, as_names, is_plain
-from sightline.statistics.correct_positives import out_of_sight
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.readable_answers import nothing_to_read
 from sightline.statistics.summaries import arm_points
-from sightline.store import Run
-from sightline.store.compact_frame import compact_frame
 
 TIMES = {"select ms": ("select_ms", "signal_ms"), "language ms": ("language_ms",)}
 """Mean milliseconds per row: column -> the stages it adds up."""
@@ -42,7 +41,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def print_summary(run: Run) -> None:
-    frame = compact_frame(run, lambda column: column not in UNREAD)
+    frame = run.compact_frame(lambda column: column not in UNREAD)
     if frame.empty:
         raise SightlineError(f"no image could be read: {next(iter(run.bad_images.values()), 'the run has no rows')}")
     plain = is_plain(frame)

@@ -16,7 +16,7 @@ from sightline.progress import say
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sightline.store import Run
+    from sightline.rows import Run
 
 
 def show(
@@ -42,7 +42,7 @@ def show(
 
     Without --arm the table has all arms and the picture those without an intervention.
     """
-    from sightline.store import load_run
+    from sightline.rows import load_run
 
     if out is not None:
         _refuse_unknown_kind(out)
@@ -92,7 +92,7 @@ def _print_probe(run: Run, rows: pd.DataFrame) -> None:
 
     from sightline.geometry.marks import marks_of
     from sightline.progress import SafeConsole
-    from sightline.store.load import image_of, probe_of
+    from sightline.rows.run import image_of, probe_of
 
     first = rows.iloc[0]
     probe, record = probe_of(run, first), image_of(run, first)

@@ -26,7 +26,7 @@ from sightline.probes.evidence import Evidence, SizeOf, evidence_of_questions, e
 from sightline.probes.fetched_images import resolve_image
 from sightline.probes.images import image_size
 from sightline.probes.typed_rows import ANNOTATED, TypedRow, read_typed_rows, shown_size
-from sightline.store.probe_picture import Boxes, stored_geometry
+from sightline.rows.picture import Boxes, stored_geometry
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

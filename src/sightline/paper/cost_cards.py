@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sightline.cost.benchmarks.prefill import PrefillRequest
@@ -43,7 +42,9 @@ def repeated_timing(study: Study, name: str, model: str, arms: Sequence[str]) ->
         **_material(study, model, arms),
     )
     _measure(
-        study, name, [replace(request, repetition=number) for number in range(DEMO_PROCESSES if few else PROCESSES)]
+        study,
+        name,
+        [request.model_copy(update={"repetition": number}) for number in range(DEMO_PROCESSES if few else PROCESSES)],
     )
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from sightline.analysis.operating_point import apply_thresholds
-from sightline.analysis.threshold_rules import accuracy_optimal
 from sightline.errors import SightlineError
 from sightline.paper.models import INTERNVL
 from sightline.paper.probe_sets import DEVELOPMENT
 from sightline.probes.probe_file import Side, hash_side
-from sightline.report.source import refuse_shared
+from sightline.rows.source import refuse_shared
+from sightline.rows.thresholds import apply_thresholds
 from sightline.statistics.arm_rows import plain_rows
+from sightline.statistics.thresholds import accuracy_optimal
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

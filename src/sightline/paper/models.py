@@ -91,14 +91,15 @@ RANDOM = "random-"
 
 def stand_in(source: str, model: str) -> str:
     """What stands in for one of the three: ``reader``, ``random weights``; nothing where it is the model itself."""
-    from sightline.backbones.loading import checkpoint_folder, described
+    from sightline.backbones.checkpoints import read_config
+    from sightline.backbones.loading import checkpoint_folder
 
     paper = MODELS[model]
     if source.partition("@")[0] == paper.checkpoint:
         return ""
     try:
         folder = checkpoint_folder(source)
-        text = described(folder).get("text_config") or {}
+        text = read_config(folder).get("text_config") or {}
     except SightlineError:  # whoever wants to run it says so
         return ""
     sizes = {"hidden_size": paper.width, "num_hidden_layers": paper.layers}

@@ -27,7 +27,7 @@ from sightline.probes.typed_rows import JPEG_QUALITY, shown_size
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
-    from sightline.store import Run
+    from sightline.rows import Run
 
 OUTCOME, LOT = "cases-by-outcome", "cases-by-lot"
 CASES = {OUTCOME: "cases chosen by outcome", LOT: "cases drawn by lot"}

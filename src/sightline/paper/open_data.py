@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from sightline.checks.demo import asset
 from sightline.errors import SightlineError
+from sightline.places.writing import write_whole
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
@@ -109,11 +112,17 @@ def needs_files(task: str, part: Part = "whole") -> Callable[[Study], str]:
 
 def stand_ins(study: Study) -> Path:
     """A demonstration's drawn pages in the publishers' layouts, below its folder; whole or absent."""
-    from sightline.probes.stand_ins.published_layouts import write_stand_ins
-
     folder = study.out / STAND_INS
     if not folder.exists():
         unfinished = folder.with_suffix(".unfinished")
-        write_stand_ins(unfinished)
+        unpack(asset(f"{STAND_INS}.tar.xz"), unfinished)
         os.replace(unfinished, folder)
     return folder
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Every file of the archive, under its name below the folder."""
+    with tarfile.open(archive) as packed:
+        for member in packed:
+            if (content := packed.extractfile(member)) is not None:
+                write_whole(folder / member.name, content.read(), make_parent=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from sightline.analysis.comparison import ArmPair, rows_in_words, score_changes
-from sightline.answers.scoring import light_soft_accuracy
+from sightline.answering.answer_scores import light_soft_accuracy
 from sightline.core.table import MINUS, MISSING, format_value
 from sightline.errors import SightlineError
 from sightline.paper.needs import Need

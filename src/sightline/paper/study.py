@@ -23,10 +23,10 @@ from sightline.paper.probe_sets import PROBE_SETS, REVIEWED, NothingToAskError, 
 from sightline.paper.source_images import SourceImages, drawn_scenes, textocr
 from sightline.paper.visible_rows import of_visible_evidence
 from sightline.places.writing import write_whole
+from sightline.rows import Run, load_run
 from sightline.statistics.bootstrap import DRAWS
 from sightline.statistics.paired_scores import EXAMPLE_DRAWS
 from sightline.statistics.summaries import arm_summary
-from sightline.store import Run, load_run
 
 RECORD = "study.json"
 DEMO_IMAGES = 12

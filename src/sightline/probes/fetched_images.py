@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
 
-from sightline.core.remembered import cache_folder
+from sightline.core.cache import cache_folder
 from sightline.errors import SightlineError
 from sightline.places import Place, StoreError, is_remote, open_ranges, place, told_of
 from sightline.places.writing import write_whole
@@ -34,6 +34,8 @@ except ImportError:  # where there are no such locks a file that is open cannot 
 
 LIMIT, USUAL_GB = "SIGHTLINE_CACHE_GB", 20.0
 """Environment variable with the most gigabytes that fetched images take, and what holds without it."""
+RASTER_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Raster formats only: some of the others hand the file to external programs."""
 HEADER_BYTES = 32 * 1024
 """Of an image in which its header is expected: one request."""
 ATTEMPTS = 10

@@ -19,6 +19,7 @@ from sightline.errors import SightlineError
 from sightline.places import Place, is_remote, place
 from sightline.probes.data_rows import file_digest
 from sightline.probes.fetched_images import (
+    RASTER_FORMATS,
     HeldImage,
     check_image_name,
     first_bytes,
@@ -27,12 +28,9 @@ from sightline.probes.fetched_images import (
     resolve_image,
     strip_image_prefix,
 )
-from sightline.probes.regions import ImageRegions
 
 __all__ = [
-    "RASTER_FORMATS",
     "check_image_name",
-    "check_image_sizes",
     "image_digest",
     "image_digests",
     "image_size",
@@ -188,8 +186,6 @@ MAX_PIXELS = 100_000_000
 MAX_RATIO = 200
 """Of the longer side to the shorter: a model's processor that enlarges the shorter would fill all memory beyond it."""
 GRAY = (127, 127, 127)
-RASTER_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""Raster formats only: some of the others hand the file to external programs."""
 
 
 def open_image(
@@ -299,25 +295,6 @@ def occlude_boxes(image: Image.Image, boxes: Iterable[Box]) -> Image.Image:
     for box in boxes:
         draw.rectangle(pixel_box(box, *filled.size), fill=GRAY)
     return filled
-
-
-def check_image_sizes(
-    root: str | Place,
-    records: Iterable[ImageRegions],
-    *,
-    progress: Callable[[Iterable[ImageRegions]], Iterable[ImageRegions]] = iter,
-) -> None:
-    """Refuses a record whose image is missing, unreadable, or of another size than its annotation says."""
-    for record in progress(records):
-        size = size_from_header(root, record.image)
-        stated = (record.width, record.height)
-        if None in stated or size == stated:
-            continue
-        hint = " (sides swapped: was the image rotated?)" if size == stated[::-1] else ""
-        raise SightlineError(
-            f"image {record.image!r} is {size[0]} x {size[1]} pixels, "
-            f"its annotation says {stated[0]} x {stated[1]}{hint}; mend one of the two or pass --no-check-images"
-        )
 
 
 def _opened(source: Path | io.BytesIO, called: Place, max_pixels: int) -> Image.Image:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from sightline.errors import SightlineError
 from sightline.places.writing import write_whole
-from sightline.probes.fetched_images import check_image_name, resolve_image
+from sightline.probes.fetched_images import RASTER_FORMATS, check_image_name, resolve_image
 
 _ENDINGS = {"BMP": ".bmp", "GIF": ".gif", "JPEG": ".jpg", "PNG": ".png", "PPM": ".ppm", "TIFF": ".tif", "WEBP": ".webp"}
 
@@ -27,8 +27,6 @@ def packed_bytes(cell: object) -> bytes | None:
 def image_header(data: bytes, where: str) -> tuple[str, tuple[int, int]]:
     """(usual ending of its format, (width, height)) of an image file that is held in memory."""
     from PIL import Image
-
-    from sightline.probes.images import RASTER_FORMATS
 
     try:
         with Image.open(io.BytesIO(data), formats=RASTER_FORMATS) as image:

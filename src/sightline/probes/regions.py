@@ -6,14 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
-
-if TYPE_CHECKING:
-    from sightline.probes.packed_images import PackedImages
-
+from sightline.probes.packed_images import PackedImages
 
 # From annotated boxes, in a declared order and unit, to ``(x1, y1, x2, y2)`` in fractions of the image.
 

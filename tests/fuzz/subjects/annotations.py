@@ -16,7 +16,7 @@ from sightline.probes.hard_pairs import HardPairRules, build_hard_pairs
 from sightline.probes.probe_file import write_probes
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import FileSubject, Subject
-from tests.unit.probes.test_format_examples import SECTIONS, write_examples
+from tests.unit.probes.formats.test_choice import SECTIONS, write_examples
 
 TEXTOCR = {
     "imgs": {"a": {"id": "a", "width": 100, "height": 80, "file_name": "train/a.jpg", "set": "val"}},

@@ -12,7 +12,7 @@ from sightline.core.selection import TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.coverage_greedy import coverage_greedy
 from sightline.selectors.rise import rise
-from sightline.selectors.scored import Scored
+from sightline.selectors.scores import Scored
 from tests.golden.harness import Case
 from tests.golden_e2e.artifact_names import from_artifact
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sightline.backbones.tower import sequential_positions
+from sightline.backbones.towered import sequential_positions
 from sightline.core.selection import Budget
 from sightline.geometry.cells import tile_arrangement, tile_cells, tiled_canvas
 from sightline.selectors.scores import focus_terms

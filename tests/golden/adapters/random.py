@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from sightline.selectors.random import Random
+from sightline.selectors.controls import Random
 from tests.golden.adapters.audit_rules import view_of
 from tests.golden.harness import Case
 

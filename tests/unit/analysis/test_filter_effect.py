@@ -8,10 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sightline.analysis.comparison import filter_effects, largest_changes
 from sightline.errors import SightlineError
 from sightline.paper.models import MODELS
 from sightline.paper.tables.table_s07 import CHANGES, METRICS
+from sightline.report.sections.limited_probes import filter_effects, largest_changes
 
 COLUMNS = {
     "accuracy": "delta_accuracy_vs_all", "hfpr": "delta_hFPR_vs_all", "auroc": "delta_AUROC_vs_all",

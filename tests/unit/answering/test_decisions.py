@@ -9,9 +9,8 @@ import torch
 
 from sightline.answering.select_step import all_needs
 from sightline.backbones.execution import use_execution
-from sightline.cost.benchmarks.sweep import SweepRequest
+from sightline.cost.benchmarks.sweep import Decision, SweepRequest, run_engine
 from sightline.cost.subject import Subject
-from sightline.cost.timing.time_sweep import Decision, run_engine
 from tests.answers import score_arm
 
 ARMS = {

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sightline.auditing.opening import Attendance
 from sightline.errors import SightlineError
 from sightline.store import RunFolder
+from sightline.store.leases import FolderAccess
 from tests.unit.store.test_folder import MANIFEST
 from tests.unit.store.test_leases import ELSEWHERE, dead, held_by
 from tests.warm_python import run_python
@@ -20,17 +20,16 @@ MANY = 12
 OPENS = """
 import json, sys, time
 from pathlib import Path
-from sightline.auditing.opening import Attendance
 from sightline.store import RunFolder
+from sightline.store.leases import FolderAccess
 
 path, arm, manifest, met = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), Path(sys.argv[4])
 folder = RunFolder(path)
 if not folder.exists:
     folder.refuse_foreign()
-attendance = Attendance(path, 60.0)
-with attendance.attending():
-    with attendance.opening():
-        alone = attendance.join()
+with FolderAccess(path, 60.0) as access:
+    with access.turn_to_open():
+        alone = access.join()
         folder.open(manifest, [arm], b"{}", alone=alone)
     (met / arm).touch()
     while len(list(met.iterdir())) < int(sys.argv[5]):  # nobody leaves before all have come
@@ -62,26 +61,22 @@ def test_processes_that_open_a_new_folder_at_once_all_get_in(place: Path, tmp_pa
 
 
 def test_one_drives_and_says_who_it_is(place: Path) -> None:
-    first = Attendance(place, 60.0)
-    with first.attending():
-        with first.opening():
-            first.drive()
-        second = Attendance(place, 60.0)
-        with second.opening(), pytest.raises(SightlineError) as caught:
-            second.drive()
+    with FolderAccess(place, 60.0) as first:
+        first.lock()
+        second = FolderAccess(place, 60.0)
+        with pytest.raises(SightlineError) as caught:
+            second.lock()
         assert f"is being written by process {os.getpid()} on" in str(caught.value)
         assert "since 20" in str(caught.value)
-        with second.opening():
+        with second, second.turn_to_open():
             assert not second.join(), "sharing is always possible"
-        second.leases.close()
-    with second.opening():
-        second.drive()
-    second.leases.close()
+    with second:
+        second.lock()
 
 
 def test_a_driver_is_refused_where_others_share(place: Path) -> None:
-    first, second = Attendance(place, 60.0), Attendance(place, 60.0)
-    with first.opening():
+    first, second = FolderAccess(place, 60.0), FolderAccess(place, 60.0)
+    with first.turn_to_open():
         assert first.join()
     with pytest.raises(SightlineError, match="--launcher queue"):
         second.refuse_others()
@@ -95,35 +90,33 @@ def test_what_the_dead_left_is_in_nobodys_way(place: Path) -> None:
     held_by(place, gone, name="driver")
     held_by(place, gone, name=f"member-{gone.token}")
     held_by(place, gone, name="opening")
-    attendance = Attendance(place, 60.0)
-    with attendance.opening():
-        attendance.drive()
-    assert set(attendance.leases.listed()) == {"driver"}
+    access = FolderAccess(place, 60.0)
+    access.lock()
+    assert set(access.leases.listed()) == {"driver"}
 
 
 def test_workers_whose_driver_died_are_waited_for(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They end by themselves; a new driver must not be refused for the moment that takes."""
     place.mkdir()
     held_by(place, dead(), name="driver")
-    attendance = Attendance(place, 60.0)
+    access = FolderAccess(place, 60.0)
     worker = held_by(place, ELSEWHERE, name="member-new")
     monkeypatch.setattr("time.sleep", lambda seconds: worker.unlink(missing_ok=True))
-    attendance.refuse_others()
+    access.refuse_others()
     assert not worker.exists()
 
 
 def test_a_folder_that_was_moved_away_gets_the_true_reason_and_is_not_made_again(place: Path) -> None:
-    attendance, folder = Attendance(place, 60.0), RunFolder(place)
-    with attendance.attending():
-        with attendance.opening():
-            attendance.drive()
-            folder.open(MANIFEST, ["full"], b"{}")
-            attendance.opened()
+    folder = RunFolder(place)
+    with FolderAccess(place, 60.0) as access:
+        access.lock()
+        folder.open(MANIFEST, ["full"], b"{}")
+        access.opened(place / "run.json")
         place.rename(place.with_name("elsewhere"))
-        attendance.leases.beat()
+        access.leases.beat()
         writes = (
-            attendance.refuse_loss,
-            lambda: attendance.leases.claim("00000"),
+            access.check,
+            lambda: access.leases.claim("00000"),
             lambda: folder.write_rows("full", 0, [], ()),
             lambda: folder.write_images(0, "orig", []),
             lambda: folder.set_aside(["full"], "it failed"),

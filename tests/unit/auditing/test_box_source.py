@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sightline.auditing.audit import planned_job
+from sightline.auditing.audit import plan_audit
 from sightline.auditing.config import AuditConfig
 from sightline.boxes.detectors import EasyOcr
 from sightline.errors import SightlineError
@@ -22,7 +22,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def config(data: Path, out: Path, **options: Any) -> AuditConfig:
     return AuditConfig(
         model=str(data / "tiny" / "qwen3vl"),
-        probes=data / "run_v1" / "probes.jsonl",
+        probes=data / "recorded_run" / "probes.jsonl",
         images=data / "mini_textocr",
         out=out,
         arms=["protected:0.4"],
@@ -41,13 +41,13 @@ def config(data: Path, out: Path, **options: Any) -> AuditConfig:
 def test_a_profile_decides_which_detections_count(
     data: Path, tmp_path: Path, profile: Any, asked: str, meant: str
 ) -> None:
-    job = planned_job(config(data, tmp_path / "run", profile=profile, box_source=asked))
+    job = plan_audit(config(data, tmp_path / "run", profile=profile, box_source=asked))
     assert job.config.box_source == meant
 
 
 def test_a_run_with_boxes_of_an_earlier_rule_is_refused_before_anything_is_loaded(data: Path, tmp_path: Path) -> None:
-    manifest = json.loads((data / "run_v1" / "run.json").read_text(encoding="utf-8"))
+    manifest = json.loads((data / "recorded_run" / "run.json").read_text(encoding="utf-8"))
     rule = "detected and read, confidence of at least 0.20"
     (tmp_path / "run.json").write_text(json.dumps({**manifest, "box_source": "easyocr", "boxes": {"rule": rule}}))
     with pytest.raises(SightlineError, match="easyocr now means"):
-        planned_job(config(data, tmp_path, box_source="easyocr"))
+        plan_audit(config(data, tmp_path, box_source="easyocr"))

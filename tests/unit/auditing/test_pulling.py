@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from sightline.arms.arm import parse_arm
-from sightline.auditing.opening import Attendance
-from sightline.auditing.pulling import Pull
+from sightline.auditing.launchers.here import OwnTasks
 from sightline.auditing.shards import Shard, Task, longest_first, tasks_left
+from sightline.auditing.sharing import SharedTasks
 from sightline.core.probe import ORIGINAL, Probe
 from sightline.errors import SightlineError
 from sightline.store import RunFolder
-from sightline.store.leases import LEASES
+from sightline.store.leases import LEASES, FolderAccess
 from tests.unit.store.test_folder import MANIFEST
 from tests.unit.store.test_leases import ELSEWHERE, dead, held_by
 
@@ -37,11 +37,11 @@ def task(index: int, probes: int = 1, view: str = ORIGINAL, arms: tuple[str, ...
     return Task(Shard(index, asked, asked, view), named)
 
 
-def pull(folder: RunFolder, *tasks: Task) -> Pull:
-    return Pull(folder, tasks, Attendance(folder.path, 60.0), forgiving=True)
+def pull(folder: RunFolder, *tasks: Task) -> SharedTasks:
+    return SharedTasks(folder, tasks, FolderAccess(folder.path, 60.0))
 
 
-def do(folder: RunFolder, side: Pull, taken: Task) -> None:
+def do(folder: RunFolder, side: Any, taken: Task) -> None:
     for arm in taken.arms:
         folder.write_rows(arm.text, taken.shard.index, [], ())
         side.wrote(taken, arm)
@@ -161,13 +161,13 @@ def test_what_fails_comes_last_is_tried_once_more_and_set_aside(folder: RunFolde
     side = pull(folder, task(0), task(1))
     ready = side.ready()
     assert keys(next(ready)) == ["00000"]
-    side.failed({("00000", ""), ("00000", "full")}, "a reason")
+    assert side.fail({("00000", ""), ("00000", "full")}, SightlineError("a reason"))
     assert side.wait()
     order = []
     for taken in side.ready():
         order.append((taken.key, [arm.text for arm in taken.arms]))
     assert order == [("00001", list(ARMS)), ("00000", list(ARMS))]
-    side.failed({("00000", "full")}, "the same reason")
+    assert side.fail({("00000", "full")}, SightlineError("the same reason"))
     assert side.wait()
     (left,) = [taken for taken in side.ready() if taken.key == "00000"]
     assert [arm.text for arm in left.arms] == ["target:0.3"], "only the arm to blame is set aside"
@@ -178,16 +178,71 @@ def test_an_error_of_the_images_is_that_of_all_arms(folder: RunFolder) -> None:
     for _ in range(2):
         side = pull(folder, task(0))
         assert keys(next(side.ready())) == ["00000"]
-        side.failed({("00000", "")}, "the image is damaged")
+        assert side.fail({("00000", "")}, SightlineError("the image is damaged"))
     assert set(folder.manifest()["failed"]["00000"]) == set(ARMS)
     assert not pull(folder, task(0)).wait()
 
 
-def test_a_driver_that_was_taken_over_ends(folder: RunFolder) -> None:
-    attendance = Attendance(folder.path, 60.0)
-    with attendance.opening():
-        attendance.drive()
+@pytest.mark.parametrize("tasks", [OwnTasks, SharedTasks])
+def test_a_driver_that_was_taken_over_ends(folder: RunFolder, tasks: Any) -> None:
+    access = FolderAccess(folder.path, 60.0)
+    access.lock()
     held_by(folder.path, ELSEWHERE, name="driver", generation=2)
-    attendance.leases.beat()
+    access.leases.beat()
     with pytest.raises(SightlineError, match="another process took over"):
-        next(Pull(folder, [task(0)], attendance).ready())
+        next(tasks(folder, [task(0)], access).ready())
+
+
+def test_alone_tasks_are_taken_in_order_and_nothing_is_claimed(folder: RunFolder) -> None:
+    with FolderAccess(folder.path, 60.0) as access:
+        access.lock()
+        tasks = OwnTasks(folder, [task(0, 1), task(1, 3), task(2, 2)], access)
+        assert tasks.total == 12
+        taken = []
+        for one in tasks.ready():
+            assert [file.name for file in (folder.path / LEASES).iterdir()] == ["driver.1.json"]
+            do(folder, tasks, one)
+            taken.append(one)
+        assert keys(*taken) == ["00000", "00001", "00002"]
+        assert not tasks.wait()
+
+
+def test_once_somebody_joins_the_rest_is_shared(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sightline.auditing.launchers.here.PAUSE", 0.0)
+    every = [task(index) for index in range(6)]
+    done: dict[str, list[str]] = {"own": [], "theirs": []}
+    with FolderAccess(folder.path, 60.0) as driver, FolderAccess(folder.path, 60.0) as member:
+        driver.lock()
+        own = OwnTasks(folder, every, driver)
+        first = next(own.ready())
+        with member.turn_to_open():
+            assert not member.join()
+        do(folder, own, first)
+        theirs = SharedTasks(folder, every[1:], member)
+        sides: dict[str, Any] = {"theirs": theirs, "own": own}
+        for _ in range(len(every)):
+            for name, side in sides.items():
+                if (taken := next(side.ready(), None)) is not None:
+                    done[name].append(taken.key)
+                    folder.write_images(taken.shard.index, ORIGINAL, [])
+                    do(folder, side, taken)
+        assert not own.wait()
+        assert not theirs.wait()
+    assert sorted(done["own"] + done["theirs"]) == keys(*every[1:]), "none is done twice"
+    assert all(done.values())
+
+
+def test_alone_an_arm_that_fails_is_set_aside_and_ends_the_command(folder: RunFolder) -> None:
+    tasks = OwnTasks(folder, [task(0)], FolderAccess(folder.path, 60.0))
+    next(tasks.ready())
+    assert not tasks.fail({("00000", ""), ("00000", "full")}, ValueError("a reason"))
+    assert folder.manifest()["set_aside"] == {"full": "it failed (a reason); name it to try again"}
+
+
+def test_leases_on_tasks_that_a_killed_run_left_are_cleared(folder: RunFolder) -> None:
+    held_by(folder.path, dead(), name="driver")
+    held_by(folder.path, dead())
+    with FolderAccess(folder.path, 60.0) as access:
+        access.lock()
+        access.clear_tasks()
+        assert set(access.leases.listed()) == {"driver"}

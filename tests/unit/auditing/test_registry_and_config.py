@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sightline.auditing.audit import chosen_seed
+from sightline.auditing.audit import choose_seed
 from sightline.auditing.config import AuditConfig, read_config
 from sightline.errors import SightlineError
 from tests.conftest import REPOSITORY
@@ -43,21 +43,10 @@ def test_a_gpu_gets_longer_stretches_of_work(
     assert AuditConfig(**GIVEN, device=device, shard_images=3).shard_images == 3
 
 
-def test_image_fields_of_the_first_release_are_image_options_now(tmp_path: Path) -> None:
-    with pytest.warns(DeprecationWarning, match="write image_options={'max_pixels': 100352} instead"):
-        config = AuditConfig(**GIVEN, max_pixels=100352, min_pixels=None)  # type: ignore[call-arg]
-    assert config.image_options == {"max_pixels": 100352}
-    file = tmp_path / "run.yaml"
-    file.write_text("max_tiles: 2\nmin_tiles: 1\n")
-    assert read_config(file, GIVEN).image_options == {"min_tiles": 1, "max_tiles": 2}
-    given = {**GIVEN, "image_options": {"max_tiles": 4}}
-    assert read_config(file, given).image_options == {"min_tiles": 1, "max_tiles": 4}
-
-
 def test_image_options_that_are_not_a_mapping_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("image_options: [max_tiles]\n")
-    for overrides in ({}, {"image_options": {"max_tiles": 2}}, {"max_tiles": 2}):
+    for overrides in ({}, {"image_options": {"max_tiles": 2}}):
         with pytest.raises(SightlineError, match="--image-option: Input should be a valid dictionary"):
             read_config(file, {**GIVEN, **overrides})
     file.write_text("image_options: [max_tiles]\nmax_tiles: 2\n")
@@ -82,8 +71,8 @@ def test_the_config_file_of_the_documentation_is_read(tmp_path: Path) -> None:
 
 
 def test_the_artifact_profile_has_its_own_seed_unless_one_is_given() -> None:
-    assert chosen_seed(AuditConfig(**GIVEN), {}) == 17
-    assert chosen_seed(AuditConfig(**GIVEN, profile="artifact"), {}) == 13
-    assert chosen_seed(AuditConfig(**GIVEN, profile="artifact", seed=17), {}) == 17
-    assert chosen_seed(AuditConfig(**GIVEN, profile="artifact"), {"seed": 17}) == 17, "a run goes on as it was begun"
-    assert chosen_seed(AuditConfig(**GIVEN, seed=5), {"seed": 17}) == 5
+    assert choose_seed(AuditConfig(**GIVEN), {}) == 17
+    assert choose_seed(AuditConfig(**GIVEN, profile="artifact"), {}) == 13
+    assert choose_seed(AuditConfig(**GIVEN, profile="artifact", seed=17), {}) == 17
+    assert choose_seed(AuditConfig(**GIVEN, profile="artifact"), {"seed": 17}) == 17, "a run goes on as it was begun"
+    assert choose_seed(AuditConfig(**GIVEN, seed=5), {"seed": 17}) == 5

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sightline.backbones.attention import PACKED, pack, packed_attention
-from sightline.backbones.tower import Bounds, patch_product
+from sightline.backbones.towered import Bounds, patch_product
 
 
 @pytest.mark.parametrize("lengths", [[5], [4, 4, 4], [3, 6]])

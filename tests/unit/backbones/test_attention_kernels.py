@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from sightline.backbones import attention
-from sightline.device.kernels.causal import MOST_ROWS, causal_attention, masked_attention, planless, usable
+from sightline.device.kernels import MOST_ROWS, causal_attention, masked_attention, planless, usable
 
 
 def planned() -> bool:

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from sightline.backbones.clip import ClipSpace
-from sightline.backbones.loading import load_backbone
-from sightline.backbones.served import Served
+from sightline.backbones.loading import Served, load_backbone
 from sightline.errors import SightlineError
 
 

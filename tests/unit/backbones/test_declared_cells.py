@@ -14,7 +14,7 @@ from torch import Tensor
 from sightline.backbones import ImageOptions, load_backbone
 from sightline.backbones.found_cells import find_cells
 from sightline.backbones.general import General
-from sightline.backbones.pixels import Pixels
+from sightline.backbones.images import Pixels
 from sightline.backbones.towered import Towered
 from sightline.geometry.cells import Cells, grid_cells, tile_cells, token_blocks
 from tests.zoo import build

@@ -12,13 +12,11 @@ import torch
 
 from sightline.answering.materialise import materialise
 from sightline.backbones import load_backbone
+from sightline.backbones.base import model_logits
 from sightline.backbones.general import General
 from sightline.backbones.llava import Llava
-from sightline.backbones.loading import backbone_class, options_for
-from sightline.backbones.served import Served, served_by
-from sightline.backbones.unmodified import model_logits
-from sightline.checks.doctor import drawn_image
-from sightline.checks.doctor.all_checks import examined
+from sightline.backbones.loading import Served, backbone_class, options_for, served_by
+from sightline.checks.doctor import drawn_image, examined
 from sightline.core.selection import Selection
 from sightline.core.span import KeptSpan
 from sightline.geometry.cells import grid_cells

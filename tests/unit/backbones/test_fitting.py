@@ -13,10 +13,9 @@ import torch
 from PIL import Image
 
 from sightline.backbones import Backbone, load_backbone, options_for
-from sightline.backbones.base import BACKBONES
+from sightline.backbones.base import BACKBONES, processor_inputs
 from sightline.backbones.execution import CapturedVision
 from sightline.backbones.qwen3_vl import resized_size
-from sightline.backbones.unmodified import processor_inputs
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from sightline.backbones import load_backbone
-from sightline.backbones.general_types import model_class, refusal, refusal_of_settings, seeing_part
-from sightline.checks.doctor import drawn_image
-from sightline.checks.doctor.all_checks import examined
+from sightline.backbones.general import model_class, refusal, refusal_of_settings, seeing_part
+from sightline.checks.doctor import drawn_image, examined
 from sightline.errors import SightlineError
 from tests.zoo import build
 from tests.zoo.building import build_wrapped

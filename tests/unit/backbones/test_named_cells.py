@@ -14,9 +14,9 @@ from PIL import Image
 
 from sightline.backbones.general import General
 from sightline.backbones.idefics3 import Idefics3, scaled
+from sightline.backbones.llava_next import StitchedTiles
 from sightline.backbones.mistral3 import Mistral3
-from sightline.backbones.spans import Layout
-from sightline.backbones.stitched_tiles import StitchedTiles
+from sightline.backbones.prompting import Layout
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.geometry.cells import token_blocks

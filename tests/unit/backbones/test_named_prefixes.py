@@ -13,11 +13,11 @@ from sightline.answering.answerer import Answerer
 from sightline.answering.materialise import materialise
 from sightline.answering.scorers.spoken import Generation
 from sightline.arms.arm import parse_arm
+from sightline.backbones.base import model_inputs, model_logits
 from sightline.backbones.general import General
-from sightline.backbones.unmodified import model_inputs, model_logits
-from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
+from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import Selection
+from sightline.core.selection import PositionPolicy, Selection
 from sightline.core.span import KeptSpan
 from tests.unit.backbones.named import QUESTION, TARGET, TYPES, general, photograph
 

@@ -15,8 +15,8 @@ from torch.nn.functional import avg_pool2d, interpolate
 from transformers.models.llava_next.modeling_llava_next import unpad_image
 
 from sightline.backbones.general import General
-from sightline.backbones.pixels import Pixels
-from sightline.backbones.served import Served, methods_that_run
+from sightline.backbones.images import Pixels
+from sightline.backbones.loading import Served, methods_that_run
 from sightline.errors import SightlineError
 from tests.unit.backbones.named import general, photograph
 from tests.zoo import NAMED

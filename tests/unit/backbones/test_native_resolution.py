@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 from sightline.backbones import load_backbone
-from sightline.backbones.native_resolution import NativeResolution, most_pixels
-from sightline.backbones.served import Served
+from sightline.backbones.loading import Served
+from sightline.backbones.qwen2_vl import NativeResolution, most_pixels
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS

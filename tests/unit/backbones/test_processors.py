@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig
 
-from sightline.backbones.processors import Absent, processor_of, stood_in
+from sightline.backbones.checkpoints import Absent, processor_of, stood_in
 from sightline.errors import SightlineError
 from tests.zoo import build
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
-from sightline.backbones import pixels as resampling
-from sightline.backbones.pixels import Size, by_tensors, on_host, resizer, rows_first, taps
+from sightline.backbones import images as resampling
+from sightline.backbones.images import Size, by_tensors, on_host, resizer, rows_first, taps
 from sightline.errors import SightlineError
 
 HOST = torch.device("cpu")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sightline.backbones import Backbone, load_backbone
-from sightline.backbones.spans import occurrences, target_span
+from sightline.backbones.prompting import occurrences, target_span
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from sightline.backbones.cuts import CountedPart, parts_of, tiles_of, together
 from sightline.backbones.signals import (
     BLOCK_KINDS,
     HIDDEN_KINDS,
@@ -13,7 +14,6 @@ from sightline.backbones.signals import (
     PROMPT_AXES,
     TOKEN_AXIS,
 )
-from sightline.backbones.tiles import CountedPart, parts_of, tiles_of, together
 from sightline.core.selection import Budget, LayerState, Layout, Selection, TokenView
 from sightline.core.selection_rules import check_anchors
 from sightline.errors import SightlineError

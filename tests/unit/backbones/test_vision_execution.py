@@ -10,7 +10,7 @@ from torch._dynamo.testing import CompileCounter
 
 from sightline.backbones.base import Backbone
 from sightline.backbones.execution import CapturedVision, Execution, Mode, use_vision_execution
-from sightline.backbones.tower import call_block
+from sightline.backbones.towered import call_block
 from sightline.core.prefix import Encoded
 from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.measuring_process import measure_here

@@ -11,10 +11,7 @@ from tests.warm_python import run_python
 LONGEST = {"run": 99, "gate": 34, "report": 83, "view --bundle": 50}
 """Source files that each command enters at most."""
 OF_TYPES = [
-    ["sightline.core.prefix", "sightline.core.span"],
     ["sightline.paper.open_data", "sightline.paper.open_sets", "sightline.paper.probe_sets", "sightline.paper.study"],
-    ["sightline.probes.images", "sightline.probes.packed_images", "sightline.probes.regions"],
-    ["sightline.store.load", "sightline.store.mixture", "sightline.store.same_pixels"],
 ]
 """Circles that are left: each closes by an import for the type checker, or inside a function."""
 

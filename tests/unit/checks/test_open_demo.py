@@ -11,7 +11,7 @@ from sightline.checks import demo as open_demo
 from sightline.checks.demo import METRICS, answers_without_evidence, asset, coverage_of_answers, run_open_demo
 from sightline.checks.demo import OPEN_ARMS as ARMS
 from sightline.commands.leaderboard import print_table
-from sightline.store import load_run
+from sightline.rows import load_run
 from tests.unit.report.fake_open_run import make_open_run
 
 REGION = [[0.7254, 0.7723, 0.8147, 0.7969], [0.1, 0.1, 0.3, 0.15]]

@@ -59,15 +59,6 @@ def test_bad_options_are_one_clear_line_before_any_process_starts(
     assert words in str(done.exception)
 
 
-def test_the_former_word_for_a_shape_still_answers_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "measure", measure_here)
-    asked = "--config tiny-llava --random-weights --device cpu --arm full --batch 1 --repeats 1 --warm-up 0"
-    done = CliRunner().invoke(app, ["prefill", *asked.split(), "--execution", "eager"])
-    assert done.exit_code == 0, done.output
-    assert done.stderr == "--config is called --shape now\n"
-    assert "- model: tiny-llava (random weights)" in done.stdout
-
-
 def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,15 +79,3 @@ def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms
 def test_batch_sizes_may_grow() -> None:
     assert batch_sizes("1,32,max") == [{"batch": 1}, {"batch": 32}, {"batch": 1, "grow": True}]
     assert batch_sizes("max") == [{"batch": 1, "grow": True}]
-
-
-def test_the_first_releases_flags_still_answer_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "measure", lambda _: pytest.fail("a process would have started"))
-    done = CliRunner().invoke(app, ["prefill", "--config", "tiny-llava", "--random-weights", "--batch", "0"])
-    assert "--batch 0: give positive whole numbers" in str(done.exception)
-    assert done.stderr.splitlines() == ["--config is called --shape now"]
-    timed = CliRunner().invoke(
-        app, ["select", "--methods", "grid,nothing", "--n", "16", "--batch", "1", "--device", "cpu"]
-    )
-    assert "nothing" in str(timed.exception)
-    assert timed.stderr.splitlines() == ["hint: --methods grid,nothing is now written --method grid --method nothing"]

@@ -10,7 +10,6 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from sightline.cli import app
-from sightline.reader.train import parse
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -47,28 +46,9 @@ def test_every_option_that_is_shown_has_a_sentence(words: tuple[str, ...]) -> No
 
 
 def test_many_options_stand_in_panels() -> None:
-    for words in (("run",), ("doctor",), ("ask",), ("reader", "train"), ("bench", "select"), ("bench", "ttft")):
+    for words in (("run",), ("doctor",), ("ask",), ("bench", "select"), ("bench", "ttft")):
         page = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "120"}).output
         assert page.count("╭─") >= 2, words
-
-
-def test_the_training_command_has_every_option_of_the_training_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[str]] = []
-    monkeypatch.setattr("sightline.reader.train.main", seen.append)
-    invoke = CliRunner().invoke
-    assert invoke(app, ["reader", "train", "--out", "leg"]).exit_code == 0
-    words = ["--language-only", "--mixed", "--no-compile", "--batch", "16", "--lr", "3e-4", "--minutes", "30"]
-    words += ["--progress", "0.5:1", "--resume", "leg2", "--workers", "3", "--preset", "toy", "--out", "leg3"]
-    words += ["--form", "llava", "--both"]
-    assert invoke(app, ["reader", "train", *words]).exit_code == 0
-    assert vars(parse(seen[0])) == vars(parse(["--out", "leg"]))
-    assert vars(parse(seen[1])) == vars(parse(words))
-
-
-@pytest.mark.parametrize("words", [["--minutes", "nan"], ["--lr", "inf"], ["--batch", "0"]])
-def test_training_refuses_numbers_that_never_end(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sightline.reader.train.main", lambda argv: pytest.fail("training began"))
-    assert CliRunner().invoke(app, ["reader", "train", "--out", "leg", *words]).exit_code != 0
 
 
 def test_the_gate_says_where_metrics_are_listed() -> None:

@@ -1,21 +1,21 @@
-"""Options that several commands share: typer sees the fields of a dataclass, the command gets the object."""
+"""Options that several commands share: typer sees the fields of a model, the command gets the object."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
 import typer
+from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
-from sightline.commands.options import with_groups
+from sightline.commands.options import with_options
+from sightline.core.flags import Flag
 
 
-@dataclass(frozen=True)
-class Size:
-    width: Annotated[int, typer.Option("--wide", help="In pixels.")]
-    height: Annotated[int | None, typer.Option(help="In pixels.")] = None
+class Size(BaseModel):
+    width: Annotated[int, Flag(name="--wide")] = Field(description="In pixels.")
+    height: int | None = Field(None, description="In pixels.")
 
 
 app = typer.Typer()
@@ -23,7 +23,7 @@ seen: list[tuple[Any, ...]] = []
 
 
 @app.command()
-@with_groups
+@with_options
 def draw(name: Annotated[str, typer.Argument()], size: Size, bold: bool = False) -> None:
     """Draws a name."""
     seen.append((name, size, bold))
@@ -37,7 +37,7 @@ def _nothing_seen_yet() -> None:
 def test_a_command_gets_the_object_with_its_other_parameters() -> None:
     assert CliRunner().invoke(app, ["a", "--wide", "3", "--bold"]).exit_code == 0
     assert CliRunner().invoke(app, ["b", "--height", "4", "--wide", "3"]).exit_code == 0
-    assert seen == [("a", Size(3), True), ("b", Size(3, 4), False)]
+    assert seen == [("a", Size(width=3), True), ("b", Size(width=3, height=4), False)]
 
 
 def test_a_field_without_default_is_required_and_types_are_checked() -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from sightline.cli import app
 from sightline.errors import SightlineError
-from sightline.store import load_run
+from sightline.rows import load_run
 from tests.unit.report.fake_run import make_run
 
 

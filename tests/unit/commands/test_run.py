@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 import typer
@@ -14,10 +14,10 @@ from pydantic import Field, create_model
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from sightline.auditing.config import FORMER_IMAGE_FIELDS, AuditConfig, flag_of
+from sightline.auditing.config import AuditConfig, flag_of
 from sightline.checks.doctor import Examination
 from sightline.cli import app
-from sightline.commands import options as from_config
+from sightline.commands.options import Overrides, with_options
 from sightline.errors import SightlineError
 
 NEEDED = ["--model", "m", "--probes", "p.jsonl", "--images", "i", "--out", "o"]
@@ -47,11 +47,10 @@ def options_of(command: Any) -> dict[str, Any]:
 
 def test_every_field_has_exactly_one_flag_and_every_flag_its_field() -> None:
     options = options_of(get_command(app).commands["run"])  # type: ignore[attr-defined]
-    assert set(options) - {"help"} == {*AuditConfig.model_fields, *FORMER_IMAGE_FIELDS, "config"}
+    assert set(options) - {"help"} == {*AuditConfig.model_fields, "config"}
     for name in AuditConfig.model_fields:
         assert options[name].opts == [flag_of(name)]
         assert not options[name].hidden
-    assert all(options[name].hidden for name in FORMER_IMAGE_FIELDS)
     spelled = [flag for option in options.values() for flag in (*option.opts, *option.secondary_opts)]
     assert len(spelled) == len(set(spelled))
 
@@ -61,33 +60,35 @@ def test_every_field_says_in_a_sentence_what_it_is() -> None:
         assert (field.description or "").endswith("."), name
 
 
-def test_a_field_is_all_that_an_option_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_is_all_that_an_option_needs() -> None:
     Order: Any = Literal["first", "last"]  # noqa: N806
     larger = create_model(
         "Larger",
         __base__=AuditConfig,
         scorer=(str, Field("yes_no", description="How an answer becomes a number.")),
-        patience=(float | None, None),
-        order=(Order, "first"),
-        quiet=(bool, False),
-        folders=(list[str], Field(default_factory=list)),
+        patience=(float | None, Field(None, description="In seconds.")),
+        order=(Order, Field("first", description="What comes first.")),
+        quiet=(bool, Field(False, description="Says nothing.")),
+        folders=(list[str], Field(default_factory=list, description="Where.")),
+        hidden=(int, 1),
     )
-    monkeypatch.setattr(from_config, "AuditConfig", larger)
     seen: dict[str, Any] = {}
 
-    @from_config.takes_config
-    def command(**given: Any) -> None:
+    def command(given: Any) -> None:
         seen.update(given)
 
+    command.__annotations__["given"] = Annotated[dict[str, Any], Overrides(larger, "How")]
+
     small = typer.Typer()
-    small.command()(command)
+    small.command()(with_options(command))
     words = ["--scorer", "open", "--patience", "0.5", "--order", "last", "--quiet", "--folders", "a", "--folders", "b"]
     assert CliRunner().invoke(small, words).exit_code == 0
-    wanted = {"scorer": "open", "patience": 0.5, "order": "last", "quiet": True, "folders": ["a", "b"], "seed": None}
-    assert {name: seen[name] for name in wanted} == wanted
+    wanted = {"scorer": "open", "patience": 0.5, "order": "last", "quiet": True, "folders": ["a", "b"]}
+    assert seen == wanted
     page = CliRunner().invoke(small, ["--help"], env={"COLUMNS": "200"}).output
     assert "How an answer becomes a number." in page
     assert "[default: (yes_no)]" in page
+    assert "--hidden" not in page
 
 
 def test_help_shows_panels_defaults_and_what_is_required() -> None:
@@ -132,16 +133,6 @@ def test_flags_win_over_the_file_one_image_option_at_a_time(audited: list[AuditC
     assert (audited[0].seed, audited[0].arms) == (3, ["full"])
 
 
-def test_flags_of_the_first_release_still_work_and_say_how_they_are_written_now(audited: list[AuditConfig]) -> None:
-    done = invoke("run", *NEEDED, "--arm", "full", "--max-pixels", "100352", "--min-tiles", "2")
-    assert done.exit_code == 0, done.output
-    assert audited[0].image_options == {"max_pixels": 100352, "min_tiles": 2}
-    assert done.stderr.splitlines() == [
-        "hint: --max-pixels 100352 is now written --image-option max_pixels=100352",
-        "hint: --min-tiles 2 is now written --image-option min_tiles=2",
-    ]
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -169,22 +160,18 @@ def test_backbones_lists_every_architecture_with_its_options_and_positions() -> 
     assert "did you mean 'llava'" in str(invoke("backbones", "lava").exception)
 
 
-def test_doctor_takes_image_options_and_the_first_releases_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_takes_image_options(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(
         "sightline.checks.doctor.examine",
         lambda *_, image_options, **__: seen.append(image_options) or Examination((), {}),
     )
     assert invoke("doctor", "--model", "m", "--image-option", "max_tiles=2").exit_code == 0
-    former = invoke("doctor", "--model", "m", "--max-pixels", "9")
-    assert seen == [{"max_tiles": 2}, {"max_pixels": 9}]
-    assert former.stderr == "hint: --max-pixels 9 is now written --image-option max_pixels=9\n"
+    assert seen == [{"max_tiles": 2}]
 
 
 def test_doctor_looks_for_the_image_before_it_loads_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(
-        "sightline.checks.doctor.all_checks.load_backbone", lambda *_, **__: pytest.fail("a model was loaded")
-    )
+    monkeypatch.setattr("sightline.checks.doctor.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
     done = invoke("doctor", "--model", "m", "--image", str(tmp_path / "nowhere.png"))
     assert isinstance(done.exception, SightlineError)
     assert "nowhere.png does not exist" in str(done.exception)

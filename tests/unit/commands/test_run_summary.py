@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sightline.commands.run_summary import print_summary, summary
+from sightline.rows.run import load_run
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.summaries import arm_summary
-from sightline.store.load import load_run
 from tests.unit.report.fake_run import make_run
 from tests.unit.report.test_overview import says_no
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from sightline.auditing.opening import alone_in
 from sightline.cli import app
 from sightline.errors import SightlineError
-from sightline.store import RunFolder, load_run
+from sightline.rows import load_run
+from sightline.store import RunFolder
+from sightline.store.leases import locked
 from tests.unit.report.fake_run import make_run
 
 
@@ -60,7 +61,7 @@ def test_compact_says_what_became_of_the_files(run: Path, tmp_path: Path) -> Non
 
 def test_a_folder_that_somebody_writes_to_is_neither_compacted_nor_repaired(run: Path) -> None:
     before = sorted(file.name for file in run.rglob("*.parquet"))
-    with alone_in(run):
+    with locked(run):
         for words in (["compact", str(run)], ["verify", str(run), "--repair"]):
             with pytest.raises(SightlineError, match="is being written by"):
                 called(*words)

@@ -20,7 +20,7 @@ from sightline.core.selection import (
     Selector,
     TokenView,
 )
-from sightline.cost.timing.selection import Inputs
+from sightline.cost.selection import Inputs
 from sightline.errors import SightlineError
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sightline.core.recent import Recent
+from sightline.core.cache import Recent
 
 
 def test_what_was_not_used_for_longest_is_forgotten() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from sightline.arms.arm import parse_arm
 from sightline.auditing.records import boxes_read
-from sightline.core.regime import Regime, arm_regime
+from sightline.core.selection import Regime, arm_regime
 
 DETECTED, ANNOTATED = {"box_source": "rapidocr"}, {"box_source": "annotation"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sightline.core.remembered import remember
+from sightline.core.cache import remember
 from sightline.errors import SightlineError
 
 

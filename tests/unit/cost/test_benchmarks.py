@@ -7,26 +7,25 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from pydantic import Field
 
 from sightline.commands.bench import app
+from sightline.core.flags import options_of
 from sightline.cost.benchmarks.base import BENCHMARKS
 from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
-from sightline.cost.request import Request, option, options_of
+from sightline.cost.request import Request
 from sightline.errors import SightlineError
 from tests.conftest import REPOSITORY
 from tests.unit.cost.test_card import result
 
-SUBJECT = {"--config": "", "--model": "", "--random-weights": False, "--arm": None, "--out": None, "--clip": ""}
-RUN = {"--device": "auto", "--dtype": "auto", "--attention": "sdpa", "--positions": "auto", "--picture": ""}
-RENAMED = {"--image-size": "", "--shape": ""}
-"""Beside the former flags, which still answer."""
+SUBJECT = {"--shape": "", "--model": "", "--random-weights": False, "--arm": None, "--out": None, "--clip": ""}
+RUN = {"--device": "auto", "--dtype": "auto", "--attention": "sdpa", "--positions": "auto", "--image-size": ""}
 PROBES = {"--probes": "", "--images": ""}
 ADDED: dict[str, dict[str, Any]] = {"prefill": PROBES, "ttft": {**PROBES, "--detector-ms": 0.0}, "sweep": {}}
 FIRST_RELEASE: dict[str, dict[str, Any]] = {
@@ -50,7 +49,7 @@ FIRST_RELEASE: dict[str, dict[str, Any]] = {
 def test_options_and_defaults_are_those_of_the_first_release(name: str) -> None:
     command: Any = typer.main.get_command(app).get_command(None, name)  # type: ignore[attr-defined]
     options = {option.opts[0]: option.default for option in command.params if option.opts != ["--help"]}
-    assert options == {**FIRST_RELEASE[name], **RENAMED, **ADDED[name]}
+    assert options == {**FIRST_RELEASE[name], **ADDED[name]}
     assert all(len(option.opts) == 1 and option.secondary_opts == [] for option in command.params)
 
 
@@ -63,7 +62,7 @@ def test_what_a_benchmark_says_fits_together(name: str) -> None:
     assert set(benchmark.before_selection) <= set(benchmark.inside)
     assert set(benchmark.usual_executions) <= set(benchmark.executions)
     assert benchmark.description.endswith(".")
-    assert all(asked.help.endswith(".") for _, asked in options_of(benchmark.request))
+    assert all(str(field.description).endswith(".") for field in options_of(benchmark.request).values())
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -101,16 +100,16 @@ def test_a_mistyped_benchmark_is_suggested() -> None:
 
 
 def test_a_plain_field_hides_an_option_and_a_new_default_keeps_its_words() -> None:
-    asked = {name: dict(options_of(BENCHMARKS.get(name).request)) for name in BENCHMARKS}
+    asked = {name: options_of(BENCHMARKS.get(name).request) for name in BENCHMARKS}
     assert "repeats" not in asked["sweep"]
-    assert asked["ttft"]["repeats"] == asked["prefill"]["repeats"]
-    assert BENCHMARKS.get("ttft").request.repeats == 20
+    first, second = asked["ttft"]["repeats"], asked["prefill"]["repeats"]
+    assert (first.description, first.metadata) == (second.description, second.metadata)
+    assert (first.default, second.default) == (20, 10)
 
 
 def test_a_request_refuses_what_lies_below_the_least() -> None:
-    @dataclass(frozen=True)
     class Asked(Request):
-        rounds: int = option(3, "Rounds.", minimum=2)
+        rounds: int = Field(3, ge=2, description="Rounds.")
 
     assert Asked("x", config="tiny-llava").rounds == 3
     with pytest.raises(SightlineError, match="--rounds 1: must be at least 2"):

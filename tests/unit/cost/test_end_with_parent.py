@@ -73,8 +73,7 @@ def test_without_help_of_the_system_the_end_of_the_pipe_ends_it() -> None:
         [
             sys.executable,
             "-c",
-            "import sys, time; sys.platform = 'elsewhere';"
-            "from sightline.cost.end_with_parent import end_with_parent;"
+            "import sys, time; from sightline.cost.measure import end_with_parent; sys.platform = 'elsewhere';"
             "end_with_parent(0); print('watching', flush=True); time.sleep(600)",
         ],
         stdin=subprocess.PIPE,

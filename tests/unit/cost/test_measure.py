@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ def test_first_token_times_every_stage(config: str, execution: str) -> None:
 @pytest.mark.parametrize("config", ["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
 def test_the_models_own_forward_is_measured_beside_ours(config: str) -> None:
     request = TtftRequest("ttft", config=config, arms=("full",), execution="stock", **HERE)
-    results = [measure_here(request), measure_here(replace(request, execution="graph"))]
+    results = [measure_here(request), measure_here(request.model_copy(update={"execution": "graph"}))]
     (stock,), (ours,) = (result["points"] for result in results)
     assert set(stock["samples_ms"]) == {"preprocess", "model", "total"}
     assert (stock["length"], stock["kept_tokens"]) == (ours["length"], ours["kept_tokens"])
@@ -181,7 +180,7 @@ def test_a_measurement_runs_in_another_process(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     request = PrefillRequest("prefill", config="tiny-llava", arms=("target:0.2",), **{**HERE, "repeats": 2})
     result = measure(request)
-    assert PrefillRequest.from_dict(result["request"]) == request
+    assert PrefillRequest(**result["request"]) == request
     assert len(result["points"][0]["samples_ms"]["prefill"]) == 2
     assert result["machine"]["threads"] == 1
     assert result["weights"] == "random"
@@ -195,7 +194,7 @@ def test_measuring_needs_nothing_beyond_torch_and_transformers() -> None:
     import sys
 
     code = (
-        "import sys; sys.modules.update({name: None for name in ('pydantic', 'pyarrow', 'pandas', 'typer', 'yaml')});"
+        "import sys; sys.modules.update({name: None for name in ('pyarrow', 'pandas', 'typer', 'yaml')});"
         "import sightline.cost.measuring_process, sightline.cost.measure, sightline.cost.card"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ}, check=False)
@@ -206,7 +205,7 @@ def test_requests_are_checked() -> None:
     with pytest.raises(SightlineError, match="either a shape with random weights or a checkpoint"):
         PrefillRequest("prefill")
     with pytest.raises(SightlineError, match="unknown field speed"):
-        PrefillRequest.from_dict({"kind": "prefill", "config": "tiny-llava", "speed": 1})
+        PrefillRequest("prefill", config="tiny-llava", speed=1)
     with pytest.raises(SightlineError, match="unknown position policy"):
         measure_here(PrefillRequest("prefill", config="tiny-llava", positions="shuffled", device="cpu"))
 

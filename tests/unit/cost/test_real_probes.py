@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from sightline.cost.benchmarks.prefill import PrefillRequest
-from sightline.cost.benchmarks.ttft import TtftRequest
+from sightline.cost.benchmarks.ttft import TtftRequest, Way
 from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.subject import Subject
-from sightline.cost.timing.time_ttft import Path as Way
 from sightline.errors import SightlineError
 from tests.unit.cost.probe_files import SIZES, write_probe_file
 

@@ -10,13 +10,12 @@ from typer.testing import CliRunner
 
 from sightline.commands.bench import app
 from sightline.cost import measure as measuring
-from sightline.cost.benchmarks.repeated import RepeatedRequest
+from sightline.cost.benchmarks.repeated import RepeatedRequest, rotated
 from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Measurement
-from sightline.cost.timing.time_repeated import rotated
 from sightline.errors import SightlineError
-from sightline.report.measured_cost import card_frame, cost_table
+from sightline.report.sections.cost import card_frame, cost_table
 from sightline.selectors.target import Target
 from tests.unit.cost.probe_files import write_probe_file
 from tests.unit.cost.test_card import result

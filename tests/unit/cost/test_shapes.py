@@ -9,12 +9,11 @@ import torch
 import transformers
 
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.backbones.pixels import Pixels
-from sightline.cost.machine import language_flops, vision_flops
+from sightline.backbones.images import Pixels
+from sightline.cost.machine import attention_sequences, language_flops, vision_flops
 from sightline.cost.request import Request
 from sightline.cost.shapes import SHAPES, architecture_of, shape_named
 from sightline.cost.subject import Subject
-from sightline.cost.timing.time_ttft import attention_sequences
 from sightline.errors import SightlineError
 
 TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")
@@ -77,7 +76,7 @@ def test_estimated_operations_match_a_count_of_the_calls(subject: Subject) -> No
     future = 2.0 * width * length * (length - 1) * len(language.layers)
     # The rotary table and the patch embedding are left out of the estimates.
     assert language_flops(backbone, length) + future == pytest.approx(counted.get_total_flops(), rel=1e-3)
-    estimate = vision_flops(backbone, attention_sequences(subject, pixels), encoded.n)
+    estimate = vision_flops(backbone, attention_sequences(backbone, pixels), encoded.n)
     assert estimate < vision.get_total_flops()
     assert estimate == pytest.approx(vision.get_total_flops() - patch_embedding(subject, pixels), rel=0.02)
 

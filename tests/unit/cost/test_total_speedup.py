@@ -11,7 +11,7 @@ from sightline.cost.card import CostCard
 from sightline.cost.published import FURTHER, published_key
 from sightline.cost.request import Measurement
 from sightline.errors import SightlineError
-from sightline.report.measured_cost import further_tables
+from sightline.report.sections.cost import further_tables
 from tests.unit.cost.test_card import result
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sightline.geometry.cells import cropped_cells, grid_cells, tile_cells
-from sightline.geometry.coverage import RegionGeometry
-from sightline.geometry.legibility import Sampling
+from sightline.geometry.coverage import RegionGeometry, Sampling
 
 WORD = [0.25, 0.5, 0.75, 0.55]
 """Half of the width, a twentieth of the height."""

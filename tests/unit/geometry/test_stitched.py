@@ -11,8 +11,7 @@ from torch.nn.functional import interpolate
 from transformers.image_processing_utils import get_patch_output_size, select_best_resolution
 from transformers.models.llava_next.modeling_llava_next import unpad_image
 
-from sightline.geometry.cells import grid_cells, within_image
-from sightline.geometry.stitched import AxisReads, Canvas, best_canvas, fitted, without_padding
+from sightline.geometry.cells import AxisReads, Canvas, best_canvas, fitted, grid_cells, within_image, without_padding
 
 NEXT = [(336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)]
 ONEVISION = [(384 * wide, 384 * high) for wide in range(1, 7) for high in range(1, 7)]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from sightline.checks.demo import asset
 from sightline.cli import app
 from sightline.commands.leaderboard import image_options, named_models
 from sightline.errors import SightlineError
@@ -209,3 +210,14 @@ def test_the_demonstration_asks_the_locked_questions_of_either_kind(tmp_path: Pa
         assert (contest.images / read_probes(contest.probes).probes[0].image).is_file()
         assert Path(f"{contest.probes}.lock.json").is_file()
         assert any("are favoured" in note for note in contest.notes) != in_words
+
+
+def test_without_the_second_reader_the_demonstration_takes_the_first_and_says_where_the_other_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a wheel, which leaves it out for its size."""
+    (tmp_path / "reader").symlink_to(asset("reader"))
+    monkeypatch.setattr("sightline.leaderboard.contest.asset", tmp_path.joinpath)
+    assert list(readers()) == ["reader"]
+    with pytest.raises(SightlineError, match="reader-llava is not in wheels: run in a checkout"):
+        readers(["reader-llava"])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from lab.stand_ins import StandIns, write_stand_ins
 from sightline.cli import app
 from sightline.paper import checked as checked_module
 from sightline.paper.explained import explained
@@ -17,7 +18,6 @@ from sightline.paper.paper_table import PAPER_TABLES
 from sightline.paper.preset import run_table
 from sightline.paper.probe_sets import NothingToAskError, built_set
 from sightline.paper.study import Study, StudyOptions
-from sightline.probes.stand_ins.published_layouts import StandIns, write_stand_ins
 
 pytestmark = pytest.mark.xdist_group("archives")
 

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from lab.stand_ins import StandIns, write_stand_ins
 from sightline.cli import app
 from sightline.errors import SightlineError
 from sightline.paper.needs import Need
-from sightline.paper.open_data import open_files
+from sightline.paper.open_data import open_files, unpack
 from sightline.paper.paper_table import PAPER_TABLES
 from sightline.paper.printed import measured
 from sightline.paper.probe_sets import built_set
 from sightline.paper.study import Study, StudyOptions
 from sightline.paper.table_state import opened
 from sightline.probes import read_probes
-from sightline.probes.stand_ins.published_layouts import StandIns, write_stand_ins
 
 pytestmark = pytest.mark.xdist_group("open sets")
 
@@ -108,20 +108,16 @@ def test_a_folder_without_the_files_is_answered_with_their_names(tmp_path: Path)
         open_files(made, "ocrbench")
 
 
-def test_a_demonstration_draws_its_questions_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Path] = []
-
-    def draw(folder: Path) -> None:
-        drawn.append(folder)
-        (folder / "ocrbench").mkdir(parents=True)
-        (folder / "ocrbench/OCRBench.json").write_text("[]")
-
-    monkeypatch.setattr("sightline.probes.stand_ins.published_layouts.write_stand_ins", draw)
+def test_a_demonstration_unpacks_its_questions_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked: list[Path] = []
+    monkeypatch.setattr(
+        "sightline.paper.open_data.unpack", lambda archive, to: (unpacked.append(to), unpack(archive, to))
+    )
     made = Study(tmp_path / "study", {}, options=StudyOptions(demo=True))
     assert [open_files(made, "ocrbench") for _ in range(2)] == [
-        [tmp_path / "study/stand-ins/ocrbench/OCRBench.json"]
+        [tmp_path / "study/stand-ins/ocrbench/test-00000-of-00001.parquet"]
     ] * 2
-    assert len(drawn) == 1
+    assert len(unpacked) == 1
     given = Study(
         tmp_path / "other", {"qwen": "nowhere"}, options=StudyOptions(demo=True), open_data={"ocrbench": tmp_path}
     )

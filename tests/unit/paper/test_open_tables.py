@@ -83,7 +83,7 @@ ACCEPTED = (["ten"] * 10, ["mill"] * 10, ["P.O. Box"] * 10, ["red"] * 10)
 
 def answered(task: str) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
     """Rows of every arm on four questions, and the questions."""
-    from sightline.answers import score_answer
+    from sightline.answering.answer_scores import score_answer
 
     rows = []
     for arm, answers in ANSWERS.items():

@@ -19,7 +19,7 @@ from sightline.paper.paper_table import PAPER_TABLES
 from sightline.paper.preset import run_table, with_earlier
 from sightline.paper.printed import measured
 from sightline.paper.study import Study, StudyOptions
-from sightline.store import load_run
+from sightline.rows import load_run
 
 
 def pilot(data: Path, out: Path, **options: Any) -> Study:

@@ -1,5 +1,8 @@
+""""""
+
 from __future__ import annotations
 
+import io
 import os
 import struct
 import zlib
@@ -10,18 +13,21 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image, ImageDraw
 
-from sightline.auditing.shards import look
+from sightline.auditing.shards import check_image
 from sightline.errors import SightlineError
 from sightline.probes import ImageRegions, Word
+from sightline.probes.annotations import check_image_sizes
 from sightline.probes.images import (
-    check_image_sizes,
     image_digest,
     image_size,
     occlude_boxes,
     open_image,
     pixel_box,
     resolve_image,
+    webp_size,
 )
+from sightline.probes.packed_images import PageImages
+from tests.unit.probes.formats.pages import paint
 
 
 @pytest.fixture
@@ -249,7 +255,9 @@ def test_an_image_of_several_pages_is_refused_by_name_with_their_number(tmp_path
     for read in (lambda: image_size(tmp_path / name), lambda: open_image(tmp_path, name)):
         with pytest.raises(SightlineError, match=rf"{name} has 3 pages or frames .* save the one that is asked about"):
             read()
-    assert look(tmp_path, name, False) == look(tmp_path, name, True), "before a model is loaded, as while it runs"
+    assert check_image(tmp_path, name, False) == check_image(tmp_path, name, True), (
+        "before a model is loaded, as while it runs"
+    )
     pages[0].save(tmp_path / name, save_all=True)
     assert image_size(tmp_path / name) == (30, 20), "one page is one image"
 
@@ -287,3 +295,88 @@ def deep_png(values: np.ndarray[Any, Any]) -> bytes:
     lines = b"".join(b"\0" + line.astype(">u2").tobytes() for line in values)
     size = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], 16, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
+
+
+def webp(width: int, height: int, mode: str = "RGB", **how: Any) -> bytes:
+    packed = io.BytesIO()
+    Image.effect_noise((width, height), 60).convert(mode).save(packed, format="WEBP", **how)
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 700), (1000, 17)])
+@pytest.mark.parametrize(
+    ("kind", "mode", "how"),
+    [(b"VP8 ", "RGB", {}), (b"VP8L", "RGB", {"lossless": True}), (b"VP8X", "RGB", {"exif": b"Exif\0\0MM"})],
+)
+def test_all_three_kinds_tell_their_size(size: tuple[int, int], kind: bytes, mode: str, how: dict[str, Any]) -> None:
+    data = webp(*size, mode, **how)
+    assert data[12:16] == kind
+    assert webp_size(data[:30]) == size
+
+
+def test_other_bytes_tell_nothing() -> None:
+    assert webp_size(b"") is None
+    assert webp_size(b"RIFF\0\0\0\0WAVE" + bytes(30)) is None
+    assert webp_size(b"RIFF\0\0\0\0WEBPABCD" + bytes(30)) is None
+    assert webp_size(webp(8, 8)[:20]) is None
+
+
+# Where the image of an annotated page is looked for.
+
+
+@pytest.mark.parametrize("place", ["in/pages", "in/pages/images", "in/images", "in"])
+def test_images_lie_with_the_pages_or_near_them(tmp_path: Path, place: str) -> None:
+    folder = tmp_path / "in" / "pages"
+    folder.mkdir(parents=True)
+    paint(tmp_path / place / "p1.tif")
+    found = PageImages(folder, None)
+    assert found.find("", folder / "p1.xml") == "p1.tif"
+    assert found.root is not None
+    assert found.root.samefile(tmp_path / place)
+    assert found.size("p1.tif") == (1000, 800)
+
+
+def test_a_given_folder_is_the_only_one(tmp_path: Path) -> None:
+    paint(tmp_path / "p1.png")
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(SightlineError, match=r"no image of that name \(p1\.png, .*elsewhere; say where"):
+        PageImages(tmp_path, tmp_path / "elsewhere").find("", tmp_path / "p1.xml")
+
+
+def test_a_subfolder_of_pages_has_its_own_images_first(tmp_path: Path) -> None:
+    paint(tmp_path / "a" / "p1.png")
+    paint(tmp_path / "b" / "p1.png")
+    paint(tmp_path / "p1.png")
+    found = PageImages(tmp_path, None)
+    assert [found.find("", tmp_path / name / "p1.xml") for name in "ab"] == ["a/p1.png", "b/p1.png"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "name"),
+    [
+        ("p1.png", "p1.png"),
+        ("scans/p1.png", "scans/p1.png"),
+        ("/home/me/p1.png", "p1.png"),
+        ("C:\\scans\\p1.png", "p1.png"),
+        ("../../etc/p1.png", "p1.png"),
+        ("file:///scans/p1.png", "p1.png"),
+        ("https://example.org/iiif/p1.png", "p1.png"),
+    ],
+)
+def test_a_stated_name_that_is_not_there_never_leads_out_of_the_root(tmp_path: Path, stated: str, name: str) -> None:
+    assert PageImages(tmp_path, None).find(stated) == name
+
+
+def test_a_name_without_its_ending_and_capital_endings_are_found(tmp_path: Path) -> None:
+    paint(tmp_path / "p1.PNG")
+    assert PageImages(tmp_path, None).find("p1") == "p1.PNG"
+    assert PageImages(tmp_path, None).find("", tmp_path / "p1.xml.gz") == "p1.PNG"
+
+
+def test_a_name_that_no_file_can_have_is_not_there(tmp_path: Path) -> None:
+    assert PageImages(tmp_path, None).find("x" * 5000 + ".png") == "x" * 5000 + ".png"
+
+
+def test_an_empty_name_is_refused_where_no_file_stands_for_it(tmp_path: Path) -> None:
+    with pytest.raises(SightlineError, match="image name '' is empty"):
+        PageImages(tmp_path, None).find("")

@@ -1,17 +1,25 @@
+""""""
+
 from __future__ import annotations
 
+import csv
 import gzip
+import hashlib
 import json
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import shapely
 
-from sightline.core.probe import Probe
+from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
-from sightline.probes import ProbeSet, read_probes, write_probes
+from sightline.probes import ProbeSet, lock_probes, read_probes, verify_lock, write_probes
+from sightline.probes.dialects import artifact_row, probe_from_artifact
+from sightline.probes.probe_file import even_side, hash_side, lock_path, read_lock, split_probes
 
 PROBE = Probe(
     id="a:pos",
@@ -217,3 +225,298 @@ def test_a_prefix_is_stripped_only_when_asked(tmp_path: Path) -> None:
 def test_our_layout_takes_no_prefix(tmp_path: Path) -> None:
     with pytest.raises(SightlineError, match="belongs to the artifact layout"):
         write_probes(tmp_path / "p.jsonl", [PLAIN], image_prefix="root")
+
+
+# What the fields of an artifact row become.
+
+
+ROW: dict[str, Any] = {
+    "id": "a:pos",
+    "image": "root/train/a.jpg",
+    "image_id": "a",
+    "question": "q?",
+    "target_answer": "yes",
+    "target_text": "t",
+    "source_text": "t",
+    "binary_polarity": "positive",
+    "evidence_regions": [[0.1, 0.1, 0.2, 0.2]],
+}
+
+
+def coverage(boxes: tuple[Box, ...], kept: list[int], side: int = 24) -> float:
+    """Share of the union of ``boxes`` that lies in kept cells of a square grid over the whole image."""
+    if not boxes:
+        return 0.0
+    rows, columns = np.divmod(np.asarray(kept), side)
+    cells = shapely.box(columns / side, rows / side, (columns + 1) / side, (rows + 1) / side)
+    wanted = shapely.union_all([shapely.box(*box) for box in boxes])
+    return float(shapely.area(shapely.intersection(cells, wanted)).sum() / wanted.area)
+
+
+def test_regions_are_the_true_boxes_and_boxes_the_shown_ones(data: Path) -> None:
+    """Recorded run coverage was measured on shown boxes, the report's ``true_ECR`` on true ones: both can be had."""
+    folder = data / "golden_e2e"
+    with gzip.open(folder / "runs" / "llava.jsonl.gz", "rt") as stream:
+        records = [json.loads(line) for line in stream if '"run": "box_robustness/' in line]
+    with open(folder / "analysis" / "box_robustness" / "box_robustness_summary.csv") as stream:
+        summary = {row["variant"]: row for row in csv.DictReader(stream) if row["model"] == "LLaVA"}
+    for variant in ("jitter_heavy", "detected_like", "missing"):
+        probes = {
+            probe.id: probe
+            for probe in read_probes(folder / "inputs" / "box_robustness" / f"{variant}.jsonl.gz").probes
+        }
+        runs = [record for record in records if record["run"] == f"box_robustness/llava_{variant}"]
+        assert len(runs) == 62
+        true = []
+        for run in runs:
+            probe = probes[run["sample_id"]]
+            assert probe.boxes is not None
+            assert coverage(probe.visible_boxes, run["kept"]) == pytest.approx(run["ecr"], abs=1e-12)
+            true.append(coverage(probe.regions, run["kept"]))
+        assert sum(true) / len(true) == pytest.approx(float(summary[variant]["true_ECR"]), abs=1e-12)
+
+
+def test_a_row_without_oracle_boxes_shows_its_regions() -> None:
+    probe = probe_from_artifact(ROW)
+    assert probe.regions == ((0.1, 0.1, 0.2, 0.2),)
+    assert probe.boxes is None
+    assert probe.visible_boxes == probe.regions
+
+
+def test_missing_boxes_stay_missing() -> None:
+    row = ROW | {"evidence_regions": [], "oracle_evidence_regions": [[0.1, 0.1, 0.2, 0.2]]}
+    probe = probe_from_artifact(row)
+    assert probe.regions == ((0.1, 0.1, 0.2, 0.2),)
+    assert probe.visible_boxes == ()
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        ("original", ()),
+        ("evidence_masked", ((0.1, 0.1, 0.2, 0.2),)),
+        ("mask_regions", ((0.5, 0.5, 0.6, 0.6),)),
+    ],
+)
+def test_views_become_occlusions(view: str, expected: tuple[Box, ...]) -> None:
+    row = ROW | {"probe": "name", "rice_view": view, "mask_regions": [[0.5, 0.5, 0.6, 0.6]]}
+    probe = probe_from_artifact(row)
+    assert probe.view == "name"
+    assert probe.occlude == expected
+
+
+def test_other_views_are_refused() -> None:
+    with pytest.raises(SightlineError, match="'flip'"):
+        probe_from_artifact(ROW | {"rice_view": "flip"})
+
+
+def test_a_blank_control_is_its_original_image_all_gray() -> None:
+    row = ROW | {"control_type": "blank", "image": "/elsewhere/blank/a.jpg", "original_image": "root/train/a.jpg"}
+    probe = probe_from_artifact(row, image_prefix="root")
+    assert probe.image == "train/a.jpg"
+    assert probe.occlude == ((0.0, 0.0, 1.0, 1.0),)
+
+
+def test_label_and_polarity_must_agree() -> None:
+    with pytest.raises(SightlineError, match="contradicts binary_polarity"):
+        probe_from_artifact(ROW | {"target_answer": "no"})
+
+
+def test_unknown_fields_are_carried_along() -> None:
+    probe = probe_from_artifact(ROW | {"novel": [1, {"a": None}]})
+    assert probe.extra == {"novel": [1, {"a": None}]}
+    assert artifact_row(probe)["novel"] == [1, {"a": None}]
+
+
+def test_what_is_grayed_in_an_image_survives_the_artifact_layout() -> None:
+    boxes = ((0.5, 0.5, 0.6, 0.6), (0.1, 0.1, 0.2, 0.2))
+    probe = Probe(
+        id="p", image="a.png", image_id="a", question="Is there TOTAL?", label="yes", target_text="TOTAL",
+        source_text="TOTAL", regions=((0.1, 0.2, 0.3, 0.4),), occlude=boxes,
+    )  # fmt: skip
+    row = artifact_row(probe)
+    again = probe_from_artifact(row)
+    assert again.occlude == boxes
+    assert artifact_row(again) == row
+
+
+def test_an_original_image_that_is_no_name_is_refused_before_it_is_written() -> None:
+    probe = Probe(
+        id="p", image="a.png", image_id="a", question="Is there TOTAL?", label="yes", target_text="TOTAL",
+        source_text="TOTAL", regions=(), extra={"original_image": 5},
+    )  # fmt: skip
+    with pytest.raises(SightlineError, match="image name 5"):
+        artifact_row(probe)
+
+
+# Open questions on disk: written and read back whole, and refused where they contradict themselves.
+
+
+OPEN_PROBES_PROBE = Probe(
+    "docvqa:1", "a.png", "a", "Who sold the mill?", "open", "mill", "", ((0.1, 0.1, 0.2, 0.2), (0.3, 0.1, 0.4, 0.2)),
+    answers=("Ada", "Ada", "ada l."), roles=("answer_value", "field_label"), task="docvqa", decoy="Bob",
+)  # fmt: skip
+OPEN_PROBES_ROW = {
+    "id": "docvqa:1", "image": "a.png", "image_id": "a", "question": "Who sold the mill?", "label": "open",
+    "target_text": "mill", "source_text": "", "regions": [[0.1, 0.1, 0.2, 0.2], [0.3, 0.1, 0.4, 0.2]],
+    "answers": ["Ada", "Ada", "ada l."], "roles": ["answer_value", "field_label"], "task": "docvqa", "decoy": "Bob",
+}  # fmt: skip
+
+
+def test_an_open_question_is_written_and_read_back_whole(tmp_path: Path) -> None:
+    written = write_probes(tmp_path / "p.jsonl", [OPEN_PROBES_PROBE])
+    assert json.loads((tmp_path / "p.jsonl").read_text().splitlines()[1]) == OPEN_PROBES_ROW
+    found = read_probes(tmp_path / "p.jsonl")
+    assert found.probes == (OPEN_PROBES_PROBE,)
+    assert found.digest == written.digest
+
+
+@pytest.mark.parametrize("key", ["answers", "roles", "task", "decoy"])
+def test_a_lock_notices_every_field_of_an_open_question(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "p.jsonl"
+    lock_probes(path, write_probes(path, [OPEN_PROBES_PROBE]))
+    changed: dict[str, Any] = {
+        "answers": ["Ada"], "roles": ["answer_value", "context"], "task": "textvqa", "decoy": "Carl",
+    }  # fmt: skip
+    path.write_text('{"sightline_probes": 1}\n' + json.dumps({**OPEN_PROBES_ROW, key: changed[key]}))
+    with pytest.raises(SightlineError, match=rf"1 changed \(docvqa:1: {key}\)"):
+        verify_lock(path, read_probes(path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"answers": []}, "label 'open' with 0 answers"),
+        ({"label": "yes"}, "label 'yes' with 3 answers: open questions, and only they, have some"),
+        ({"label": "maybe"}, "unknown label: label is 'maybe'"),
+        ({"roles": ["answer_value"]}, "1 roles for 2 regions; give each region one, or none"),
+        ({"target_text": "Ada"}, "target_text 'Ada' is not in the question; selectors must not be told the answer"),
+        ({"answers": "Ada"}, "answers is 'Ada', expected a list of texts"),
+        ({"answers": ["Ada", " "]}, "answers.1. is ' ', expected non-empty text"),
+    ],
+)
+def test_a_question_that_contradicts_itself_is_refused_with_its_line(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"sightline_probes": 1}\n' + json.dumps({**OPEN_PROBES_ROW, **changes}))
+    with pytest.raises(SightlineError, match=f"line 2: .*{says}"):
+        read_probes(path)
+
+
+def test_the_artifacts_layout_cannot_hold_an_open_question(tmp_path: Path) -> None:
+    with pytest.raises(
+        SightlineError, match="probe 'docvqa:1' is an open question, which the artifact's layout cannot"
+    ):
+        write_probes(tmp_path / "p.jsonl", [OPEN_PROBES_PROBE], layout="artifact")
+
+
+PROBES = tuple(
+    Probe(f"p{i}", f"{i}.jpg", f"i{i}", f"q{i}?", "yes", "t", "t", ((0.1, 0.1, 0.2, 0.2),)) for i in range(6)
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "probes.jsonl"
+    assert lock_probes(path, ProbeSet(PROBES), images={"0.jpg": "sha256:aa"}) == tmp_path / "probes.jsonl.lock.json"
+    return path
+
+
+def test_an_unchanged_set_passes(path: Path) -> None:
+    assert verify_lock(path, ProbeSet(PROBES)).digest == ProbeSet(PROBES).digest
+
+
+def test_the_message_says_what_changed(path: Path) -> None:
+    changed = replace(PROBES[1], label="no", regions=((0.1, 0.1, 0.3, 0.2),))
+    added = replace(PROBES[0], id="new")
+    with pytest.raises(SightlineError) as caught:
+        verify_lock(path, ProbeSet((PROBES[0], changed, *PROBES[3:], added)))
+    assert str(caught.value) == (
+        f"{path} differs from its lock: 1 changed (p1: label, regions); 1 added (new); 1 removed (p2)"
+    )
+
+
+def test_long_lists_are_cut(path: Path) -> None:
+    others = tuple(replace(probe, question="?") for probe in PROBES)
+    with pytest.raises(SightlineError, match=r"6 changed \(p0: question; p1: question; p2: question; and 3 more\)"):
+        verify_lock(path, ProbeSet(others))
+
+
+def test_a_field_that_appears_is_a_change(path: Path) -> None:
+    shown = (replace(PROBES[0], boxes=()), *PROBES[1:])
+    with pytest.raises(SightlineError, match=r"1 changed \(p0: boxes\)"):
+        verify_lock(path, ProbeSet(shown))
+
+
+def test_order_is_content(path: Path) -> None:
+    with pytest.raises(SightlineError, match="the same probes in another order"):
+        verify_lock(path, ProbeSet(PROBES[::-1]))
+
+
+def test_changed_images_are_named(path: Path) -> None:
+    verify_lock(path, ProbeSet(PROBES), images={"0.jpg": "sha256:aa", "1.jpg": "sha256:cc"})
+    with pytest.raises(SightlineError, match=r"1 images with other bytes \(0\.jpg\)"):
+        verify_lock(path, ProbeSet(PROBES), images={"0.jpg": "sha256:bb"})
+
+
+def test_a_lock_does_not_give_way(path: Path) -> None:
+    lock_probes(path, ProbeSet(PROBES))
+    with pytest.raises(SightlineError, match="locks other content"):
+        lock_probes(path, ProbeSet(PROBES[:3]))
+    lock_probes(path, ProbeSet(PROBES[:3]), replace=True)
+    assert len(verify_lock(path, ProbeSet(PROBES[:3])).fields) == 3
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"sightline_lock": 1}'])
+def test_other_files_are_no_locks(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.jsonl.lock.json").write_text(text)
+    with pytest.raises(SightlineError, match="not a probe lock"):
+        verify_lock(tmp_path / "p.jsonl", ProbeSet(PROBES))
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "[" * 3000, '{"sightline_lock": 1, "digest": "x", "probes": {"a": NaN}}', '{"sightline_lock": 1}']
+)
+def test_a_damaged_lock_is_one_line(path: Path, content: str) -> None:
+    lock_path(path).write_text(content)
+    with pytest.raises(SightlineError, match="not a probe lock"):
+        read_lock(lock_path(path))
+
+
+# The paper's two splits: tenths of sha1 for yes/no probes, halves of md5 for open questions.
+
+
+def question(number: int, image: str) -> Probe:
+    return Probe(f"docvqa:{number}", f"{image}.png", image, "?", "open", "", "", (), answers=("x",), task="docvqa")
+
+
+def test_md5_halves_by_whether_its_first_eight_digits_are_even() -> None:
+    for name in ("docvqa_val_lite:49153", "textvqa_val_lite:34602", "ä"):
+        digits = hashlib.md5(name.encode("utf-8")).hexdigest()[:8]
+        assert even_side(name) == ("dev" if digits[-1] in "02468ace" else "test")
+    sides = [even_side(f"textvqa:{number}") for number in range(2000)]
+    assert 900 < sides.count("dev") < 1100
+
+
+def test_open_questions_are_split_by_probe_or_kept_together_by_image() -> None:
+    probes = [question(number, f"i{number % 7}") for number in range(60)]
+    by_probe = split_probes(probes, group_by="probe", rule="md5")
+    assert all(even_side(probe.id) == side for side, part in by_probe.items() for probe in part)
+    by_image = split_probes(probes, rule="md5")
+    assert not {p.image_id for p in by_image["dev"]} & {p.image_id for p in by_image["test"]}
+    assert sum(map(len, by_probe.values())) == sum(map(len, by_image.values())) == 60
+
+
+def test_sha1_stays_as_it_was() -> None:
+    for name in (f"i{number}" for number in range(40)):
+        bucket = int(hashlib.sha1(name.encode()).hexdigest()[:8], 16) % 10
+        assert [hash_side(name, tenths) for tenths in (bucket, bucket + 1)] == ["test", "dev"]
+    probes = [question(number, f"i{number}") for number in range(40)]
+    sides = split_probes(probes, dev_buckets=3)
+    assert all(hash_side(probe.image_id, 3) == side for side, part in sides.items() for probe in part)
+
+
+def test_open_questions_have_no_records() -> None:
+    with pytest.raises(SightlineError, match=r"open questions \(docvqa:1\) have no records; group them by image"):
+        split_probes([question(1, "a")], group_by="record")

@@ -12,9 +12,9 @@ from sightline.arms.arm import parse_arm
 from sightline.backbones.base import BACKBONES
 from sightline.boxes.sources import reads_boxes
 from sightline.core.selection import PARITY_WORDS, Parity, Role
-from sightline.cost.timing.selection import Inputs
+from sightline.cost.selection import Inputs
 from sightline.selectors import SELECTORS
-from sightline.selectors.scored import Scored
+from sightline.selectors.scores import Scored
 
 CHOOSING = [name for name, kind in SELECTORS.items() if kind.role not in ("reference", "replay") and not kind.resizes]
 BEFORE = [name for name in CHOOSING if not SELECTORS.get(name).inside]

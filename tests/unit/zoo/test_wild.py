@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText
 
-from sightline.backbones.processors import processor_of
+from sightline.backbones.checkpoints import processor_of
 from sightline.errors import SightlineError
 from tests.unit.zoo.checkpoints import features_of, inputs_of, photograph, placeholders
 from tests.zoo import build

@@ -1,3 +1,5 @@
+"""Actors of a Ray cluster, each with a model of its own."""
+
 from __future__ import annotations
 
 import importlib
@@ -32,7 +34,7 @@ class Ray(Launcher):
         if find_spec("ray") is None:
             raise SightlineError("--launcher ray needs Ray: pip install 'sightline[ray]'")
 
-    def carry_out(self, job: Job) -> None:
+    def launch(self, job: Job) -> None:
         config = job.config
         with _cluster(config, job.recorded) as resources:
             configs = actor_configs(config, job.recorded, resources)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from sightline.analysis.comparison import largest_changes
 from sightline.errors import SightlineError
 from sightline.paper.models import LLAVA, MODELS, QWEN
 from sightline.paper.needs import Need
@@ -26,6 +25,7 @@ from sightline.paper.paper_table import (
 from sightline.paper.probe_sets import CONFIRMATION
 from sightline.paper.tables.shared import RANDOM_30, RANDOM_40, cells
 from sightline.probes.typed_rows import is_decision_file, read_decision_file
+from sightline.report.sections.limited_probes import largest_changes
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sightline.analysis.construct import conditional_table
-from sightline.analysis.outcomes import probe_scales
 from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
 from sightline.paper.models import QWEN
@@ -25,6 +23,8 @@ from sightline.paper.paper_table import (
 )
 from sightline.paper.probe_sets import CONFIRMATION
 from sightline.paper.tables.shared import RANDOM_30
+from sightline.report.sections.validity import association_frame
+from sightline.rows.scales import probe_scales
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
@@ -71,7 +71,7 @@ def _found(study: Study, scope: str, specification: str, predictor: str) -> Any:
 def _audit(study: Study) -> pd.DataFrame:
     run = study.run(QWEN, CONFIRMATION)
     arms = [study.arm(QWEN, arm) for arm in ARMS]
-    return conditional_table(study.rows(QWEN, CONFIRMATION), probe_scales(run), arms=arms, draws=study.options.draws)
+    return association_frame(study.rows(QWEN, CONFIRMATION), probe_scales(run), arms=arms, draws=study.options.draws)
 
 
 def _associated(study: Study) -> Judgement:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sightline.analysis.construct import correlations
-from sightline.analysis.outcomes import probe_scales, samples
+from sightline.analysis.outcomes import samples
 from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
 from sightline.paper.models import INTERNVL, LLAVA, MODELS, QWEN
@@ -27,6 +26,8 @@ from sightline.paper.paper_table import (
     judgement,
 )
 from sightline.paper.probe_sets import DEVELOPMENT, OCCLUDED
+from sightline.report.sections.validity import correlations
+from sightline.rows.scales import probe_scales
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

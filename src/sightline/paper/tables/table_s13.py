@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sightline.analysis.replaced_text import text_replacement_models_table, text_replacement_table
 from sightline.core.table import TableColumn
 from sightline.paper.cut import AT_ZERO, SHARED, judged
 from sightline.paper.models import INTERNVL, MODELS, QWEN
 from sightline.paper.paper_table import ALPHA, PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable
 from sightline.paper.probe_sets import REPLACEMENT
 from sightline.paper.tables.shared import COUNT
+from sightline.report.sections.replaced_text import text_replacement_frame, text_replacement_models_frame
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
@@ -39,7 +39,7 @@ LINES = (
 
 
 def four_controls(study: Study, line: Line) -> list[Measured]:
-    found: Any = text_replacement_table(judged(study, line.model, line.probes, line.cut)).iloc[0]
+    found: Any = text_replacement_frame(judged(study, line.model, line.probes, line.cut)).iloc[0]
     shares = [Measured(float(found[name])) for name in SHARES]
     shares[-1] = Measured(float(found["all_controls"]), found["all_controls_low"], found["all_controls_high"])
     return [Measured(float(found["images"])), *shares]
@@ -48,7 +48,7 @@ def four_controls(study: Study, line: Line) -> list[Measured]:
 def _told_apart(study: Study) -> Judgement:
     """Exact McNemar test of passing all four controls, Qwen against InternVL on the same images."""
     parts = [judged(study, line.model, line.probes, line.cut).assign(model=line.model) for line in LINES]
-    found = text_replacement_models_table(pd.concat(parts, ignore_index=True)).iloc[0]
+    found = text_replacement_models_frame(pd.concat(parts, ignore_index=True)).iloc[0]
     words = (
         f"all controls: Qwen alone {found['only_first']}, InternVL alone {found['only_second']} of "
         f"{found['images']} images, exact McNemar p = {found['mcnemar_p']:.2g}"

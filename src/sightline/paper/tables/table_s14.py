@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sightline.analysis.replaced_text import edit_region_table, word_coverage
 from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
 from sightline.paper.models import QWEN
@@ -24,6 +23,7 @@ from sightline.paper.paper_table import (
 )
 from sightline.paper.probe_sets import EDIT_REGION
 from sightline.paper.tables.shared import COUNT, RANDOM_30
+from sightline.report.sections.replaced_text import edit_region_frame, word_coverage
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
@@ -45,7 +45,7 @@ ARMS = tuple(line.arm for line in LINES)
 def _table(study: Study) -> pd.DataFrame:
     def make() -> pd.DataFrame:
         run = study.run(QWEN, EDIT_REGION)
-        return edit_region_table(run.frame(), word_coverage(run))
+        return edit_region_frame(run.frame(), word_coverage(run))
 
     found: pd.DataFrame = study.remembered("edit regions", make)
     return found

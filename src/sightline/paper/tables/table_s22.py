@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from sightline.analysis.comparison import ALL_TASKS, ArmPair, clustered_mean, score_changes
-from sightline.analysis.regions import (
-    DrawnTwice,
-    coverage_and_score_table,
-    drawn_twice,
-    region_agreement,
-    role_agreement,
-)
+from sightline.analysis.regions import DrawnTwice, drawn_twice, region_agreement, role_agreement
 from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
 from sightline.paper.case_regions import audited, boxes_of, question_key, several_regions
@@ -37,6 +31,7 @@ from sightline.paper.paper_table import (
 from sightline.paper.second_annotator import both_annotators
 from sightline.paper.tables.shared import COUNT
 from sightline.probes.regions import ROLES
+from sightline.report.sections.region_coverage import coverage_and_score_frame
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
@@ -133,10 +128,10 @@ def needs(line: Line) -> list[Need]:
 
 
 def _associations(study: Study, how: str) -> dict[str, Any]:
-    """Records of ``coverage_and_score_table`` by kind of coverage."""
+    """Records of ``coverage_and_score_frame`` by kind of coverage."""
     found: pd.DataFrame = study.remembered(
         ("coverage and score", how),
-        lambda: coverage_and_score_table(case_rows(study, About(how)), draws=study.options.draws),
+        lambda: coverage_and_score_frame(case_rows(study, About(how)), draws=study.options.draws),
     )
     return {str(record["coverage"]): record for record in found.to_dict("records")}
 

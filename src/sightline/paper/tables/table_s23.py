@@ -31,7 +31,7 @@ from sightline.paper.open_sets import DOCVQA, TEXTVQA
 from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Judgement, Line, Measured, PaperTable
 from sightline.paper.tables.shared import COUNT
 from sightline.paper.tables.table_s22 import coverage_cells
-from sightline.store.probe_picture import Boxes
+from sightline.rows.picture import Boxes
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

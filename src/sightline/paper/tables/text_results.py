@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sightline.analysis.comparison import largest_changes
-from sightline.analysis.interventions import image_dependence_table, position_policy_table
-from sightline.analysis.outcomes import lexically_plausible, probe_scales, samples, tertiles
+from sightline.analysis.outcomes import lexically_plausible, samples, tertiles
 from sightline.core.table import TableColumn, format_value
 from sightline.cost.published import DETECTOR_MS, TOTAL, TOTAL_WITH_DETECTOR
 from sightline.errors import SightlineError
@@ -20,6 +18,10 @@ from sightline.paper.paper_table import PAPER_TABLES, Block, Line, Measured, Pap
 from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT, GSR, GSR_SLICE
 from sightline.paper.tables.shared import COUNT, counted_metrics, metrics_of
 from sightline.paper.tables.table_s07 import PEOPLE, valid_images
+from sightline.report.sections.image_dependence import image_dependence_frame
+from sightline.report.sections.limited_probes import largest_changes
+from sightline.report.sections.positions import positions_frame
+from sightline.rows.scales import probe_scales
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study
@@ -47,7 +49,7 @@ POLICY_LINES = (
 def both_policies(study: Study, line: Line) -> list[Measured]:
     """Compact / preserved positions under one mask, and decisions that differ."""
     rows = study.rows(line.model, line.probes)
-    found = position_policy_table(rows[rows["plain_arm"] == study.arm(line.model, line.arm)])
+    found = positions_frame(rows[rows["plain_arm"] == study.arm(line.model, line.arm)])
     own = found[found["comparison"] == line.about]
     if own.empty:
         raise SightlineError("the hash split leaves one side without images; take more of them")
@@ -96,7 +98,7 @@ def plausible_decoys(study: Study, line: Line) -> list[Measured]:
     images = lexically_plausible(study.run(line.model, line.probes).probes)
     if not images & set(rows["image_id"].astype(str)):
         raise SightlineError("no decoy is a word of another image")
-    found = image_dependence_table(rows[rows["plain_arm"] == "full"], images=images, draws=study.options.draws)
+    found = image_dependence_frame(rows[rows["plain_arm"] == "full"], images=images, draws=study.options.draws)
     own: Any = found.set_index("condition")
     matched, wrong = (float(own.loc[name, "accuracy"]) for name in ("matching image", "wrong images"))
     return [Measured(float(own.loc["matching image", "n"])), Measured(matched), Measured(wrong)]

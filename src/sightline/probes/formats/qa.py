@@ -9,26 +9,21 @@ Further keys: ``id`` (unique; the row's number otherwise), ``decoy``, ``task`` (
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
-from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes.data_rows import DataRow, table_delimiter
 from sightline.probes.formats.base import FORMATS, FormatOption
-from sightline.probes.formats.question_files import AskedRow, QuestionFiles, first_of, has_columns, text_of, texts_of
-from sightline.probes.regions import BoxFormat, Order, Units, check_roles, four_numbers
+from sightline.probes.formats.question_files import AskedRow, QuestionFiles, has_columns
+from sightline.probes.regions import BoxFormat, Order, Units
 
 _START = re.compile(
     r'\s*\{(?=[^\n]*"image"\s*:)(?=[^\n]*"question"\s*:)(?=[^\n]*"answers?"\s*:)(?![^\n]*"(?:words|ocr_tokens|probe)"\s*:)'
 )
 """Not a record with words, nor a probe of the paper's artifact, which have a question and an answer too."""
-_KNOWN = {
-    "id", "question_id", "image", "image_id", "question", "answer", "answers", "boxes", "regions", "roles", "decoy",
-    "task", "kind",
-}  # fmt: skip
 
 
 @FORMATS.register("qa")
@@ -40,7 +35,14 @@ class Qa(QuestionFiles):
     description: ClassVar[str] = "your own questions: JSON lines or a table of image, question, answers; perhaps boxes"
     yields: ClassVar[bool] = True
     task: ClassVar[str] = "qa"
-    columns: ClassVar[tuple[tuple[str, ...], ...]] = (("image",), ("question",), ("answers", "answer"))
+    begins: ClassVar[re.Pattern[str]] = _START
+    parts: ClassVar[Mapping[str, str]] = {"image": "image", "question": "question", "answers": "answers answer"}
+    further: ClassVar[Mapping[str, str]] = {
+        "question_id": "id question_id", "image_id": "image_id", "kind": "kind", "task": "task",
+        "boxes": "boxes regions", "roles": "roles", "decoy": "decoy",
+    }  # fmt: skip
+    image_ids: ClassVar[tuple[str, ...]] = ("{image_id}",)
+    image_name: ClassVar[str] = "qa_{question_id}.png"
 
     order: Annotated[Order, FormatOption("Order of the four numbers of a box.", "--boxes")] = "xyxy"
     units: Annotated[Units, FormatOption("Unit of boxes.", "--units")] = "normalised"
@@ -56,40 +58,8 @@ class Qa(QuestionFiles):
         return BoxFormat(self.order, self.units)
 
     def asked(self, row: DataRow) -> AskedRow:
-        cells = row.cells
-        unknown = sorted(set(cells) - _KNOWN)
+        known = {name for names in (*self.parts.values(), *self.further.values()) for name in names.split()}
+        unknown = sorted(set(row.cells) - known)
         if unknown:
-            raise SightlineError(f"unknown column {unknown[0]!r}; known: {', '.join(sorted(_KNOWN))}")
-        stated = cells.get("image")
-        number = text_of(first_of(cells, "id", "question_id")) or str(row.number)
-        return AskedRow(
-            question_id=number,
-            question=text_of(cells.get("question")),
-            answers=texts_of(first_of(cells, "answers", "answer")),
-            image=stated.strip() if isinstance(stated, str) else f"qa_{number}.png",
-            image_id=text_of(cells.get("image_id")),
-            kind=text_of(cells.get("kind")),
-            task=text_of(cells.get("task")),
-            boxes=_boxes(first_of(cells, "boxes", "regions")),
-            roles=check_roles(texts_of(cells.get("roles"))),
-            decoy=text_of(cells.get("decoy")),
-        )
-
-
-def _boxes(value: Any) -> tuple[Box, ...]:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value) if value.strip() else None
-        except (ValueError, RecursionError):
-            raise SightlineError(f"boxes {value!r} are not a JSON list") from None
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise SightlineError(f"boxes {value!r} are not a list")
-    found = []
-    for each in value:
-        box = four_numbers(each)
-        if box is None or len(each) != 4:
-            raise SightlineError(f"box {each!r} is not four finite numbers")
-        found.append(box)
-    return tuple(found)
+            raise SightlineError(f"unknown column {unknown[0]!r}; known: {', '.join(sorted(known))}")
+        return super().asked(row)

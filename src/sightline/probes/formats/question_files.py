@@ -1,15 +1,15 @@
 """What formats of open questions share: rows in shards, images inside or beside, answers, evidence boxes.
 
-A format says for one row what is asked, and where the image is. Rows without image, question or answer are passed over
-and counted. A question's id is ``{task}:{question id}``. Rows that show the same pixels are about one image, the first,
-whatever their files and ids.
+A format declares in which columns it stands what is asked, and what its images are called. Rows without image, question
+or answer are passed over and counted. A question's id is ``{task}:{question id}``. Rows that show the same pixels are
+about one image, the first, whatever their files and ids.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from abc import abstractmethod
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
+from string import Formatter
 from typing import Annotated, Any, ClassVar
 
 from sightline.core.probe import Box, Probe
@@ -31,15 +32,18 @@ from sightline.probes.regions import (
     ImageRegions,
     Ingest,
     IngestCounts,
+    Order,
+    Units,
+    check_roles,
     clip_to_image,
     contradiction,
     corners,
+    four_numbers,
     is_storable,
     leaves_image,
     to_fractions,
 )
 
-FRACTIONS = BoxFormat("xyxy", "normalised")
 DECODED = 32
 """Images that are held at once while pictures are compared."""
 
@@ -73,21 +77,76 @@ class QuestionFiles(Format):
 
     task: ClassVar[str]
     """How answers are scored."""
-    columns: ClassVar[tuple[tuple[str, ...], ...]]
-    """Columns that the data must have, each as the names that it may go by."""
+    begins: ClassVar[re.Pattern[str]]
+    """How the publisher's JSON begins."""
+    told_by: ClassVar[str]
+    """Columns that tell the publisher's parquet, separated by blanks."""
+    parts: ClassVar[Mapping[str, str]]
+    """Part of a question -> the columns that it may stand in, separated by blanks; the data must have one of each.
+
+    Parts are question_id (else the row's number), question, answers, image, image_id, kind, task, box or boxes, roles
+    and decoy.
+    """
+    further: ClassVar[Mapping[str, str]] = {}
+    """Parts that the data may lack."""
+    kept: ClassVar[Mapping[str, str]] = {}
+    """Key of ``extra`` -> columns, as in ``parts``."""
+    image_ids: ClassVar[tuple[str, ...]] = ()
+    """Patterns over columns, ``{number}`` and ``{question_id}``: the first with all its values is the image's id."""
+    image_name: ClassVar[str]
+    """Pattern, over ``{image_id}`` too, of the name of an image whose row does not name it."""
+    one_of_each: ClassVar[bool] = False
+    """Whether an answer that a row repeats counts once."""
+    box_order: ClassVar[Order] = "xyxy"
+    box_units: ClassVar[Units] = "normalised"
+    """How the four numbers of a box are meant."""
+    box_role: ClassVar[str] = ""
+    """Of every box, where the data does not say."""
     image_folder: ClassVar[str] = ""
     """Where the publisher keeps images that names are relative to."""
     kinds: ClassVar[tuple[str, ...]] = ()
     """The publisher's types of questions, in order."""
 
-    @abstractmethod
+    @classmethod
+    def recognises(cls, start: str) -> bool:
+        return cls.begins.match(start) is not None or has_columns(start, *cls.told_by.split())
+
+    @property
+    def columns(self) -> list[list[str]]:
+        """Columns that the data must have, each as the names that it may go by."""
+        return [names.split() for names in self.parts.values()]
+
     def asked(self, row: DataRow) -> AskedRow:
         """What a row asks. What it lacks is left empty: the row is then passed over."""
+        found = {part: first_of(row.cells, *names.split()) for part, names in {**self.parts, **self.further}.items()}
+        values = {name: text_of(cell) for name, cell in row.cells.items() if not isinstance(cell, dict | bytes)}
+        values |= {"number": row.number, "question_id": text_of(found.get("question_id")) or str(row.number)}
+        values["image_id"] = next((made for pattern in self.image_ids if (made := _filled(pattern, values))), "")
+        answers = texts_of(found["answers"])
+        stated = found.get("image")
+        boxes = _boxes(found.get("boxes")) if found.get("box") is None else _boxes([found["box"]])
+        kept = {key: first_of(row.cells, *names.split()) for key, names in self.kept.items()}
+        return AskedRow(
+            question_id=str(values["question_id"]),
+            question=text_of(found["question"]),
+            answers=tuple(dict.fromkeys(answers)) if self.one_of_each else answers,
+            image=stated.strip() if isinstance(stated, str) else _filled(self.image_name, values),
+            image_id=str(values["image_id"]),
+            kind=text_of(found.get("kind")),
+            task=text_of(found.get("task")),
+            boxes=boxes,
+            roles=check_roles(texts_of(found.get("roles"))) or (self.box_role,) * bool(self.box_role) * len(boxes),
+            decoy=text_of(found.get("decoy")),
+            extra={
+                key: list(texts_of(cell)) if isinstance(cell, list) else text_of(cell)
+                for key, cell in kept.items()
+                if cell
+            },
+        )
 
     @property
     def box_format(self) -> BoxFormat:
-        """How the four numbers of a box are meant."""
-        return FRACTIONS
+        return BoxFormat(self.box_order, self.box_units)
 
     @property
     def quality(self) -> int | None:
@@ -258,6 +317,32 @@ def _is_complete(asked: AskedRow, row: DataRow, counts: IngestCounts) -> bool:
 def _is_empty(cell: object) -> bool:
     """Whether a cell that is there for an image has neither its bytes nor its name."""
     return not (packed_bytes(cell) or cell.get("path")) if isinstance(cell, dict) else not cell
+
+
+def _filled(pattern: str, values: Mapping[str, Any]) -> str:
+    """The pattern with its values; "" where one of them is missing or empty."""
+    needed = [name for _, name, _, _ in Formatter().parse(pattern) if name]
+    return pattern.format_map(values) if all(values.get(name) not in (None, "") for name in needed) else ""
+
+
+def _boxes(value: Any) -> tuple[Box, ...]:
+    """Boxes of a cell: a list, or one that is written as JSON."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value.strip() else None
+        except (ValueError, RecursionError):
+            raise SightlineError(f"boxes {value!r} are not a JSON list") from None
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise SightlineError(f"boxes {value!r} are not a list")
+    found = []
+    for each in value:
+        box = four_numbers(each)
+        if box is None or len(each) != 4:
+            raise SightlineError(f"box {each!r} is not four finite numbers")
+        found.append(box)
+    return tuple(found)
 
 
 def _path(row: DataRow) -> str:

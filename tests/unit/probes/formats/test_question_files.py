@@ -12,19 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from lab.stand_ins import StandIns
 from sightline.contract import check_format
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes.annotations import detect_format, load_regions, read_annotations
 from sightline.probes.data_rows import data_rows
 from sightline.probes.formats.base import FORMATS, configured
-from sightline.probes.formats.docvqa import DocVqa
 from sightline.probes.formats.ms_read import MicrosoftRead
-from sightline.probes.formats.ocrbench import OcrBench
+from sightline.probes.formats.published_questions import DocVqa, OcrBench, TextVqa
 from sightline.probes.formats.qa import Qa
-from sightline.probes.formats.textvqa import TextVqa
 from sightline.probes.regions import Ingest
-from sightline.probes.stand_ins.published_layouts import StandIns
 from tests.unit.probes.formats.pages import paint, refused
 
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

@@ -1,1 +1,0 @@
-"""Stand-ins for published data of open questions: drawn pages, in exactly the files that their publishers ship."""

@@ -1,0 +1,203 @@
+"""Aims are judged on the measured table, curves are drawn from the log."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lab.reader.card_aims import aims
+from lab.reader.curves import curves_svg, smooth
+from lab.reader.forms import FORMS
+from lab.reader.model_card import ARMS, judge, write_card
+from lab.reader.open_card import OPEN_ARMS, WRONG_ROW, judge_open, open_figures
+from lab.reader.processor import save_processor
+from lab.reader.training_record import continued
+from sightline.auditing.audit import audit
+from sightline.auditing.config import AuditConfig
+from sightline.checks.demo import asset
+from sightline.controls.image_free import mismatched_probes
+from sightline.errors import SightlineError
+from sightline.probes import read_probes, write_probes
+
+
+def table(**changes):
+    lines = {arm: {"accuracy": 0.5, "positive_accuracy": 0.4, "hfpr": 0.05, "pos_ecr": 0.3} for arm in ARMS}
+    lines["full"] |= {"accuracy": 0.96, "positive_accuracy": 0.95}
+    lines["target:0.3"] |= {"accuracy": 0.93, "pos_ecr": 0.9}
+    lines["random:0.3"] |= {"accuracy": 0.75}
+    for arm, values in changes.items():
+        lines[arm] |= values
+    return lines
+
+
+def missed(lines, wrong=0.5):
+    return [target.aim for target in judge(lines, {"image_mismatch_seed101": wrong}) if not target.met]
+
+
+def test_all_aims_met():
+    assert missed(table()) == []
+
+
+@pytest.mark.parametrize(
+    ("arm", "values", "words"),
+    [
+        ("full", {"accuracy": 0.94}, "Full accuracy"),
+        ("full", {"hfpr": 0.07}, "hFPR"),
+        ("grid:0.3", {"pos_ecr": 0.6}, "PosECR"),
+        ("target:0.3", {"accuracy": 0.9}, "within 0.05"),
+        ("random:0.3", {"accuracy": 0.9}, "Random"),
+        ("full+remove_evidence", {"positive_accuracy": 0.8}, "evidence cells alone removed"),
+        ("full+blank", {"accuracy": 0.54}, "blank image"),
+    ],
+)
+def test_a_missed_aim_is_named(arm, values, words):
+    found = missed(table(**{arm: values}))
+    assert len(found) == 1
+    assert words in found[0]
+
+
+def test_wrong_images_are_judged_and_a_miss_is_printed():
+    assert missed(table(), wrong=0.56) == ["wrong image (draw 101): accuracy 0.50 +- 0.03"]
+    text = aims(judge(table(), {"image_mismatch_seed101": 0.56}))
+    assert text.count("**missed**") == 1
+    assert "9 of 10 are met" in text
+
+
+def test_card_needs_a_training_record(tmp_path):
+    with pytest.raises(SightlineError, match=r"training\.json"):
+        write_card(tmp_path, tmp_path, tmp_path)
+
+
+def test_curves():
+    assert smooth([0.0, 3.0, 6.0], 3) == [1.5, 3.0, 4.5]
+    drawn = curves_svg([{"step": step, "slots": 1.0 / step, "accuracy": 0.5} for step in range(1, 30)])
+    assert drawn.count("<polyline") == 2
+    assert "step (of 29)" in drawn
+
+
+def test_shares_below_one_half_are_not_cut_off():
+    few, fewer = (curves_svg([{"step": step, "exact": share} for step in (1, 2)]) for share in (0.3, 0.1))
+    assert few != fewer
+
+
+def open_table(**changes):
+    lines = {arm: {"exact": 0.5} for arm in OPEN_ARMS} | {WRONG_ROW: {"exact": 0.01}}
+    lines |= {"full": {"exact": 0.93}, "anti_evidence:0.3": {"exact": 0.1}, "full+blank": {"exact": 0.0}}
+    return lines | {arm: {"exact": value} for arm, value in changes.items()}
+
+
+@pytest.mark.parametrize(
+    ("arm", "exact", "words"),
+    [
+        ("full", 0.91, "at least 0.92"),
+        ("random:0.3", 0.64, "at least 0.30 below"),
+        ("anti_evidence:0.3", 0.16, "no evidence cell"),
+        ("full+blank", 0.06, "blank image"),
+        (WRONG_ROW, 0.06, "wrong image"),
+    ],
+)
+def test_a_missed_aim_for_open_answers_is_named(arm, exact, words):
+    assert all(target.met for target in judge_open(open_table()))
+    found = [target.aim for target in judge_open(open_table(**{arm: exact})) if not target.met]
+    assert len(found) == 1
+    assert words in found[0]
+
+
+def open_rows(box_source="gt"):
+    rows = [
+        {"arm": arm, "kind": kind, "image_id": str(number), "exact": number > 0, "label": "open"}
+        for arm in OPEN_ARMS
+        for number in range(2)
+        for kind in ("below", "total")
+    ]
+    return pd.DataFrame(rows).assign(box_source=box_source)
+
+
+def test_open_rows_of_blind_oracles_are_refused():
+    with pytest.raises(SightlineError, match="--box-source gt"):
+        open_figures(open_rows("annotation"), open_rows())
+    with pytest.raises(SightlineError, match="has no arm full\\+blank"):
+        open_figures(open_rows().query("arm != 'full+blank'"), open_rows())
+    with pytest.raises(SightlineError, match="wrong images"):
+        open_figures(open_rows(), open_rows().head(0))
+
+
+def test_the_record_of_a_reader_trained_on_counts_on_from_the_one_before():
+    before = {
+        "history": {"steps": 100, "legs": [{"minutes": 9}]},
+        "curves": [{"step": 100, "answer": 1.0}],
+        "torch": "1",
+    }
+    after = {"history": {"steps": 7, "legs": [{"open": True}]}, "curves": [{"step": 5}], "checks": [{"step": 7}]}
+    both = continued(before, after | {"parameters": 3})
+    assert both["history"] == {"steps": 107, "legs": [{"minutes": 9}, {"open": True}]}
+    assert [entry["step"] for entry in both["curves"]] == [100, 105]
+    assert both["checks"] == [{"step": 107}]
+    assert both["parameters"] == 3
+
+
+@pytest.fixture(scope="module", params=[("qwen3_vl", "open"), ("llava", "both")], ids=["qwen3_vl", "llava"])
+def toy_reader(request, tmp_path_factory):
+    """A checkpoint that knows nothing, with a record that says it was trained on open questions."""
+    form, kind = request.param
+    folder = tmp_path_factory.mktemp("card") / form
+    FORMS[form].model("toy").save_pretrained(folder)
+    save_processor(folder, FORMS[form])
+    leg = {"progress": "0:1", "minutes": 1, "batch": 2, "lr": 1e-3, kind: True, "silence": True}
+    curves = [{"step": 1, "answer": 0.7, "letters": 1.5, "exact": 0.25, "accuracy": 0.5}]
+    record = {"form": form, "parameters": 1000, "history": {"steps": 1, "legs": [leg]}, "curves": curves}
+    (folder / "training.json").write_text(json.dumps(record))
+    return folder
+
+
+def toy_run(model, out, probes, images, arms, **more):
+    scenes = asset("scenes", "development")
+    config = AuditConfig(
+        model=str(model),
+        probes=probes if probes.is_absolute() else scenes / probes,
+        images=scenes / images,
+        out=out,
+        arms=list(arms),
+        matched_controls=False,
+        dtype="float32",
+        device="cpu",
+        limit=3,
+        **{"positions": "preserve", **more},
+    )
+    audit(config)
+    return out
+
+
+def test_card_of_a_reader_that_answers_open_questions(toy_reader, tmp_path):
+    control = tmp_path / "wrong.jsonl"
+    found = read_probes(asset("scenes", "development") / "probes.jsonl").probes[:6]
+    write_probes(control, mismatched_probes(found, {p.image_id: found[-1].image_id for p in found}, 101))
+    runs = [
+        toy_run(toy_reader, tmp_path / "yes-no", Path("probes.jsonl"), "images", ARMS),
+        toy_run(toy_reader, tmp_path / "controls", control, "images", ["full"]),
+        toy_run(toy_reader, tmp_path / "open", Path("open_probes.jsonl"), "open_images", OPEN_ARMS, box_source="gt"),
+        toy_run(toy_reader, tmp_path / "wrong", Path("open_wrong_images.jsonl"), "open_images", ["full"]),
+    ]
+    with pytest.raises(SightlineError, match="--open-run and --open-controls"):
+        write_card(toy_reader, runs[0], runs[1])
+    compact = toy_run(toy_reader, tmp_path / "compact", control, "images", ["full"], positions="compact")
+    with pytest.raises(SightlineError, match=r"differ in --positions \(compact, preserve\)"):
+        write_card(toy_reader, runs[0], compact, *runs[2:])
+    card, curves = (path.read_text(encoding="utf-8") for path in write_card(toy_reader, *runs))
+    assert "| open answers, Full: exact match at least 0.92 | 0.000 | **missed** |" in card
+    assert "| open answers, wrong image: exact match at most 0.05 | 0.000 | met |" in card
+    assert "First images of the confirmation set: 6 probes on 3 images" in card
+    assert "with `--positions preserve`" in card
+    assert "6 on 3 images" in card
+    assert '- `What is the text right of "X"?`' in card
+    assert "all, open questions too, silence" in card
+    form = FORMS[toy_reader.name]
+    assert form.words in card
+    assert form.story in card
+    assert form.limits in card
+    assert f"assets/{form.folder}" in card
+    assert f"({form.side} x {form.side} visual tokens)" in card
+    assert ("from the first step on" in card) == (form.name == "llava")
+    assert "\n| `anti_evidence:0.3` | 0.000 (0.000, " in card
+    assert ">letters</text>" in curves

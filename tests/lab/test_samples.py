@@ -1,0 +1,155 @@
+"""Training samples: images equal Pillow's, supervision points at the right pixels, labels are true."""
+
+import numpy as np
+import pytest
+import torch
+
+from lab.reader import record, vocabulary
+from lab.reader.atlas import build_atlas
+from lab.reader.forms import FORMS
+from lab.reader.objectives import local_targets, overlap_shares
+from lab.reader.raster import draw_batch, plan
+from lab.reader.samples import (
+    ANSWER,
+    LETTER,
+    NO_QUESTION,
+    SPELLING,
+    SampleBatches,
+    build_open_sample,
+    build_sample,
+)
+from lab.reader.token_grid import SLOTS, UNITS_PER_SIDE, token_order
+from lab.scenes.compose import CHARACTERS, draw, inside
+from lab.scenes.page_designs import compose
+from lab.scenes.paired_designs import compose_open
+from sightline.probes.hard_pairs import normalise_word
+
+SEEDS = (0, 2, 5, 8)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return torch.from_numpy(np.stack([build_sample(seed) for seed in SEEDS]))
+
+
+@pytest.fixture(scope="module")
+def sample(rows):
+    return record.unpack(rows)
+
+
+def test_samples_are_deterministic(rows):
+    assert np.array_equal(build_sample(SEEDS[1]), rows[1].numpy())
+
+
+def test_raster_equals_pillow(rows, sample):
+    drawn = draw_batch(torch.from_numpy(build_atlas("train")), sample, plan(rows, "cpu"), degrade=False)
+    for seed, image in zip(SEEDS, drawn, strict=True):
+        scene = compose(seed, "train")
+        scene.noise = 0.0
+        expected = np.asarray(draw(scene)).astype(float)
+        # Corners uncovered by the rotation are filled differently; touching glyphs add up instead of overlaying.
+        difference = np.abs(image.permute(1, 2, 0).numpy() - expected)[24:-24, 24:-24]
+        assert difference.mean() < 0.5
+        assert (difference > 8).mean() < 2e-4
+
+
+@pytest.mark.parametrize("side", [form.side for form in FORMS.values()])
+def test_characters_are_where_the_words_are(sample, side):
+    bag = local_targets(sample, side).bag
+    for number, seed in enumerate(SEEDS):
+        scene = compose(seed, "train")
+        checked = 0
+        for word in scene.words:
+            box = scene.box(word)
+            if not inside(box):
+                continue
+            cells = overlap_shares(torch.tensor([[box]]), side)[0, 0] > 0
+            found = {CHARACTERS[index] for index in bag[number][cells].any(0).nonzero().flatten().tolist()}
+            assert set(word.text) <= found, (word.text, found)
+            checked += 1
+        assert checked > 10
+
+
+def test_questions_are_labelled_truly(sample):
+    yes = no = 0
+    for number, seed in enumerate(SEEDS):
+        texts = {normalise_word(word.text) for word in compose(seed, "train").words}
+        folded = {text.casefold() for text in texts}
+        ids, kinds, segments = (sample[name][number] for name in ("ids", "kinds", "segments"))
+        for question in range(record.QUESTIONS):
+            here = segments == question
+            target = sample["targets"][number, question]
+            text = bytes(target[target >= 0].sub(vocabulary.FIRST_BYTE).tolist()).decode()
+            answer = sample["labels"][number][here & (kinds == ANSWER)].tolist()
+            assert len(answer) == 1
+            spelled = ids[here].tolist()
+            assert spelled[:2] == [vocabulary.HEAD, vocabulary.QUOTE]
+            assert spelled[2 : 2 + len(text)] == vocabulary.spell(text)
+            if answer == [vocabulary.YES]:
+                yes += 1
+                assert text in texts
+                labels = sample["labels"][number][here & (kinds == SPELLING)].tolist()
+                assert labels == vocabulary.spell(text)[1:]
+            else:
+                no += 1
+                assert text.casefold() not in folded
+        assert (segments == NO_QUESTION).any()
+    assert yes > 10
+    assert no > 10
+
+
+def test_overlap_shares_are_areas():
+    shares = overlap_shares(torch.tensor([[[16.0, 8.0, 80.0, 24.0], [0.0, 0.0, 0.0, 0.0]]]), 14)[0]
+    assert shares[0].nonzero().flatten().tolist() == [0, 1, 2]
+    assert shares[0, :3].tolist() == [0.25, 0.5, 0.25]
+    assert shares[1].sum() == 0
+    assert shares.shape == (2, 14 * 14)
+
+
+def test_forms_ask_for_the_same_characters_in_the_order_of_their_tokens(sample):
+    """Every slot of every unit holds the same character, wherever a form's order puts the unit."""
+    plain = local_targets(sample, UNITS_PER_SIDE).slots.view(len(SEEDS), -1, SLOTS)
+    merged = local_targets(sample, UNITS_PER_SIDE // 2).slots.view(len(SEEDS), -1, SLOTS)
+    order = token_order(UNITS_PER_SIDE // 2)
+    assert order[:4] == [0, 1, 4, 5]
+    assert order[UNITS_PER_SIDE : UNITS_PER_SIDE + 2] == [2, 3]
+    assert torch.equal(merged[:, order], plain)
+    assert (plain < 94).sum() > 500
+
+
+def test_a_coarser_token_holds_what_its_units_hold(sample):
+    fine, coarse = local_targets(sample, 28), local_targets(sample, 14)
+    for name in ("bag", "bigrams"):
+        units = getattr(fine, name).view(len(SEEDS), 14, 2, 14, 2, -1)
+        assert torch.equal(units.any(4).any(2).flatten(1, 2), getattr(coarse, name)), name
+
+
+def test_open_questions_are_packed_with_the_answer_that_the_page_shows():
+    asked = 0
+    for seed in range(4):
+        sample = {
+            name: value[0] for name, value in record.unpack(torch.from_numpy(build_open_sample(seed)[None])).items()
+        }
+        texts = {normalise_word(word.text) for word in compose_open(seed, "train").words}
+        assert sample["in_words"].tolist() == [1]
+        for question in range(record.QUESTIONS):
+            here = sample["segments"] == question
+            if not here.any():
+                continue
+            letters = sample["labels"][here & (sample["kinds"] == LETTER)].tolist()
+            assert letters[-1] == vocabulary.IM_END
+            assert bytes(token - vocabulary.FIRST_BYTE for token in letters[:-1]).decode() in texts
+            assert sample["boxes"][question, 0].sum() > 0
+            assert sample["values"][question, 0].sum() > 0
+            assert sample["ids"][here][0] >= vocabulary.FIRST_OPEN
+            asked += 1
+    assert asked > 20
+
+
+def test_open_scenes_are_spread_over_a_batch():
+    (rows,) = (batch for batch, _ in zip(SampleBatches(10, 0, open_share=0.7), range(1), strict=False))
+    openly = record.unpack(rows)["in_words"][:, 0]
+    assert openly.sum() == 7
+    assert 2 <= openly[:4].sum() <= 3
+    (rows,) = (batch for batch, _ in zip(SampleBatches(3, 0), range(1), strict=False))
+    assert not record.unpack(rows)["in_words"].any()

@@ -1,0 +1,404 @@
+"""Where an answer stands among the words of a page, and what is on its line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from lab.stand_ins import StandIns
+from sightline.core.probe import Box, Probe
+from sightline.errors import SightlineError
+from sightline.probes import read_probes
+from sightline.probes.evidence import Span, find_span, line_context, plain, span_at
+from sightline.probes.typed_rows import (
+    STATUSES,
+    evidence_of_rows,
+    read_typed_rows,
+    shown_size,
+    typed_row,
+    write_typed_rows,
+)
+from tests.unit.probes.test_command import output, refusal
+
+WORDS = ["Invoice", "No.", "2010-55", "Total:", "$1,000.00", "paid", "on", "March", "3,", "1997", "by", "Mill", "Lane"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        (["march 3 1997"], Span(7, 3, "equal")),
+        (["$1,000.00"], Span(4, 1, "equal")),
+        (["100000"], Span(4, 1, "equal")),
+        (["Mill Lane Ltd", "mill lane"], Span(11, 2, "equal")),
+        (["201055 Tot"], Span(2, 2, "contained")),
+        (["10"], None),
+        (["Mill Lane Limited"], Span(11, 2, "similar", 2 / 3)),
+        (["elsewhere"], None),
+        (["..."], None),
+        ([], None),
+    ],
+)
+def test_an_answer_is_found_by_equality_then_containment_then_similarity(
+    answers: list[str], found: Span | None
+) -> None:
+    assert find_span(WORDS, answers) == found
+
+
+def test_no_more_words_are_taken_than_needed_and_of_several_places_the_first() -> None:
+    assert find_span(["-", "b", "a", "b"], ["b"]) == Span(1, 1, "equal")
+    assert find_span(["a", "b", "c", "a", "b"], ["a b"]) == Span(0, 2, "equal")
+
+
+def test_answers_of_more_than_twelve_words_are_not_equalled() -> None:
+    words = [f"w{number}" for number in range(20)]
+    assert find_span(words, [" ".join(words[2:14])]) == Span(2, 12, "equal")
+    longer = find_span(words, [" ".join(words[2:16])])
+    assert longer == Span(2, 12, "similar", 12 / 14)
+
+
+def test_from_a_known_first_word_on_the_length_is_inferred() -> None:
+    said = [plain(word) for word in WORDS]
+    assert span_at(said, 7, "march 3 1997") == Span(7, 3, "equal")
+    assert span_at(said, 4, "000") == Span(4, 1, "contained")
+    assert span_at(said, 10, "mill lane limited") == Span(10, 3, "similar", 0.5)
+    assert span_at(said, 0, "mill lane") is None
+
+
+def box(x: float, y: float, width: float = 40, height: float = 20) -> Box:
+    return (x, y, x + width, y + height)
+
+
+def test_line_context_is_three_words_on_either_side_from_left_to_right() -> None:
+    line = [box(50 * place, 100) for place in (4, 0, 1, 2, 3, 5, 6, 7, 8)]  # the fifth of the line is written first
+    others = [box(200, 60), box(200, 140)]
+    assert line_context([*line, *others], [0]) == [2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(("height", "away", "near"), [(20, 15, True), (20, 16, False), (4, 8, True), (4, 9, False)])
+def test_a_line_reaches_three_quarters_of_the_height_and_at_least_eight_pixels(
+    height: float, away: float, near: bool
+) -> None:
+    boxes = [box(0, 100, height=height), box(50, 100 + away, height=height)]
+    assert line_context(boxes, [0]) == ([1] if near else [])
+
+
+def test_the_words_of_the_answer_are_no_context_of_each_other() -> None:
+    boxes = [box(50 * place, 100) for place in range(4)]
+    assert line_context(boxes, [1, 2]) == [0, 3]
+
+
+# Evidence that people draw: rows are read as they stand, checked, and become regions and roles.
+
+
+BOX = {"x": 310, "y": 420, "w": 80, "h": 20, "label": "answer_value:2000"}
+ROW = {
+    "sample_id": "docvqa:1", "task": "docvqa", "question_id": "1", "evidence_units": "one value", "boxes": [BOX],
+    "notes": "clear", "status": "annotated",
+}  # fmt: skip
+PROBE = Probe(
+    "docvqa:1", "a.png", "a", "?", "open", "", "", ((0.1, 0.2, 0.3, 0.25), (0.5, 0.5, 0.6, 0.6)),
+    answers=("2000",), roles=("answer_value", "field_label"), task="docvqa",
+)  # fmt: skip
+
+
+def save(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_row_is_written_as_it_was_read(tmp_path: Path) -> None:
+    path = save(tmp_path / "rows.jsonl", ROW, {**ROW, "sample_id": "docvqa:2", "boxes": [], "status": "not_visible"})
+    write_typed_rows(tmp_path / "again.jsonl", read_typed_rows(path))
+    assert list(map(json.loads, (tmp_path / "again.jsonl").open())) == list(map(json.loads, path.open()))
+
+
+def test_boxes_are_in_pixels_of_the_image_as_it_was_shown(tmp_path: Path) -> None:
+    rows = read_typed_rows(save(tmp_path / "rows.jsonl", ROW))
+    found = evidence_of_rows([PROBE], rows, lambda image: (3200, 2400))
+    assert found["docvqa:1"].regions == ((310 / 1600, 420 / 1200, 390 / 1600, 440 / 1200),)
+    assert found["docvqa:1"].roles == ("answer_value",)
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [((3200, 2400), (1600, 1200)), ((1000, 800), (1000, 800)), ((500, 5000), (160, 1600)), ((1, 9000), (1, 1600))],
+)
+def test_images_are_shown_with_no_side_above_1600_pixels(size: tuple[int, int], shown: tuple[int, int]) -> None:
+    assert shown_size(*size) == shown
+
+
+def test_only_annotated_rows_are_evidence(tmp_path: Path) -> None:
+    for status in STATUSES:
+        rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "status": status}))
+        assert bool(evidence_of_rows([PROBE], rows, lambda image: (1000, 800))) == (status == "annotated")
+
+
+def test_the_regions_of_a_probe_come_back_through_a_row() -> None:
+    row = typed_row(PROBE, 3200, 1600)
+    assert row.status == "needs_review"
+    assert [box.label for box in row.boxes] == ["answer_value:2000", "field_label:"]
+    evidence = row.evidence(1600, 800)
+    assert evidence.roles == PROBE.roles
+    for found, region in zip(evidence.regions, PROBE.regions, strict=True):
+        assert found == pytest.approx(region, abs=1e-5)
+    assert typed_row(Probe("p", "a.png", "a", "?", "open", "", "", (), answers=("x",)), 10, 10).status == "unannotated"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"status": "done"}, "status 'done' is not one of annotated, needs_review"),
+        ({"sample_id": ""}, "has no sample_id"),
+        ({"boxes": {}}, "boxes {} are not a list"),
+        ({"boxes": [{**BOX, "w": None}]}, "is not an object with numbers x, y, w, h and a label"),
+        ({"boxes": [{**BOX, "label": ""}]}, "label '' does not begin with one of answer_value"),
+        ({"boxes": [{**BOX, "label": "total:2000"}]}, "label 'total:2000' does not begin with one of answer_value"),
+        ({"colour": "red"}, "unknown key 'colour'"),
+    ],
+)
+def test_a_row_that_is_not_one_is_refused_with_its_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    path = save(tmp_path / "rows.jsonl", {**ROW, **changes})
+    with pytest.raises(SightlineError, match=says) as caught:
+        read_typed_rows(path)
+    assert str(caught.value).startswith(f"{path} line 1: ")
+
+
+@pytest.mark.parametrize(
+    ("box", "says"),
+    [
+        ({**BOX, "w": 0}, "box 'answer_value:2000' has no width or no height"),
+        ({**BOX, "x": 925}, "box 'answer_value:2000' leaves its image of 1000 x 800 pixels"),
+        ({**BOX, "y": -1.5}, "leaves its image"),
+        ({**BOX, "x": 1000, "w": 1}, "lies outside its image"),
+    ],
+)
+def test_a_box_must_lie_within_its_image(tmp_path: Path, box: dict[str, Any], says: str) -> None:
+    rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "boxes": [box]}))
+    with pytest.raises(SightlineError, match=says):
+        evidence_of_rows([PROBE], rows, lambda image: (1000, 800))
+
+
+def test_a_pixel_outside_is_clipped_and_a_row_without_box_is_refused(tmp_path: Path) -> None:
+    rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "boxes": [{**BOX, "x": 921}]}))
+    (region,) = evidence_of_rows([PROBE], rows, lambda image: (1000, 800))["docvqa:1"].regions
+    assert region == (0.921, 0.525, 1.0, 0.55)
+    rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "boxes": []}))
+    with pytest.raises(SightlineError, match="docvqa:1 is annotated but has no box"):
+        evidence_of_rows([PROBE], rows, lambda image: (1000, 800))
+
+
+def test_a_complete_set_has_nothing_left_to_do(tmp_path: Path) -> None:
+    path = save(tmp_path / "rows.jsonl", ROW, {**ROW, "sample_id": "docvqa:2", "status": "uncertain"})
+    assert len(read_typed_rows(path)) == 2
+    with pytest.raises(SightlineError, match="line 2: docvqa:2 is uncertain, not annotated"):
+        read_typed_rows(path, complete=True)
+    path = save(path, {**ROW, "boxes": [{**BOX, "label": "answer_value:smoke test"}]})
+    with pytest.raises(SightlineError, match="has a box of a trial run"):
+        read_typed_rows(path, complete=True)
+    with pytest.raises(SightlineError, match=r"line 2: sample_id 'docvqa:1' occurs twice"):
+        read_typed_rows(save(path, ROW, ROW))
+    with pytest.raises(SightlineError, match="holds no rows"):
+        read_typed_rows(save(path))
+
+
+# From a published file to probes with evidence, on the command line.
+
+
+@pytest.fixture
+def docvqa(stand_ins: StandIns, tmp_path: Path) -> Path:
+    path = tmp_path / "docvqa.jsonl"
+    output("build", stand_ins.file("docvqa/val_v1.0_withQT.json"), "--out", path)
+    return path
+
+
+def test_questions_are_built_with_decoys_and_all_of_their_images(stand_ins: StandIns, tmp_path: Path) -> None:
+    shards = stand_ins.shards("textvqa/validation-*.parquet")
+    build = ["build", *shards, "--out", tmp_path / "t.jsonl"]
+    assert refusal(*build).endswith("holds the images; say with --images where they are to be unpacked")
+    text = output(*build, "--images", tmp_path / "images")
+    assert "12 images, 24 questions" in text
+    assert "unpacked     12 of 12 images" in text
+    assert "24 probes (24 open) from 12 images\n" in text
+    found = read_probes(tmp_path / "t.jsonl")
+    assert found.construction == {
+        "name": "textvqa", "seed": 17, "limit_images": None, "shuffle_images": False, "decoys": True,
+    }  # fmt: skip
+    assert all(probe.decoy and probe.decoy.casefold() != probe.answers[0].casefold() for probe in found.probes)
+    assert "unpacked     0 of 12 images" in output(*build, "--images", tmp_path / "images")
+    assert str(tmp_path) not in (tmp_path / "t.jsonl").read_text()
+
+
+def test_a_sample_unpacks_only_its_own_images(stand_ins: StandIns, tmp_path: Path) -> None:
+    shards = stand_ins.shards("ocrbench/test-*.parquet")
+    options = ["--images", tmp_path / "images", "--sample", 1, "--seed", 29, "--out", tmp_path / "o.jsonl"]
+    assert "unpacked     10 of 10 images" in output("build", *shards, *options)
+    found = read_probes(tmp_path / "o.jsonl")
+    assert len(list((tmp_path / "images").iterdir())) == 10
+    assert [probe.kind for probe in found.probes] == sorted({probe.kind for probe in found.probes})
+    assert found.construction["sample"] == 1
+    assert not any(probe.decoy for probe in found.probes if probe.decoy in probe.answers)
+    output("build", *shards, *options, "--no-decoys")
+    assert not any(probe.decoy for probe in read_probes(tmp_path / "o.jsonl").probes)
+    output("build", *shards, *options, "--limit-images", 3)
+    assert len(read_probes(tmp_path / "o.jsonl")) == 3
+
+
+def test_sampling_is_for_questions_that_a_file_asks(data: Path, tmp_path: Path) -> None:
+    words = data / "mini_textocr" / "TextOCR_mini_val.json"
+    assert "--sample draws from questions that a file asks" in refusal(
+        "build", words, "--no-check-images", "--sample", 2, "--out", tmp_path / "p.jsonl"
+    )
+    assert "name the annotations" in refusal("build", "--out", tmp_path / "p.jsonl")
+
+
+def test_shuffling_and_sampling_exclude_each_other(stand_ins: StandIns, tmp_path: Path) -> None:
+    arguments = ["build", stand_ins.file("ocrbench/OCRBench.json"), "--sample", 1, "--shuffle-images"]
+    assert "--sample draws at random already" in refusal(*arguments, "--out", tmp_path / "o.jsonl")
+
+
+def test_missing_images_are_named(stand_ins: StandIns, tmp_path: Path) -> None:
+    arguments = [
+        "build",
+        stand_ins.file("docvqa/val_v1.0_withQT.json"),
+        "--images",
+        tmp_path,
+        "--out",
+        tmp_path / "d.jsonl",
+    ]
+    assert "xnbl0037_1.png does not exist" in refusal(*arguments)
+    assert not (tmp_path / "d.jsonl").exists()
+
+
+def test_show_prints_an_answer_beside_its_question(docvqa: Path) -> None:
+    probe = read_probes(docvqa).probes[0]
+    text = output("show", docvqa, "--examples", 1)
+    assert "24 (24 open)" in text
+    assert f"open         {probe.question}  {probe.answers[0]}  [docvqa:34602]" in text
+
+
+def test_published_boxes_become_regions_of_the_same_questions(stand_ins: StandIns, tmp_path: Path) -> None:
+    path, out = tmp_path / "t.jsonl", tmp_path / "boxed.jsonl"
+    output("build", stand_ins.file("textvqa/TextVQA_0.5.1_val.json"), "--out", path)
+    boxes = stand_ins.shards("textvqa/boxes-*.parquet")[0]
+    assert "24 of 24 questions, 24 regions (24 answer_value)" in output(
+        "evidence", path, "--questions", boxes, "--out", out
+    )
+    found = read_probes(out)
+    assert {len(probe.regions) for probe in found.probes} == {1}
+    assert all(probe.visible_boxes == () for probe in found.probes)
+    assert found.construction["evidence"]["from"] == "questions"
+    assert found.construction["evidence"]["format"] == "textvqa_gt"
+    untouched = read_probes(path)
+    assert [probe.answers for probe in found.probes] == [probe.answers for probe in untouched.probes]
+
+
+def test_the_answer_is_found_among_the_words_of_an_ocr_engine(
+    stand_ins: StandIns, docvqa: Path, tmp_path: Path
+) -> None:
+    words, images = stand_ins.file("docvqa/ocr_results"), stand_ins.file("docvqa")
+    said = output("evidence", docvqa, "--ocr", words, "--images", images, "--out", tmp_path / "answer.jsonl")
+    assert "24 of 24 questions" in said
+    answers = read_probes(tmp_path / "answer.jsonl").probes
+    assert {role for probe in answers for role in probe.roles} == {"answer_value"}
+    arguments = ["evidence", docvqa, "--ocr", words, "--line-context", "--out", tmp_path / "line.jsonl"]
+    output(*arguments, "--images", images)
+    lines = read_probes(tmp_path / "line.jsonl").probes
+    for alone, line in zip(answers, lines, strict=True):
+        assert line.regions[: len(alone.regions)] == alone.regions
+        assert set(line.roles[len(alone.regions) :]) <= {"context"}
+    assert any("context" in probe.roles for probe in lines)
+
+
+def test_a_word_is_found_where_it_was_drawn(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
+    images = stand_ins.file("docvqa")
+    output(
+        "evidence", docvqa, "--typed", images / "annotations.jsonl", "--complete", "--images", images,
+        "--out", tmp_path / "typed.jsonl",
+    )  # fmt: skip
+    output("evidence", docvqa, "--ocr", images / "ocr_results", "--images", images, "--out", tmp_path / "ocr.jsonl")
+    hits = 0
+    for typed, ocr in zip(
+        read_probes(tmp_path / "typed.jsonl").probes, read_probes(tmp_path / "ocr.jsonl").probes, strict=True
+    ):
+        drawn = [region for region, role in zip(typed.regions, typed.roles, strict=True) if role == "answer_value"]
+        hits += all(any(max(map(abs, map(float.__sub__, a, b))) < 0.01 for b in drawn) for a in ocr.regions)
+    assert hits >= 20  # an answer may stand on its page twice
+
+
+def test_a_pack_for_annotators_reads_back(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
+    images = stand_ins.file("docvqa")
+    with_boxes = tmp_path / "typed.jsonl"
+    typed = ["--typed", images / "annotations.jsonl", "--images", images]
+    output("evidence", docvqa, *typed, "--out", with_boxes)
+    pack = tmp_path / "pack"
+    output("annotation-pack", with_boxes, "--images", images, "--out", pack)
+    with Image.open(pack / "images" / "documents" / "xnbl0037_1.jpg") as image:
+        assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (448, 448))
+    rows = pack / "annotations.jsonl"
+    again = ["evidence", docvqa, "--typed", rows, "--images", images, "--out", tmp_path / "again.jsonl"]
+    assert "no row is annotated; docvqa:34602 is needs_review" in refusal(*again)
+    rows.write_text(rows.read_text().replace("needs_review", "annotated"))
+    output(*again)
+    for one, other in zip(read_probes(with_boxes).probes, read_probes(tmp_path / "again.jsonl").probes, strict=True):
+        assert one.roles == other.roles
+        for a, b in zip(one.regions, other.regions, strict=True):
+            assert a == pytest.approx(b, abs=2e-5)
+
+
+def test_noise_is_written_as_probe_files(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
+    images = stand_ins.file("docvqa")
+    boxed = tmp_path / "typed.jsonl"
+    output("evidence", docvqa, "--typed", images / "annotations.jsonl", "--images", images, "--out", boxed)
+    text = output("region-noise", boxed, "--images", images, "--out", tmp_path / "noise")
+    assert len(list((tmp_path / "noise").iterdir())) == 9
+    assert "clean.jsonl: 58 of 58 regions left" in text
+    dropped = read_probes(tmp_path / "noise" / "drop_40pct.jsonl")
+    assert dropped.construction["region_noise"]["seed"] == 20260717
+    assert sum(len(probe.regions) for probe in dropped.probes) < 58
+    assert "no probe has a region" in refusal("region-noise", docvqa, "--images", images, "--out", tmp_path / "n")
+
+
+def test_evidence_says_what_it_lacks(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
+    rows = stand_ins.file("docvqa/annotations.jsonl")
+    arguments = ["evidence", docvqa, "--out", tmp_path / "e.jsonl"]
+    assert "say where evidence comes from with one of --questions, --ocr and --typed" in refusal(*arguments)
+    assert "one of" in refusal(*arguments, "--typed", rows, "--ocr", rows)
+    assert "--line-context is for --ocr" in refusal(*arguments, "--typed", rows, "--line-context")
+    assert "--complete is for --typed" in refusal(*arguments, "--ocr", rows, "--complete")
+    assert "boxes in pixels need the images" in refusal(*arguments, "--typed", rows)
+    other = stand_ins.file("textvqa/annotations.jsonl").read_text().replace("textvqa:", "other:")
+    (tmp_path / "other.jsonl").write_text(other)
+    assert "none of its 24 rows is about a question here" in refusal(*arguments, "--typed", tmp_path / "other.jsonl")
+    boxes = stand_ins.shards("textvqa/boxes-*.parquet")
+    assert "no evidence for any of the 24 questions" in refusal(*arguments, "--questions", *boxes)
+
+
+def test_evidence_is_for_open_questions(data: Path, tmp_path: Path) -> None:
+    probes = tmp_path / "p.jsonl"
+    row = {
+        "id": "a", "image": "a.jpg", "image_id": "a", "question": "?", "label": "yes", "target_text": "T",
+        "source_text": "T", "regions": [],
+    }  # fmt: skip
+    probes.write_text('{"sightline_probes": 1}\n' + json.dumps(row))
+    said = refusal("evidence", probes, "--typed", probes, "--out", tmp_path / "e.jsonl")
+    assert "probe 'a' is a yes/no question; its regions come from how it was built" in said
+
+
+def test_only_questions_with_evidence_may_be_kept(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
+    images = stand_ins.file("docvqa")
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join((images / "annotations.jsonl").read_text().splitlines(keepends=True)[:5]))
+    output("evidence", docvqa, "--typed", few, "--images", images, "--only", "--out", tmp_path / "e.jsonl")
+    assert len(read_probes(tmp_path / "e.jsonl")) == 5
+
+
+def test_the_papers_split_of_open_questions_is_an_option(docvqa: Path, tmp_path: Path) -> None:
+    text = output("split", docvqa, "--hash", "md5", "--group-by", "probe", "--out", tmp_path / "sides")
+    assert "dev          13 probes" in text
+    dev = read_probes(tmp_path / "sides" / "dev.jsonl")
+    assert dev.construction["split"]["hash"] == "md5"
+    assert "--hash md5 halves the set" in refusal("split", docvqa, "--hash", "md5", "--dev-buckets", 3)
