@@ -22,7 +22,7 @@ from sightline.statistics.arm_rows import are_in_words, is_plain
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.metrics.answers import ZERO_COVERAGE
 from sightline.statistics.summaries import arm_points
-from sightline.view.row_index import Rows
+from sightline.view.rows import Rows
 
 POSITIVE = 'label == "yes"'
 YES_OR_NO: dict[str, tuple[str, str, bool]] = {

@@ -17,7 +17,7 @@ from sightline.annotate.tasks import JOURNAL, TaskFolder
 from sightline.annotate.work import WorkQueue, all_readings
 from sightline.errors import SightlineError
 from sightline.view.runs import viewed_runs
-from sightline.view.server import AnswersToPages, viewer
+from sightline.view.server import PageData, viewer
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import FileSubject, Subject
 from tests.unit.annotate.sample_task import EVIDENCE, HARD_NEGATIVES, said, sample_task
@@ -81,7 +81,7 @@ class Viewed(_Asked):
 
     def prepare(self) -> None:
         viewed_folder(self.folder / "run", images=4)
-        answers = AnswersToPages(viewed_runs([self.folder / "run"], None))
+        answers = PageData(viewed_runs([self.folder / "run"], None))
         self.names = [*(name for name in answers.names if name != "overview"), "take", "image"]
         self.client = TestClient(viewer(answers))
         rows = answers.rows({"limit": "1", "columns": "probe_id,image_key,arm"})["rows"][0]

@@ -21,7 +21,7 @@ from sightline.annotate.annotation_app import LONGEST_BODY, annotation_app
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
 from sightline.annotate.tasks import TaskFolder, open_task
 from sightline.annotate.work import WorkQueue, all_readings
-from sightline.serving.server import Door, Guard
+from sightline.serving.server import Address, Guard
 from tests.unit.annotate.sample_task import EVIDENCE, said, sample_task, turned_task
 from tests.unit.annotate.served_task import served
 
@@ -36,7 +36,7 @@ def task(tmp_path: Path) -> TaskFolder:
 
 def client(task: TaskFolder, who: str = "ann", pass_: str = FIRST, **headers: str) -> TestClient:
     """A browser that has come in by the printed address."""
-    door = Door(8000, token=TOKEN)
+    door = Address(8000, token=TOKEN)
     usual = {"origin": ORIGIN, "cookie": f"{door.cookie}={TOKEN}"}
     guarded = Guard(annotation_app(WorkQueue(task, who, pass_)), door)
     return TestClient(guarded, base_url=ORIGIN, headers=usual | headers, follow_redirects=False)

@@ -1,14 +1,16 @@
-"""Scores of answers in words: arms against Full and against each other, by benchmark and by slices of questions."""
+"""Scores of answers in words: arms against Full and each other, by slices of questions, and beside coverage."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import spearmanr
 
 from sightline.analysis.comparison import ALL_TASKS, ArmPair, Unit, full_arm, rows_in_words, score_changes
 from sightline.analysis.regions import STRESS_TAGS, UNTAGGED, stress_slices, stress_tags
 from sightline.errors import SightlineError
+from sightline.report.sections.region_coverage import coverage_and_score_frame
 from sightline.statistics.bootstrap import SEED, count_blocks
 from sightline.statistics.paired_scores import sign_flip_p
 from tests.unit.analysis.open_frame import ARMS, TASKS, open_frame, probes
@@ -152,3 +154,58 @@ def test_what_is_missing_is_said_in_one_line(frame: pd.DataFrame) -> None:
         stress_slices(frame[frame["arm"] == "full"], probes())
     with pytest.raises(SightlineError, match="more than one answer"):
         against_full(pd.concat([frame, frame]))
+
+
+FEWER = 200
+
+
+@pytest.fixture(scope="module")
+def covered() -> pd.DataFrame:
+    found = open_frame()
+    rng = np.random.default_rng(4)
+    return found.assign(ecr=np.clip(found["worst_region"] + rng.normal(0.0, 0.5, len(found)), 0.0, 1.0))
+
+
+def observations(covered: pd.DataFrame) -> pd.DataFrame:
+    """Both budgets of Target, beside the change of score."""
+    full = covered[covered["arm"] == "full"].set_index("probe_id")["score"]
+    own = covered[covered["arm"].isin(["target:0.3", "target:0.7"])]
+    return own.assign(change=own["score"] - own["probe_id"].map(full))
+
+
+def test_correlations_are_over_all_budgets_of_a_selector(covered: pd.DataFrame) -> None:
+    table = coverage_and_score_frame(covered, draws=FEWER)
+    own = table[table["arms"] == "target:0.3, target:0.7"].set_index("coverage")
+    worst, union = (own["rho"].astype(float)[name] for name in ("worst region", "union"))
+    seen = observations(covered)
+    assert set(own.index) == {"worst region", "union"}
+    assert set(own["n"]) == {2 * sum(TASKS.values())}
+    assert set(own["samples"]) == {sum(TASKS.values())}
+    assert worst == pytest.approx(spearmanr(seen["worst_region"], seen["change"]).statistic)
+    assert union == pytest.approx(spearmanr(seen["ecr"], seen["change"]).statistic)
+    assert worst > union
+    assert own["advantage"].tolist() == pytest.approx([worst - union] * 2)
+
+
+@pytest.mark.usefixtures("plain_percentiles")
+def test_intervals_draw_questions_with_all_their_budgets_and_rank_anew(covered: pd.DataFrame) -> None:
+    table = coverage_and_score_frame(covered, draws=FEWER)
+    line = table[(table["arms"] == "target:0.3, target:0.7") & (table["coverage"] == "worst region")].iloc[0]
+    seen = observations(covered)
+    sample = np.unique(seen["probe_id"], return_inverse=True)[1]
+    rhos, advantages = [], []
+    for counts in np.concatenate(list(count_blocks(int(sample.max()) + 1, FEWER, SEED, "samples"))).astype(int):
+        drawn = seen.iloc[np.repeat(np.arange(len(seen)), counts[sample])]
+        worst, union = (spearmanr(drawn[name], drawn["change"]).statistic for name in ("worst_region", "ecr"))
+        rhos.append(worst)
+        advantages.append(worst - union)
+    assert (line["rho_low"], line["rho_high"]) == pytest.approx(tuple(np.quantile(rhos, [0.025, 0.975])))
+    bounds = tuple(np.quantile(advantages, [0.025, 0.975]))
+    assert (line["advantage_low"], line["advantage_high"]) == pytest.approx(bounds)
+
+
+def test_questions_without_regions_say_nothing(covered: pd.DataFrame) -> None:
+    bare = covered.assign(worst_region=covered["worst_region"].where(covered["task"] == "textvqa"))
+    assert set(coverage_and_score_frame(bare, draws=20)["samples"]) == {TASKS["textvqa"]}
+    with pytest.raises(SightlineError, match="questions with regions"):
+        coverage_and_score_frame(covered.assign(worst_region=np.nan), draws=20)

@@ -12,9 +12,9 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from sightline.errors import SightlineError
-from sightline.serving.server import Door, Guard, application, file_inside
+from sightline.serving.server import Address, Guard, application, file_inside
 
-DOOR = Door(7447, token="right")
+ADDRESS = Address(7447, token="right")
 HERE = "http://127.0.0.1:7447"
 
 
@@ -30,12 +30,12 @@ def client(tmp_path: Path) -> TestClient:
     (tmp_path / "pages" / "page.js").write_text("export {};")
     (tmp_path / "secret.txt").write_text("secret")
     app = application([Route("/echo", echo, methods=["GET", "POST"])], {"pages": tmp_path / "pages"})
-    return TestClient(Guard(app, DOOR), base_url=HERE, follow_redirects=False)
+    return TestClient(Guard(app, ADDRESS), base_url=HERE, follow_redirects=False)
 
 
 @pytest.fixture
 def inside(client: TestClient) -> TestClient:
-    client.cookies.set(DOOR.cookie, "right", domain="127.0.0.1")
+    client.cookies.set(ADDRESS.cookie, "right", domain="127.0.0.1")
     return client
 
 
@@ -56,7 +56,7 @@ def test_without_the_token_nothing_is_answered(client: TestClient, path: str) ->
 
 
 def test_a_wrong_cookie_is_no_cookie(client: TestClient) -> None:
-    assert client.get("/echo", headers={"cookie": f"{DOOR.cookie}=wrong"}).status_code == 403
+    assert client.get("/echo", headers={"cookie": f"{ADDRESS.cookie}=wrong"}).status_code == 403
     assert client.get("/echo", headers={"cookie": "a[]={b=c; ;;"}).status_code == 403
 
 
@@ -67,12 +67,12 @@ def test_another_host_is_refused_token_or_not(inside: TestClient, host: str) -> 
 
 @pytest.mark.parametrize("host", ["localhost:7447", "[::1]:7447", "127.0.0.1:7447"])
 def test_names_of_this_machine_are_its_own(client: TestClient, host: str) -> None:
-    headers = {"host": host, "cookie": f"{DOOR.cookie}=right"}
+    headers = {"host": host, "cookie": f"{ADDRESS.cookie}=right"}
     assert client.get("/echo", headers=headers).status_code == 200
 
 
 def test_a_host_of_ones_own_choice_is_the_only_one() -> None:
-    assert Door(80, "box.example").hosts == {"box.example:80", "box.example"}
+    assert Address(80, "box.example").hosts == {"box.example:80", "box.example"}
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "https://127.0.0.1:7447"])

@@ -19,7 +19,7 @@ BUSY, DONE, FAILED = "computing", "done", "failed"
 
 
 @dataclass
-class IntervalsBeside:
+class BackgroundIntervals:
     """What is computed of one run, for the version of its rows that it was asked for last."""
 
     folder: Path
@@ -42,7 +42,7 @@ class IntervalsBeside:
                 # A group of its own: Ctrl-C is for the server, which ends this process itself. Not a session: there it
                 # would have a share of the cores as large as the server's, however nice it is.
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "sightline.view.intervals_beside", str(self.folder)],
+                    [sys.executable, "-m", "sightline.view.intervals", str(self.folder)],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,

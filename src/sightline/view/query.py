@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sightline.errors import SightlineError
-from sightline.view.row_index import ProbeBook, Rows
+from sightline.view.rows import ProbeBook, Rows
 
 LARGEST = 10**300
 """Beyond it numbers are none that a column could hold."""
