@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sightline.store import load_run
-from sightline.store.compact_frame import count_rows
+from sightline.rows import load_run
+from sightline.rows.reader import count_rows
 
 RULES = ("accuracy(target:0.3) >= 0.5", "posecr(target:0.3) - posecr(full) >= -1", "auroc(target:0.3) >= 0.5")
 SUMMARY = (

@@ -23,10 +23,9 @@ FolderOption = Annotated[Path | None, typer.Option("--out", help="Folder of a st
 @app.command("list")
 def list_(out: FolderOption = None) -> None:
     """List the tables: what each shows, what it needs, and how far it is measured in a study's folder."""
-    from sightline.core.table import print_rows
-    from sightline.paper.paper_table import PAPER_TABLES
-    from sightline.paper.preset import in_order
-    from sightline.paper.table_state import state_in
+
+    from sightline.paper.paper_table import PAPER_TABLES, in_order
+    from sightline.paper.run import state_in
     from sightline.progress import SafeConsole
 
     lines = []
@@ -44,7 +43,7 @@ def list_(out: FolderOption = None) -> None:
 @app.command()
 def show(table: TableArgument) -> None:
     """What a table needs, the commands it stands for, and its published values."""
-    from sightline.paper.explained import explained
+    from sightline.paper.printed import explained
     from sightline.progress import SafeConsole
 
     for wanted in chosen(table):
@@ -69,8 +68,7 @@ def check(
     """
     from rich.text import Text
 
-    from sightline.core.table import print_rows
-    from sightline.paper.checked import findings
+    from sightline.paper.check import findings
     from sightline.progress import SafeConsole
 
     _folders(textocr=textocr)
@@ -147,9 +145,8 @@ def run(
     execution: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
 ) -> None:
     """Measure a table. Kill it at any moment and run it again; tables of one folder share runs and amend them."""
-    from sightline.paper.preset import run_table, with_earlier
-    from sightline.paper.study import Study, StudyOptions
-    from sightline.paper.study_page import write_paper_page
+    from sightline.paper import Study, StudyOptions
+    from sightline.paper.run import run_table, with_earlier, write_paper_page
 
     further: dict[str, Any] = {"device": device, "dtype": dtype, "execution": execution}
     options = StudyOptions(
@@ -195,21 +192,20 @@ def _models(given: list[str], demo: bool, out: Path) -> dict[str, str]:
     found = named_models(given)
     if not demo:
         return found
-    from sightline.paper.demo_models import demo_models
+    from sightline.paper.models import demo_models
 
     return {**demo_models(out / "models", leave_out=found), **found}
 
 
-def chosen(text: str) -> list[type[PaperTable]]:
+def chosen(text: str) -> list[PaperTable]:
     """The tables that an argument names."""
-    from sightline.paper.paper_table import PAPER_TABLES
-    from sightline.paper.preset import in_order
+    from sightline.paper.paper_table import PAPER_TABLES, in_order
 
     if text.lower() == "all":
         return [PAPER_TABLES.get(number) for number in in_order(PAPER_TABLES)]
     number = text.upper().removeprefix("TABLE").strip()
     if number not in PAPER_TABLES:
-        raise SightlineError(f"no table '{text}' among the presets; choose one of {', '.join(in_order(PAPER_TABLES))}")
+        raise SightlineError(f"the paper has no table '{text}'; choose one of {', '.join(in_order(PAPER_TABLES))}")
     return [PAPER_TABLES.get(number)]
 
 

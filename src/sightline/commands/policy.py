@@ -15,7 +15,7 @@ from sightline.progress import say
 
 if TYPE_CHECKING:
     from sightline.analysis.policy_verdict import PolicyFigures, PolicyVerdict, TunedPolicy
-    from sightline.store import Run
+    from sightline.rows import Run
 
 app = typer.Typer(help="Choose and judge policies: budgets that differ from sample to sample.", no_args_is_help=True)
 
@@ -80,7 +80,7 @@ def fit(
     from sightline.analysis.policy_verdict import tune
     from sightline.arms.arm import parse_levels
     from sightline.commands.report import errors_are_two
-    from sightline.store import load_run
+    from sightline.rows import load_run
 
     with errors_are_two("the policy could not be judged"):
         shown = f"policy:{policy}:{selector}:{levels}"
@@ -124,7 +124,7 @@ def judge(
     """Judge the policy arms of a run on its held-out half. Exit code 0: go for each; 1: not; 2: error."""
     from sightline.analysis.policy_verdict import judge_run
     from sightline.commands.report import errors_are_two
-    from sightline.store import load_run
+    from sightline.rows import load_run
 
     with errors_are_two("the policies could not be judged"):
         opened = load_run(run)

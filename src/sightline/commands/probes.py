@@ -111,7 +111,7 @@ def build(
     from dataclasses import replace
 
     from sightline.probes import HardPairRules, write_probes
-    from sightline.probes.images import check_image_sizes
+    from sightline.probes.annotations import check_image_sizes
     from sightline.probes.probe_file import read_image_ids
 
     rules = HardPairRules(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from sightline.store import Run
+    from sightline.rows.run import Run
 
 
 def rows(
@@ -48,7 +48,7 @@ def rows(
     In csv a text that a spreadsheet would take for a formula (it begins with =, +, -, @, a tab or a carriage return)
     gets an apostrophe in front; jsonl and parquet have it as it is.
     """
-    from sightline.store import load_run
+    from sightline.rows import load_run
 
     written = _format(out, format)
     if written == "parquet":
@@ -74,7 +74,7 @@ def _format(out: Path, asked: str | None) -> str:
 
 
 def _write_csv(handle: BinaryIO, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None:
-    from sightline.store.row_text import csv_header, csv_lines
+    from sightline.rows.text import csv_header, csv_lines
 
     handle.write(csv_header(list(names)))
     for batch in batches:
@@ -82,7 +82,7 @@ def _write_csv(handle: BinaryIO, names: Sequence[str], batches: Iterable[pa.Reco
 
 
 def _write_jsonl(handle: BinaryIO, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None:
-    from sightline.store.row_text import json_lines
+    from sightline.rows.text import json_lines
 
     for batch in batches:
         handle.write(json_lines(batch))
@@ -133,9 +133,9 @@ def verify(
     from contextlib import nullcontext
 
     from sightline.progress import waiting_for
-    from sightline.store.folder_check import verify_folder
     from sightline.store.leases import locked
-    from sightline.store.run_parts import part_folders
+    from sightline.store.parts import part_folders
+    from sightline.store.verify import verify_folder
 
     wrong = False
     for path in runs:
@@ -176,7 +176,7 @@ def compact(
     from sightline.progress import waiting_for
     from sightline.store.compaction import compact_run
     from sightline.store.leases import locked
-    from sightline.store.run_parts import part_folders
+    from sightline.store.parts import part_folders
 
     with waiting_for(f"compacting {run}", logged=False), locked(*(folder.path for folder in part_folders(run))):
         done = compact_run(run, out)
@@ -212,7 +212,7 @@ def show(
 
     Without --arm the table has all arms and the picture those without an intervention.
     """
-    from sightline.store import load_run
+    from sightline.rows.run import load_run
 
     if out is not None:
         _refuse_unknown_kind(out)
@@ -260,7 +260,7 @@ def _print_probe(run: Run, rows: pd.DataFrame) -> None:
     from sightline.core.table import print_rows
     from sightline.geometry.marks import marks_of
     from sightline.progress import SafeConsole
-    from sightline.store.load import image_of, probe_of
+    from sightline.rows.run import image_of, probe_of
 
     first = rows.iloc[0]
     probe, record = probe_of(run, first), image_of(run, first)
@@ -384,7 +384,7 @@ def export(
     import json
 
     from sightline.places.writing import write_whole
-    from sightline.store import load_run
+    from sightline.rows.run import load_run
 
     run = load_run(folder)
     if (model is None) != (images is None):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from sightline.progress import SafeConsole
-    from sightline.store import Run
+    from sightline.rows.run import Run
 
 TIMES = {"select ms": ("select_ms", "signal_ms"), "language ms": ("language_ms",)}
 """Mean milliseconds per row: column -> the stages it adds up."""
@@ -49,14 +49,14 @@ def print_summary(run: Run) -> None:
     """The table, and in a line each what a reader of it must know."""
     from sightline.progress import SafeConsole
     from sightline.report.columns import of_words
-    from sightline.report.source import UNREAD
     from sightline.report.summary import sentence
-    from sightline.report.usable_rows import cut_off, fallen_back
+    from sightline.rows.reader import compact_frame
+    from sightline.rows.source import UNREAD
+    from sightline.rows.usable import cut_off, fallen_back
     from sightline.statistics.arm_rows import are_in_words, is_plain
     from sightline.statistics.correct_positives import out_of_sight
     from sightline.statistics.metrics import METRICS
     from sightline.statistics.readable_answers import nothing_to_read
-    from sightline.store.compact_frame import compact_frame
 
     frame = compact_frame(run, lambda column: column not in UNREAD)
     if frame.empty:

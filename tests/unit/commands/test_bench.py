@@ -14,10 +14,10 @@ from sightline.cost.benchmarks.prefill import batch_sizes
 from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.errors import SightlineError
-from tests.warm_measuring import warm_measuring
+from tests.warm_python import warm_children
 
 
-@warm_measuring()
+@warm_children()
 def test_prefill_writes_a_card_and_prints_it(tmp_path: Path) -> None:
     out = tmp_path / "card.json"
     done = CliRunner().invoke(

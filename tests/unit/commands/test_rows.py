@@ -17,7 +17,9 @@ from typer.testing import CliRunner, Result
 
 from sightline.cli import app, main
 from sightline.errors import SightlineError
-from sightline.store import RunFolder, load_run
+from sightline.rows import load_run
+from sightline.rows.run import load_run
+from sightline.store import RunFolder
 from sightline.store.leases import locked
 from tests.unit.report.fake_run import make_run
 
@@ -105,7 +107,7 @@ def test_it_prints_the_question_the_region_and_every_arm(show) -> None:
 
 
 def test_an_arm_is_shown_with_its_answer_margin_tokens_and_coverage(show, data: Path) -> None:
-    from sightline.store import load_run
+    from sightline.rows.run import load_run
 
     row = load_run(data / "run_v1").row(PROBE, "target:0.3")
     _, said, _ = show(PROBE, "--arm", "target:0.3")

@@ -21,9 +21,9 @@ from sightline.cli import app
 from sightline.commands.options import Overrides, with_options
 from sightline.commands.run import print_summary, summary
 from sightline.errors import SightlineError
+from sightline.rows.run import load_run
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.summaries import arm_summary
-from sightline.store.load import load_run
 from tests.unit.report.fake_run import make_run
 from tests.unit.report.test_overview import says_no
 
