@@ -12,7 +12,7 @@ import string
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from sightline.core.edit_distance import edit_distance
+from sightline.core.text import edit_distance
 from sightline.errors import SightlineError
 
 # What a model generated -> the answer in it.

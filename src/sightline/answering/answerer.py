@@ -20,9 +20,9 @@ from sightline.answering.select_step import Selected, SelectStep
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
-from sightline.core.prefix import Encoded, PositionPolicy, Prompt
+from sightline.core.prefix import Encoded, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import Budget
+from sightline.core.selection import Budget, PositionPolicy
 from sightline.device.memory import FEWER, halved, in_halves
 from sightline.device.transfer import Stopwatch
 from sightline.errors import SightlineError

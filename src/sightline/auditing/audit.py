@@ -24,15 +24,22 @@ from sightline.auditing.launchers import LAUNCHERS, Launcher
 from sightline.auditing.launchers.base import Job, probe_bytes
 from sightline.auditing.loop import LoopOptions, answer_shards
 from sightline.auditing.records import image_records, row_records, settings_before_loading
-from sightline.auditing.shards import Task, check_image, check_images, lacks_images, make_shards, tasks_left, with_boxes
+from sightline.auditing.shards import (
+    Task,
+    check_image,
+    check_images,
+    lacks_images,
+    make_shards,
+    tasks_left,
+    with_boxes,
+)
 from sightline.auditing.sharing import is_known
 from sightline.auditing.worker import Worker, use_threads
-from sightline.backbones.loading import checkpoint_folder, choose_device, model_type
-from sightline.backbones.served import Served
+from sightline.backbones.loading import Served, checkpoint_folder, choose_device, model_type
 from sightline.boxes.beside import BoxesBeside
-from sightline.boxes.sources import box_source, check_source, refuse_other_rule, source_under
+from sightline.boxes.sources import box_source, check_source, source_under
 from sightline.core.registry import import_files, imported_digest
-from sightline.device.kernels.causal import planless
+from sightline.device.kernels import planless
 from sightline.device.memory import free_memory
 from sightline.errors import SightlineError
 from sightline.places import StoreError, is_remote
@@ -41,12 +48,13 @@ from sightline.places.writing import remove_leftovers
 from sightline.probes import ProbeSet, read_probes
 from sightline.probes.images import image_digests
 from sightline.progress import Progress, in_json, say, waiting_for
+from sightline.rows import Run, load_run
 from sightline.statistics.metrics import METRICS
-from sightline.store import Run, RunFolder, load_run
+from sightline.store import RunFolder
 from sightline.store.folder import MANIFEST
-from sightline.store.folder_check import damaged_files
 from sightline.store.leases import FolderAccess
-from sightline.store.soundness import ACCEPTABLE
+from sightline.store.manifest import ACCEPTABLE
+from sightline.store.verify import damaged_files
 
 
 def audit(config: AuditConfig) -> Run:
@@ -93,7 +101,6 @@ def plan_audit(config: AuditConfig) -> Job:
         model_type=model_type(checkpoint_folder(config.model)) if config.profile == "artifact" else "",
     )
     check_source(config.box_source)
-    refuse_other_rule(config.box_source, recorded.get("boxes") or {}, config.out)
     launcher = LAUNCHERS.get(config.launcher)(config)
     launcher.refuse_unusable()
     if launcher.shares and is_remote(config.out):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from sightline.auditing.audit import retry_failed
 from sightline.auditing.launchers.base import Job
 from sightline.auditing.shards import Task, tasks_left
-from sightline.device.pulse import moved
+from sightline.device import moved
 from sightline.errors import SightlineError
 from sightline.progress import Progress, say, waiting_for
 from sightline.store import RunFolder

@@ -23,9 +23,9 @@ from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.probes import read_probes
 from sightline.probes.images import open_image
-from sightline.store import Run
-from sightline.store.load import pack_mask, unpack_mask
-from sightline.store.soundness import SEVERAL_MACHINES
+from sightline.rows import Run
+from sightline.store.manifest import SEVERAL_MACHINES
+from sightline.store.marks import pack_mask, unpack_mask
 
 RECORDED = (
     "profile", "dtype", "positions", "box_source", "scorer", "image_options", "attention", "batch_images",

@@ -18,19 +18,13 @@ from sightline.auditing.config import AuditConfig
 from sightline.auditing.loop import ShardWork
 from sightline.auditing.shards import image_key
 from sightline.backbones import Backbone, ImageOptions, options_for
-from sightline.backbones.loading import (
-    backbone_class,
-    choose_device,
-    choose_dtype,
-    description_digests,
-    model_type,
-    subfolder_digests,
-)
+from sightline.backbones.checkpoints import description_digests, subfolder_digests
+from sightline.backbones.loading import backbone_class, choose_device, choose_dtype, model_type
 from sightline.core.prefix import Encoded
 from sightline.core.probe import ORIGINAL, Probe
-from sightline.core.regime import NO_BOXES, arm_regime
+from sightline.core.selection import NO_BOXES, arm_regime
 from sightline.geometry.coverage import Geometry
-from sightline.store.load import pack_mask
+from sightline.store.marks import pack_mask
 from sightline.version import __version__
 
 # One row per probe and arm, one record per image: plain dictionaries in the shape of ``sightline.core.row``.
@@ -280,7 +274,7 @@ def manifest_settings(
         "batch_images": config.batch_images,
         "batch_tokens": config.batch_tokens,
         "longest_answer": config.longest_answer,
-        "image_options": options.as_recorded(recorded.get("image_options", {})),
+        "image_options": options.as_dict(),
         "keep_scores": config.keep_scores,
         "seed": config.seed,
         "images": str(config.images),

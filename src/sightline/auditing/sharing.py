@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from sightline.arms.arm import Arm
 from sightline.auditing.shards import Task
+from sightline.device import moved
 from sightline.device.memory import is_out_of_memory
-from sightline.device.pulse import moved
 from sightline.errors import SightlineError
 from sightline.progress import Progress
 from sightline.store import RunFolder

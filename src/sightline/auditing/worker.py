@@ -19,19 +19,13 @@ from sightline.auditing.loop import ImageFile, Prepared, Seen, details, preview
 from sightline.auditing.records import conditions, manifest_settings, reporting_contract
 from sightline.auditing.shards import Shard, image_key, with_boxes
 from sightline.backbones import load_backbone, options_for, weight_digest
+from sightline.backbones.checkpoints import checkpoint_digests, description_digests, subfolder_digests
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import use_execution, use_vision_execution
-from sightline.backbones.loading import (
-    checkpoint_digests,
-    checkpoint_folder,
-    description_digests,
-    snapshot_revision,
-    subfolder_digests,
-)
-from sightline.backbones.served import served_by
+from sightline.backbones.loading import checkpoint_folder, served_by, snapshot_revision
 from sightline.boxes.beside import BoxesBeside
 from sightline.core.selection import Budget
-from sightline.device.pulse import moved
+from sightline.device import moved
 from sightline.errors import SightlineError
 from sightline.places import StoreError
 from sightline.probes.images import image_digest, image_files, image_place, open_image_file, pixel_digest

@@ -11,7 +11,7 @@ from types import TracebackType
 from sightline.boxes.detection import Detected
 from sightline.boxes.sources import Shown, box_source
 from sightline.core.probe import Probe
-from sightline.device.pulse import moved
+from sightline.device import moved
 from sightline.places import Place
 from sightline.progress import Progress
 

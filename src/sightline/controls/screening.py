@@ -14,7 +14,7 @@ from PIL import Image
 
 from sightline.boxes.detectors import DETECTORS, Detector
 from sightline.controls.text_replacement import ERASE, REPLACEMENT, SHAM, Pixels, Replaced
-from sightline.core.spreadsheet import from_text
+from sightline.core.text import from_text
 from sightline.errors import SightlineError
 from sightline.places import open_file
 from sightline.probes.typed_rows import is_decision_file, read_decision_file

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from sightline.backbones.base import Backbone
+from sightline.backbones.images import Pixels
 from sightline.backbones.language import LanguageModel
-from sightline.backbones.pixels import Pixels
 from sightline.backbones.towered import Towered
 from sightline.device.transfer import Stopwatch
 

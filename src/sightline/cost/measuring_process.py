@@ -19,7 +19,7 @@ from sightline.cost.machine import ceiling, clocks, kernels, machine_facts
 from sightline.cost.measure import end_with_parent
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.device.kernels.causal import planless
+from sightline.device.kernels import planless
 from sightline.device.memory import in_words
 from sightline.errors import SightlineError
 

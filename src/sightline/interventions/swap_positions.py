@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sightline.core.prefix import PositionPolicy
+from sightline.core.selection import PositionPolicy
 from sightline.interventions.base import INTERVENTIONS, Intervention
 
 

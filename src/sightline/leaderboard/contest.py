@@ -15,13 +15,14 @@ from sightline.auditing.config import AuditConfig, read_config
 from sightline.auditing.records import model_name
 from sightline.auditing.shards import tasks_left
 from sightline.auditing.worker import Worker
-from sightline.backbones.loading import checkpoint_folder, model_type, weight_digest
-from sightline.backbones.served import Served
+from sightline.backbones.checkpoints import weight_digest
+from sightline.backbones.loading import Served, checkpoint_folder, model_type
 from sightline.checks.demo import SHARD_IMAGES, asset
 from sightline.core.selection import Budget, Role
 from sightline.errors import SightlineError
+from sightline.rows import Run, load_run
 from sightline.selectors import SELECTORS
-from sightline.store import Run, RunFolder, load_run
+from sightline.store import RunFolder
 
 # Who takes part: every registered method and control at every budget, and why some cannot on a model.
 

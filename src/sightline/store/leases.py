@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 from types import TracebackType
 
-from sightline.device.pulse import last_move, moved
+from sightline.device import last_move, moved
 from sightline.errors import SightlineError
 from sightline.places import Listing, Place, is_remote, read_whole
 from sightline.places.listing import remove

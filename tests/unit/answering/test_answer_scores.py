@@ -28,7 +28,7 @@ from sightline.answering.answer_scores import (
     soft_accuracy,
     vqa_words,
 )
-from sightline.core.edit_distance import edit_distance
+from sightline.core.text import edit_distance
 from sightline.errors import SightlineError
 from tests.independent.answer_scores import PAIRS, SCORES, agreement, distance, generated_pairs, sightline_scores
 

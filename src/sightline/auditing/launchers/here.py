@@ -13,7 +13,7 @@ from sightline.auditing.launchers.base import LAUNCHERS
 from sightline.auditing.shards import Task, longest_first
 from sightline.auditing.sharing import PAUSE, SharedTasks
 from sightline.boxes.beside import BoxesBeside
-from sightline.device.pulse import moved
+from sightline.device import moved
 from sightline.progress import Progress
 from sightline.store import RunFolder
 from sightline.store.leases import MEMBER, FolderAccess

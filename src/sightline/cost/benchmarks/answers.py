@@ -81,7 +81,7 @@ class Answers(Benchmark[AnswersRequest]):
     def measure(self, request: AnswersRequest, subject: Subject) -> Iterator[Measurement]:
         from sightline.backbones.execution import use_execution, use_vision_execution
         from sightline.cost.machine import PeakMemory
-        from sightline.device.kernels.causal import planless
+        from sightline.device.kernels import planless
 
         arms = [subject.arm(text, request.execution) for text in request.arms]
         language = subject.backbone.language
@@ -244,7 +244,7 @@ def time_stock(request: AnswersRequest, subject: Subject, batch: int) -> float:
     """Milliseconds of one call of the model's own ``generate``; one by one its image processor is part of it."""
     import torch
 
-    from sightline.backbones.unmodified import model_inputs
+    from sightline.backbones.base import model_inputs
 
     backbone = subject.backbone
     image, prompt = subject.image(0), subject.prompt

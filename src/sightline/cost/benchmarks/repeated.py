@@ -22,7 +22,7 @@ from sightline.errors import SightlineError
 if TYPE_CHECKING:
     from sightline.arms.arm import Arm
     from sightline.backbones.base import Backbone
-    from sightline.backbones.pixels import Pixels
+    from sightline.backbones.images import Pixels
     from sightline.core.probe import Probe
     from sightline.cost.subject import Subject
 
@@ -112,7 +112,7 @@ class Repeated(Benchmark[RepeatedRequest]):
     def measure(self, request: RepeatedRequest, subject: Subject) -> Iterator[Measurement]:
         """All arms over the same probes; which one begins depends on the number of the process."""
         from sightline.cost.one_sample import ANSWERS
-        from sightline.device.kernels.causal import planless
+        from sightline.device.kernels import planless
 
         arms = [subject.arm(text, request.execution) for text in request.arms]
         numbers = range(request.probes_per_process)

@@ -80,7 +80,7 @@ class Sweep(Benchmark[SweepRequest]):
         from sightline.backbones.execution import use_execution, use_vision_execution
         from sightline.cost.machine import PeakMemory
         from sightline.cost.one_sample import time_one_sample
-        from sightline.device.kernels.causal import planless
+        from sightline.device.kernels import planless
 
         arms = [subject.arm(text, request.execution) for text in request.arms]
         # One compilation for all lengths: a sweep has many.

@@ -317,7 +317,7 @@ def measure_stock(request: TtftRequest, subject: Subject) -> Iterator[Measuremen
     """
     import torch
 
-    from sightline.backbones.unmodified import model_inputs
+    from sightline.backbones.base import model_inputs
     from sightline.cost.machine import PeakMemory, language_flops
 
     backbone = subject.backbone

@@ -13,12 +13,12 @@ from sightline.analysis.comparison import (
     by_model,
     rates,
 )
-from sightline.core.regime import NO_BOXES
+from sightline.core.selection import NO_BOXES
 from sightline.core.table import Table, TableColumn, format_value
 from sightline.errors import SightlineError
 from sightline.report.columns import fitting_columns, metric_column, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
+from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.metrics import METRICS
 
