@@ -30,8 +30,7 @@ from sightline.backbones.loading import (
     subfolder_digests,
 )
 from sightline.backbones.served import served_by
-from sightline.boxes.beside import BoxesBeside
-from sightline.boxes.sources import reads_boxes
+from sightline.boxes.sources import BoxesBeside, reads_boxes
 from sightline.core.selection import Budget
 from sightline.device.kernels.causal import planless
 from sightline.device.memory import free_memory, is_out_of_memory

@@ -13,7 +13,7 @@ from typing import Any
 
 from sightline.annotate.label_studio import read_label_studio
 from sightline.auditing.config import read_config
-from sightline.controls.screening import reviewed_images
+from sightline.controls.text_replacement import reviewed_images
 from sightline.cost.card import CostCard
 from sightline.places.writing import append, refuse_unusable_file, write_whole
 from sightline.policies.risk_file import ranked_risks
@@ -27,7 +27,7 @@ from sightline.store import load_run
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import Subject
 from tests.fuzz.subjects.probe_files import PROBES
-from tests.unit.annotate.sample_task import EVIDENCE, sample_task
+from tests.unit.annotate.sample_campaign import EVIDENCE, sample_task
 
 KINDS = (
     "file", "absent", "zeros", "nothing", "full", "pipe", "socket", "folder", "link", "loop", "nowhere", "odd", "long",

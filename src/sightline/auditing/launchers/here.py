@@ -15,7 +15,7 @@ from sightline.auditing.opening import BOXES, Attendance, begin_alone, open_for
 from sightline.auditing.pulling import Pull
 from sightline.auditing.shards import Task, longest_first, with_boxes
 from sightline.auditing.worker import Worker
-from sightline.boxes.beside import BoxesBeside
+from sightline.boxes.sources import BoxesBeside
 from sightline.errors import SightlineError
 from sightline.store import RunFolder
 
