@@ -24,7 +24,7 @@ import transformers
 from tests.zoo.building import build, build_wrapped
 
 from sightline.backbones import BACKBONES
-from sightline.backbones.general_types import THINKER, image_text_types
+from sightline.backbones.general import THINKER, image_text_types
 from sightline.backbones.loading import backbone_class
 from sightline.checks.doctor import examine
 from sightline.errors import SightlineError

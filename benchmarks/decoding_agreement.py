@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.arm_pass import encode_all
-from sightline.answering.scorers.open_answer import OpenAnswer
+from sightline.answering.scorers.spoken import OpenAnswer
 from sightline.arms.arm import parse_arm
+from sightline.auditing.loop import encode_all
 from sightline.backbones import load_backbone
 from sightline.backbones.decoding import Decoder
-from sightline.device.kernels.causal import planless
+from sightline.device.kernels import planless
 from sightline.probes import read_probes
 from sightline.probes.images import open_image
 

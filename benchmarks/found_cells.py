@@ -22,7 +22,7 @@ from rich.table import Table
 from torch import Tensor
 
 from sightline.backbones.found_cells import find_cells
-from sightline.backbones.pixels import Pixels
+from sightline.backbones.images import Pixels
 from sightline.backbones.towered import Towered
 from sightline.cost.shapes import SHAPES, random_backbone
 

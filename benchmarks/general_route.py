@@ -23,14 +23,14 @@ import transformers
 
 import sightline
 from sightline.answering.answerer import Answerer
-from sightline.answering.arm_pass import encode_all
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms import parse_arm
+from sightline.auditing.loop import encode_all
 from sightline.backbones import Backbone
+from sightline.backbones.checkpoints import processor_of
 from sightline.backbones.execution import use_execution, use_vision_execution
 from sightline.backbones.general import General
-from sightline.backbones.options import ImageOptions
-from sightline.backbones.processors import processor_of
+from sightline.backbones.images import ImageOptions
 from sightline.backbones.qwen3_vl import Qwen3VL, Qwen3VLOptions
 from sightline.core.probe import Probe
 from sightline.cost.shapes import shape_named

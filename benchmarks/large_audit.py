@@ -23,7 +23,7 @@ import transformers
 import sightline
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.auditing.worker import Worker
+from sightline.auditing.launchers.here import Inline
 from sightline.cost.benchmarks.sweep import Sweep
 from sightline.cost.shapes import shape_named
 
@@ -68,7 +68,7 @@ def main() -> None:
     width, height = shape.image
     fixed_area = {"min_pixels": width * height, "max_pixels": width * height} if shape.kind == "qwen3_vl" else {}
     seconds: list[float] = []
-    work = Worker.work
+    work = Inline.run
 
     def timed(*given: Any) -> None:
         """Start-up is no part of the rate."""
@@ -76,7 +76,7 @@ def main() -> None:
         work(*given)
         seconds.append(time.perf_counter() - started)
 
-    Worker.work = timed  # type: ignore[method-assign]
+    Inline.run = timed  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as place:
         write_checkpoint(options.config, Path(place) / "checkpoint", device)
         for number in ("first", "second"):

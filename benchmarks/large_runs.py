@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.core.regime import NO_BOXES, arm_regime
 from sightline.core.row import image_schema, row_schema
+from sightline.core.selection import NO_BOXES, arm_regime
 from sightline.selectors import SELECTORS
 from sightline.store import RunFolder
 from sightline.store.folder import MANIFEST, OF_PROBES, PROBES, file_checksum, manifest_bytes

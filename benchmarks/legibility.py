@@ -17,9 +17,9 @@ from audited_set import add_options, name_of, settings
 from rich.console import Console
 from rich.table import Table
 
-from sightline.analysis.construct import answer_changes, ordering_table
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
+from sightline.report.sections.legible_arms import answer_changes, ordering_frame
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary
 
@@ -60,7 +60,7 @@ def per_arm(rows: pd.DataFrame) -> Table:
 
 def orderings(rows: pd.DataFrame) -> Table:
     table = Table("over", "change", "n", "coverage", "legibility", "coverage - legibility", box=None)
-    for line in ordering_table(rows).to_dict("records"):
+    for line in ordering_frame(rows).to_dict("records"):
         values = [
             f"{line[key]:+.3f} ({line[f'{key}_low']:+.3f} to {line[f'{key}_high']:+.3f})"
             for key in ("ecr", "legibility", "advantage")

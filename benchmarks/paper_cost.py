@@ -65,7 +65,7 @@ def parts(material: dict[str, Any]) -> Iterator[Part]:
     repeated = RepeatedRequest(
         "repeated", config=LLAVA, arms=S17, dtype="float16", probes_per_process=PROBES, **material
     )
-    yield Part("s17-llava", [replace(repeated, repetition=number) for number in range(3)], 240, TIMED)
+    yield Part("s17-llava", [repeated.model_copy(update={"repetition": number}) for number in range(3)], 240, TIMED)
     for model, arms in TABLE_2.items():
         batched = PrefillRequest(
             "prefill", config=model, arms=arms, batch=PREFILL_BATCH[model], repeats=5, warm_up=1, **material
@@ -84,16 +84,19 @@ def parts(material: dict[str, Any]) -> Iterator[Part]:
 
 def tiny(part: Part) -> Part:
     """The same on a CPU."""
-    shapes = [replace(request, config=TINY[request.config], device="cpu", dtype="auto") for request in part.requests]
+    shapes = [
+        request.model_copy(update={"config": TINY[request.config], "device": "cpu", "dtype": "auto"})
+        for request in part.requests
+    ]
     few: list[ProbedRequest] = []
     for request in shapes:
         match request:
             case RepeatedRequest():
-                few.append(replace(request, probes_per_process=4, drop=1))
+                few.append(request.model_copy(update={"probes_per_process": 4, "drop": 1}))
             case PrefillRequest():
-                few.append(replace(request, batch=2))
+                few.append(request.model_copy(update={"batch": 2}))
             case _:
-                few.append(replace(request, repeats=2, warm_up=1))
+                few.append(request.model_copy(update={"repeats": 2, "warm_up": 1}))
     return replace(part, requests=few)
 
 

@@ -28,12 +28,12 @@ from sightline.answering.scorers import SCORERS
 from sightline.arms.arm import recorded_arm
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.auditing.opening import Attendance
-from sightline.auditing.pulling import Pull
-from sightline.auditing.shards import Task, looked_at, make_shards, tasks_left
+from sightline.auditing.shards import Task, check_images, make_shards, tasks_left
+from sightline.auditing.sharing import SharedTasks
 from sightline.checks.demo import asset
 from sightline.probes import ProbeSet, read_probes, write_probes
 from sightline.store import RunFolder
+from sightline.store.leases import FolderAccess
 
 CARD = Path(__file__).parent / "cards" / "host" / "scale-parts.json"
 TINY = Path(__file__).parents[1] / "tests" / "data" / "tiny" / "qwen3vl"
@@ -149,21 +149,21 @@ def pulling(place: Path) -> tuple[float, float, float]:
     for tasks in (10, 4000):
         folder = RunFolder(place / f"pulled-{tasks}")
         made = [Task(replace(shard, index=index), arms) for index in range(tasks)]
-        attendance = Attendance(folder.path, timeout=60)
-        pull = Pull(folder, made, attendance, forgiving=True)
+        access = FolderAccess(folder.path, timeout=60)
+        pull = SharedTasks(folder, made, access)
         for arm in arms:  # half of the work is done
             folder.rows_file(arm.text, 0).parent.mkdir(parents=True)
             for index in range(0, tasks, 2):
                 folder.rows_file(arm.text, index).touch()
-        looked = seconds(lambda pull=pull: pull._look(at_once=True)) / (tasks * len(arms))  # type: ignore[misc]
+        looked = seconds(lambda pull=pull: pull._update(at_once=True)) / (tasks * len(arms))  # type: ignore[misc]
 
-        def take(pull: Pull = pull) -> None:
-            pull._next_look = inf  # timed apart
+        def take(pull: SharedTasks = pull) -> None:
+            pull._next_update = inf  # timed apart
             next(pull.ready())
             pull.give_back()
 
         taken[tasks // 2] = seconds(take)
-        attendance.leases.close()
+        access.leases.close()
     (few, short), (many, long) = taken.items()
     slope = (long - short) / (many - few)
     return short - few * slope, slope, looked
@@ -191,7 +191,7 @@ def measured(place: Path) -> HostParts:
     folder.write_rows("small", 0, few, columns)
     small = folder.rows_file("small", 0)
     compacted = place / "compacted.parquet"
-    look = seconds(lambda: looked_at(scenes / "images", shards, decode=False), 5)
+    look = seconds(lambda: check_images(scenes / "images", shards, decode=False), 5)
     return HostParts(
         machine=f"{platform.machine()}, Python {platform.python_version()}, one thread",
         plan_probe=plan_probe,

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import torch
 
-from sightline.cost.timing.selection import Inputs, time_method, timed_methods
-from sightline.selectors import greedy
-from sightline.selectors.kernels import loops
+from sightline.cost.selection import Inputs, time_method, timed_methods
+from sightline.selectors import greedy, kernels
 
 SIZES = ((1, 576), (32, 576), (1, 2500))
 CHECKED = 2
@@ -38,7 +37,7 @@ def median_ms(work: Callable[[], torch.Tensor], repeats: int = 9) -> float:
     return statistics.median(samples[2:])
 
 
-def kernels(images: int, n: int) -> None:
+def time_kernels(images: int, n: int) -> None:
     k = -(-2 * n // 5)
     drawn = [Inputs(n, torch.device("cpu"), seed).features(n, 256) for seed in range(images)]
     similarity = greedy.cosines(torch.stack(drawn).cuda())
@@ -58,19 +57,19 @@ def kernels(images: int, n: int) -> None:
     s, w, z, o, b, first, count = few
     weight, zero, one, bias, seeds, counts = (part.cuda() for part in (weight, zero.double(), one, bias, seeds, counts))
     expected = greedy.farthest_greedy(s, w, first, count, 1.0, k)
-    report("farthest", lambda: loops.farthest(similarity, weight, seeds, counts, 1.0, k), expected)
+    report("farthest", lambda: kernels.farthest(similarity, weight, seeds, counts, 1.0, k), expected)
     expected = greedy.residual_greedy(s, o, b, k, first[:, 0], 0.9, rooted=True)
-    for smallest in (8, 16, 32) if (images, n) == SIZES[0] else (loops.SMALLEST_RESIDUAL,):
+    for smallest in (8, 16, 32) if (images, n) == SIZES[0] else (kernels.SMALLEST_RESIDUAL,):
         report(
             f"residual {smallest}",
-            lambda size=smallest: loops.residual(similarity, one, one * 1e-8, bias, 0.9, True, seeds[:, 0], k, size),
+            lambda size=smallest: kernels.residual(similarity, one, one * 1e-8, bias, 0.9, True, seeds[:, 0], k, size),
             expected,
         )
     expected = greedy.cover_greedy(s, w, z, k)
-    for smallest in (8, 16) if (images, n) == SIZES[0] else (loops.SMALLEST_COVER,):
+    for smallest in (8, 16) if (images, n) == SIZES[0] else (kernels.SMALLEST_COVER,):
         report(
             f"cover {smallest}",
-            lambda size=smallest: loops.cover(similarity, weight.double(), zero, k, size),
+            lambda size=smallest: kernels.cover(similarity, weight.double(), zero, k, size),
             expected,
         )
 
@@ -78,7 +77,7 @@ def kernels(images: int, n: int) -> None:
 def main() -> None:
     print(torch.__version__, torch.cuda.get_device_name())
     for images, n in SIZES:
-        kernels(images, n)
+        time_kernels(images, n)
     records = []
     for name in sys.argv[2:] or (*FIRST, *(name for name in timed_methods() if name not in FIRST)):
         for batch in (1, 32):

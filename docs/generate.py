@@ -28,7 +28,7 @@ from sightline.auditing.config import AuditConfig, flag_of
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.commands.options import default_of
 from sightline.core.selection import PARITY_WORDS
-from sightline.cost.timing.selection import Inputs
+from sightline.cost.selection import Inputs
 from sightline.leaderboard.page import markdown
 from sightline.leaderboard.standings import read_record
 from sightline.selectors import SELECTORS

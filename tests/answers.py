@@ -10,8 +10,9 @@ from sightline.answering.answerer import Answered, Answerer
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.answering.select_step import SelectStep
 from sightline.arms import Arm
-from sightline.core.prefix import Encoded, PositionPolicy
+from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
+from sightline.core.selection import PositionPolicy
 
 
 class Scored:

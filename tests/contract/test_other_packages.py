@@ -9,7 +9,7 @@ from tests.contract.installed import copy_of_example, install, run_with
 SCRIPT = """
 import torch
 from sightline.arms import parse_arm
-from sightline.cost.timing.selection import Inputs
+from sightline.cost.selection import Inputs
 from sightline.core.selection_rules import check_selection
 from sightline.selectors import SELECTORS
 

@@ -20,9 +20,9 @@ from sightline.answering.materialise import materialise
 from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import Arm
 from sightline.backbones.cuts import LayerCuts
-from sightline.core.prefix import Encoded, PositionPolicy
+from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
-from sightline.core.selection import Selection
+from sightline.core.selection import PositionPolicy, Selection
 from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors.fastv import FastV
 from tests.answers import score_arm

@@ -1,8 +1,8 @@
 """Every score of an answer in words a second time, and 1,000 pairs on which both must agree.
 
-``python -m tests.independent.answer_scores`` prints how often they do. Nothing here comes from ``sightline.answers``:
-distances are defined by recursion, leaving one person out by listing who is left, contractions by their grammar,
-punctuation character by character.
+``python -m tests.independent.answer_scores`` prints how often they do. Nothing here comes from
+``sightline.answering.answer_scores``: distances are defined by recursion, leaving one person out by listing who is
+left, contractions by their grammar, punctuation character by character.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def agreement(pairs: list[Pair], scores_of: Callable[[Pair], dict[str, float]]) 
 def sightline_scores(pair: Pair) -> dict[str, float]:
     from dataclasses import asdict
 
-    from sightline.answers import light_soft_accuracy, score_answer
+    from sightline.answering.answer_scores import light_soft_accuracy, score_answer
 
     scores = asdict(score_answer(pair.task, pair.answer, pair.accepted, pair.question_type))
     return {**scores, "light_soft_accuracy": light_soft_accuracy(pair.answer, pair.accepted)}

@@ -50,10 +50,9 @@ def test_rows_say_what_is_visible_and_how_large_characters_arrive(config: Any, m
 
 def test_fewer_pixels_cover_as_much_and_are_less_legible(config: Any, tmp_path: Any) -> None:
     frames = [
-        audit(
-            config("qwen3vl", arms=["full"], out=tmp_path / str(side), min_pixels=side**2, max_pixels=side**2)
-        ).frame()
+        audit(config("qwen3vl", arms=["full"], out=tmp_path / str(side), image_options=options)).frame()
         for side in (448, 224)
+        for options in [{"min_pixels": side**2, "max_pixels": side**2}]
     ]
     assert all((frame["ecr"] == 1.0).all() for frame in frames)
     large, small = (frame["legibility"].to_numpy() for frame in frames)

@@ -9,9 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sightline.cli import app
-from sightline.paper.paper_table import PAPER_TABLES
-from sightline.paper.preset import in_order
-from tests.warm_measuring import warm_measuring
+from sightline.paper.paper_table import PAPER_TABLES, in_order
+from tests.warm_python import warm_children
 
 pytestmark = pytest.mark.xdist_group("paper")
 IMAGES = 6
@@ -35,7 +34,7 @@ def study(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, s
         "--demo", "--limit", str(IMAGES), "--draws", str(DRAWS), "--clip", str(tiny / "clip"), "--device", "cpu",
         "--models", str(tiny / "llava"), "--models", str(tiny / "internvl"),
     ]  # fmt: skip
-    with warm_measuring():
+    with warm_children():
         done = CliRunner().invoke(app, ["paper", "run", "all", "--out", str(out), *options], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return out, done.output

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from sightline.auditing.audit import audit
-from sightline.auditing.worker import Worker
+from sightline.auditing.launchers.here import Inline
 from sightline.errors import SightlineError
 from sightline.store import RunFolder
 from tests.scarce import Scarce
@@ -21,7 +21,7 @@ ARMS = ["full", "target:0.3", "divprune:0.3"]
 @pytest.fixture
 def audited(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """``audited("llava", limit)`` -> (rows, memory) of an audit that may use ``limit`` bytes beside its weights."""
-    work = Worker.work
+    work = Inline.run
 
     def make(
         model: str, limit: float = float("inf"), execution: str = "eager", arms: list[str] = ARMS
@@ -32,7 +32,7 @@ def audited(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
             with memory:
                 work(*given)
 
-        monkeypatch.setattr(Worker, "work", capped)
+        monkeypatch.setattr(Inline, "run", capped)
         settings = {"arms": arms, "limit": 4, "shard_images": 4, "batch_images": 4, "batch_tokens": 1_000_000}
         out = tmp_path / f"{model}-{execution}-{limit}-{len(arms)}"
         return audit(config(model, **settings, execution=execution, out=out)).frame(), memory
@@ -79,7 +79,7 @@ def test_far_too_little_memory_is_one_clear_line(audited: Any, part: float) -> N
 def test_rows_written_before_memory_ran_out_are_kept(
     audited: Any, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory, work, write = Scarce(), Worker.work, RunFolder.write_rows
+    memory, work, write = Scarce(), Inline.run, RunFolder.write_rows
 
     def capped(*given: Any) -> None:
         with memory:
@@ -91,7 +91,7 @@ def test_rows_written_before_memory_ran_out_are_kept(
 
     settings = config("llava", arms=ARMS, limit=4, shard_images=2)
     with monkeypatch.context() as patched:
-        patched.setattr(Worker, "work", capped)
+        patched.setattr(Inline, "run", capped)
         patched.setattr(RunFolder, "write_rows", writing)
         with pytest.raises(SightlineError, match="out of memory"):
             audit(settings)

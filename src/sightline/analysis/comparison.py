@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,10 +16,9 @@ from sightline.interventions import INTERVENTIONS
 from sightline.statistics.arm_rows import UNCHANGED, FloatArray, are_in_words, as_names, numbered, plain_rows
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.intervals import UNLIMITED, Estimate, interval, mean_shares
-from sightline.statistics.metrics import METRICS, point
 from sightline.statistics.paired import describe_difference
 from sightline.statistics.paired_scores import EXAMPLE_DRAWS, ScoreDifferences, equally_weighted, sign_flip_p
-from sightline.statistics.summaries import arm_points, arm_rows
+from sightline.statistics.summaries import arm_points
 
 Record = dict[str, Any]
 OF_ANSWERS = (-1.0, 1.0)
@@ -283,110 +280,3 @@ def _differences(scores: pd.DataFrame, pairs: Sequence[ArmPair]) -> FloatArray:
 
 def _name(arm: str) -> str:
     return "Full" if arm == "full" else arm
-
-
-# Sensitivity to one setting: how far metrics move over its values, and which value is used elsewhere.
-
-RANGED = ("accuracy", "hfpr", "auroc", "pn_average")
-
-
-@dataclass(frozen=True)
-class OneFactorSweep:
-    """Arms of one selector and budget that differ in one argument alone."""
-
-    family: str
-    """Selector and budget."""
-    factor: str
-    """The argument."""
-    arms: Mapping[str, str]
-    """Its value -> the arm, ascending where values are numbers."""
-    frozen: str | None
-    """The value of the arm that names no argument: what everybody gets who does not choose."""
-
-
-def sweep_range(summary: pd.DataFrame, arms: Mapping[str, str] | Iterable[str], *, frozen: str | None = None) -> Record:
-    """Smallest and largest accuracy, hFPR, AUROC and P/N average over the settings of one factor.
-
-    ``summary`` is ``arm_summary``; ``arms`` maps a setting to its arm, or lists arms that are their own settings;
-    ``frozen`` names the setting in use. Each metric has its value there (NaN where none is named), and its range in
-    ``_low`` and ``_high``. A range describes these settings: it is no interval.
-    """
-    named = dict(arms) if isinstance(arms, Mapping) else {arm: arm for arm in arms}
-    table = summary.set_index("arm")
-    absent = [arm for arm in named.values() if arm not in table.index]
-    if absent or not named:
-        raise SightlineError(f"no arm '{absent[0]}' to sweep over" if absent else "a sweep needs at least one arm")
-    if frozen is not None and frozen not in named:
-        raise SightlineError(f"the frozen setting '{frozen}' is not one of {', '.join(named)}")
-    record: Record = {"settings": ", ".join(named), "n_settings": len(named), "frozen": frozen or ""}
-    for metric in RANGED:
-        values = table.loc[list(named.values()), metric].astype(float)
-        record[metric] = float(values[named[frozen]]) if frozen is not None else math.nan
-        record |= {f"{metric}_low": float(values.min()), f"{metric}_high": float(values.max())}
-    return record
-
-
-def one_factor_sweeps(frame: pd.DataFrame) -> list[OneFactorSweep]:
-    """Every argument of which some selector was run with several values, all others being equal.
-
-    A seed is no setting: what seeds do is told by the table of seeds.
-    """
-    arms = frame.drop_duplicates("plain_arm")
-    groups: dict[tuple[str, str, str, str], dict[str, str]] = {}
-    plain: set[str] = set()
-    for arm, shown, selector, budget, text in zip(
-        *(arms[name].astype(str) for name in ("plain_arm", "arm", "selector", "budget", "arguments")), strict=True
-    ):
-        arguments = json.loads(text or "{}")
-        if arm == f"{selector}:{budget}":
-            plain.add(shown)
-        for factor, value in arguments.items():
-            others = {name: other for name, other in arguments.items() if name != factor}
-            key = (selector, budget, factor, json.dumps(others, sort_keys=True))
-            if factor != "seed":
-                groups.setdefault(key, {})[str(value)] = shown
-    sweeps = []
-    for (selector, budget, factor, _), settings in groups.items():
-        if len(settings) > 1:
-            ordered = dict(sorted(settings.items(), key=lambda item: _ascending(item[0])))
-            frozen = next((setting for setting, arm in ordered.items() if arm in plain), None)
-            sweeps.append(OneFactorSweep(f"{selector}:{budget}", factor, ordered, frozen))
-    return sweeps
-
-
-def _ascending(setting: str) -> tuple[bool, float, str]:
-    """Numbers by size, then words by name."""
-    try:
-        return False, float(setting), ""
-    except ValueError:
-        return True, 0.0, setting
-
-
-# What becomes of metrics when rows are limited to the probes that people found valid: the largest change of each.
-
-
-def filter_effects(every: pd.DataFrame, kept: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """One line per arm and metric: its value over all rows, over those that are kept, and the change.
-
-    What cannot be computed on either side is left out.
-    """
-    lines = []
-    for arm, own in every.groupby("arm", sort=False):
-        chosen = kept[kept["arm"] == arm]
-        if chosen.empty:
-            continue
-        sides = arm_rows(own), arm_rows(chosen)
-        for name in metrics:
-            whole, part = (point(METRICS[name], rows) for rows in sides)
-            if math.isfinite(whole) and math.isfinite(part):
-                lines.append({"arm": arm, "metric": name, "all": whole, "kept": part, "change": part - whole})
-    return pd.DataFrame(lines, columns=["arm", "metric", "all", "kept", "change"])
-
-
-def largest_changes(every: pd.DataFrame, kept: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """One line per metric: the arm whose value changes most, up or down."""
-    found = filter_effects(every, kept, metrics)
-    if found.empty:
-        raise SightlineError("no metric can be computed both over all rows and over those that are kept")
-    most = found.assign(size=found["change"].abs()).groupby("metric", sort=False)["size"].idxmax()
-    return found.loc[most].reset_index(drop=True)

@@ -14,16 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from sightline.answering.arm_pass import ArmPass, Trace
-from sightline.answering.materialise import BeforePass, InsidePass, KeptTokens
+from sightline.answering.materialise import ArmPass, BeforePass, InsidePass, KeptTokens, Trace
 from sightline.answering.scorers import Reading, Scorer
 from sightline.answering.select_step import Selected, SelectStep
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
-from sightline.core.prefix import Encoded, PositionPolicy, Prompt
+from sightline.core.prefix import Encoded, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import Budget
+from sightline.core.selection import Budget, PositionPolicy
 from sightline.device.memory import FEWER, halved, in_halves
 from sightline.device.transfer import Stopwatch
 from sightline.errors import SightlineError
@@ -301,10 +300,10 @@ class Answerer:
         if arm.image_budget is not None and any(image.usual_n is None for image in encoded):
             raise SightlineError(f"{arm.text} reads smaller images, and was given one in its usual size")
         prompts = [self.scorer.prompt(self.backbone, probe) for probe in probes]
-        policy = arm.positions(self.positions)
+        positions = arm.positions(self.positions)
         if arm.inside:
-            return InsidePass(self.backbone, arm, probes, encoded, prompts, policy)
-        return BeforePass(self.backbone, arm, probes, encoded, prompts, policy, step or self.step)
+            return InsidePass(self.backbone, arm, probes, encoded, prompts, positions)
+        return BeforePass(self.backbone, arm, probes, encoded, prompts, positions, step or self.step)
 
     def launch(
         self,

@@ -10,8 +10,7 @@ from sightline.answering.scorers.spoken import MAX_NEW_TOKENS, Generation
 from sightline.arms.arm import parse_arm
 from sightline.backbones import load_backbone
 from sightline.backbones.clip import ClipSpace
-from sightline.backbones.loading import checkpoint_folder
-from sightline.backbones.served import Served
+from sightline.backbones.loading import Served, checkpoint_folder
 from sightline.core.probe import Probe
 from sightline.probes.images import open_image
 

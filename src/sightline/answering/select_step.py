@@ -18,8 +18,8 @@ from torch import Tensor
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
-from sightline.backbones.served import Served
-from sightline.backbones.tiles import CountedPart, parts_of, together
+from sightline.backbones.cuts import CountedPart, parts_of, together
+from sightline.backbones.loading import Served
 from sightline.core.prefix import Elapsed, Encoded, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import Selection, Selector, TokenView
@@ -33,7 +33,7 @@ from sightline.core.selection_rules import (
 from sightline.device.memory import FEWER, halved, in_halves
 from sightline.device.transfer import Stopwatch, on_device
 from sightline.errors import SightlineError
-from sightline.selectors.scored import Scored, on_cpu
+from sightline.selectors.scores import Scored, on_cpu
 
 MOST_PAIRS = 2**28
 """Probes selected together: many methods compare every token with every other, and this many products fit a GPU."""

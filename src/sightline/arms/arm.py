@@ -16,9 +16,8 @@ from itertools import pairwise
 from types import UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from sightline.core.prefix import PositionPolicy
 from sightline.core.probe import ORIGINAL
-from sightline.core.selection import PER_TILE, Budget, LayerSelector, Per, Selector
+from sightline.core.selection import PER_TILE, Budget, LayerSelector, Per, PositionPolicy, Selector
 from sightline.errors import SightlineError
 from sightline.interventions import Intervention, split_arm
 from sightline.policies import POLICIES, Policy
@@ -353,7 +352,7 @@ def _refuse_selector(policy: Policy, selector: Selector | LayerSelector) -> None
         raise SightlineError(
             f"{policy.name} looks at masks before anything is answered, and {selector.name} chooses between layers"
         )
-    from sightline.selectors.scored import Scored
+    from sightline.selectors.scores import Scored
 
     if "scores" in policy.reads and not isinstance(selector, Scored):
         raise SightlineError(f"{policy.name} looks at token scores, which {selector.name} does not give; try target")

@@ -1,62 +1,96 @@
-"""The audit, top to bottom: plan and check, then have a launcher do what is left of it."""
+"""The way of ``sightline run``, top to bottom: configuration, plan, shards, the loop, the row.
+
+``audit`` plans (``plan_audit``: all that can be refused without a model is refused there) and hands the job to a
+launcher. One that computes in this process (``Here``) takes its place in the run folder, loads the model, opens the
+folder, and goes through what is left: task by task, arm by arm, one file of rows each (``compute_rows``). How a shard
+is cut is in ``shards``, how the device is kept busy in ``loop``, what a row says in ``records``, what the loaded model
+does in ``worker``; how several processes share a folder, in ``sharing`` and ``store.leases``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar, Protocol
 
 from sightline.answering.scorers import SCORERS, Scorer
-from sightline.arms.arm import ARTIFACT_SEED, SEED
+from sightline.arms.arm import ARTIFACT_SEED, SEED, Arm, recorded_arm
 from sightline.arms.plan import ArmPlan, plan_arms, refuse_unusable
 from sightline.auditing.config import AuditConfig, flag_of
-from sightline.auditing.launchers import LAUNCHERS
-from sightline.auditing.launchers.base import Job
-from sightline.auditing.records import settings_before_loading
-from sightline.auditing.shards import looked_at, make_shards
-from sightline.backbones.loading import checkpoint_folder, choose_device, model_type
-from sightline.backbones.served import Served
-from sightline.boxes.sources import box_source, check_source, source_under
-from sightline.core.registry import import_files
+from sightline.auditing.launchers import LAUNCHERS, Launcher
+from sightline.auditing.launchers.base import Job, probe_bytes
+from sightline.auditing.loop import LoopOptions, answer_shards
+from sightline.auditing.records import image_records, row_records, settings_before_loading
+from sightline.auditing.shards import (
+    Task,
+    check_image,
+    check_images,
+    lacks_images,
+    make_shards,
+    tasks_left,
+    with_boxes,
+)
+from sightline.auditing.sharing import is_known
+from sightline.auditing.worker import Worker, use_threads
+from sightline.backbones.loading import Served, checkpoint_folder, choose_device, model_type
+from sightline.boxes.sources import BoxesBeside, box_source, check_source, source_under
+from sightline.core.registry import import_files, imported_digest
+from sightline.device.kernels import planless
+from sightline.device.memory import free_memory
 from sightline.errors import SightlineError
-from sightline.places import is_remote
+from sightline.places import StoreError, is_remote
 from sightline.places.listing import refuse_without_creation
+from sightline.places.writing import remove_leftovers
 from sightline.probes import ProbeSet, read_probes
-from sightline.progress import in_json, say, waiting_for
+from sightline.probes.images import image_digests
+from sightline.progress import Progress, in_json, say, waiting_for
+from sightline.rows import Run, load_run
 from sightline.statistics.metrics import METRICS
-from sightline.store import Run, RunFolder, load_run
-from sightline.store.soundness import ACCEPTABLE
+from sightline.store import RunFolder
+from sightline.store.folder import MANIFEST
+from sightline.store.leases import FolderAccess
+from sightline.store.manifest import ACCEPTABLE
+from sightline.store.verify import damaged_files
 
 
 def audit(config: AuditConfig) -> Run:
     """Runs (or resumes, or amends) an audit and returns the finished run."""
     with in_json(config.json_progress):
         with waiting_for("checking probes, images and model", logged=False):
-            job = planned_job(config)
+            job = plan_audit(config)
         announce_controls(job)
-        LAUNCHERS.get(config.launcher)(job.config).carry_out(job)
+        LAUNCHERS.get(config.launcher)(job.config).launch(job)
     return load_run(config.out)
 
 
 def take_part(config: AuditConfig) -> None:
     """What one of several workers does of an audit; whoever started it says the rest."""
-    job = planned_job(config)
-    LAUNCHERS.get(config.launcher)(job.config).carry_out(job)
+    job = plan_audit(config)
+    LAUNCHERS.get(config.launcher)(job.config).launch(job)
 
 
-def planned_job(config: AuditConfig) -> Job:
-    """Everything that can be refused without a model is refused here."""
+def announce_controls(job: Job) -> None:
+    """One line about arms that nobody named, when they are new."""
+    new = [arm for arm in job.plan.controls if arm not in job.recorded.get("arms", ())]
+    if new:
+        flag = flag_of("matched_controls").replace("--", "--no-")
+        say(f"added as matched controls: {', '.join(new)} ({flag} leaves them out)", err=True)
+
+
+# The plan: arms, probes, shards, images. Everything that can be refused without a model is refused here.
+
+
+def plan_audit(config: AuditConfig) -> Job:
+    """Reads and checks all that a configuration names, and what the run folder says already; loads no weights."""
     imports = import_files(config.imports)
     folder = RunFolder(config.out)
     recorded = folder.manifest() if folder.exists else {}
     if not recorded:
         folder.refuse_foreign()
-    source = source_under(config.profile, config.box_source)
-    config = config.model_copy(update={"seed": chosen_seed(config, recorded), "box_source": source})
-    if recorded and "shard_probes" not in recorded and "shard_probes" not in config.model_fields_set:
-        config = config.model_copy(update={"shard_probes": None})  # shards of that release were bounded by images alone
-    if "batch_tokens" in recorded and "batch_tokens" not in config.model_fields_set:
-        config = config.model_copy(update={"batch_tokens": recorded["batch_tokens"]})
+    config = as_recorded(config, recorded)
     plan = plan_arms(
         config.arms,
         interventions=config.interventions,
@@ -71,8 +105,8 @@ def planned_job(config: AuditConfig) -> Job:
     if launcher.shares and is_remote(config.out):
         refuse_without_creation(config.out)
     probes = read_probes(config.probes, image_prefix=config.image_prefix or None)
-    config = config.model_copy(update={"scorer": chosen_scorer(config.scorer, probes)})
-    probes = put_by(SCORERS.get(config.scorer)(), probes)
+    config = config.model_copy(update={"scorer": choose_scorer(config.scorer, probes)})
+    probes = ask_questions(SCORERS.get(config.scorer)(), probes)
     shards = make_shards(probes.probes, config.shard_images, config.limit, config.shard_probes)
     if config.share is not None and config.share[0] > len(shards):
         raise SightlineError(f"--part {config.part}: the run has {len(shards)} shards, so that this part is empty")
@@ -82,22 +116,42 @@ def planned_job(config: AuditConfig) -> Job:
         arm.refuse_answers({column.name for column in SCORERS.get(config.scorer).columns})
         arm.selector.check_probes(probe.id for shard in shards for probe in shard.probes)
     # A detector takes far longer than decoding: there a damaged image is found before anything is done.
-    sizes, bad = looked_at(config.images, shards, decode=box_source(config.box_source).searches)
+    sizes, bad = check_images(config.images, shards, decode=box_source(config.box_source).searches)
     if bad and not config.skip_bad_images:
-        raise SightlineError(_refused_images(bad))
-    refuse_by_description(config, folder, recorded, plan, probes)
+        others = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        skip = flag_of("skip_bad_images")
+        raise SightlineError(f"{next(iter(bad.values()))}{others}; mend it, or leave out its probes with {skip}")
+    check_description(config, folder, recorded, plan, probes)
     return Job(config, folder, recorded, plan, probes, shards, sizes, bad, imports)
 
 
-def chosen_scorer(name: str, probes: ProbeSet) -> str:
+def as_recorded(config: AuditConfig, recorded: Mapping[str, Any]) -> AuditConfig:
+    """The configuration with what it leaves open decided: by the run that is gone on with, else by its profile."""
+    source = source_under(config.profile, config.box_source)
+    config = config.model_copy(update={"seed": choose_seed(config, recorded), "box_source": source})
+    if recorded and "shard_probes" not in recorded and "shard_probes" not in config.model_fields_set:
+        config = config.model_copy(update={"shard_probes": None})  # shards of that release were bounded by images alone
+    if "batch_tokens" in recorded and "batch_tokens" not in config.model_fields_set:
+        config = config.model_copy(update={"batch_tokens": recorded["batch_tokens"]})
+    return config
+
+
+def choose_seed(config: AuditConfig, recorded: Mapping[str, Any]) -> int:
+    """The one given; else that of the run that is gone on with; else that of the profile."""
+    if config.seed is not None:
+        return config.seed
+    return int(recorded.get("seed") or (ARTIFACT_SEED if config.profile == "artifact" else SEED))
+
+
+def choose_scorer(name: str, probes: ProbeSet) -> str:
     """The one given; without one, what fits the probes."""
     if name != "auto":
         return name
     return "open" if any(probe.is_open for probe in probes.probes) else "yes_no"
 
 
-def put_by(scorer: Scorer, probes: ProbeSet) -> ProbeSet:
-    """The questions that a scorer puts for these probes; what it cannot judge is refused."""
+def ask_questions(scorer: Scorer, probes: ProbeSet) -> ProbeSet:
+    """The questions that a scorer asks for these probes; what it cannot judge is refused."""
     for metric in scorer.metrics:
         METRICS.get(metric)
     for probe in probes.probes:
@@ -105,10 +159,10 @@ def put_by(scorer: Scorer, probes: ProbeSet) -> ProbeSet:
     return replace(probes, probes=tuple(asked for probe in probes.probes for asked in scorer.asked(probe)))
 
 
-def refuse_by_description(
+def check_description(
     config: AuditConfig, folder: RunFolder, recorded: Mapping[str, Any], plan: ArmPlan, probes: ProbeSet
 ) -> None:
-    """What the checkpoint's ``config.json`` and the run folder can tell before weights are read."""
+    """Refuses what the checkpoint's ``config.json`` and the run folder can tell before weights are read."""
     choose_device(config.device)
     source = checkpoint_folder(config.model)
     settings = settings_before_loading(config, source, recorded)
@@ -121,22 +175,254 @@ def refuse_by_description(
         served.refuse(arm.selector, clip=config.clip is not None)
 
 
-def announce_controls(job: Job) -> None:
-    """One line about arms that nobody named, when they are new."""
-    new = [arm for arm in job.plan.controls if arm not in job.recorded.get("arms", ())]
-    if new:
-        flag = flag_of("matched_controls").replace("--", "--no-")
-        say(f"added as matched controls: {', '.join(new)} ({flag} leaves them out)", err=True)
+# In this process: a place in the run folder, the model, the folder opened, the loop.
 
 
-def _refused_images(bad: Mapping[str, str]) -> str:
-    first = next(iter(bad.values()))
-    others = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-    return f"{first}{others}; mend it, or leave out its probes with {flag_of('skip_bad_images')}"
+class Here(Launcher):
+    """One worker in this process."""
+
+    locks: ClassVar[bool]
+    """Whether this process has the run folder to itself; otherwise it joins whoever is at work there."""
+    access: FolderAccess
+    worker: Worker
+
+    def refuse_unusable(self) -> None:
+        if self.config.workers != "auto":
+            raise SightlineError(f"--workers is for --launcher local and ray; {self.name} is one process")
+
+    def launch(self, job: Job) -> None:
+        config = self.config
+        readable = [shard.without(job.bad) for shard in job.shards]
+        asked = [probe for shard in readable for probe in shard.probes]
+        with FolderAccess(job.folder.path, config.worker_timeout, config.standstill) as self.access:
+            if self.locks:
+                self.access.lock()
+            with BoxesBeside(config.box_source, config.images, asked, self.access.turn_to_search) as boxes:
+                facts: Mapping[str, Any] = {}
+                if not boxes.detects:
+                    shards, shown = with_boxes(job.shards, boxes)
+                    job, facts = replace(job, shards=shards), shown.facts
+                self.worker = Worker(config)  # while a text detector may be at work beside
+                self.worker.refuse_unserved(job.plan.arms, job.sizes)
+                self.run(job.folder, self._open(job, facts), boxes)
+                if boxes.detects:  # what the boxes are like is known when all have been found
+                    _, shown = with_boxes(readable, boxes)
+                    boxed = {(probe.id, probe.view): probe for probe in shown.probes}
+                    shards = [shard.mapped(lambda one: boxed.get((one.id, one.view), one)) for shard in job.shards]
+                    with self.access.turn_to_open():
+                        job.folder.describe_boxes(shown.facts, probe_bytes(job.probes, shards))
+
+    def _open(self, job: Job, box_facts: Mapping[str, Any]) -> list[Task]:
+        """Opens the folder, one process at a time; what is left to do in it."""
+        folder = job.folder
+        with self.access.turn_to_open():
+            alone = self.access.find_other() is None if self.locks else self.access.join()
+            folder.files.refresh()
+            if alone:
+                retry_failed(job)
+            if alone and self.locks:
+                self.access.clear_tasks()
+            recorded = folder.manifest() if folder.exists else {}
+            tasks = open_folder(job, recorded, self.worker.settings(recorded), box_facts, alone=alone)
+            self.access.opened(folder.path / MANIFEST)
+        return tasks
+
+    @abstractmethod
+    def run(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
+        """Returns when every task is in the folder, or set aside there."""
 
 
-def chosen_seed(config: AuditConfig, recorded: Mapping[str, Any]) -> int:
-    """The one given; else that of the run that is gone on with; else that of the profile."""
-    if config.seed is not None:
-        return config.seed
-    return int(recorded.get("seed") or (ARTIFACT_SEED if config.profile == "artifact" else SEED))
+class TaskSource(Protocol):
+    """Where the loop gets its tasks from."""
+
+    arms: Collection[str]
+    total: int
+    """Rows of all tasks."""
+    progress: Progress | None
+
+    def ready(self) -> Iterator[Task]:
+        """What can be had without waiting. Whoever asks works one task ahead."""
+
+    def wait(self) -> bool:
+        """Until there is something to take; False when all is in the folder or set aside."""
+
+    def wrote(self, task: Task, arm: Arm) -> None:
+        """The rows of one arm of a task are in the folder."""
+
+    def fail(self, blamed: Collection[tuple[str, str]], error: Exception) -> bool:
+        """Records an error of some tasks' (by key) arms; whether the loop goes on without them."""
+
+    def give_back(self) -> None:
+        """Nothing that was taken is done any more."""
+
+
+def compute_rows(worker: Worker, folder: RunFolder, tasks: TaskSource, boxes: BoxesBeside) -> None:
+    """Writes the rows of every task it can get, and records of images that have none yet.
+
+    Returns when all of them are in the folder, whoever wrote them, or set aside.
+    """
+    if worker.device.type == "cpu":
+        boxes.wait()  # the same cores search and score: one after the other, so that times mean something
+    config, rehearsed = worker.config, set(tasks.arms) if worker.answerer.step.queues else None
+    with planless(), use_threads(worker.threads), Progress("auditing", tasks.total, "rows") as progress:
+        tasks.progress = progress
+        try:
+            more = True
+            while more:
+                options = LoopOptions(config.batch_tokens, config.batch_images, rehearsed, worker.setup_ms)
+                try:
+                    _write_ready(worker, folder, tasks, boxes, options)
+                except StoreError:
+                    raise  # which is nobody's fault here: what was claimed is given back
+                except Exception as error:
+                    if not tasks.fail(options.failed, error):
+                        raise
+                    if worker.device.type == "cuda" and not is_known(error):
+                        raise  # what a kernel left behind may spoil whatever this process does next
+                if options.failed:
+                    free_memory()  # behind the error, whose traceback held what failed
+                more = tasks.wait()
+        finally:
+            tasks.give_back()
+    worker.record_setup(folder)
+
+
+def _write_ready(
+    worker: Worker, folder: RunFolder, tasks: TaskSource, boxes: BoxesBeside, options: LoopOptions
+) -> None:
+    """The tasks that can be had without waiting: a file of rows for every arm of each."""
+    for work, arm, answers in answer_shards(
+        worker.answerer, tasks.ready(), partial(worker.prepare, folder, boxes), options
+    ):
+        prepared, shard = work.prepared, work.shard
+        if prepared.bad:
+            digests = {name: file.digest for name, file in prepared.files.items()}
+            folder.record_bad_images(shard.index, prepared.bad, digests)
+        if prepared.seen is not None and not folder.has_images(shard.index, shard.version):
+            folder.write_images(shard.index, shard.version, image_records(work))
+        # Finding boxes is part of a selector's cost if it reads them, or if nobody has said that it does not.
+        billed = None if arm.selector.reads_boxes is False else prepared.boxes_ms
+        rows = row_records(arm, work, answers, worker.row_contract, billed)
+        folder.write_rows(arm.text, shard.index, rows, worker.answerer.scorer.columns)
+        tasks.wrote(work.task, arm)
+        if tasks.progress is not None:
+            tasks.progress.advance(len(rows))
+        if arm.text not in worker.noted and note_idle_budget(arm, rows):
+            worker.noted.add(arm.text)
+        del work, prepared  # the next shard may need the memory of its images
+
+
+def note_idle_budget(arm: Arm, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Notes a token budget beyond the tokens of an image, or of each of its tiles, which prunes nothing there; whether
+    it was so."""
+    count, by_tile = arm.budget.count, arm.budget.per == "tile"
+    if count is None:
+        return False
+    beyond = [row for row in rows if (row["k_tokens"] == row["n_tokens"] if by_tile else row["n_tokens"] < count)]
+    fewest = min((int(row["n_tokens"]) for row in beyond), default=None)
+    if fewest is None:
+        return False
+    why = "no tile has more than its budget" if by_tile else "its budget is larger"
+    say(f"note: {arm.text} keeps all {fewest} tokens of an image: {why}", err=True)
+    return True
+
+
+# Opening the run folder: what may go on, what is left to do. One process at a time does it.
+
+
+def open_folder(
+    job: Job, recorded: Mapping[str, Any], settings: Mapping[str, Any], box_facts: Mapping[str, Any], *, alone: bool
+) -> list[Task]:
+    """Creates, resumes or amends the folder, whose manifest may be ``recorded`` already; what is left to do in it.
+
+    ``alone``: nobody else is at work in it. ``box_facts`` are left as they are where a detector's are known already.
+    """
+    folder, plan = job.folder, job.plan
+    digests = input_digests(plan.arms)
+    share = None if job.config.share is None else list(job.config.share)
+    names = folder.open(
+        {
+            **settings,
+            "probe_digest": job.probes.digest,
+            "shards": len(job.shards),
+            # Which part of the run the folder holds; None for all of it, and for more than one.
+            "part": share if not job.recorded or job.recorded.get("part") == share else None,
+            "boxes": dict(box_facts or recorded.get("boxes", {})),
+            "matched_controls": list(dict.fromkeys([*recorded.get("matched_controls", []), *plan.controls])),
+            "imports": {**recorded.get("imports", {}), **job.imports},
+            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        },
+        [arm.text for arm in plan.arms],
+        probe_bytes(job.probes, job.shards),
+        alone=alone,
+        accept=job.config.accept_change,
+    )
+    # A file that is not what was written, or that belongs to another run, is computed again instead of kept. A store
+    # is not asked for the footer of every object: what it holds was put whole, and rows are compared when read.
+    for problem in [] if is_remote(folder.path) else damaged_files(folder, names):
+        if (aside := problem.set_aside()) is not None:
+            say(f"note: {problem.words}; set aside as {aside.name}", err=True)
+    resumed = list(resumable_arms(job, recorded, names))
+    tasks = tasks_left(folder, job.own_shards, [*resumed, *plan.arms])
+    folder.settle_inputs({**digests, **input_digests(resumed)})
+    return tasks
+
+
+def retry_failed(job: Job) -> None:
+    """What a new command mends in a folder that nobody else works in: what failed, or could not be read, is tried
+    again, and what was left half-written goes."""
+    if job.folder.exists:
+        job.folder.forgive(arm.text for arm in job.plan.arms)
+        job.folder.forget_shards_of(mended_images(job))
+        remove_leftovers(job.folder.path, alone=True)
+
+
+def mended_images(job: Job) -> list[str]:
+    """Images that an earlier command could not read and that can be read now.
+
+    A whole file that the model's own code failed on has to be another one: the same code would fail again.
+    """
+    recorded = job.recorded.get("bad_images", {})
+    readable = [name for name in recorded if not isinstance(check_image(job.config.images, name, decode=True), str)]
+    digests = image_digests(job.config.images, [name for name in readable if "digest" in recorded[name]])
+    return [name for name in readable if name not in digests or digests[name] != recorded[name]["digest"]]
+
+
+def resumable_arms(job: Job, recorded: Mapping[str, Any], names: Sequence[str]) -> Iterator[Arm]:
+    """Unfinished arms of earlier commands under the same folder: a killed amendment leaves no holes.
+
+    One that failed, or that has no row and cannot be understood any more, is left out, with a note.
+    """
+    planned = {arm.text for arm in job.plan.arms}
+    for failed, reason in recorded.get("set_aside", {}).items():
+        if failed not in planned:
+            _note_left_out(failed, reason)
+    for name in names:
+        if name in planned:
+            continue
+        complete = job.folder.finished_shards(name).issuperset(shard.index for shard in job.own_shards)
+        try:
+            arm = recorded_arm(name)
+            if not complete or lacks_images(job.folder, job.own_shards, arm):
+                yield arm
+        except SightlineError as error:
+            if complete:
+                continue
+            if job.folder.any_rows(name):
+                needed = ", ".join(f"--import {file}" for file in recorded.get("imports", {}))
+                raise SightlineError(f"{error} (the run was made with {needed})" if needed else str(error)) from error
+            job.folder.leave_out(name, str(error))
+            _note_left_out(name, str(error))
+
+
+def _note_left_out(arm: str, reason: str) -> None:
+    say(f"note: {arm} of an earlier command is left out: {reason}", err=True)
+
+
+def input_digests(arms: Iterable[Arm]) -> dict[str, str]:
+    """Of the arms that read a file, such as replayed masks, or whose selector or policy comes from an imported one."""
+    digests = {
+        arm.text: arm.input_digest() or imported_digest(type(arm.selector)) or imported_digest(type(arm.policy))
+        for arm in arms
+    }
+    return {text: digest for text, digest in digests.items() if digest is not None}

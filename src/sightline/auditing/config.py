@@ -6,7 +6,6 @@ and defaults.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +25,10 @@ from pydantic import (
     model_validator,
 )
 
+from sightline.core import flags
+from sightline.core.flags import OUTPUT, SPEED, TAKES_URL, WHAT, Flag
 from sightline.errors import SightlineError
 from sightline.places import Place, place, read_text
-
-WHAT, HOW, SPEED, OUTPUT = "What is audited", "How", "Speed", "Output"
-"""Panels of the help."""
-FORMER_IMAGE_FIELDS = ("min_pixels", "max_pixels", "min_tiles", "max_tiles")
-"""Fields of the first release that are entries of ``image_options`` now; still taken, as flags and as keys."""
 
 
 def _path_or_url(given: Any, as_path: ValidatorFunctionWrapHandler) -> Any:
@@ -47,21 +43,10 @@ def _dumped(where: Any, into: SerializationInfo) -> Any:
     return str(where) if into.mode == "json" else where
 
 
-BY_URL = WrapValidator(_path_or_url)
-"""Marks a field that takes a path or a URL."""
 if TYPE_CHECKING:
     PathOrUrl: TypeAlias = Place
 else:
-    PathOrUrl = Annotated[Path, BY_URL, PlainSerializer(_dumped)]
-
-
-@dataclass(frozen=True)
-class Flag:
-    """What the command line needs to know of a field beyond its name, type, description and default."""
-
-    panel: str = HOW
-    name: str = ""
-    """The flag, where it is not the field's own name: one ``--arm`` each for ``arms``."""
+    PathOrUrl = Annotated[Path, TAKES_URL, WrapValidator(_path_or_url), PlainSerializer(_dumped)]
 
 
 @dataclass(frozen=True)
@@ -94,7 +79,7 @@ class AuditConfig(BaseModel):
     images: Annotated[PathOrUrl, Flag(WHAT)] = Field(
         description="Folder that image names are relative to: a path or a URL."
     )
-    arms: Annotated[list[str], Flag(WHAT, "arm")] = Field(
+    arms: Annotated[list[str], Flag(WHAT, "--arm")] = Field(
         description="Selector, budget and arguments: full, target:0.3, random:192t, scope:0.4:alpha=0; with a budget of"
         " every tile's own instead of the whole image's: target:0.3/tile, grid:64t/tile; or a policy with a budget of"
         " its own for each sample: policy:answer_stability:target:0.3/0.5/0.7."
@@ -117,7 +102,7 @@ class AuditConfig(BaseModel):
         True,
         description="Random and Grid at the budget of every arm that claims coverage, added where they are missing.",
     )
-    imports: Annotated[list[Path], Flag(WHAT, "import")] = Field(
+    imports: Annotated[list[Path], Flag(WHAT, "--import")] = Field(
         default_factory=list,
         description="Python file to import first, whose decorators register a selector, a metric or anything else.",
     )
@@ -143,7 +128,7 @@ class AuditConfig(BaseModel):
         description="Boxes that selectors see: annotation, jitter_light, jitter_heavy, detected_like, low_recall, "
         "missing, rapidocr, easyocr, tesseract. Coverage is audited against the annotation.",
     )
-    image_options: Annotated[dict[str, bool | int | float | str | None], Flag(name="image-option")] = Field(
+    image_options: Annotated[dict[str, bool | int | float | str | None], Flag(name="--image-option")] = Field(
         default_factory=dict,
         description="How images reach the model; `sightline backbones` lists what each architecture takes.",
     )
@@ -248,11 +233,6 @@ class AuditConfig(BaseModel):
             raise ValueError(f"there is no part {self.part}; write K/N with K up to N, such as 1/4")
         return self
 
-    @model_validator(mode="before")
-    @classmethod
-    def _former_fields(cls, values: Any) -> Any:
-        return with_image_options(values) if isinstance(values, Mapping) else values
-
     @field_validator("arms", "imports", mode="before")
     @classmethod
     def _one_is_a_list(cls, given: Any) -> Any:
@@ -275,16 +255,6 @@ class AuditConfig(BaseModel):
         return [name.strip() for item in items for name in str(item).split(",") if name.strip()]
 
 
-def with_image_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The first release's fields about images as entries of ``image_options``; what stands there already wins."""
-    kept = {name: value for name, value in values.items() if name not in FORMER_IMAGE_FIELDS}
-    former = {name: values[name] for name in FORMER_IMAGE_FIELDS if values.get(name) is not None}
-    if not former:
-        return kept
-    warnings.warn(f"{', '.join(former)}: write image_options={former} instead", DeprecationWarning, stacklevel=4)
-    return {**kept, "image_options": _over(former, kept.get("image_options"))}
-
-
 def _over(below: Any, above: Any) -> Any:
     """Image options over image options, one by one; whatever is no mapping is left for the fields' check to refuse."""
     wrong = [part for part in (below, above) if part and not isinstance(part, Mapping)]
@@ -292,24 +262,14 @@ def _over(below: Any, above: Any) -> Any:
 
 
 def flag_of(field: str) -> str:
-    """How the command line spells a field: ``--arm`` for ``arms``, ``--box-source`` for ``box_source``."""
-    return f"--{_flag(field).name or field.replace('_', '-')}"
-
-
-def panel_of(field: str) -> str:
-    return _flag(field).panel
-
-
-def _flag(field: str) -> Flag:
-    known = AuditConfig.model_fields.get(field)
-    marks = known.metadata if known is not None else []
-    return next((mark for mark in marks if isinstance(mark, Flag)), Flag())
+    """How the command line spells a field of the configuration."""
+    return flags.flag_of(AuditConfig, field)
 
 
 def read_config(path: Path | None, overrides: Mapping[str, Any]) -> AuditConfig:
     """A YAML file's values, replaced by every override that is not None (or empty); image options one by one."""
-    values = with_image_options(_by_field(_file_values(path), path)) if path is not None else {}
-    given = {name: value for name, value in with_image_options(overrides).items() if value not in (None, [], {})}
+    values = _by_field(_file_values(path), path) if path is not None else {}
+    given = {name: value for name, value in overrides.items() if value not in (None, [], {})}
     if "image_options" in values and "image_options" in given:
         given["image_options"] = _over(values["image_options"], given["image_options"])
     try:

@@ -8,13 +8,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from sightline.auditing.audit import retry_failed
 from sightline.auditing.launchers.base import Job
-from sightline.auditing.opening import Attendance, begin_alone
 from sightline.auditing.shards import Task, tasks_left
-from sightline.device.pulse import moved
+from sightline.device import moved
 from sightline.errors import SightlineError
 from sightline.progress import Progress, say, waiting_for
 from sightline.store import RunFolder
+from sightline.store.folder import MANIFEST
+from sightline.store.leases import FolderAccess
 
 DEATHS = 3
 """Workers that may die one after the other in one place while nothing moves; then nobody takes the place."""
@@ -64,18 +66,16 @@ class _Place:
 
 def drive(job: Job, starts: Sequence[Callable[[], CrewMember]]) -> None:
     """Has a job done by a crew, one member for each of ``starts``, with the run folder taken for this process."""
-    attendance = Attendance(job.folder.path, job.config.worker_timeout, job.config.standstill)
-    with attendance.attending():
-        if job.folder.exists:
-            attendance.refuse_others()
-        with attendance.opening():
-            attendance.drive()
+    with FolderAccess(job.folder.path, job.config.worker_timeout, job.config.standstill) as access:
+        access.lock()
+        with access.turn_to_open():
             job.folder.files.refresh()
-            begin_alone(job)
-        _watch(job, attendance, starts)
+            if access.find_other() is None:
+                retry_failed(job)
+        _watch(job, access, starts)
 
 
-def _watch(job: Job, attendance: Attendance, starts: Sequence[Callable[[], CrewMember]]) -> None:
+def _watch(job: Job, access: FolderAccess, starts: Sequence[Callable[[], CrewMember]]) -> None:
     tally = Tally(job.folder, tasks_left(job.folder, job.own_shards, job.plan.arms))
     places: list[_Place] = []
     try:
@@ -87,8 +87,8 @@ def _watch(job: Job, attendance: Attendance, starts: Sequence[Callable[[], CrewM
             while any(not place.empty for place in places) and time.monotonic() < until:
                 moved()
                 if job.folder.exists:
-                    attendance.opened()
-                attendance.refuse_loss()
+                    access.opened(job.folder.path / MANIFEST)
+                access.check()
                 if tally.count():
                     for place in places:
                         place.deaths = 0

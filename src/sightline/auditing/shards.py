@@ -182,7 +182,7 @@ def with_boxes(shards: Sequence[Shard], boxes: BoxesBeside) -> tuple[list[Shard]
     return [shard.mapped(lambda probe: boxed[probe.id, probe.view], shard.view) for shard in shards], shown
 
 
-def looked_at(
+def check_images(
     root: Place, shards: Sequence[Shard], *, decode: bool
 ) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
     """(width, height) of every image by name, and the reason for each that is missing, cannot be opened or is a bomb.
@@ -198,12 +198,12 @@ def looked_at(
         check_image_name(name) if remote else resolve_image(root, name)
     # Decoders let other threads run, and most of the time of a request is waiting.
     with ThreadPoolExecutor(REQUESTS if remote else None) as pool:
-        found = dict(zip(names, pool.map(lambda name: look(root, name, decode), names), strict=True))
+        found = dict(zip(names, pool.map(lambda name: check_image(root, name, decode), names), strict=True))
     sizes = {name: seen for name, seen in found.items() if not isinstance(seen, str)}
     return sizes, {name: seen for name, seen in found.items() if isinstance(seen, str)}
 
 
-def look(root: Place, name: str, decode: bool) -> tuple[int, int] | str:
+def check_image(root: Place, name: str, decode: bool) -> tuple[int, int] | str:
     """An image's size, or why it cannot be used."""
     try:
         return open_image(root, name).size if decode else size_from_header(root, name)

@@ -1,4 +1,4 @@
-"""A loaded model that turns tasks into files of a run folder."""
+"""A loaded model: what it says of itself in a manifest, what it refuses, and images made ready for it."""
 
 from __future__ import annotations
 
@@ -15,42 +15,36 @@ from sightline.answering.scorers import SCORERS
 from sightline.answering.scorers.spoken import SpokenScorer
 from sightline.arms.arm import Arm
 from sightline.auditing.config import AuditConfig
-from sightline.auditing.loop import ImageFile, LoopOptions, Prepared, Seen, answer_shards, details, preview
-from sightline.auditing.pulling import Pull
-from sightline.auditing.records import conditions, image_records, manifest_settings, reporting_contract, row_records
+from sightline.auditing.loop import ImageFile, Prepared, Seen, details, preview
+from sightline.auditing.records import conditions, manifest_settings, reporting_contract
 from sightline.auditing.shards import Shard, image_key, with_boxes
 from sightline.backbones import load_backbone, options_for, weight_digest
+from sightline.backbones.checkpoints import checkpoint_digests, description_digests, subfolder_digests
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import use_execution, use_vision_execution
-from sightline.backbones.loading import (
-    checkpoint_digests,
-    checkpoint_folder,
-    description_digests,
-    snapshot_revision,
-    subfolder_digests,
-)
-from sightline.backbones.served import served_by
-from sightline.boxes.sources import BoxesBeside, reads_boxes
+from sightline.backbones.loading import checkpoint_folder, served_by, snapshot_revision
+from sightline.boxes.sources import BoxesBeside
 from sightline.core.selection import Budget
-from sightline.device.kernels.causal import planless
-from sightline.device.memory import free_memory, is_out_of_memory
-from sightline.device.pulse import moved
+from sightline.device import moved
 from sightline.errors import SightlineError
 from sightline.places import StoreError
 from sightline.probes.images import image_digest, image_files, image_place, open_image_file, pixel_digest
-from sightline.progress import Progress, say, waiting_for
+from sightline.progress import waiting_for
 from sightline.store import RunFolder
 
 
 class Worker:
-    """Loads what a configuration names; ``work`` may be called again and again."""
+    """Loads what a configuration names."""
 
-    _threads: int | None = None
+    row_contract: Mapping[str, Any]
+    """What every row repeats of how it was made; known once ``settings`` are."""
+    threads: int | None = None
     """On a CPU: of how many a sum is made of decides its last bits, so all that compute a run have the same."""
 
     def __init__(self, config: AuditConfig) -> None:
         self.config = config
-        self._roomy: set[str] = set()
+        self.noted: set[str] = set()
+        """Arms that the user has been told something about, once."""
         source = checkpoint_folder(config.model)
         with waiting_for(f"loading {source.name}"):
             self._load(source)
@@ -87,15 +81,15 @@ class Worker:
         """What the run folder, whose manifest may be ``recorded`` already, has to agree with."""
         backbone = self.answerer.backbone
         settings = manifest_settings(self.config, self.contract, backbone.options, recorded)
-        if self._device.type == "cpu":
-            self._threads = self.config.threads or recorded.get("threads") or torch.get_num_threads()
-            settings["threads"] = self._threads
+        if self.device.type == "cpu":
+            self.threads = self.config.threads or recorded.get("threads") or torch.get_num_threads()
+            settings["threads"] = self.threads
         settings = {**settings, **self._files, "served_by": served_by(backbone)}
-        self._conditions = conditions(settings)
+        self.row_contract = {**self.contract, "conditions": conditions(settings)}
         return settings
 
     @property
-    def _device(self) -> torch.device:
+    def device(self) -> torch.device:
         return self.answerer.backbone.language.device
 
     def refuse_unserved(self, arms: Sequence[Arm], sizes: Mapping[str, tuple[int, int]]) -> None:
@@ -115,74 +109,7 @@ class Worker:
             except SightlineError as error:
                 raise SightlineError(f"arm '{arm.text}', image {name}: {error}") from None
 
-    def work(self, folder: RunFolder, pull: Pull, boxes: BoxesBeside) -> None:
-        """Writes the rows of every task it can pull, and records of images that have none yet.
-
-        Returns when all of them are in the folder, whoever wrote them, or set aside.
-        """
-        if self._device.type == "cpu":
-            boxes.wait()  # the same cores search and score: one after the other, so that times mean something
-        new = set(pull.arms) if self.answerer.step.queues else None
-        with planless(), _threads(self._threads), Progress("auditing", pull.total, "rows") as progress:
-            pull.progress = progress
-            try:
-                while True:
-                    self._write_pulled(folder, pull, boxes, new)
-                    if not pull.wait():
-                        break
-            finally:
-                pull.give_back()
-        self._say_setup(folder)
-
-    def _write_pulled(self, folder: RunFolder, pull: Pull, boxes: BoxesBeside, rehearsed: set[str] | None) -> None:
-        """What can be had without waiting. An error is the arm's, or in a forgiving pull the task's."""
-        options = LoopOptions(
-            self.config.batch_tokens,
-            self.config.batch_images,
-            rehearsed=rehearsed,
-            setup_ms=self._execution.setup_ms,
-        )
-        try:
-            self._write_answers(folder, pull, boxes, options)
-        except StoreError:
-            raise  # which is nobody's fault here: what was claimed is given back
-        except Exception as error:
-            reason = str(error) or type(error).__name__
-            if not pull.forgiving or not options.failed:
-                folder.set_aside(
-                    {arm for _, arm in options.failed if arm}, f"it failed ({reason}); name it to try again"
-                )
-                raise
-            known = isinstance(error, SightlineError) or is_out_of_memory(error)
-            pull.failed(options.failed, reason if known else f"{type(error).__name__}: {reason}")
-            if self._device.type == "cuda" and not known:
-                raise  # what a kernel left behind may spoil whatever this process does next
-        else:
-            return
-        free_memory()  # behind the error, whose traceback held what failed
-
-    def _write_answers(self, folder: RunFolder, pull: Pull, boxes: BoxesBeside, options: LoopOptions) -> None:
-        def prepare(shard: Shard) -> Prepared:
-            return self._prepare(folder, shard, boxes)
-
-        for work, arm, answers in answer_shards(self.answerer, pull.ready(), prepare, options):
-            prepared, shard = work.prepared, work.shard
-            if prepared.bad:
-                digests = {name: file.digest for name, file in prepared.files.items()}
-                folder.record_bad_images(shard.index, prepared.bad, digests)
-            if prepared.seen is not None and not folder.has_images(shard.index, shard.version):
-                folder.write_images(shard.index, shard.version, image_records(work))
-            billed = prepared.boxes_ms if reads_boxes(arm.selector) else None
-            rows = row_records(arm, work, answers, {**self.contract, "conditions": self._conditions}, billed)
-            folder.write_rows(arm.text, shard.index, rows, self.answerer.scorer.columns)
-            pull.wrote(work.task, arm)
-            if pull.progress is not None:
-                pull.progress.advance(len(rows))
-            if arm.text not in self._roomy and _says_too_much(arm, rows):
-                self._roomy.add(arm.text)
-            del work, prepared  # the next shard may need the memory of its images
-
-    def _prepare(self, folder: RunFolder, shard: Shard, boxes: BoxesBeside) -> Prepared:
+    def prepare(self, folder: RunFolder, boxes: BoxesBeside, shard: Shard) -> Prepared:
         """Decodes every image once, for the tower and for the report, and waits for their boxes.
 
         Images of a URL are fetched several at a time, ahead of the one that is decoded.
@@ -239,8 +166,13 @@ class Worker:
         (boxed,), shown = with_boxes([readable], boxes)
         return Prepared(boxed, pixels, records, shown.ms, bad, own)
 
-    def _say_setup(self, folder: RunFolder) -> None:
-        setup = self._execution.setup_ms
+    @property
+    def setup_ms(self) -> list[float]:
+        """What it took so far to compile or capture, for whoever adds to it."""
+        return self._execution.setup_ms
+
+    def record_setup(self, folder: RunFolder) -> None:
+        setup = self.setup_ms
         if setup:
             folder.add_setup(sum(setup))
             print(f"{self.config.execution}: set-up took {sum(setup) / 1e3:.1f} s", file=sys.stderr, flush=True)
@@ -248,7 +180,7 @@ class Worker:
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def use_threads(count: int | None) -> Iterator[None]:
     """So many of PyTorch's threads for one operation, and as many as before afterwards."""
     before = torch.get_num_threads()
     if count is not None and count != before:
@@ -258,18 +190,3 @@ def _threads(count: int | None) -> Iterator[None]:
     finally:
         if torch.get_num_threads() != before:
             torch.set_num_threads(before)
-
-
-def _says_too_much(arm: Arm, rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Notes a token budget beyond the tokens of an image, or of each of its tiles, which prunes nothing there; whether
-    it was so."""
-    count, by_tile = arm.budget.count, arm.budget.per == "tile"
-    if count is None:
-        return False
-    beyond = [row for row in rows if (row["k_tokens"] == row["n_tokens"] if by_tile else row["n_tokens"] < count)]
-    fewest = min((int(row["n_tokens"]) for row in beyond), default=None)
-    if fewest is None:
-        return False
-    why = "no tile has more than its budget" if by_tile else "its budget is larger"
-    say(f"note: {arm.text} keeps all {fewest} tokens of an image: {why}", err=True)
-    return True

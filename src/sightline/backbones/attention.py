@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from sightline.device.kernels import slots as slots_kernel
-from sightline.device.kernels.causal import MOST_ROWS, causal_attention, masked_attention
+from sightline.device import kernels
+from sightline.device.kernels import MOST_ROWS, causal_attention, masked_attention
 
 NAME = "sightline_branches"
 DENSE = "sightline_dense"
@@ -152,7 +152,7 @@ def library_slotted(query: Tensor, key: Tensor, value: Tensor, slots: LayerSlots
 
 
 def own_slotted(query: Tensor, key: Tensor, value: Tensor, slots: LayerSlots, scaling: float | None) -> Tensor:
-    attended: Tensor = slots_kernel.slot_attention(query, key, value, *slots, _scale(query, scaling))
+    attended: Tensor = kernels.slot_attention(query, key, value, *slots, _scale(query, scaling))
     return attended
 
 
@@ -200,7 +200,7 @@ def taking_attention(
 def branching(config: Any, own: bool = False) -> AbstractContextManager[None]:
     """While open, language layers of this configuration attend through ``branch_attention``.
 
-    ``own`` chooses our kernels instead of the library's; see ``sightline.device.kernels.causal``.
+    ``own`` chooses our kernels instead of the library's; see ``sightline.device.kernels``.
     """
     return attending_as(config, OWN_KERNEL if own else NAME)
 
@@ -245,7 +245,7 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """softmax(q k^T * scaling) v within each of the sequences that lie one behind the other, (1, H, sum of P, d).
 
-    ``cu_seq_lens_q`` is a ``sightline.backbones.tower.Bounds``.
+    ``cu_seq_lens_q`` is a ``sightline.backbones.towered.Bounds``.
     """
     if cu_seq_lens_q.alike:
         q, k, v = (_side_by_side(states, cu_seq_lens_q.sequences) for states in (query, key, value))

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sightline.backbones.loading import checkpoint_folder, described, first_words, weight_files
-from sightline.backbones.pretrained import whole_model
-from sightline.core.recent import Recent
+from sightline.backbones.checkpoints import read_config, weight_files, whole_model
+from sightline.backbones.loading import checkpoint_folder, first_words
+from sightline.core.cache import Recent
 from sightline.errors import SightlineError
 
 TEXTS = 8192
@@ -28,7 +28,7 @@ def clip_trouble(source: str, model: str) -> str:
 
 
 def _tower_width(folder: Path) -> int | None:
-    return (described(folder).get("vision_config") or {}).get("hidden_size")
+    return (read_config(folder).get("vision_config") or {}).get("hidden_size")
 
 
 def _other_width(wanted: int | None, given: int | None) -> str:

@@ -22,8 +22,8 @@ from sightline.backbones.attention import LayerSlots
 from sightline.backbones.language import Cutter, KeptPrefixes, LanguageModel
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import Prefix
+from sightline.device import moved
 from sightline.device.graphs import capture
-from sightline.device.pulse import moved
 from sightline.device.transfer import Stopwatch, on_device, setting_up
 
 SLOTS = 64

@@ -19,11 +19,10 @@ from torch.nn.functional import pad
 
 from sightline.backbones.attention import pack
 from sightline.backbones.base import Backbone
+from sightline.backbones.images import Pixels
 from sightline.backbones.language import Batch, LanguageModel, Layer, call_layer
-from sightline.backbones.pixels import Pixels
 from sightline.backbones.signals import PIXELS, hidden_indices, with_pixels
-from sightline.backbones.tower import Block, call_block
-from sightline.backbones.towered import Towered
+from sightline.backbones.towered import Block, Towered, call_block
 from sightline.core.prefix import Encoded
 from sightline.device.graphs import capture, fastest_length, join_projections
 from sightline.device.transfer import setting_up

@@ -29,7 +29,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from sightline.backbones.silenced import by_products, silenced
-from sightline.core.remembered import cache_folder, remember
+from sightline.core.cache import cache_folder, remember
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.general import PIXELS, General
-from sightline.backbones.spans import Layout
+from sightline.backbones.prompting import Layout
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells, merged_patches
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sightline.backbones.base import BACKBONES
-from sightline.backbones.native_resolution import NativeResolution
+from sightline.backbones.qwen2_vl import NativeResolution
 from sightline.errors import SightlineError
 
 

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
-from sightline.backbones.options import ImageOptions, option
-from sightline.backbones.pixels import Arithmetic, Grid, Pixels, resizer, tensor_table
+from sightline.backbones.images import Arithmetic, Grid, ImageOptions, Pixels, option, resizer, tensor_table
 from sightline.backbones.signals import BLOCK_KINDS, CLASS_KINDS, PIXELS, ROWS, block_index, split_name, token_signal
-from sightline.backbones.tower import Tower, patch_product, sequential_positions
-from sightline.backbones.towered import Towered
-from sightline.core.prefix import Encoded, PositionPolicy
+from sightline.backbones.towered import Tower, Towered, patch_product, sequential_positions
+from sightline.core.prefix import Encoded
+from sightline.core.selection import PositionPolicy
 from sightline.device.transfer import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import merged_patches, tile_cells, tiled_canvas

@@ -12,12 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from sightline.backbones.base import BACKBONES
-from sightline.backbones.options import ImageOptions, option
-from sightline.backbones.pixels import Grid, Pixels, resizer
+from sightline.backbones.images import Grid, ImageOptions, Pixels, option, resizer
 from sightline.backbones.signals import PIXELS, class_token_signal
-from sightline.backbones.tower import Tower, patch_product, sequential_positions
-from sightline.backbones.towered import Towered
-from sightline.core.prefix import Encoded, PositionPolicy
+from sightline.backbones.towered import Tower, Towered, patch_product, sequential_positions
+from sightline.core.prefix import Encoded
+from sightline.core.selection import PositionPolicy
 from sightline.geometry.cells import cropped_cells, grid_cells, resized_shortest_edge
 
 

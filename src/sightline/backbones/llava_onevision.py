@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
-from sightline.backbones.pixels import Pixels
-from sightline.backbones.stitched_tiles import StitchedTiles
-from sightline.geometry.legibility import Sampling
-from sightline.geometry.stitched import AxisReads, Size
+from sightline.backbones.images import Pixels
+from sightline.backbones.llava_next import StitchedTiles
+from sightline.geometry.cells import AxisReads, Size
+from sightline.geometry.coverage import Sampling
 
 SHRINKS_ABOVE = 1.1
 """Times too long, along either axis, that the stitched grid may be before it is interpolated."""

@@ -1,35 +1,42 @@
-"""From a folder or hub id to a backbone on a device: safetensors only, no remote code."""
+"""From a folder or hub id to a backbone on a device, safetensors only, no remote code; and the methods it serves."""
 
 from __future__ import annotations
 
 import difflib
-import hashlib
-import json
 import pickle
 import re
 import shutil
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any, Literal, cast
 
 import torch
 
-from sightline.backbones import general_types
 from sightline.backbones.base import BACKBONES, Backbone
-from sightline.backbones.options import ImageOptions
-from sightline.backbones.processors import image_settings
+from sightline.backbones.checkpoints import (
+    DESCRIPTION,
+    WEIGHTS,
+    configuration,
+    image_settings,
+    read_config,
+    weight_files,
+)
+from sightline.backbones.general import foreign, image_text_types, model_class, refusal
+from sightline.backbones.images import ImageOptions
+from sightline.backbones.own_decoder import OwnDecoder
+from sightline.backbones.signals import hidden_indices, misnamed
+from sightline.core.selection import Method
 from sightline.errors import SightlineError
 from sightline.places.writing import whole_path
+from sightline.selectors import SELECTORS
 
 DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 LITTLE = 8
 """Characters of a message that nobody understands by itself."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ATTENTION = ("sdpa", "eager")
-WEIGHTS = "*.safetensors"
-DESCRIPTION = ("*.json", "*.jinja", "*.txt", "*.model")
-"""What a checkpoint has beside its weights: configuration, image processor, tokenizer, chat template."""
 
 
 def checkpoint_folder(source: str, weights: str = WEIGHTS) -> Path:
@@ -73,27 +80,9 @@ def _similar(folder: Path) -> str:
     return f"; did you mean {folder.parent / close[0]}?" if close else ""
 
 
-def described(folder: Path) -> dict[str, Any]:
-    """The ``config.json`` of a checkpoint folder."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise SightlineError(f"{folder} has no config.json: it is not a checkpoint folder") from None
-    except OSError as error:
-        raise SightlineError(f"{folder / 'config.json'} cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise SightlineError(f"{folder / 'config.json'} is not valid JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise SightlineError(f"{folder / 'config.json'} does not describe a model: it is no JSON object")
-    for name, part in config.items():
-        if name.endswith("_config") and not isinstance(part, dict | None):
-            raise SightlineError(f"{folder / 'config.json'} does not describe a model: {name} is no JSON object")
-    return config
-
-
 def model_type(folder: Path) -> str:
     """What a checkpoint calls its architecture; refused by name and reason if nothing here can audit it."""
-    config = described(folder)
+    config = read_config(folder)
     kind = str(config.get("model_type") or "")
     if not kind:
         raise SightlineError(
@@ -103,7 +92,7 @@ def model_type(folder: Path) -> str:
     try:
         backbone_class(kind)
     except SightlineError as error:
-        raise SightlineError(f"{folder.name} is a '{kind}' model: {general_types.foreign(config) or error}") from None
+        raise SightlineError(f"{folder.name} is a '{kind}' model: {foreign(config) or error}") from None
     return kind
 
 
@@ -116,7 +105,7 @@ def backbone_class(kind: str, folder: Path | None = None) -> type[Backbone]:
         return BACKBONES.get(kind)
     from sightline.backbones.general import General
 
-    reason = general_types.refusal(general_types.model_class(kind))
+    reason = refusal(model_class(kind))
     if reason is not None:
         raise SightlineError(f"{reason}; Sightline has files for {', '.join(BACKBONES.names())}")
     return General
@@ -128,67 +117,8 @@ def declined(kind: str, folder: Path) -> str | None:
         images = dict(image_settings(folder))
     except (OSError, ValueError, TypeError, AttributeError):  # whoever loads the image processor says what is wrong
         images = {}
-    reason = BACKBONES.get(kind).declines(described(folder), images)
+    reason = BACKBONES.get(kind).declines(read_config(folder), images)
     return None if reason is None else f"not {BACKBONES.get(kind).__name__}: {reason}"
-
-
-def weight_files(folder: Path, source: str = "") -> list[Path]:
-    """``source`` is what the user called the checkpoint, where that is not its folder."""
-    files = sorted(folder.glob(WEIGHTS))
-    if not files:
-        name = source or folder
-        raise SightlineError(
-            f"{name} has no *.safetensors weights, and pickle files are not loaded; "
-            f"`sightline convert {name} --out NEW_FOLDER` makes safetensors of its pytorch_model.bin"
-        )
-    return files
-
-
-def weight_digest(folder: Path) -> str:
-    """SHA-256 over the names and contents of all safetensors files: what the weights are, wherever they lie."""
-    digest = hashlib.sha256()
-    files = weight_files(folder)
-    with ThreadPoolExecutor() as pool:  # hashing lets other threads run
-        for file, content in zip(files, pool.map(_file_digest, files), strict=True):
-            digest.update(file.name.encode())
-            digest.update(content)
-    return f"sha256:{digest.hexdigest()}"
-
-
-def description_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 by name of all files of a checkpoint that are not weights.
-
-    Which of them are read depends on the tokenizer and on the version of transformers: all are taken, so that none is
-    missed.
-    """
-    return _digests(file for pattern in DESCRIPTION for file in folder.glob(pattern))
-
-
-def subfolder_digests(folder: Path) -> dict[str, str]:
-    """The same of files below it, by path: chat templates, tokenizers and processors that libraries find there.
-
-    Hidden folders and checkpoints of their own, such as those of a training, are nobody's description.
-    """
-    found: dict[str, str] = {}
-    for below in sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")):
-        if not ((below / "config.json").exists() and any(below.glob(WEIGHTS))):
-            own = {**description_digests(below), **subfolder_digests(below)}
-            found |= {f"{below.name}/{name}": digest for name, digest in own.items()}
-    return found
-
-
-def checkpoint_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 by name of all files of a checkpoint, its weights included."""
-    return {**description_digests(folder), **_digests(weight_files(folder))}
-
-
-def _digests(files: Iterable[Path]) -> dict[str, str]:
-    return {file.name: f"sha256:{_file_digest(file).hex()}" for file in sorted(files)}
-
-
-def _file_digest(file: Path) -> bytes:
-    with open(file, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").digest()
 
 
 def choose_device(name: str) -> torch.device:
@@ -207,7 +137,7 @@ def choose_device(name: str) -> torch.device:
 def choose_dtype(name: str, folder: Path) -> torch.dtype:
     """``auto`` is the dtype the checkpoint was saved in."""
     if name == "auto":
-        config = described(folder)
+        config = read_config(folder)
         name = str(config.get("dtype") or config.get("torch_dtype") or "float32")
     if name not in DTYPES:
         raise SightlineError(f"unknown dtype '{name}'; choose one of {', '.join(DTYPES)}")
@@ -325,3 +255,128 @@ def _tensors(file: Path) -> dict[str, torch.Tensor]:
     if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
         raise SightlineError(f"{file.name} is not a plain file of tensors: it holds something else")
     return found
+
+
+# Which methods an architecture can serve: of a loaded model, of a checkpoint's description alone, or of a type.
+
+DEPTHS = ("num_hidden_layers", "depth")
+"""What configurations call the number of blocks of a vision tower."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What is needed to say whether a method runs."""
+
+    architecture: str
+    """Name of the backbone's class."""
+    serves: Callable[[str], str | None]
+    """None for a signal that the architecture computes, else the reason why not."""
+    depth: int | None
+    """Blocks of the vision tower; None where only the architecture is known."""
+    fixed_tokens: str | None
+    """Why the number of tokens does not follow the size of the image; None where it does."""
+    unprojected: str | None
+    """Why mixtures of states of the vision tower cannot be made tokens; None where they can."""
+
+    @staticmethod
+    def by(backbone: Backbone) -> Served:
+        kind = type(backbone)
+        depth = len(backbone.vision_blocks)
+        return Served(backbone.title, backbone.serves, depth, kind.fixed_tokens, backbone.unprojected())
+
+    @staticmethod
+    def by_description(source: str | Path) -> Served:
+        """Of a checkpoint folder, whose ``config.json`` is all that is read, or of an architecture by its type."""
+        folder = Path(source)
+        if not folder.is_dir() and str(source) in BACKBONES:
+            return Served._unloaded(BACKBONES.get(str(source)), str(source), {})
+        kind = model_type(folder)
+        config = read_config(folder)
+        return Served._unloaded(backbone_class(kind, folder), kind, config)
+
+    @staticmethod
+    def _unloaded(kind: type[Backbone], model_type: str, config: dict[str, Any]) -> Served:
+        """Refuses nothing that only a loaded model of a foreign architecture could tell."""
+        import transformers
+
+        name = getattr(kind, "model_class", "") or image_text_types().get(model_type, "")
+        if not hasattr(getattr(transformers, name, None), "config_class"):
+            return Served(kind.__name__, lambda name: None, None, kind.fixed_tokens, None)
+        known = configuration(name, config)
+        backbone = object.__new__(kind)
+        backbone.model = SimpleNamespace(config=known)
+
+        def serves(name: str) -> str | None:
+            try:
+                return backbone.serves(name)
+            except AttributeError:  # it looks at more than the configuration
+                return None
+
+        vision = getattr(known, "vision_config", None)
+        depth = next((int(getattr(vision, name)) for name in DEPTHS if hasattr(vision, name)), None)
+        return Served(kind.__name__, serves, depth if config else None, kind.fixed_tokens, backbone.unprojected())
+
+    def refuse(self, method: Method, *, clip: bool) -> None:
+        """Raises with the reason why a method cannot run; ``clip``: whether a CLIP checkpoint is at hand."""
+        if method.resizes and self.fixed_tokens is not None:
+            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.fixed_tokens}")
+        for name in sorted(method.needs):
+            problem = misnamed(name, method.inside)
+            if problem is not None:
+                raise SightlineError(f"selector {method.name} cannot get what it needs: {problem}")
+            reason = self.serves(name)
+            if reason is not None:
+                raise SightlineError(f"{method.name} cannot run on {self.architecture}: it needs {name}, but {reason}")
+            if name.startswith("clip.") and not clip:
+                raise SightlineError(
+                    f"{method.name} needs {name}: name a CLIP checkpoint with --clip (for LLaVA-1.5: "
+                    "openai/clip-vit-large-patch14-336, through `sightline convert` as it has no safetensors)"
+                )
+        if method.merges_vision and self.unprojected is not None:
+            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.unprojected}")
+        if self.depth is not None:
+            for name in sorted(method.needs):
+                self._refuse_layer(method, name, self.depth)
+
+    def _refuse_layer(self, method: Method, signal: str, depth: int) -> None:
+        try:
+            hidden_indices([signal], depth)
+        except SightlineError as error:
+            layers = [field.name for field in fields(cast(Any, method)) if "layer" in field.name]
+            way_out = f"; set {' and '.join(layers)}" if layers else "; this tower is too shallow for it"
+            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {error}{way_out}") from None
+
+
+# Which of the registered methods run on a checkpoint, and why the others do not.
+
+
+def methods_that_run(served: Served) -> dict[str, str]:
+    """Every method, with its default arguments, by name: ``yes``, ``yes, with --clip``, or ``no`` with the reason."""
+    answers = {}
+    for name, kind in SELECTORS.items():
+        method = with_defaults(kind)
+        try:
+            served.refuse(method, clip=True)
+        except SightlineError as error:
+            answers[name] = f"no: {str(error).partition(': ')[2]}"
+        else:
+            answers[name] = "yes, with --clip" if any(need.startswith("clip.") for need in method.needs) else "yes"
+    return answers
+
+
+def with_defaults(kind: type[Method]) -> Method:
+    """A method made without its arguments: a field's default is a class attribute, and one without default has no say
+    in what the method says about itself."""
+    return object.__new__(kind)
+
+
+# By which route a checkpoint is served: whose code makes its tokens, and whose code runs its language layers.
+
+
+def served_by(backbone: Backbone) -> dict[str, str]:
+    """``images``: the class that encodes them, and why its type's own does not; ``language``: our loop, or the model's
+    own decoder and why."""
+    language = backbone.language
+    own = f"the model's own decoder: {language.reason}" if isinstance(language, OwnDecoder) else "loop"
+    images = type(backbone).__name__
+    return {"images": images if backbone.instead is None else f"{images} ({backbone.instead})", "language": own}

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.general import General
-from sightline.backbones.options import ImageOptions, option
-from sightline.backbones.spans import Layout
+from sightline.backbones.images import ImageOptions, option
+from sightline.backbones.prompting import Layout
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells, merged_patches
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.general import General
 from sightline.backbones.own_decoder import CONTINUATION
-from sightline.backbones.spans import Layout
+from sightline.backbones.prompting import Layout
 from sightline.geometry.cells import Cells, grid_cells
 
 

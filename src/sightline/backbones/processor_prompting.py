@@ -14,9 +14,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from sightline.backbones.found_cells import FoundCells, cached_cells, find_cells
-from sightline.backbones.options import ImageOptions
-from sightline.backbones.prompting import Prompting
-from sightline.backbones.spans import Layout, SpanPlan, occurrences, owners
+from sightline.backbones.images import ImageOptions
+from sightline.backbones.prompting import Layout, Prompting, SpanPlan, occurrences, owners
 from sightline.core.span import SlotPositions
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, split_tiles, token_blocks

@@ -15,13 +15,12 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from sightline.backbones.base import BACKBONES
-from sightline.backbones.native_resolution import most_pixels
-from sightline.backbones.options import ImageOptions, option
-from sightline.backbones.pixels import Grid, Pixels, resizer
+from sightline.backbones.images import Grid, ImageOptions, Pixels, option, resizer
+from sightline.backbones.qwen2_vl import most_pixels
 from sightline.backbones.signals import PIXELS, merged_patch_signal, split_name
-from sightline.backbones.tower import Bounds, Tower
-from sightline.backbones.towered import Towered
-from sightline.core.prefix import Encoded, PositionPolicy
+from sightline.backbones.towered import Bounds, Tower, Towered
+from sightline.core.prefix import Encoded
+from sightline.core.selection import PositionPolicy
 from sightline.device.transfer import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells

@@ -18,8 +18,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from sightline.boxes.detectors import Detector, FoundText, detector_named
+from sightline.core.cache import cache_folder, remember
 from sightline.core.probe import Box
-from sightline.core.remembered import cache_folder, remember
 from sightline.errors import SightlineError
 from sightline.places import Place, place
 from sightline.probes.images import image_digest, image_files, open_image

@@ -19,7 +19,7 @@ from sightline.boxes.quality import BoxQuality, best_ious
 from sightline.core.probe import Box, Probe
 from sightline.core.registry import Registry
 from sightline.core.selection import Method
-from sightline.device.pulse import moved
+from sightline.device import moved
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.progress import Progress

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sightline.commands.options import Commands, file_option
+from sightline.commands.options import Commands, file_option, flag_parameters, with_parameters
+from sightline.core.flags import mark_of, options_of
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark
-from sightline.cost.request import Request, flag_of, options_of, positive_numbers, words_of
+from sightline.cost.request import Request, positive_numbers, words_of
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
-    from sightline.cost.timing.selection import Timing
+    from sightline.cost.selection import Timing
 
 
 # ``sightline bench NAME`` for every registered benchmark: its command is made from the options that it declares.
@@ -31,73 +31,36 @@ def command_of(benchmark: Benchmark[Any]) -> Callable[..., None]:
     def command(**given: Any) -> None:
         share_process = bool(given.pop("share_process", benchmark.together))
         out: Path | None = given.pop("out")
-        _follow_former_flags(benchmark, given)
         _measure(list(requests_of(benchmark, given)), share_process, out)
 
-    parameters = list(_parameters(benchmark))
     command.__doc__ = benchmark.description
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command
+    return with_parameters(command, list(_parameters(benchmark)))
 
 
 def _parameters(benchmark: Benchmark[Any]) -> Iterator[inspect.Parameter]:
     """What the benchmark's request asks for, its own options before those that all have, and what the command asks."""
-    common = dict(options_of(Request))
-    declared = dict(options_of(benchmark.request))
-    yield from (_declared(benchmark, name, panel=None) for name in declared if name not in common)
+    common, declared = options_of(Request), options_of(benchmark.request)
+    yield from flag_parameters(benchmark.request, [name for name in declared if name not in common])
     arms = f"Arms to measure; repeatable. Without it: {', '.join(benchmark.arms)}."
-    yield _parameter("arm", list[str] | None, None, arms)
-    executions = f"Comma-separated: {', '.join(benchmark.executions)}."
+    yield _parameter("arm", list[str] | None, None, _common("--arm", arms))
+    executions = _common("--execution", f"Comma-separated: {', '.join(benchmark.executions)}.")
     yield _parameter("execution", str, ",".join(benchmark.usual_executions), executions)
-    yield _parameter("random_weights", bool, False, "Needed with --shape: weights do not affect speed.")
-    yield from (_declared(benchmark, name) for name in common if name in declared)
-    yield from _former(benchmark)
+    weights = _common("--random-weights", "Needed with --shape: weights do not affect speed.")
+    yield _parameter("random_weights", bool, False, weights)
+    yield from flag_parameters(benchmark.request, [name for name in common if name in declared], panel=COMMON)
     if not benchmark.together:
-        yield _parameter("share_process", bool, False, "All arms in one process: quicker, less clean.")
+        share = _common("--share-process", "All arms in one process: quicker, less clean.")
+        yield _parameter("share_process", bool, False, share)
     card = file_option("Cost card: JSON here, Markdown beside it.", "--out", endings=(".json",), rich_help_panel=COMMON)
-    kind = Annotated[Path | None, card]
-    yield inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+    yield _parameter("out", Path | None, None, card)
 
 
-def _former(benchmark: Benchmark[Any]) -> Iterator[inspect.Parameter]:
-    """Flags of the release before, not shown."""
-    for name, option in options_of(benchmark.request):
-        if option.former:
-            hidden = Annotated[str, typer.Option(option.former, hidden=True)]
-            yield inspect.Parameter(f"former_{name}", inspect.Parameter.KEYWORD_ONLY, default="", annotation=hidden)
+def _common(flag: str, help: str) -> Any:
+    return typer.Option(flag, help=help, rich_help_panel=COMMON)
 
 
-def _follow_former_flags(benchmark: Benchmark[Any], given: dict[str, Any]) -> None:
-    for name, option in options_of(benchmark.request):
-        if option.former and (value := given.pop(f"former_{name}")):
-            print(f"{option.former} is called {flag_of(name, option)} now", file=sys.stderr)
-            given[name] = given[name] or value
-
-
-def _declared(benchmark: Benchmark[Any], name: str, panel: str | None = COMMON) -> inspect.Parameter:
-    """The parameter for a field of the benchmark's request; text where the field reads its value from text."""
-    option = dict(options_of(benchmark.request))[name]
-    flag = flag_of(name, option)
-    if option.read is not None:
-        return _parameter(name, str, option.usual, option.help, flag=flag, panel=panel)
-    kind = get_type_hints(benchmark.request)[name]
-    default = getattr(benchmark.request, name)
-    return _parameter(name, kind, default, option.help, flag=flag, minimum=option.minimum, panel=panel)
-
-
-def _parameter(
-    name: str,
-    kind: Any,
-    default: Any,
-    help: str,
-    *,
-    flag: str = "",
-    minimum: int | None = None,
-    panel: str | None = COMMON,
-) -> inspect.Parameter:
-    flag = flag or f"--{name.replace('_', '-')}"
-    annotation = Annotated[kind, typer.Option(flag, help=help, min=minimum, rich_help_panel=panel)]
+def _parameter(name: str, kind: Any, default: Any, option: Any) -> inspect.Parameter:
+    annotation = Annotated[kind, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -108,9 +71,9 @@ def requests_of(benchmark: Benchmark[Any], given: dict[str, Any]) -> Iterator[Re
         raise SightlineError("name what to measure: --shape NAME --random-weights, or --model CHECKPOINT")
     if config and not given["random_weights"]:
         raise SightlineError(f"--shape {config} has no weights of its own: add --random-weights, or use --model")
-    asked = dict(options_of(benchmark.request))
-    plain = {name: given[name] for name, option in asked.items() if option.read is None}
-    written = [option.read(given[name]) for name, option in asked.items() if option.read is not None]
+    readers = {name: mark_of(field).read for name, field in options_of(benchmark.request).items()}
+    plain = {name: given[name] for name, read in readers.items() if read is None}
+    written = [read(given[name]) for name, read in readers.items() if read is not None]
     arms = tuple(given["arm"] or benchmark.arms)
     for execution in words_of(given["execution"]):
         benchmark.refuse_execution(execution)
@@ -182,7 +145,6 @@ def select(
     method: Annotated[
         list[str] | None, typer.Option(metavar="METHOD", help="Method to time. Repeatable.", show_default="all")
     ] = None,
-    methods: Annotated[str, typer.Option(hidden=True)] = "",
     n: Annotated[str, typer.Option("--n", help="Comma-separated numbers of visual tokens.")] = "576,2500",
     batch: Annotated[str, typer.Option(help="Comma-separated images per call.")] = "1,32",
     device: Annotated[str, typer.Option(help="auto (CPU, and GPU where there is one), cpu, cuda.")] = "auto",
@@ -203,15 +165,11 @@ def select(
     Only the choice is timed, not the signals it reads. Times on a machine that does other work are worthless. All
     methods at both sizes take a quarter of an hour on a CPU; name fewer with --method.
     """
-    from sightline.cost.timing.selection import devices, time_method, timed_methods
+    from sightline.cost.selection import devices, time_method, timed_methods
     from sightline.places.writing import is_replaced
 
     sizes, batches = positive_numbers(n, "--n"), positive_numbers(batch, "--batch")
-    named = [*(method or ()), *words_of(methods)]
-    if methods:
-        written = " ".join(f"--method {name}" for name in words_of(methods))
-        typer.echo(f"hint: --methods {methods} is now written {written}", err=True)
-    names = timed_methods(named)
+    names = timed_methods(method or ())
     timings: list[Timing] = []
     kept, streamed = ([file if file and is_replaced(file) == how else None for file in (csv, json)] for how in (1, 0))
     for place in devices(device):
@@ -243,7 +201,7 @@ def _print_line(timing: Timing, header: bool) -> None:
 
 def _print_growth(timings: list[Timing]) -> None:
     """Fitted exponents, for methods measured at several sizes."""
-    from sightline.cost.timing.selection import growth
+    from sightline.cost.selection import growth
 
     groups: dict[tuple[str, str, int], list[Timing]] = {}
     for timing in timings:
@@ -258,19 +216,15 @@ def _print_growth(timings: list[Timing]) -> None:
 
 
 def _write(timings: list[Timing], csv: Path | None, json: Path | None) -> None:
-    import csv as csv_format
-    import io
     import json as json_format
 
+    from sightline.core.text import write_csv
     from sightline.places.writing import write_whole
 
     records = [timing.record() for timing in timings]
     if json is not None:
         write_whole(json, json_format.dumps(records, indent=1).encode())
     if csv is not None:
-        buffer = io.StringIO()
-        columns = [name for name in records[0] if name != "samples"]
-        table = csv_format.DictWriter(buffer, columns, extrasaction="ignore", lineterminator="\n")
-        table.writeheader()
-        table.writerows(records)
-        write_whole(csv, buffer.getvalue().encode())
+        import pandas as pd
+
+        write_csv(csv, pd.DataFrame(records).drop(columns="samples"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sightline.commands.options import with_groups
+from sightline.commands.options import with_options
 from sightline.commands.probe_evidence import AnnotationOptions, ListsFormats, PrefixOption, ProbesArgument
 from sightline.errors import SightlineError
 
@@ -31,7 +31,7 @@ LayoutOption = Annotated[
 
 
 @build.command("image-free", cls=ListsFormats)
-@with_groups
+@with_options
 def image_free(
     probes: ProbesArgument,
     annotations: Annotated[Path, typer.Option("--annotations", help="What the probes were built from.")],
@@ -215,9 +215,9 @@ def _write(
 def _table(path: Path, rows: list[dict[str, Any]]) -> None:
     import pandas as pd
 
-    from sightline.core.spreadsheet import without_formulas
-    from sightline.places.writing import make_folder, write_whole
+    from sightline.core.text import write_csv
+    from sightline.places.writing import make_folder
 
     make_folder(path.parent)
-    write_whole(path, without_formulas(pd.DataFrame(rows)).to_csv(index=False).encode())
+    write_csv(path, pd.DataFrame(rows))
     typer.echo(f"wrote        {path}: {len(rows)} rows")

@@ -1,76 +1,134 @@
-"""Options of commands: flags from a configuration, groups that several share, paths and URLs, help in panels."""
+"""Options of commands: flags from the fields of models, paths and URLs, runs in several folders, help in panels."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
-import yaml
-from pydantic.fields import FieldInfo
 from typer.core import TyperGroup
 
-from sightline.auditing.config import BY_URL, FORMER_IMAGE_FIELDS, AuditConfig, flag_of, panel_of
+from sightline.core.flags import SPEED, TAKES_URL, flag_of, least_of, mark_of, options_of
 from sightline.errors import SightlineError
 from sightline.places import Place, place
 from sightline.places.writing import STANDARD_OUTPUT, output_set_aside, refuse_other_ending, refuse_unusable_file
 
-# Options of ``sightline run`` made from ``AuditConfig``: one per field, with its type, description and default.
-#
-# An option left out is None, so that the config file decides, and the field's own default where that says nothing.
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
 
-Command = TypeVar("Command", bound=Callable[..., None])
+# Flags from models: one per described field, with its type, description, default and bounds.
 
 PAIR = "NAME=VALUE"
-ImageOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        flag_of("image_options"),
-        metavar=PAIR,
-        help=f"{AuditConfig.model_fields['image_options'].description} Repeatable.",
-    ),
-]
-"""For commands that open a checkpoint without a config."""
 
 
-def takes_config(command: Command) -> Command:
-    """Replaces a command's ``**given`` by one option per field, and hidden ones for those of the first release."""
-    signature = inspect.signature(command, eval_str=True)
-    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-    fields = [_parameter(name, *_option(name, field)) for name, field in AuditConfig.model_fields.items()]
-    former = [_parameter(name, int, typer.Option(hidden=True)) for name in FORMER_IMAGE_FIELDS]
-    parameters = [*own, *fields, *former]
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+@dataclass(frozen=True)
+class Overrides:
+    """Marks a parameter that takes what flags gave for the fields of a model, by name; a file has the rest.
+
+    A flag left out is absent, so that the file decides, and the field's own default where that says nothing.
+    """
+
+    model: type[BaseModel]
+    panel: str
+    """Of fields that name none."""
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replaces every parameter whose type is a model, or marked by ``Overrides``, by flags for the model's fields."""
+    made: dict[str, tuple[list[str], Callable[[dict[str, Any]], Any]]] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        given = parameter.annotation
+        mark = next((each for each in getattr(given, "__metadata__", ()) if isinstance(each, Overrides)), None)
+        model = mark.model if mark is not None else given
+        if not hasattr(model, "model_fields"):
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        if mark is None:
+            fields = list(flag_parameters(model))
+            make: Callable[[dict[str, Any]], Any] = functools.partial(_made, model)
+        else:
+            fields = list(flag_parameters(model, panel=mark.panel, over_file=True))
+            make = functools.partial(_overrides, model)
+        parameters += fields
+        made[parameter.name] = ([field.name for field in fields], make)
+
+    @functools.wraps(command)
+    def flat(**values: Any) -> None:
+        for name, (fields, make) in made.items():
+            values[name] = make({field: values.pop(field) for field in fields})
+        command(**values)
+
+    return with_parameters(flat, parameters)
+
+
+def with_parameters(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    """The command as typer shall read it."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
-def overrides(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the options gave, by field, for ``read_config``."""
-    values = {name: given[name] for name in AuditConfig.model_fields}
-    for name, field in AuditConfig.model_fields.items():
-        if get_origin(field.annotation) is dict:
-            values[name] = pairs(values[name], flag_of(name))
-    values["image_options"] = {**former_flags(given), **values["image_options"]}
-    return values
+def _made(model: type[BaseModel], values: dict[str, Any]) -> BaseModel:
+    return model(**values)
 
 
-def former_flags(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The first release's flags among those given, as image options, each with a hint how it is written now."""
-    former = {name: given[name] for name in FORMER_IMAGE_FIELDS if given.get(name) is not None}
-    for name, value in former.items():
-        flag = f"--{name.replace('_', '-')} {value}"
-        typer.echo(f"hint: {flag} is now written {flag_of('image_options')} {name}={value}", err=True)
-    return former
+def _overrides(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given, by field."""
+    return {
+        name: pairs(value, flag_of(model, name)) if get_origin(model.model_fields[name].annotation) is dict else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def flag_parameters(
+    model: type[BaseModel], names: Sequence[str] | None = None, *, panel: str | None = None, over_file: bool = False
+) -> Iterator[inspect.Parameter]:
+    """A parameter per option of the model, or per name; ``over_file`` leaves defaults and bounds to whoever reads it.
+
+    A list or mapping is a flag that may be repeated; a mapping's takes ``NAME=VALUE``.
+    """
+    for name in options_of(model) if names is None else names:
+        field = model.model_fields[name]
+        flag, mark = flag_of(model, name), mark_of(field)
+        kind: Any = _without_none(field.annotation)
+        repeated = get_origin(kind) in (list, dict)
+        words = [field.description, *(["Repeatable."] if repeated else [])]
+        how: dict[str, Any] = {"metavar": mark.metavar or None, "rich_help_panel": mark.panel or panel}
+        if TAKES_URL in field.metadata:
+            kind, how["metavar"], how["parser"] = Place, "PATH_OR_URL", place
+        elif repeated:
+            how["metavar"] = mark.metavar or (PAIR if get_origin(kind) is dict else flag.removeprefix("--").upper())
+            kind = kind if get_origin(kind) is list else list[str]
+        elif kind is bool and (over_file or field.default):
+            flag = f"{flag}/--no-{flag.removeprefix('--')}"
+        elif mark.read is not None or (kind not in (str, bool, int, float, Path) and get_origin(kind) is not Literal):
+            kind = str  # whoever reads it makes of the text whatever else it may be
+        if over_file:
+            default: Any = None
+            how["show_default"] = default_of(flag, field) or False
+            words += ["Required."] if field.is_required() else []
+        else:
+            default = mark.usual if mark.read is not None else field.get_default(call_default_factory=True)
+            default = inspect.Parameter.empty if field.is_required() else default
+            how |= {"min": least_of(field) if mark.read is None else None, "show_default": mark.shown or True}
+        optional = over_file or default is None
+        option = typer.Option(flag, help=" ".join(filter(None, words)), **how)
+        annotation = Annotated[kind | None if optional else kind, option]
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def pairs(given: list[str] | None, flag: str) -> dict[str, Any]:
     """``NAME=VALUE``, repeated. Values are read as in the config file: a number, true, null, or text."""
+    import yaml
+
     values: dict[str, Any] = {}
     for pair in given or []:
         name, equals, text = (part.strip() for part in pair.partition("="))
@@ -81,40 +139,6 @@ def pairs(given: list[str] | None, flag: str) -> dict[str, Any]:
         except yaml.YAMLError:
             values[name] = text
     return values
-
-
-def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
-    )
-
-
-def _option(name: str, field: FieldInfo) -> tuple[Any, Any]:
-    """The type of a field's option, and the option itself."""
-    flag, metavar, parser = flag_of(name), None, None
-    kind: Any = _without_none(field.annotation)
-    repeated = get_origin(kind) in (list, dict)
-    if BY_URL in field.metadata:
-        kind, metavar, parser = Place, "PATH_OR_URL", place
-    elif get_origin(kind) is list:
-        metavar = flag.removeprefix("--").upper()
-    elif get_origin(kind) is dict:
-        kind, metavar = list[str], PAIR
-    elif kind is bool:
-        flag = f"{flag}/--no-{flag.removeprefix('--')}"
-    elif kind not in (str, int, float, Path) and get_origin(kind) is not Literal:
-        kind = str  # the config reads whatever else it may be
-    words = [field.description or ""]
-    words += ["Repeatable."] if repeated else []
-    words += ["Required."] if field.is_required() else []
-    return kind, typer.Option(
-        flag,
-        help=" ".join(filter(None, words)),
-        metavar=metavar,
-        parser=parser,
-        show_default=default_of(flag, field) or False,
-        rich_help_panel=panel_of(name),
-    )
 
 
 def _without_none(annotation: Any) -> Any:
@@ -135,44 +159,6 @@ def default_of(flag: str, field: FieldInfo) -> str:
         yes, _, no = flag.partition("/")
         return (yes if field.default else no).removeprefix("--")
     return "" if field.default is None else str(field.default)
-
-
-# Options that several commands share, as one dataclass: typer sees its fields, the command gets the object.
-
-
-def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Replaces every parameter whose type is a dataclass by the fields of that class, as parameters of their own."""
-    groups: dict[str, Any] = {}
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        if is_dataclass(parameter.annotation):
-            groups[parameter.name] = parameter.annotation
-            parameters += _parameters(parameter.annotation)
-        else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-
-    @functools.wraps(command)
-    def flat(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        command(**values)
-
-    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return flat
-
-
-def _parameters(group: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=hints[field.name],
-        )
-        for field in fields(group)
-    ]
 
 
 # Arguments and options that name a place: a path, or a URL of an object store.
@@ -208,6 +194,7 @@ def file_option(help: str, *names: str, endings: tuple[str, ...] = (), **more: A
     return typer.Option(*names, help=f"{help} - is standard output.", callback=checked, **more)
 
 
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.", rich_help_panel=SPEED)]
 RunArgument = Annotated[Place, place_argument("RUN", "Run folder: a path or a URL.")]
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
+from pydantic import BaseModel, Field
 from typer.core import TyperCommand
 
-from sightline.commands.options import file_option, with_groups
+from sightline.commands.options import PAIR, file_option, with_options
+from sightline.core.flags import Flag
 from sightline.errors import SightlineError
 from sightline.progress import say
 
@@ -33,50 +34,32 @@ PrefixOption = Annotated[
 ImagesOption = Annotated[Path | None, typer.Option("--images", help="Folder that image names are relative to.")]
 
 
-@dataclass(frozen=True)
-class AnnotationOptions:
+class AnnotationOptions(BaseModel):
     """How to read an annotation file. A field that only some formats know is called as the format calls it."""
 
-    images: ImagesOption = None
-    file_format: Annotated[str | None, typer.Option(FORMAT_FLAG, metavar="NAME", help=FORMAT_HELP)] = None
-    format_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--format-option",
-            metavar="NAME=VALUE",
-            help="An option of the format; 'sightline probes formats' lists them. Repeatable.",
-        ),
-    ] = None
-    order: Annotated[
-        Literal["xywh", "xyxy"] | None,
-        typer.Option("--boxes", help="regions, qa: order of the four numbers, where the file does not say."),
-    ] = None
-    units: Annotated[
-        Literal["pixels", "normalised"] | None,
-        typer.Option("--units", help="regions, csv, qa: unit of boxes, where the file does not say."),
-    ] = None
-    min_annotation_area: Annotated[
-        float | None,
-        typer.Option(
-            "--min-annotation-area",
-            help="textocr, coco_text: drop annotations of fewer square pixels.",
-            show_default="1.0",
-        ),
-    ] = None
-    pairing: Annotated[
-        Literal["paired", "shifted"] | None,
-        typer.Option("--pairing", help="textocr: each text with its box, or the artifact's shift after an empty text."),
-    ] = None
-    lines: Annotated[
-        bool,
-        typer.Option("--lines", help="Texts are lines: read lines where the format has both, find words within them."),
-    ] = False
-    profile: Annotated[
-        Literal["paper", "artifact"],
-        typer.Option(
-            "--profile", help="artifact: --pairing shifted, --layout artifact, tiny pixel boxes read as fractions."
-        ),
-    ] = "paper"
+    images: Path | None = Field(None, description="Folder that image names are relative to.")
+    file_format: Annotated[str | None, Flag(name=FORMAT_FLAG, metavar="NAME")] = Field(None, description=FORMAT_HELP)
+    format_option: Annotated[list[str] | None, Flag(metavar=PAIR)] = Field(
+        None, description="An option of the format; 'sightline probes formats' lists them."
+    )
+    order: Annotated[Literal["xywh", "xyxy"] | None, Flag(name="--boxes")] = Field(
+        None, description="regions, qa: order of the four numbers, where the file does not say."
+    )
+    units: Literal["pixels", "normalised"] | None = Field(
+        None, description="regions, csv, qa: unit of boxes, where the file does not say."
+    )
+    min_annotation_area: Annotated[float | None, Flag(shown="1.0")] = Field(
+        None, description="textocr, coco_text: drop annotations of fewer square pixels."
+    )
+    pairing: Literal["paired", "shifted"] | None = Field(
+        None, description="textocr: each text with its box, or the artifact's shift after an empty text."
+    )
+    lines: bool = Field(
+        False, description="Texts are lines: read lines where the format has both, find words within them."
+    )
+    profile: Literal["paper", "artifact"] = Field(
+        "paper", description="artifact: --pairing shifted, --layout artifact, tiny pixel boxes read as fractions."
+    )
 
     @property
     def usual_layout(self) -> Dialect:
@@ -123,7 +106,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command("region-noise")(region_noise)
 
 
-@with_groups
+@with_options
 def evidence(
     probes: ProbesArgument,
     out: Annotated[Path, file_option("Probe file to write (.gz compresses).", "--out", endings=(".jsonl",))],

@@ -15,15 +15,14 @@ from torch import Tensor
 
 from sightline.answering.materialise import materialise
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.backbones.base import Backbone
+from sightline.backbones.base import Backbone, model_logits
 from sightline.backbones.found_cells import FoundCells, find_cells
 from sightline.backbones.general import General, rows
 from sightline.backbones.signals import BLOCK_KINDS, TOKEN_AXIS
-from sightline.backbones.unmodified import model_logits
 from sightline.contract.plugins import as_promises, promise
-from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
+from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import Selection
+from sightline.core.selection import PositionPolicy, Selection
 from sightline.errors import SightlineError
 
 PROBE = Probe(

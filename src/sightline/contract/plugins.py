@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sightline.core.selection import Budget, LayerSelector, LayerState, Selection, Selector, TokenView
 from sightline.core.selection_rules import check_selection, in_native_order, lineage_mask
-from sightline.cost.timing.selection import Inputs
+from sightline.cost.selection import Inputs
 from sightline.errors import SightlineError
 from sightline.probes.data_rows import start_of
 from sightline.probes.fetched_images import check_image_name

@@ -25,7 +25,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sightline.boxes.detectors import DETECTORS, Detector
 from sightline.core.probe import ORIGINAL as AS_IT_IS
 from sightline.core.probe import Box, Label, Probe
-from sightline.core.spreadsheet import from_text
+from sightline.core.text import from_text
 from sightline.errors import SightlineError
 from sightline.places import open_file
 from sightline.places.writing import make_folder, write_whole

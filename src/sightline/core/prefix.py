@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sightline.core.selection import QuerySpan
-from sightline.geometry.legibility import Sampling
+from sightline.geometry.coverage import Sampling
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
     from sightline.core.span import Separators, SlotPositions
-
-PositionPolicy = Literal["preserve", "compact"]
 
 
 class Elapsed(Protocol):

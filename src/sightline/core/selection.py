@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
+
 QuerySpan = Literal["target", "prompt", "question", "focus", "none"]
 Parity = Literal["exact-index", "official-algorithm", "paper-algorithm", "own"]
 PARITY_WORDS: Mapping[Parity, str] = {
@@ -31,6 +32,8 @@ ByModel = Mapping[str, Mapping[str, Any]]
 Layout = tuple[tuple[int, int], ...]
 """Row-major (rows, columns) blocks that the N tokens are made of: one grid, or one per tile and thumbnail."""
 Per = Literal["image", "tile"]
+PositionPolicy = Literal["preserve", "compact"]
+"""Whether kept tokens go by the positions that they had, or close the gaps between them."""
 PER_TILE = "/tile"
 """How a budget ends that every tile has for itself."""
 
@@ -249,3 +252,34 @@ class LayerSelector(Method):
     @abstractmethod
     def cut(self, state: LayerState, k: int) -> Selection:
         """Chooses among the n surviving visual tokens; anchors and mix index those n (0..n-1), not the original N."""
+
+
+# Under which terms an arm chose its tokens: what may be ranked with what.
+#
+# A method that was shown where the evidence is cannot lose it. Beside methods that had to find it, it is a diagnostic
+# and no competitor, so every row says which of the two its arm is.
+
+Regime = Literal["full", "box-free method", "box-free control", "detector-assisted", "oracle", "replay"]
+"""``full``: nothing is pruned. ``box-free``: image and prompt alone. ``detector-assisted``: boxes that a text detector
+found in the image, as an application could. ``oracle``: annotated boxes, or damaged copies of them. ``replay``: masks
+from a file, which does not say what they were chosen by."""
+NO_BOXES = "none"
+"""The box source of an arm that reads no boxes."""
+
+
+def arm_regime(role: Role, reads_boxes: bool | None, detected: bool) -> Regime:
+    """The regime of an arm, from what its method says about itself and whether the run's boxes were ``detected``.
+
+    A method that does not say whether it reads boxes is taken to read them: too modest a claim misleads nobody. Boxes
+    decide before the role does, so a control that looks at annotated boxes is an oracle too; an oracle that reads
+    none knows something else that no deployed method could.
+    """
+    if role == "replay":
+        return "replay"
+    if role == "reference":
+        return "full"
+    if reads_boxes is not False:
+        return "detector-assisted" if detected else "oracle"
+    if role == "oracle":
+        return "oracle"
+    return "box-free control" if role == "control" else "box-free method"

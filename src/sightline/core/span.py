@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from sightline.core.prefix import PositionPolicy
+from sightline.core.selection import PositionPolicy
 from sightline.device.transfer import on_device
 
 

@@ -1,25 +1,36 @@
-"""A table: one data frame, its columns in words, the same content as CSV, Markdown, LaTeX and HTML."""
+"""A table: one data frame, its columns in words, the same content on a terminal and as CSV, Markdown and LaTeX.
+
+``print_rows`` prints lines of words that are no data frame, such as a list of methods, in the same look.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
-
-from sightline.core.spreadsheet import without_formulas
+from sightline.core.text import without_formulas
 from sightline.places.writing import write_whole
+
+if TYPE_CHECKING:  # A command that lists names needs neither pandas nor, before it prints, rich.
+    import pandas as pd
+    from rich.console import Console
+    from rich.text import Text
 
 Kind = Literal["text", "count", "score", "signed", "percent", "number", "ratio", "p", "words"]
 
 NUMERIC: frozenset[Kind] = frozenset({"count", "score", "signed", "percent", "number", "ratio", "p"})
 MISSING = "–"
 MINUS = "−"
+_ASCII = str.maketrans({MISSING: "-", MINUS: "-", "\u202f": "", "×": "x"})
 ARM_COLUMNS = ("arm", "left", "right", "against")
 """Columns that hold arms as the report calls them."""
+WIDE = 120
+"""Columns of a terminal from which on a value and its interval fit beside each other."""
+LONG_WORDS = 18
+"""Characters that words of a first column have at least before they fold on a narrow terminal."""
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -181,7 +192,7 @@ class Table:
             return self.frame
         apart = {
             key: [
-                arm if pd.isna(arm) else run.own(str(arm)) or arm
+                arm if not isinstance(arm, str) else run.own(arm) or arm
                 for run, arm in zip(known, self.frame[key], strict=True)
             ]
             for key in present
@@ -189,14 +200,22 @@ class Table:
         models = self.frame["model"] if "model" in self.frame else [run.model for run in known]
         return self.frame.assign(run=[run.label for run in known], model=models, **apart)
 
+    def terminal(self, console: Console, *, gap: int = 2) -> None:
+        """Prints title, panels and rows. On a narrow terminal an interval stands below its value."""
+        between = " " if console.width >= WIDE else "\n"
+        panels = [
+            (panel.heading, [["" if cell.again else _joined(cell, between) for cell in row] for row in panel.rows])
+            for panel in self.panels()
+        ]
+        _print_panels(console, self.columns, panels, title=self.title, header=True, gap=gap)
+
     def markdown(self) -> str:
-        rule = ["---:" if column.kind in NUMERIC else "---" for column in self.columns]
-        lines = [[column.title for column in self.columns], rule]
+        lines: list[list[str]] = []
         for panel in self.panels():
             if panel.heading:
                 lines.append([f"**{_markdown_escape(panel.heading)}**", *[""] * (len(self.columns) - 1)])
             lines += [["" if cell.again else _markdown_escape(_joined(cell)) for cell in row] for row in panel.rows]
-        body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        body = "\n".join(markdown_rows(self.columns, lines))
         said = f"{_markdown_escape(self.reading)}\n\n" if self.reading else ""
         return f"### {self.title}\n\n{said}{self.caption}\n\n{body}\n"
 
@@ -236,13 +255,85 @@ class Table:
             write_whole(folder / f"{self.name}.{suffix}", text.encode())
 
 
+def markdown_rows(columns: Sequence[TableColumn], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table, numbers to the right; cells are Markdown already."""
+    rule = ["---:" if column.kind in NUMERIC else "---" for column in columns]
+    lines = [[column.title for column in columns], rule, *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def print_rows(
+    console: Console,
+    columns: Sequence[TableColumn | str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    title: str = "",
+    header: bool = True,
+    gap: int = 2,
+) -> None:
+    """Prints lines of words as a table without a box; a cell may be a ``Text`` with a style of its own.
+
+    A column that is given by its title alone holds words. Numbers stand to the right and stay whole in any width:
+    their headings break between words, and what folds where the terminal is narrow is words. ``gap`` columns are
+    between two of the table's.
+    """
+    told = [TableColumn(column, column) if isinstance(column, str) else column for column in columns]
+    _print_panels(console, told, [("", [list(row) for row in rows])], title=title, header=header, gap=gap)
+
+
+def _print_panels(
+    console: Console,
+    columns: Sequence[TableColumn],
+    panels: Sequence[tuple[str, list[list[Any]]]],
+    *,
+    title: str,
+    header: bool,
+    gap: int,
+) -> None:
+    """Panels are tables of their own: what stands below one another has one width in all of them."""
+    from rich import table as rich_table
+    from rich.text import Text
+
+    def lines(cell: Any) -> list[str]:
+        return str(cell).split("\n")
+
+    if not console.encoding.startswith("utf"):  # a terminal of few characters
+        panels = [(heading, [[_plain(cell) for cell in row] for row in own]) for heading, own in panels]
+    rows = [row for _, own in panels for row in own]
+    widths = [max((len(line) for row in rows for line in lines(row[i])), default=0) for i in range(len(columns))]
+    if title:
+        console.print(Text(title, style="italic"))
+    for place, (heading, own) in enumerate(panels):
+        shown = rich_table.Table(
+            box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header and not place, highlight=False
+        )
+        for number, (column, width) in enumerate(zip(columns, widths, strict=True)):
+            words = column.title.split()
+            if column.kind in NUMERIC:
+                widest = max([width, *map(len, words)])
+                shown.add_column(Text("\n".join(words)), justify="right", no_wrap=True, min_width=widest)
+            else:
+                least = min(width, LONG_WORDS) if not number else None
+                shown.add_column(Text(column.title), overflow="fold", min_width=least)
+        for row in own:
+            shown.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        if heading:
+            console.print(Text(heading, style="italic"))
+        console.print(shown)
+
+
+def _plain(cell: Any) -> Any:
+    """The signs of ``format_value`` in ASCII."""
+    return cell.translate(_ASCII) if isinstance(cell, str) else cell
+
+
 def format_value(value: Any, kind: Kind, digits: int = 3) -> str:
     """A value as it is printed anywhere in the report; missing and non-finite values are a dash.
 
     ``digits`` are those behind the point of scores and signed values.
     """
-    if value is None or (isinstance(value, float) and not math.isfinite(value)) or value is pd.NA:
-        return MISSING
+    if value is None or (isinstance(value, float) and not math.isfinite(value)) or type(value).__name__ == "NAType":
+        return MISSING  # the last is pandas' NA, told without pandas
     if kind in ("text", "words"):
         return str(value)
     number = float(value)
@@ -313,8 +404,8 @@ def _latex_lines(row: list[Cell]) -> list[str]:
     return [values + r" \\[-2pt]", " & ".join(bounds) + r" \\"]
 
 
-def _joined(cell: Cell) -> str:
-    return f"{cell.text} ({cell.interval})" if cell.interval else cell.text
+def _joined(cell: Cell, between: str = " ") -> str:
+    return f"{cell.text}{between}({cell.interval})" if cell.interval else cell.text
 
 
 def _markdown_escape(text: str) -> str:

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 
 from sightline.backbones.base import Backbone
+from sightline.backbones.images import Pixels
 from sightline.backbones.language import LanguageModel
+from sightline.backbones.towered import Towered
 from sightline.device.transfer import Stopwatch
 
 CEILING_SIDE = {"cuda": 8192, "cpu": 768}
@@ -206,6 +208,14 @@ def vision_flops(backbone: Backbone, sequences: list[int], tokens: int) -> float
     else:
         projector = _matrix_weights([backbone.model.model.multi_modal_projector])
     return 2.0 * _matrix_weights(blocks) * patches + attention + 2.0 * projector * tokens
+
+
+def attention_sequences(backbone: Backbone, pixels: Pixels) -> list[int]:
+    """Patches that attend to each other in the vision tower: one sequence per image, or per tile."""
+    if not isinstance(backbone, Towered):  # nobody has said how its tower attends
+        return []
+    tiles, rows, columns = pixels.grid
+    return [rows * columns + backbone.class_tokens] * tiles
 
 
 def _matrix_weights(modules: object) -> int:

@@ -1,20 +1,26 @@
-"""A fresh process per measurement: no leftover of one (caches, clocks, compiled code, memory) touches the next."""
+"""A fresh process per measurement: no leftover of one (caches, clocks, compiled code, memory) touches the next.
+
+The measuring process does not outlive whoever asked for it: nobody would read its result, and it may hold a GPU.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sightline.cost.request import Request
 from sightline.errors import SightlineError
+
+PR_SET_PDEATHSIG = 1
 
 
 def measure(request: Request) -> dict[str, Any]:
@@ -33,7 +39,7 @@ def measure(request: Request) -> dict[str, Any]:
 
 def separate(request: Request) -> Iterable[Request]:
     """One request per arm, so that each arm gets a process of its own."""
-    return (replace(request, arms=(arm,)) for arm in request.arms)
+    return (request.model_copy(update={"arms": (arm,)}) for arm in request.arms)
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -68,3 +74,21 @@ def _last_words(finished: subprocess.CompletedProcess[str]) -> str:
         return f"the measuring process was ended by {name}, which is no fault of the options"
     lines = finished.stderr.strip().splitlines() or ["no message"]
     return f"the measuring process ended with code {finished.returncode}: {lines[-1]}"
+
+
+def end_with_parent(watched: int) -> None:
+    """From now on this process dies when its parent does, however that happens.
+
+    ``watched`` is the reading end of a pipe whose other end only the parent holds and never writes to: reading from it
+    returns when the parent is gone. That works everywhere, but needs a thread that gets its turn; Linux is therefore
+    asked to kill this process as well, which nothing can delay.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_end_at_end_of_file, args=(watched,), daemon=True).start()
+
+
+def _end_at_end_of_file(watched: int) -> None:
+    while os.read(watched, 1):
+        pass
+    os._exit(1)

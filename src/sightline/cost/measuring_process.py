@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from sightline.cost.benchmarks.base import BENCHMARKS
-from sightline.cost.end_with_parent import end_with_parent
 from sightline.cost.machine import ceiling, clocks, kernels, machine_facts
+from sightline.cost.measure import end_with_parent
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.device.kernels.causal import planless
+from sightline.device.kernels import planless
 from sightline.device.memory import in_words
 from sightline.errors import SightlineError
 
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
     asked, answer = Path(arguments[0]), Path(arguments[1])
     try:
         values = json.loads(asked.read_text(encoding="utf-8"))
-        result = measure_here(BENCHMARKS.get(values["kind"]).request.from_dict(values))
+        result = measure_here(BENCHMARKS.get(values["kind"]).request(**values))
     except SightlineError as error:
         result = {"error": str(error)}
     except (RuntimeError, MemoryError) as error:

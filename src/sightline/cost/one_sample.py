@@ -17,14 +17,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from sightline.answering.scorers.base import LikelihoodScorer
+from sightline.answering.scorers.yes_no import LikelihoodScorer
 from sightline.arms.arm import Arm
-from sightline.backbones.base import Backbone
+from sightline.backbones.base import Backbone, processor_inputs
 from sightline.backbones.cuts import LayerCuts
+from sightline.backbones.images import Pixels
 from sightline.backbones.language import Likelihood
-from sightline.backbones.pixels import Pixels
 from sightline.backbones.towered import Towered
-from sightline.backbones.unmodified import processor_inputs
 from sightline.core.prefix import Encoded, Prefix
 from sightline.core.probe import Probe
 from sightline.cost.benchmarks.sweep import SweepRequest

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.arm_pass import ArmPass
+from sightline.answering.materialise import ArmPass
 from sightline.answering.scorers import Scorer
 from sightline.answering.scorers.spoken import Generation
 from sightline.answering.select_step import SelectStep
@@ -23,9 +23,10 @@ from sightline.backbones import load_backbone
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import TEXTS, ClipSpace
 from sightline.backbones.loading import DTYPES, choose_device
-from sightline.core.prefix import Encoded, PositionPolicy, Prompt
+from sightline.core.cache import Recent
+from sightline.core.prefix import Encoded, Prompt
 from sightline.core.probe import Probe
-from sightline.core.recent import Recent
+from sightline.core.selection import PositionPolicy
 from sightline.cost.request import ProbedRequest, Request
 from sightline.cost.shapes import StandInTokenizer, random_backbone, shape_named
 from sightline.device.graphs import capture

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import torch
 
-from sightline.device.pulse import moved
+from sightline.device import moved
 from sightline.errors import SightlineError
 
 Result = TypeVar("Result")

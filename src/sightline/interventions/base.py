@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sightline.core.prefix import PositionPolicy
 from sightline.core.probe import ORIGINAL, Probe
 from sightline.core.registry import Registry
+from sightline.core.selection import PositionPolicy
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:

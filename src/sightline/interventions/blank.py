@@ -1,3 +1,5 @@
+"""Blank images: what the question alone makes the model say."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace

@@ -1,9 +1,11 @@
+"""The same tokens at other positions."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sightline.core.prefix import PositionPolicy
+from sightline.core.selection import PositionPolicy
 from sightline.interventions.base import INTERVENTIONS, Intervention
 
 

@@ -10,18 +10,19 @@ from typing import Any
 
 from sightline.arms.arm import Arm, parse_arm
 from sightline.arms.plan import MATCHED
-from sightline.auditing.audit import audit, planned_job
+from sightline.auditing.audit import audit, plan_audit
 from sightline.auditing.config import AuditConfig, read_config
-from sightline.auditing.launchers.here import Inline
 from sightline.auditing.records import model_name
 from sightline.auditing.shards import tasks_left
-from sightline.backbones.loading import checkpoint_folder, model_type, weight_digest
-from sightline.backbones.served import Served
+from sightline.auditing.worker import Worker
+from sightline.backbones.checkpoints import weight_digest
+from sightline.backbones.loading import Served, checkpoint_folder, model_type
 from sightline.checks.demo import SHARD_IMAGES, asset
 from sightline.core.selection import Budget, Role
 from sightline.errors import SightlineError
+from sightline.rows import Run, load_run
 from sightline.selectors import SELECTORS
-from sightline.store import Run, RunFolder, load_run
+from sightline.store import RunFolder
 
 # Who takes part: every registered method and control at every budget, and why some cannot on a model.
 
@@ -176,7 +177,7 @@ def measure(contest: Contest) -> list[MeasuredModel]:
         for name, source in contest.models.items()
     }
     for name, found in lineups.items():
-        planned_job(contest.configuration(name, [entry.arm for entry in found.entries]))
+        plan_audit(contest.configuration(name, [entry.arm for entry in found.entries]))
     return [_measured(contest, name, found) for name, found in lineups.items()]
 
 
@@ -203,7 +204,7 @@ def finished(config: AuditConfig) -> bool:
 
     A folder that holds something else is refused, as ``audit`` would.
     """
-    job = planned_job(config)
+    job = plan_audit(config)
     if not job.recorded:
         return False
     source = checkpoint_folder(config.model)
@@ -222,14 +223,14 @@ def _failed(config: AuditConfig) -> dict[str, str]:
 
 def _unserved(config: AuditConfig) -> dict[str, str]:
     """Arms that the loaded model refuses although its description did not say so, such as an image too large to fit."""
-    job = planned_job(config)
+    job = plan_audit(config)
     reasons: dict[str, str] = {}
-    with Inline(job.config) as launcher:
-        for arm in job.plan.arms:
-            try:
-                launcher.refuse_unserved([arm], job.sizes)
-            except SightlineError as error:
-                reasons[arm.text] = str(error)
+    worker = Worker(job.config)
+    for arm in job.plan.arms:
+        try:
+            worker.refuse_unserved([arm], job.sizes)
+        except SightlineError as error:
+            reasons[arm.text] = str(error)
     return reasons
 
 

@@ -7,9 +7,12 @@ the first answer. A cascade begins at the lowest level, looks at what was answer
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -18,6 +21,7 @@ from numpy.typing import NDArray
 from sightline.core.registry import Registry
 from sightline.core.selection import Budget, Ranges
 from sightline.errors import SightlineError
+from sightline.places import read_whole
 
 POLICIES: Registry[type[Policy]] = Registry("policy", group="sightline.policies", package="sightline.policies")
 """Every known policy. ``@POLICIES.register("name")`` above a class is all that a new one needs."""
@@ -152,3 +156,39 @@ def cuts(values: Iterable[float], count: int) -> list[float]:
         return []
     places = np.unique(np.linspace(0, len(between) - 1, count).round().astype(int))
     return [float(value) for value in between[places]]
+
+
+# Files that policies read: risks of samples, or what ``sightline policy fit`` found.
+
+
+def read_bytes(file: str, policy: str) -> bytes:
+    """The content of a file that a policy names."""
+    try:
+        return read_whole(Path(file))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise SightlineError(f"{policy}: cannot read {file}: {reason}") from None
+
+
+def content_digest(file: str, policy: str) -> str:
+    """SHA-256 of the file."""
+    return sha256(read_bytes(file, policy)).hexdigest()
+
+
+def read_fitted(file: str, policy: str) -> Mapping[str, Any]:
+    """The file's object, if it was fitted for this policy."""
+    try:
+        found = json.loads(read_bytes(file, policy))
+    except (ValueError, RecursionError) as error:
+        raise SightlineError(f"{policy}: {file} is not JSON: {error}") from None
+    made_for = found.get("policy") if isinstance(found, dict) else None
+    if made_for != policy:
+        raise SightlineError(f"{policy}: {file} was made for {made_for or 'something else'}, by `sightline policy fit`")
+    return found  # type: ignore[no-any-return]
+
+
+def check_fitted_levels(fitted: Mapping[str, Any], levels: Sequence[Budget], policy: str) -> None:
+    """Refuses levels that the file was not fitted on."""
+    asked = "/".join(map(str, levels))
+    if fitted.get("levels") not in (None, asked):
+        raise SightlineError(f"{policy} was fitted for the levels {fitted['levels']}, not for {asked}")

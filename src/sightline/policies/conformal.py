@@ -1,3 +1,5 @@
+"""Falling back to the highest level where the lowest may lose too much, by a bound from a development set."""
+
 from __future__ import annotations
 
 import math
@@ -10,8 +12,17 @@ import numpy as np
 
 from sightline.core.selection import Budget, Ranges
 from sightline.errors import SightlineError
-from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Reads, TuningSample
-from sightline.policies.risk_file import check_fitted_levels, content_digest, read_fitted
+from sightline.policies.base import (
+    POLICIES,
+    LevelAnswer,
+    Noticed,
+    Policy,
+    Reads,
+    TuningSample,
+    check_fitted_levels,
+    content_digest,
+    read_fitted,
+)
 
 TRIED = (0.01, 0.03, 0.05)
 """Losses that are tried on development samples."""

@@ -1,4 +1,4 @@
-""""""
+"""The level from which on more tokens find no more: by what the selector keeps at each, before any answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-""""""
+"""A level by a risk that is learned on a development set, from the question, the masks and a first answer."""
 
 from __future__ import annotations
 
@@ -15,9 +15,20 @@ from numpy.typing import NDArray
 
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
-from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Reads, Sight, TuningSample, cuts
+from sightline.policies.base import (
+    POLICIES,
+    LevelAnswer,
+    Noticed,
+    Policy,
+    Reads,
+    Sight,
+    TuningSample,
+    check_fitted_levels,
+    content_digest,
+    cuts,
+    read_fitted,
+)
 from sightline.policies.evidence_saturation import blocks_of, dispersion
-from sightline.policies.risk_file import check_fitted_levels, content_digest, read_fitted
 
 # Logistic regression by gradient descent, in numpy.
 

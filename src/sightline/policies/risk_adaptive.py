@@ -1,15 +1,54 @@
-""""""
+"""Budgets by the risk of each sample, from a file that something else made."""
 
 from __future__ import annotations
 
+import csv
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from io import StringIO
 from typing import ClassVar
+
+import numpy as np
+from scipy.stats import rankdata
 
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
-from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Sight
-from sightline.policies.risk_file import UNKNOWN, content_digest, ranked_risks
+from sightline.policies.base import POLICIES, LevelAnswer, Noticed, Policy, Sight, content_digest, read_bytes
+
+UNKNOWN = 0.5
+"""The risk of a sample that the file does not name."""
+IDS = ("probe_id", "sample_id", "id")
+
+
+@lru_cache(maxsize=8)
+def ranked_risks(file: str, policy: str) -> dict[str, float]:
+    """A CSV file's column ``risk`` by ``probe_id``, as ranks from 0, the least risk, to 1; equal risks share one."""
+    try:
+        table = csv.DictReader(StringIO(read_bytes(file, policy).decode("utf-8-sig")))
+        named = next((name for name in IDS if name in (table.fieldnames or ())), None)
+        if named is None or "risk" not in (table.fieldnames or ()):
+            raise SightlineError(f"{policy}: {file} needs a column probe_id and a column risk")
+        risks = {str(line[named]): _number(line["risk"], file, policy) for line in table}
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SightlineError(f"{policy}: {file} is not a CSV file: {error}") from None
+    if not risks:
+        raise SightlineError(f"{policy}: {file} has no lines")
+    if len(risks) == 1:
+        return dict.fromkeys(risks, UNKNOWN)
+    ranks = (rankdata(np.asarray(list(risks.values()))) - 1.0) / (len(risks) - 1)
+    return dict(zip(risks, ranks.tolist(), strict=True))
+
+
+def _number(text: str | None, file: str, policy: str) -> float:
+    try:
+        risk = float(text or "")
+    except ValueError:
+        risk = math.nan
+    if not math.isfinite(risk):
+        raise SightlineError(f"{policy}: {file} has the risk '{text}', which is not a number")
+    return risk
 
 
 @POLICIES.register("risk_adaptive")

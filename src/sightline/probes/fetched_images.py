@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
 
-from sightline.core.remembered import cache_folder
+from sightline.core.cache import cache_folder
 from sightline.errors import SightlineError
 from sightline.places import Place, StoreError, is_remote, open_ranges, place, told_of
 from sightline.places.writing import write_whole

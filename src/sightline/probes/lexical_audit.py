@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from sightline.core.edit_distance import edit_distance as edit_distance
 from sightline.core.probe import Probe
-from sightline.core.spreadsheet import as_text
+from sightline.core.text import as_text, edit_distance
 from sightline.errors import SightlineError
 from sightline.probes.data_rows import write_text
 from sightline.probes.hard_pairs import standing_alone

@@ -1,4 +1,4 @@
-"""Pruning methods, one file each. A file registers itself; nothing else lists it."""
+"""Pruning methods, one file each, controls by subject. A file registers itself; nothing else lists it."""
 
 from sightline.core.registry import Registry
 from sightline.core.selection import LayerSelector, Selector

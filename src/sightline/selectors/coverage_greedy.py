@@ -1,3 +1,5 @@
+"""Coverage-greedy: one by one the token that adds most relevance, uniqueness, new ground and box coverage."""
+
 from __future__ import annotations
 
 import math
@@ -10,8 +12,7 @@ from torch import Tensor
 
 from sightline.core.selection import ByModel, TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.scored import Scored
-from sightline.selectors.scores import centres, minmax, overlap_area
+from sightline.selectors.scores import Scored, centres, minmax, overlap_area
 from sightline.selectors.spreading import Neighbours, local_uniqueness
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sightline.errors import SightlineError
-from sightline.selectors.kernels import loops, usable
+from sightline.selectors import kernels
 from sightline.selectors.scores import NORM_FLOOR
 
 TAKEN = float("-inf")
@@ -103,8 +103,8 @@ def residual_greedy(
     residual = start.double().clone()
     noise = residual.clamp_min(0.0) * DEPENDENT
     handicap = bias.double().clone()
-    if usable(products, n):
-        return loops.residual(products, residual, noise, handicap, scale, rooted, first, k)
+    if kernels.usable(products, n):
+        return kernels.residual(products, residual, noise, handicap, scale, rooted, first, k)
     rows = products.reshape(images * n, n)
     first_row = torch.arange(images, device=rows.device) * n
     factor = residual.new_zeros(images, k, n)
@@ -138,8 +138,8 @@ def farthest_greedy(
     """
     images, n, _ = similarity.shape
     weight = weight.to(similarity.dtype)
-    if usable(similarity, n) and ceiling in (1.0, 2.0):
-        return loops.farthest(similarity, weight, seeds, seed_count, ceiling, k)
+    if kernels.usable(similarity, n) and ceiling in (1.0, 2.0):
+        return kernels.farthest(similarity, weight, seeds, seed_count, ceiling, k)
     rows = similarity.reshape(images * n, n)
     first_row = torch.arange(images, device=rows.device) * n
     nearest = torch.full_like(weight, ceiling)
@@ -166,8 +166,8 @@ def cover_greedy(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor
     weight, bias = weight.to(covers.dtype), bias.to(covers.dtype)
     if covers.device.type == "cpu":
         return torch.stack([_cover_lazily(*image, k) for image in zip(covers, weight, bias, strict=True)])
-    if usable(covers, covers.shape[1]):
-        return loops.cover(covers, weight.double(), bias.double(), k)
+    if kernels.usable(covers, covers.shape[1]):
+        return kernels.cover(covers, weight.double(), bias.double(), k)
     return _cover_fully(covers, weight, bias, k)
 
 

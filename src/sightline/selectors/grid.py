@@ -1,3 +1,5 @@
+"""Tokens spread evenly over the image, alone or with the most relevant ones."""
+
 from __future__ import annotations
 
 import math
@@ -7,10 +9,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import ByModel, Parity, Role, Selection, Selector, TokenView
+from sightline.core.selection import ByModel, Parity, Ranges, Role, Selection, Selector, TokenView
+from sightline.device.transfer import on_device
 from sightline.selectors import SELECTORS
-from sightline.selectors.scored import on_cpu
-from sightline.selectors.scores import centres, order, without
+from sightline.selectors.scores import TARGET_SCORE_MS, Scored, centres, fill, on_cpu, order, share, without
 
 GridCells = Literal["covering", "truncated"]
 
@@ -96,3 +98,26 @@ class Grid(Selector):
 
     def select(self, view: TokenView, k: int) -> Selection:
         return Selection(grid(on_cpu(view).cells, k, self.cells).sort().values)
+
+
+@SELECTORS.register("target_grid")
+@dataclass(frozen=True)
+class TargetGrid(Scored):
+    """Reserves part of the budget for an even spread, then keeps the most relevant.
+
+    Paper: Target+Grid. Grid with round(reserve * K) tokens (at least one), completed by score.
+    Parity: exact indices with the paper's artifact for ``cells="truncated"``.
+    """
+
+    reserve: float = 0.5
+    cells: GridCells = "covering"
+
+    name: ClassVar[str] = "target_grid"
+    ranges: ClassVar[Ranges] = {"reserve": (0.0, 1.0)}
+    rule_on_device: ClassVar[bool] = True
+    artifact: ClassVar[ByModel] = {"*": {"cells": "truncated"}}
+    official_ms: ClassVar[float] = TARGET_SCORE_MS + 1.9
+
+    def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
+        spread = grid(view.cells, share(self.reserve, k, least=1), self.cells)
+        return fill(on_device(spread, scores.device), scores, k)

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from sightline.core.selection import Ranges, TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.scored import Scored, box_overlaps, share
-from sightline.selectors.scores import rank
+from sightline.selectors.scores import Scored, box_overlaps, rank, share
 from sightline.selectors.spreading import corridor, farthest, ring
 
 BOOST = 0.15

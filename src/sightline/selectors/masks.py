@@ -1,4 +1,4 @@
-""""""
+"""Masks from a file, made by something else and replayed probe by probe."""
 
 from __future__ import annotations
 

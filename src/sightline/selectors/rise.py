@@ -1,3 +1,5 @@
+"""Rise: relevant and locally unique tokens, then those that are also far from what is kept."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -9,8 +11,7 @@ from torch import Tensor
 
 from sightline.core.selection import ByModel, TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.scored import Scored
-from sightline.selectors.scores import centres, rank
+from sightline.selectors.scores import Scored, centres, rank
 from sightline.selectors.spreading import Neighbours, approach, local_uniqueness, nearest
 
 

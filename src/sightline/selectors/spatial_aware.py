@@ -1,3 +1,5 @@
+"""Spatial-aware: tokens at the boxes, then between them, then spread over the rest of the image."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -9,8 +11,7 @@ from torch import Tensor
 from sightline.core.selection import ByModel, Ranges, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.grid import GridCells, grid
-from sightline.selectors.scored import TARGET_SCORE_MS, Scored, box_centres, box_overlaps, share
-from sightline.selectors.scores import without
+from sightline.selectors.scores import TARGET_SCORE_MS, Scored, box_centres, box_overlaps, share, without
 from sightline.selectors.spreading import corridor, farthest, ring
 
 Rest = Literal["grid", "farthest"]

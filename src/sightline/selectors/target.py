@@ -1,3 +1,5 @@
+"""Relevance by input embeddings alone: to the queried string, or to the whole prompt."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -7,8 +9,7 @@ from torch import Tensor
 
 from sightline.core.selection import TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.scored import TARGET_SCORE_MS, Scored
-from sightline.selectors.scores import rank
+from sightline.selectors.scores import TARGET_SCORE_MS, Scored, ScoreSource, rank
 
 
 @SELECTORS.register("target")
@@ -29,3 +30,18 @@ class Target(Scored):
 
     def choose(self, scores: Tensor, view: TokenView, k: int) -> Tensor:
         return rank(scores)[:k]
+
+
+@SELECTORS.register("prompt")
+@dataclass(frozen=True)
+class FullPrompt(Target):
+    """Keeps the tokens most relevant to the whole prompt.
+
+    Paper: Full-prompt. Target's rule with every prompt token except the image's, template and system text included.
+    Parity: exact indices with the paper's artifact.
+    """
+
+    score: ScoreSource = "prompt"
+
+    name: ClassVar[str] = "prompt"
+    official_ms: ClassVar[float | None] = None

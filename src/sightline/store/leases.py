@@ -1,4 +1,4 @@
-"""Who works on what in a run folder: leases, which several processes on several machines take in turn.
+"""Who is at work in a run folder, and on what: leases, which processes of several machines take in turn.
 
 A lease is a small file, ``leases/<name>.<generation>.json``, made by whoever is first; the highest generation
 holds. Its holder rewrites it now and then with a growing number. Whoever waits takes over by making the next generation
@@ -8,6 +8,10 @@ long gives no more signs of life, although its process lives.
 
 Leases save double work and nothing else: a holder that was taken for dead and comes back does no harm, since rows that
 are there are not written again.
+
+Two kinds of process are at work in a folder: a *driver* that has locked it for itself and the workers it starts, and
+*members*, any number of them, that share it. Each says so by a lease of its own (``FolderAccess``); what a member is
+at, by a lease on the task.
 """
 
 from __future__ import annotations
@@ -17,17 +21,20 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
+from types import TracebackType
 
+from sightline.device import last_move, moved
 from sightline.errors import SightlineError
 from sightline.places import Listing, Place, is_remote, read_whole
-from sightline.places.holders import Holder, here, holder_of
 from sightline.places.listing import remove
-from sightline.places.writing import create_new, make_folder, make_within, write_whole
+from sightline.places.writing import Holder, create_new, gone, here, holder_of, make_folder, make_within, write_whole
 
 LEASES = "leases"
+DRIVER, MEMBER, OPENING, BOXES = "driver", "member-", "opening", "boxes"
+"""Names of leases: of the one driver, of each process that shares, of short turns. All others are tasks."""
 TRIES = 50
 """Of making a lease while others that end remove the folder of leases again and again."""
 BEATS = 6
@@ -36,6 +43,8 @@ LOOK = 0.1
 """Seconds between two looks at a lease that one waits for."""
 LOOK_AT_STORE = 1.0
 """The same where every look is a request."""
+ENDING = 20.0
+"""Seconds that workers whose driver is gone may take to give back what they have begun."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +90,12 @@ class Leases:
         clock: Callable[[], float] = time.monotonic,
         *,
         standstill: float = math.inf,
-        moved: Callable[[], float] = lambda: math.inf,
+        moved_at: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """``moved`` is when the work of this process last moved, on its clock; after so long a ``standstill`` others
-        may take over."""
+        """``moved_at`` says when the work of this process last moved, on its clock; after so long a ``standstill``
+        others may take over."""
         self._place, self.timeout, self._clock = folder / LEASES, timeout, clock
-        self._standstill, self._moved = standstill, moved
+        self._standstill, self._moved_at = standstill, moved_at
         self.opened = False
         """Whether there is a run in the folder: if it is gone then, somebody moved it, and it is not made again."""
         self.pause = min(LOOK_AT_STORE if is_remote(folder) else LOOK, timeout / BEATS)
@@ -117,12 +126,12 @@ class Leases:
         before = self.listed().get(name, 0) if generation is None else generation
         lease = Lease(name, before + 1, tuple(about))
         if before:
-            held = self.look(name, before)
+            held = self.read(name, before)
             if held is not None:
                 if not self.is_over(name, before):
                     return None
                 lease.taken_from = held
-        if not self._made(lease):
+        if not self._create(lease):
             return None
         for old in range(1, before + 1):
             remove(self._file(name, old))
@@ -139,7 +148,7 @@ class Leases:
                 lease.beat += 1
                 write_whole(self._file(lease.name, lease.generation), lease.content())
 
-    def _made(self, lease: Lease) -> bool:
+    def _create(self, lease: Lease) -> bool:
         """Whether this process was first. The folder may be removed by one that ends while another begins."""
         for tries_left in reversed(range(TRIES)):
             make_within(self._place.parent, self._place) if self.opened else make_folder(self._place)
@@ -175,11 +184,11 @@ class Leases:
     def remove_of(self, holder: Holder) -> None:
         """Removes the leases of a process that is known to have ended, so that nobody waits for it."""
         for name, generation in self.listed().items():
-            held = self.look(name, generation)
+            held = self.read(name, generation)
             if held is not None and held.holder == holder:
                 self.clear(name, generation)
 
-    def look(self, name: str, generation: int) -> Held | None:
+    def read(self, name: str, generation: int) -> Held | None:
         """Who holds a lease; None when it was released meanwhile. Notes when its content was first seen."""
         try:
             content = read_whole(self._file(name, generation))
@@ -198,21 +207,21 @@ class Leases:
 
     def is_over(self, name: str, generation: int) -> bool:
         """Whether the holder is gone: dead on this machine, or silent for the time-out on this process' clock."""
-        held = self.look(name, generation)
+        held = self.read(name, generation)
         if held is None or (held.holder is not None and held.holder.lives() is False):
             return True
         return self._clock() - self._seen[name, generation][1] >= self.timeout
 
-    def look_around(self, names: Callable[[str], bool]) -> None:
+    def remember(self, names: Callable[[str], bool]) -> None:
         """Remembers what some leases say now: one that is new or says something else later has a living holder."""
         self._at_first = {}
         for name, generation in self.listed().items():
-            if names(name) and self.look(name, generation) is not None:
+            if names(name) and self.read(name, generation) is not None:
                 self._at_first[name, generation] = self._seen[name, generation][0]
 
     def is_living(self, name: str, generation: int) -> bool | None:
         """Whether a lease is held by a process that lives; None where it cannot be asked and has not stirred yet."""
-        held = self.look(name, generation)
+        held = self.read(name, generation)
         if held is None or self.is_over(name, generation):
             return False
         if held.holder is not None and held.holder.lives():
@@ -252,7 +261,7 @@ class Leases:
         A beat that cannot be written is left out: if that lasts, others take over, as they should. So is one of a
         process whose work stands still.
         """
-        if self._clock() - self._moved() > self._standstill:
+        if self._clock() - self._moved_at() > self._standstill:
             return
         with suppress(OSError, SightlineError):
             highest = self.listed()
@@ -266,3 +275,128 @@ class Leases:
                         continue
                     lease.beat += 1
                     write_whole(self._file(lease.name, lease.generation), lease.content())
+
+
+class FolderAccess:
+    """That of this process to one run folder: locked, or shared with others. Leaving gives back all that it holds."""
+
+    def __init__(self, folder: Place, timeout: float, standstill: float = math.inf) -> None:
+        self.folder = folder
+        self._manifest: Place | None = None
+        self._own: Lease | None = None
+        self.leases = Leases(folder, timeout, standstill=standstill, moved_at=self._moved_at)
+        self.leases.remember(_of_a_process)
+
+    def __enter__(self) -> FolderAccess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leases.close()
+
+    def _moved_at(self) -> float:
+        """Until there is a run nothing stands still: a model may take its time to load."""
+        return math.inf if self._manifest is None else last_move()
+
+    def turn_to_open(self) -> AbstractContextManager[None]:
+        """A turn alone among all that open the folder, for as long as that takes."""
+        moved()  # whatever came before, such as loading a model, is behind this process
+        return self.leases.turn(OPENING)
+
+    def turn_to_search(self, given_up: Callable[[], bool]) -> AbstractContextManager[None]:
+        """Several that share a folder search for boxes one after the other: all but the first find what is known."""
+        return self.leases.turn(BOXES, given_up)
+
+    def lock(self) -> None:
+        """Takes the folder for this process and those it starts, or refuses."""
+        with self.turn_to_open():
+            self.refuse_others()
+            self._own = self.leases.claim(DRIVER)
+            if self._own is None:
+                self.refuse_others()
+                raise SightlineError(f"{self.folder} is being written by another process; run the command again")
+
+    def join(self) -> bool:
+        """Within ``turn_to_open``: becomes one of those that share the folder; whether nobody else is at work."""
+        alone = self.find_other() is None
+        self._own = self.leases.claim(f"{MEMBER}{here().token}")
+        return alone
+
+    def others(self) -> dict[str, int]:
+        """Leases by which other processes, dead or alive, say that they are at work, with their generations."""
+        own = self._own.name if self._own is not None else ""
+        return {name: number for name, number in self.leases.listed().items() if _of_a_process(name) and name != own}
+
+    def find_other(self) -> Held | None:
+        """One who is at work and lives, if there is any; what the dead left of themselves is removed.
+
+        Waits for a sign of life only where there is nothing but a lease of another machine, as old as this object.
+        """
+        unknown = self.others()
+        while unknown:
+            for name, generation in list(unknown.items()):
+                living = self.leases.is_living(name, generation)
+                if living:
+                    return self.leases.read(name, generation) or Held(None)
+                if living is False:
+                    del unknown[name]
+                    if name != DRIVER:  # whose place the next driver takes
+                        self.leases.clear(name, generation)
+            if unknown:
+                time.sleep(self.leases.pause)
+        return None
+
+    def refuse_others(self) -> None:
+        """One line that says who is at work, for a driver that would have the folder to itself."""
+        ends = time.monotonic() + ENDING
+        other = self.find_other()
+        while other is not None and self._driver_died() and time.monotonic() < ends:
+            time.sleep(self.leases.pause)
+            other = self.find_other()
+        if other is not None:
+            more = len(self.others()) - 1
+            raise SightlineError(
+                f"{self.folder} is being written by {other}{f' and {more} more' if more else ''}; wait for its end, or "
+                "join it with --launcher queue"
+            )
+
+    def _driver_died(self) -> bool:
+        """Whether a driver left its lease behind: its workers see that too, and end."""
+        generation = self.others().get(DRIVER, 0)
+        return bool(generation) and self.leases.is_living(DRIVER, generation) is False
+
+    def clear_tasks(self) -> None:
+        """Removes leases on tasks that the dead left, for a process that needs none: it is alone in the folder."""
+        for name, generation in self.leases.listed().items():
+            if name not in (OPENING, BOXES) and not _of_a_process(name):
+                self.leases.clear(name, generation)
+
+    def opened(self, manifest: Place) -> None:
+        """From now on there is a run in the folder: where this file is no more, somebody took the folder away."""
+        self._manifest = manifest
+        self.leases.opened = True
+
+    def check(self) -> None:
+        """Ends a process whose folder is gone, and a driver whose folder another one took over while it was silent."""
+        if self._manifest is not None and not is_remote(self._manifest) and not self._manifest.is_file():
+            raise SightlineError(gone(self.folder))
+        if self._own is not None and self._own.lost and self._own.name == DRIVER:
+            raise SightlineError(
+                f"another process took over {self.folder}, since this one gave no sign of life for "
+                f"{self.leases.timeout:g} s; what it finished is kept"
+            )
+
+
+def _of_a_process(name: str) -> bool:
+    """Whether a lease says that a process is at work, whatever on."""
+    return name == DRIVER or name.startswith(MEMBER)
+
+
+@contextmanager
+def locked(*folders: Place, timeout: float = 60.0) -> Iterator[None]:
+    """Within it nobody else is at work in some run folders; refused where somebody is."""
+    with ExitStack() as held:
+        for folder in folders:
+            held.enter_context(FolderAccess(folder, timeout)).lock()
+        yield

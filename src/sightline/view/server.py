@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from sightline.core.spreadsheet import BEGINNINGS, MARK
+from sightline.core.text import BEGINNINGS, MARK
 from sightline.errors import SightlineError
 from sightline.serving.server import application, html_page
 from sightline.version import __version__

@@ -8,8 +8,7 @@ from random import Random
 
 import transformers
 
-from sightline.backbones.loading import choose_dtype, load_backbone, options_for
-from sightline.backbones.served import Served
+from sightline.backbones.loading import Served, choose_dtype, load_backbone, options_for
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from tests.conftest import DATA

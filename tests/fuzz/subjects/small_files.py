@@ -15,7 +15,7 @@ from sightline.auditing.config import read_config
 from sightline.boxes import detection
 from sightline.boxes.detectors import FoundText
 from sightline.policies.learned_risk import GROUPS
-from sightline.policies.risk_file import ranked_risks
+from sightline.policies.risk_adaptive import ranked_risks
 from sightline.report.build import build_report
 from sightline.selectors.masks import read_masks
 from tests.conftest import REPOSITORY

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from scipy.stats import rankdata
 
-from sightline.analysis.construct import PREDICTORS, conditional_table, correlations, pooled_arms, strata
 from sightline.analysis.outcomes import OUTCOMES
 from sightline.errors import SightlineError
+from sightline.report.sections.validity import PREDICTORS, association_frame, correlations, pooled_arms, strata
 from sightline.statistics.correlation import spearman_interval
 
 DRAWS = 200
@@ -93,7 +93,7 @@ def estimate(found: pd.DataFrame, predictor: str = "ecr", scope: str = "all") ->
 
 def test_oracles_and_further_seeds_are_left_out_by_default(rows: pd.DataFrame, scales: pd.DataFrame) -> None:
     assert pooled_arms(rows) == ["full", *FOUR, "target:0.5"]
-    found = conditional_table(rows, scales, draws=DRAWS)
+    found = association_frame(rows, scales, draws=DRAWS)
     assert set(found["budget"]) == {"0.3"}, "one arm alone has nobody to be compared with"
     assert estimate(found)["arms"] == 4
     assert estimate(found)["estimate"] == pytest.approx(by_hand(rows, scales, FOUR, "anchor_ecr"), abs=1e-12)
@@ -101,19 +101,19 @@ def test_oracles_and_further_seeds_are_left_out_by_default(rows: pd.DataFrame, s
 
 def test_arms_can_be_chosen(rows: pd.DataFrame, scales: pd.DataFrame) -> None:
     chosen = ["target:0.3", "random:0.3:seed=101", "evidence_only:0.3"]
-    found = conditional_table(rows, scales, arms=chosen, draws=DRAWS)
+    found = association_frame(rows, scales, arms=chosen, draws=DRAWS)
     assert estimate(found)["arms"] == 3
     assert estimate(found)["estimate"] == pytest.approx(by_hand(rows, scales, chosen, "anchor_ecr"), abs=1e-12)
     with pytest.raises(SightlineError, match=r"no arm 'targt:0.3' to pool; did you mean 'target:0.3'"):
-        conditional_table(rows, scales, arms=["targt:0.3"], draws=DRAWS)
+        association_frame(rows, scales, arms=["targt:0.3"], draws=DRAWS)
 
 
 @pytest.mark.parametrize("predictor", PREDICTORS)
 def test_merged_tokens_count_by_anchor_in_every_predictor_or_by_lineage(
     rows: pd.DataFrame, scales: pd.DataFrame, predictor: str
 ) -> None:
-    anchor = conditional_table(rows, scales, draws=DRAWS)
-    lineage = conditional_table(rows, scales, coverage="lineage", draws=DRAWS)
+    anchor = association_frame(rows, scales, draws=DRAWS)
+    lineage = association_frame(rows, scales, coverage="lineage", draws=DRAWS)
     for found, column in ((anchor, f"anchor_{predictor}"), (lineage, predictor)):
         assert estimate(found, predictor)["estimate"] == pytest.approx(by_hand(rows, scales, FOUR, column), abs=1e-12)
         deletion = estimate(found, predictor, "deletion_only")
@@ -121,7 +121,7 @@ def test_merged_tokens_count_by_anchor_in_every_predictor_or_by_lineage(
         assert deletion["estimate"] == pytest.approx(by_hand(rows, scales, FOUR[:3], column), abs=1e-12)
     assert estimate(anchor, predictor)["estimate"] != pytest.approx(estimate(lineage, predictor)["estimate"], abs=1e-3)
     with pytest.raises(SightlineError, match="counted by anchor or lineage"):
-        conditional_table(rows, scales, coverage=cast(Any, "cells"), draws=DRAWS)
+        association_frame(rows, scales, coverage=cast(Any, "cells"), draws=DRAWS)
 
 
 @pytest.fixture

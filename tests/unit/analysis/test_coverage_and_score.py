@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 
-from sightline.analysis.regions import coverage_and_score_table
 from sightline.errors import SightlineError
+from sightline.report.sections.region_coverage import coverage_and_score_frame
 from sightline.statistics.bootstrap import SEED, count_blocks
 from tests.unit.analysis.open_frame import TASKS, open_frame
 
@@ -30,7 +30,7 @@ def observations(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_correlations_are_over_all_budgets_of_a_selector(frame: pd.DataFrame) -> None:
-    table = coverage_and_score_table(frame, draws=DRAWS)
+    table = coverage_and_score_frame(frame, draws=DRAWS)
     own = table[table["arms"] == "target:0.3, target:0.7"].set_index("coverage")
     worst, union = (own["rho"].astype(float)[name] for name in ("worst region", "union"))
     seen = observations(frame)
@@ -45,7 +45,7 @@ def test_correlations_are_over_all_budgets_of_a_selector(frame: pd.DataFrame) ->
 
 @pytest.mark.usefixtures("plain_percentiles")
 def test_intervals_draw_questions_with_all_their_budgets_and_rank_anew(frame: pd.DataFrame) -> None:
-    table = coverage_and_score_table(frame, draws=DRAWS)
+    table = coverage_and_score_frame(frame, draws=DRAWS)
     line = table[(table["arms"] == "target:0.3, target:0.7") & (table["coverage"] == "worst region")].iloc[0]
     seen = observations(frame)
     sample = np.unique(seen["probe_id"], return_inverse=True)[1]
@@ -62,6 +62,6 @@ def test_intervals_draw_questions_with_all_their_budgets_and_rank_anew(frame: pd
 
 def test_questions_without_regions_say_nothing(frame: pd.DataFrame) -> None:
     bare = frame.assign(worst_region=frame["worst_region"].where(frame["task"] == "textvqa"))
-    assert set(coverage_and_score_table(bare, draws=20)["samples"]) == {TASKS["textvqa"]}
+    assert set(coverage_and_score_frame(bare, draws=20)["samples"]) == {TASKS["textvqa"]}
     with pytest.raises(SightlineError, match="questions with regions"):
-        coverage_and_score_table(frame.assign(worst_region=np.nan), draws=20)
+        coverage_and_score_frame(frame.assign(worst_region=np.nan), draws=20)

@@ -12,13 +12,21 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from sightline.analysis import replaced_text as tables
-from sightline.analysis.construct import correlations, strata
 from sightline.analysis.outcomes import OUTCOMES, samples, tertiles
-from sightline.analysis.replaced_text import EDIT_DRAWS
 from sightline.controls.image_free import plausible_images
 from sightline.errors import SightlineError
 from sightline.probes import load_regions, read_probes
+from sightline.report.sections.boxes import box_source_frame
+from sightline.report.sections.deletion import deletion_frame, logit_drop_frame, occlusion_frame
+from sightline.report.sections.image_dependence import image_dependence_frame
+from sightline.report.sections.positions import positions_frame
+from sightline.report.sections.replaced_text import (
+    EDIT_DRAWS,
+    edit_region_frame,
+    text_replacement_frame,
+    text_replacement_models_frame,
+)
+from sightline.report.sections.validity import association_frame, correlations, strata
 from sightline.statistics.bootstrap import SEED, count_blocks
 from tests.unit.analysis.golden_frame import analysis, frame, scales
 
@@ -57,7 +65,7 @@ def same(found: object, expected: str) -> bool:
     [("deletion_qwen", "qwen_target30", "target:0.3"), ("deletion_internvl", "internvl_soft50", "soft_evidence:0.5")],
 )
 def test_deletion(data: Path, folder: str, run: str, arm: str) -> None:
-    found = tables.deletion_table(deleted(data, run, arm), draws=DRAWS).set_index("variant")
+    found = deletion_frame(deleted(data, run, arm), draws=DRAWS).set_index("variant")
     columns = {
         "acc": "accuracy", "hFPR": "hfpr", "ECR": "ecr", "CenterR": "center_recall", "PatchR": "patch_recall",
         "keep_ratio": "keep", "n": "n", "acc_recovery_frac": "recovery", "delta_acc_vs_removed": "change_from_removed",
@@ -77,7 +85,7 @@ def test_recovery_is_the_share_of_the_lost_accuracy_that_comes_back(data: Path) 
     rows.loc[(rows["intervention"] == "remove_evidence"), "correct"] = False
     half = rows["intervention"] == "restore_evidence=0.5"
     rows.loc[half, "correct"] = np.arange(half.sum()) % 2 == 0
-    found = tables.deletion_table(rows, draws=DRAWS).set_index("variant")
+    found = deletion_frame(rows, draws=DRAWS).set_index("variant")
     assert found["recovery"].to_dict() == pytest.approx(
         {**dict.fromkeys(found.index, 1.0), "remove_evidence": 0.0, "restore_evidence=0.5": 0.5}
     )
@@ -109,7 +117,7 @@ def comparisons(found: pd.DataFrame, rows: list[dict[str, str]], names: dict[str
 @pytest.mark.parametrize("model", OCCLUDED)
 def test_occlusion(data: Path, model: str) -> None:
     names = {"orig": "original", "evidence_masked": "evidence grayed", "random_masked": "other box grayed"}
-    found = tables.occlusion_table(frame(data, OCCLUDED[model], arm="full"), draws=DRAWS)
+    found = occlusion_frame(frame(data, OCCLUDED[model], arm="full"), draws=DRAWS)
     assert comparisons(found, analysis(data, f"occlusion_{model}", f"{model}_pairwise.csv"), names) == 3
 
 
@@ -124,7 +132,7 @@ def test_logit_drop(data: Path) -> None:
         "target:0.3": f"{base}target_embed_topk_0p30_targetfix_802816",
     }  # fmt: skip
     rows = pd.concat(frame(data, run, arm=arm) for arm, run in runs.items())
-    found = tables.logit_drop_table(rows, draws=DRAWS)
+    found = logit_drop_frame(rows, draws=DRAWS)
     assert comparisons(found, analysis(data, "region_logit_drop", "qwen_region_logit_drop_pairwise.csv"), names) == 5
 
 
@@ -161,7 +169,7 @@ def test_image_dependence(data: Path, model: str, file: str) -> None:
     else:
         images = None
     cut = float(rows[0]["threshold"])
-    found = tables.image_dependence_table(
+    found = image_dependence_frame(
         image_free(data, model), threshold={model: cut}, images=images, draws=DRAWS
     ).set_index("condition")
     columns = {
@@ -199,13 +207,13 @@ def test_box_sources(data: Path) -> None:
         for row in rows
     )  # fmt: skip
     quality = {"missing": {"missing_rate": 1.0, "best_iou": 0.0}}
-    found = tables.box_source_table(every, quality).set_index(["model", "box_source"])
+    found = box_source_frame(every, quality).set_index(["model", "box_source"])
     for row in rows:
         for theirs, name in columns.items():
             assert same(found.loc[(row["model"], row["variant"]), name], row[theirs]), (row["variant"], theirs)
     assert found.loc[("LLaVA", "missing"), "missing_rate"] == 1.0
     with pytest.raises(SightlineError, match="all rows saw annotated boxes"):
-        tables.box_source_table(every.assign(box_source="annotation"))
+        box_source_frame(every.assign(box_source="annotation"))
 
 
 @pytest.mark.parametrize(("model", "run"), [("llava", "llava_protected40"), ("internvl", "internvl_soft50")])
@@ -215,7 +223,7 @@ def test_position_policies(data: Path, model: str, run: str) -> None:
               intervention="none" if policy == "compact" else "swap_positions", view="orig")
         for policy in ("compact", "preserve")
     )  # fmt: skip
-    found = tables.position_policy_table(rows).set_index("comparison")
+    found = positions_frame(rows).set_index("comparison")
     file = data / "golden_e2e" / "analysis" / f"position_{model}" / "position_id_policy_audit.json"
     expected = json.loads(file.read_text())
     assert (found["mask_mismatches"] == 0).all()
@@ -327,9 +335,9 @@ def test_conditional_audit(data: Path) -> None:
     runs = {"full": "full", **{f"{name}:0.3": f"{name}_0p30" for name in ("target", "random", "grid", "visionzip")}}
     rows = pd.concat(frame(data, f"{base}{run}", arm=arm, precision=True) for arm, run in runs.items())
     rows.loc[rows["selector"] == "visionzip", "lineage_mask"] = "merged"
-    found = tables.conditional_table(
-        rows, scales(data, f"{base}target_0p30"), coverage="anchor", draws=DRAWS
-    ).set_index(["scope", "predictor", "specification"])
+    found = association_frame(rows, scales(data, f"{base}target_0p30"), coverage="anchor", draws=DRAWS).set_index(
+        ["scope", "predictor", "specification"]
+    )
     specification = {
         "measured_controls_method_fe": "measured controls, arm effects", "image_and_method_fe": "image and arm effects",
     }  # fmt: skip
@@ -362,11 +370,11 @@ def test_the_four_control_test_counts_pairs() -> None:
     every = dict.fromkeys(("original", "replacement", "sham", "erase"), True)
     images = [every, {**every, "sham": False}, {**every, "replacement": False}, dict.fromkeys(every, False)]
     rows = pd.DataFrame([row for i, passed in enumerate(images) for row in replacement_rows(passed, f"i{i}")])
-    (found,) = tables.text_replacement_table(rows).to_dict("records")
+    (found,) = text_replacement_frame(rows).to_dict("records")
     assert found["images"] == 4
     assert [found[name] for name in ("original", "replacement", "sham", "erase")] == [0.75, 0.5, 0.5, 0.75]
     assert (found["semantic_switch"], found["all_controls"]) == (0.5, 0.25)
-    (strict,) = tables.text_replacement_table(rows, threshold={"m": 2.0}).to_dict("records")
+    (strict,) = text_replacement_frame(rows, threshold={"m": 2.0}).to_dict("records")
     assert strict["original"] == 0.0
 
 
@@ -379,15 +387,15 @@ def test_two_models_differ_as_the_paper_says_they_do() -> None:
         for i in range(102)
         for row in replacement_rows({**every, "replacement": i < passing}, f"i{i}")
     )
-    (found,) = tables.text_replacement_models_table(rows).to_dict("records")
+    (found,) = text_replacement_models_frame(rows).to_dict("records")
     assert (found["first"], found["second"], found["images"]) == ("Qwen", "InternVL", 102)
     assert (round(found["first_rate"], 3), round(found["second_rate"], 3)) == (0.255, 0.029)
     assert (found["only_first"], found["only_second"]) == (23, 0)
     assert found["mcnemar_p"] == pytest.approx(binomtest(0, 23).pvalue) == pytest.approx(2.38e-7, rel=2e-3)
     half = rows[(rows["model"] == "Qwen") | rows["image_id"].isin([f"i{i}" for i in range(10)])]
-    assert tables.text_replacement_models_table(half)["images"].tolist() == [10], "on the images that both were asked"
+    assert text_replacement_models_frame(half)["images"].tolist() == [10], "on the images that both were asked"
     with pytest.raises(SightlineError, match="no two models"):
-        tables.text_replacement_models_table(rows[rows["model"] == "Qwen"])
+        text_replacement_models_frame(rows[rows["model"] == "Qwen"])
 
 
 @pytest.mark.usefixtures("plain_percentiles")
@@ -406,7 +414,7 @@ def test_gains_on_edit_regions_are_paired_by_image_over_many_draws() -> None:
         for i in range(images)
     )  # fmt: skip
     words = pd.Series({(arm, f"p{i:02d}"): 0.5 for arm in values for i in range(images)})
-    found = tables.edit_region_table(rows, words).set_index("arm").loc["target:0.3"]
+    found = edit_region_frame(rows, words).set_index("arm").loc["target:0.3"]
     assert found["word_ecr"] == 0.5
     assert found["word_kept_edit_lost"] == (values["target:0.3"][0] < 0.5).mean()
     (ecr, right), (other_ecr, other_right) = values.values()
@@ -418,7 +426,7 @@ def test_gains_on_edit_regions_are_paired_by_image_over_many_draws() -> None:
         assert (found[f"{name}_low"], found[f"{name}_high"]) == pytest.approx(tuple(bounds))
     assert found["word_ecr_gain"] == 0.0
     with pytest.raises(SightlineError, match=r"no edit-region rows of an arm 'grid:0\.3'"):
-        tables.edit_region_table(rows, reference="grid:0.3")
+        edit_region_frame(rows, reference="grid:0.3")
 
 
 def test_edit_regions_compare_arms_with_their_controls() -> None:
@@ -432,22 +440,22 @@ def test_edit_regions_compare_arms_with_their_controls() -> None:
         for name, value in (("target", 0.75), ("random", 0.25), ("grid", 0.5))
         for i in range(6)
     )  # fmt: skip
-    found = tables.edit_region_table(rows, draws=DRAWS).set_index(["arm", "against"])
+    found = edit_region_frame(rows, draws=DRAWS).set_index(["arm", "against"])
     assert found.loc[("target:0.3", "random:0.3"), "ecr_gain"] == 0.5
     assert found["ecr_gain_low"].to_dict()["target:0.3", "grid:0.3"] < 0.25, "six images say little of the next"
     with pytest.raises(SightlineError, match=r"edit_region\.jsonl"):
-        tables.edit_region_table(rows.assign(kind=""))
+        edit_region_frame(rows.assign(kind=""))
 
 
 def test_missing_rows_are_said_in_one_line(data: Path) -> None:
     plain = frame(data, "textocr_confirmation/qwen3_8b_target_0p30", arm="target:0.3", precision=True)
     size = scales(data, "textocr_confirmation/qwen3_8b_target_0p30")
-    for name, extra in {
-        "deletion_table": (), "logit_drop_table": (), "occlusion_table": (), "image_dependence_table": (),
-        "position_policy_table": (), "construct_validity_table": (size,), "conditional_table": (size,),
-    }.items():  # fmt: skip
+    for make in (
+        deletion_frame, logit_drop_frame, occlusion_frame, image_dependence_frame, positions_frame,
+        lambda rows: correlations(samples(rows, size)), lambda rows: association_frame(rows, size),
+    ):  # fmt: skip
         with pytest.raises(SightlineError) as caught:
-            getattr(tables, name)(plain, *extra)
+            make(plain)
         assert "\n" not in str(caught.value)
     with pytest.raises(SightlineError, match="more than one row"):
-        tables.occlusion_table(pd.concat([frame(data, OCCLUDED["qwen"], arm="full")] * 2))
+        occlusion_frame(pd.concat([frame(data, OCCLUDED["qwen"], arm="full")] * 2))

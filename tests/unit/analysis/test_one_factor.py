@@ -7,8 +7,8 @@ import math
 import pandas as pd
 import pytest
 
-from sightline.analysis.comparison import one_factor_sweeps, sweep_range
 from sightline.errors import SightlineError
+from sightline.report.sections.differences import one_factor_sweeps, sweep_range
 
 SUMMARY = pd.DataFrame(
     {

@@ -1,4 +1,4 @@
-"""Answers in words: against Full, between budgets, against controls, Focus against the question, by slices."""
+"""Scores of answers in words: arms against Full and against each other, by benchmark and by slices of questions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.analysis.comparison import ALL_TASKS
-from sightline.analysis.matched_answer_table import focus_table, matched_answer_table
-from sightline.analysis.open_answer_table import open_answer_table, recovery_table
+from sightline.analysis.comparison import ALL_TASKS, ArmPair, Unit, full_arm, rows_in_words, score_changes
 from sightline.analysis.regions import STRESS_TAGS, UNTAGGED, stress_slices, stress_tags
 from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import SEED, count_blocks
@@ -34,15 +32,23 @@ def only(table: pd.DataFrame, **wanted: str) -> pd.Series:
     return pd.Series(line)
 
 
+def against_full(frame: pd.DataFrame, *, draws: int = DRAWS, unit: Unit = "example") -> pd.DataFrame:
+    """Every arm beside Full."""
+    rows = rows_in_words(frame)
+    full = full_arm(rows)
+    pairs = [ArmPair(str(arm), full) for arm in rows["arm"].unique() if arm != full]
+    return pd.DataFrame(score_changes(rows, pairs, unit=unit, draws=draws))
+
+
 @pytest.mark.usefixtures("plain_percentiles")
 def test_every_arm_has_its_change_against_full_in_each_benchmark(frame: pd.DataFrame) -> None:
-    table = open_answer_table(frame, draws=DRAWS)
+    table = against_full(frame, draws=DRAWS)
     assert len(table) == (len(ARMS) - 1) * (len(TASKS) + 1)
     for task, n in TASKS.items():
         line = only(table, arm="target:0.3", task=task)
         change = scores(frame, "target:0.3", task) - scores(frame, "full", task)
-        assert (line["n"], line["keep"], line["budget"]) == (n, 0.3, "0.3")
-        assert line["score"] - line["full_score"] == pytest.approx(line["change"])
+        assert line["n"] == n
+        assert line["score"] - line["reference_score"] == pytest.approx(line["change"])
         assert line["change"] == pytest.approx(change.mean())
         assert (line["win"], line["loss"]) == ((change > 0).sum(), (change < 0).sum())
         assert line["win"] + line["loss"] + line["tie"] == n
@@ -55,22 +61,22 @@ def test_every_arm_has_its_change_against_full_in_each_benchmark(frame: pd.DataF
 
 
 def test_over_all_benchmarks_each_weighs_the_same(frame: pd.DataFrame) -> None:
-    table = open_answer_table(frame, draws=DRAWS)
+    table = against_full(frame, draws=DRAWS)
     pooled = only(table, arm="target:0.3", task=ALL_TASKS)
     each = [only(table, arm="target:0.3", task=task) for task in TASKS]
-    for column in ("score", "full_score", "change", "keep"):
+    for column in ("score", "reference_score", "change"):
         assert pooled[column] == pytest.approx(np.mean([line[column] for line in each]))
     assert pooled["n"] == sum(TASKS.values())
     assert pooled["win"] == sum(line["win"] for line in each)
     assert pooled["change_low"] < pooled["change"] < pooled["change_high"]
-    alone = open_answer_table(frame[frame["task"] == "docvqa"], draws=DRAWS)
+    alone = against_full(frame[frame["task"] == "docvqa"], draws=DRAWS)
     assert set(alone["task"]) == {"docvqa"}
 
 
 @pytest.mark.usefixtures("plain_percentiles")
 def test_images_can_be_the_units_that_are_drawn(frame: pd.DataFrame) -> None:
     own = frame[frame["task"] == "textvqa"]
-    line = only(open_answer_table(own, unit="image", draws=DRAWS), arm="grid:0.3")
+    line = only(against_full(own, unit="image", draws=DRAWS), arm="grid:0.3")
     change = scores(frame, "grid:0.3", "textvqa") - scores(frame, "full", "textvqa")
     images = (
         frame[(frame["arm"] == "full") & (frame["task"] == "textvqa")].set_index("probe_id")["image_id"].sort_index()
@@ -86,48 +92,24 @@ def test_images_can_be_the_units_that_are_drawn(frame: pd.DataFrame) -> None:
 def test_interventions_and_other_views_are_no_results_of_an_arm(frame: pd.DataFrame) -> None:
     other = frame[frame["arm"] == "target:0.3"].assign(arm="target:0.3+remove_evidence", intervention="remove_evidence")
     both = pd.concat([frame, other.assign(score=0.0)], ignore_index=True)
-    pd.testing.assert_frame_equal(open_answer_table(both, draws=50), open_answer_table(frame, draws=50))
+    pd.testing.assert_frame_equal(against_full(both, draws=50), against_full(frame, draws=50))
 
 
 def test_questions_that_some_arm_did_not_answer_are_left_out(frame: pd.DataFrame) -> None:
     missing = frame[~((frame["arm"] == "grid:0.7") & (frame["probe_id"] == "textvqa:3"))]
-    table = open_answer_table(missing, draws=50)
+    table = against_full(missing, draws=50)
     assert set(table.loc[table["task"] == "textvqa", "n"]) == {TASKS["textvqa"] - 1}
 
 
-def test_a_larger_budget_brings_back_what_it_scores_more(frame: pd.DataFrame) -> None:
-    table = recovery_table(frame, draws=DRAWS)
-    assert set(zip(table["arm"], table["reference"], strict=True)) == {
-        ("target:0.7", "target:0.3"),
-        ("grid:0.7", "grid:0.3"),
-    }
-    line = only(table, arm="target:0.7", task="docvqa")
-    change = scores(frame, "target:0.7", "docvqa") - scores(frame, "target:0.3", "docvqa")
+def test_any_two_arms_can_be_compared_with_a_sign_flip_test(frame: pd.DataFrame) -> None:
+    pair = ArmPair("target:0.3:score=focus", "target:0.3:score=question")
+    table = pd.DataFrame(score_changes(rows_in_words(frame), [pair], draws=DRAWS, flips=True))
+    line = only(table, task="docvqa")
+    change = scores(frame, pair.arm, "docvqa") - scores(frame, pair.reference, "docvqa")
     assert line["change"] == pytest.approx(change.mean())
-
-
-def test_methods_stand_beside_controls_of_their_budget_alone(frame: pd.DataFrame) -> None:
-    table = matched_answer_table(frame, draws=DRAWS)
-    pairs = set(zip(table["arm"], table["reference"], strict=True))
-    methods = ("target:0.3", "target:0.3:score=focus", "target:0.3:score=question")
-    assert pairs == {(arm, control) for arm in methods for control in ("random:0.3", "grid:0.3")} | {
-        ("target:0.7", "grid:0.7")
-    }
-    line = only(table, arm="target:0.3", reference="random:0.3", task="textvqa")
-    change = scores(frame, "target:0.3", "textvqa") - scores(frame, "random:0.3", "textvqa")
-    assert line["change"] == pytest.approx(change.mean())
-    assert line["reference_score"] == pytest.approx(scores(frame, "random:0.3", "textvqa").mean())
-    assert line["keep"] == line["reference_keep"] == 0.3
-
-
-def test_focus_is_compared_with_arms_that_differ_in_their_span_alone(frame: pd.DataFrame) -> None:
-    table = focus_table(frame, draws=DRAWS)
-    assert set(table["arm"]) == {"target:0.3:score=focus"}
-    assert set(table["reference"]) == {"target:0.3", "target:0.3:score=question"}
-    line = only(table, reference="target:0.3:score=question", task="docvqa")
-    change = scores(frame, "target:0.3:score=focus", "docvqa") - scores(frame, "target:0.3:score=question", "docvqa")
-    assert line["change"] == pytest.approx(change.mean())
+    assert line["reference_score"] == pytest.approx(scores(frame, pair.reference, "docvqa").mean())
     assert line["p"] == sign_flip_p(change, draws=DRAWS)
+    assert np.isnan(only(table, task=ALL_TASKS)["p"]), "benchmarks are weighed, not pooled: no test over all"
 
 
 @pytest.mark.parametrize(
@@ -163,25 +145,10 @@ def test_every_slice_is_the_table_of_its_questions(frame: pd.DataFrame) -> None:
 
 def test_what_is_missing_is_said_in_one_line(frame: pd.DataFrame) -> None:
     with pytest.raises(SightlineError, match="no row has an answer in words"):
-        open_answer_table(frame.drop(columns="score"))
+        against_full(frame.drop(columns="score"))
     with pytest.raises(SightlineError, match="amend the run with --arm full"):
-        open_answer_table(frame[frame["arm"] != "full"])
+        against_full(frame[frame["arm"] != "full"])
     with pytest.raises(SightlineError, match="Full is the only arm"):
         stress_slices(frame[frame["arm"] == "full"], probes())
-    with pytest.raises(SightlineError, match="--matched-controls"):
-        matched_answer_table(frame[frame["role"] != "control"])
-    with pytest.raises(SightlineError, match="score=focus"):
-        focus_table(frame[frame["arm"].isin(["full", "target:0.3"])])
-    with pytest.raises(SightlineError, match="two budgets"):
-        recovery_table(frame[frame["budget"] == "0.3"])
     with pytest.raises(SightlineError, match="more than one answer"):
-        open_answer_table(pd.concat([frame, frame]))
-
-
-def test_budgets_by_tiles_are_recovered_among_themselves(frame: pd.DataFrame) -> None:
-    by_tile = frame[frame["selector"] == "grid"]
-    by_tile = by_tile.assign(**{name: by_tile[name] + "/tile" for name in ("arm", "plain_arm", "budget")})
-    table = recovery_table(pd.concat([frame, by_tile], ignore_index=True), draws=50)
-    pairs = set(zip(table["arm"], table["reference"], strict=True))
-    assert {("grid:0.7", "grid:0.3"), ("grid:0.7/tile", "grid:0.3/tile")} <= pairs
-    assert ("grid:0.7", "grid:0.3/tile") not in pairs
+        against_full(pd.concat([frame, frame]))

@@ -8,11 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.analysis import replaced_text as tables
-from sightline.analysis.operating_point import HASH_SPLIT, apply_thresholds, at_words, on_development_side
-from sightline.analysis.threshold_rules import accuracy_optimal
 from sightline.errors import SightlineError
+from sightline.report.sections.image_dependence import image_dependence_frame
+from sightline.report.sections.positions import positions_frame
+from sightline.report.sections.replaced_text import edit_region_frame, text_replacement_frame
+from sightline.rows.thresholds import HASH_SPLIT, apply_thresholds, at_words, on_development_side
 from sightline.statistics.summaries import arm_summary
+from sightline.statistics.thresholds import accuracy_optimal
 from tests.unit.analysis.golden_frame import analysis, frame
 from tests.unit.analysis.test_intervention_tables import MATCHED, image_free, replacement_rows
 from tests.unit.statistics.golden_rows import run_frame, table
@@ -289,7 +291,7 @@ def published_margins(row: dict[str, str]) -> tuple[list[float], list[float]]:
 def test_reference_image_dependence_at_an_applied_threshold(data: Path, model: str) -> None:
     published = [row for row in analysis(data, "image_free", "image_free_summary.csv") if row["model_key"] == model]
     applied = apply_thresholds(image_free(data, model), None, {model: float(published[0]["threshold"])}).rows
-    found = tables.image_dependence_table(applied, draws=100).set_index("condition")
+    found = image_dependence_frame(applied, draws=100).set_index("condition")
     for row in published:
         ours = found.loc["matching image" if row["condition"] == "matched_image_full" else row["condition"]]
         assert ours["threshold"] == float(row["threshold"])
@@ -310,9 +312,9 @@ def test_reference_positions_at_the_plain_arms_own_threshold(data: Path, model: 
     file = data / "golden_e2e" / "analysis" / f"position_{model}" / "position_id_policy_audit.json"
     expected = json.loads(file.read_text())
     applied = apply_thresholds(rows, None, "own-dev").rows
-    found = tables.position_policy_table(applied).set_index("comparison")
+    found = positions_frame(applied).set_index("comparison")
     assert found.index.tolist() == ["raw"], "nothing is left to choose on"
-    apart = tables.position_policy_table(applied, development=rows[on_development_side(rows)]).set_index("comparison")
+    apart = positions_frame(applied, development=rows[on_development_side(rows)]).set_index("comparison")
     for name, block, flips in (
         ("raw", "compact_shared_threshold_test", "paired_test_compact_shared_threshold"),
         ("compact threshold", "compact_shared_threshold_test", "paired_test_compact_shared_threshold"),
@@ -337,8 +339,8 @@ def test_text_replacement_and_edit_regions_are_at_the_applied_threshold() -> Non
     recorded = apply_thresholds(asked, None, 0.0).rows
     moved = apply_thresholds(asked.assign(margin=asked["margin"] + 5.0), None, 5.0).rows
     assert recorded["correct"].any()
-    pd.testing.assert_frame_equal(tables.text_replacement_table(recorded), tables.text_replacement_table(moved))
+    pd.testing.assert_frame_equal(text_replacement_frame(recorded), text_replacement_frame(moved))
     glyphs = [rows.assign(kind="edit_region")[rows["kind"] == "replacement_target"] for rows in (recorded, moved)]
-    first, second = (tables.edit_region_table(rows, draws=100) for rows in glyphs)
+    first, second = (edit_region_frame(rows, draws=100) for rows in glyphs)
     assert 0 < first["accuracy"].iloc[0] < 1
     pd.testing.assert_frame_equal(first, second)

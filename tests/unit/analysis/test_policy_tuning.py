@@ -16,9 +16,9 @@ from sightline.analysis.policy_verdict import PolicyFigures, chosen_by, figures,
 from sightline.cli import app
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
-from sightline.policies.answer_stability import ConfidenceFallback
+from sightline.policies.cascades import ConfidenceFallback
 from sightline.policies.evidence_saturation import EvidenceSaturation
-from sightline.store.load import load_run
+from sightline.rows.run import load_run
 from tests.unit.report.fake_run import make_run
 from tests.unit.report.test_overview import says_no
 

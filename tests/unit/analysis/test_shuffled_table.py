@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.analysis.interventions import shuffled_table
 from sightline.errors import SightlineError
+from sightline.report.sections.differences import shuffled_frame
 from sightline.statistics.bootstrap import SEED, count_blocks
 
 IMAGES, DRAWS = 24, 400
@@ -40,7 +40,7 @@ def rows() -> pd.DataFrame:
 @pytest.mark.usefixtures("plain_percentiles")
 @pytest.mark.parametrize(("metric", "column"), [("pn_average", "ecr"), ("anchor_pn_average", "anchor_ecr")])
 def test_the_change_is_control_minus_arm_over_the_same_draws(rows: pd.DataFrame, metric: str, column: str) -> None:
-    (line,) = shuffled_table(rows, draws=DRAWS).to_dict("records")
+    (line,) = shuffled_frame(rows, draws=DRAWS).to_dict("records")
     assert (line["arm"], line["control"], line["n"]) == ("target:0.3", "shuffled:0.3", 2 * IMAGES)
 
     def by_label(arm: str) -> np.ndarray:
@@ -61,10 +61,10 @@ def test_the_change_is_control_minus_arm_over_the_same_draws(rows: pd.DataFrame,
 
 
 def test_rows_of_the_first_release_do_not_say_what_is_a_method(rows: pd.DataFrame) -> None:
-    found = shuffled_table(rows.assign(role=None), draws=DRAWS)
+    found = shuffled_frame(rows.assign(role=None), draws=DRAWS)
     assert set(found["arm"]) == {"target:0.3", "random:0.3", "evidence_only:0.3"}
 
 
 def test_without_a_control_it_says_what_to_add(rows: pd.DataFrame) -> None:
     with pytest.raises(SightlineError, match=r"add it, for example shuffled:0\.3"):
-        shuffled_table(rows[rows["selector"] != "shuffled"], draws=DRAWS)
+        shuffled_frame(rows[rows["selector"] != "shuffled"], draws=DRAWS)

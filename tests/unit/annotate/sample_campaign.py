@@ -28,6 +28,7 @@ from sightline.annotate.journal import Journal
 from sightline.annotate.make import SamplingRule, drawn_items
 from sightline.probes.images import image_digest
 from sightline.probes.probe_file import canonical
+from tests.warm_python import Popen
 
 SIZE = (120, 80)
 VIEWS = {TEXT_REPLACEMENT.name: 4}
@@ -123,7 +124,7 @@ class ServedTask(NamedTuple):
 def served(*words: str | Path) -> Iterator[ServedTask]:
     """``sightline annotate WORDS``; killed at the end if it still runs."""
     command = [sys.executable, "-m", "sightline", "annotate", *map(str, words), "--no-open"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    process = Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert process.stdout is not None
     try:
         address = next(line.split()[1] for line in process.stdout if line.startswith("open "))

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from sightline.auditing.audit import planned_job
+from sightline.auditing.audit import plan_audit
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.crew import DEATHS, CrewMember, Ended, drive
 from sightline.auditing.launchers.base import Job
@@ -37,7 +37,7 @@ def config(data: Path, tmp_path: Path) -> AuditConfig:
 
 @pytest.fixture
 def job(config: AuditConfig) -> Job:
-    return planned_job(config)
+    return plan_audit(config)
 
 
 class Played(CrewMember):

@@ -10,20 +10,19 @@ import pytest
 import torch
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.arm_pass import Trace
 from sightline.answering.ask import ask
-from sightline.answering.materialise import materialise
+from sightline.answering.materialise import Trace, materialise
 from sightline.answering.scorers.spoken import Generation
 from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.backbones import Backbone, load_backbone
+from sightline.backbones.base import model_logits
 from sightline.backbones.language import LanguageModel
-from sightline.backbones.unmodified import model_logits
 from sightline.checks.doctor import PROBE as DOCTORS_PROBE
 from sightline.checks.doctor import drawn_image, examine
-from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
+from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import Selection
+from sightline.core.selection import PositionPolicy, Selection
 from sightline.errors import SightlineError
 from tests.towered import towered
 

@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 
 from sightline.answering.materialise import materialise
 from sightline.backbones.general import General
-from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
-from sightline.core.selection import Selection
+from sightline.core.prefix import Encoded, Prefix, Prompt
+from sightline.core.selection import PositionPolicy, Selection
 from sightline.core.span import KeptSpan
 from tests.unit.backbones.named import QUESTION, TARGET, general, photograph
 

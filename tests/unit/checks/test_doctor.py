@@ -18,9 +18,8 @@ from sightline.answering.scorers.yes_no import YesNo
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.general import General
 from sightline.backbones.llava_next import LlavaNext
-from sightline.backbones.served import served_by
-from sightline.checks.doctor import drawn_image
-from sightline.checks.doctor.all_checks import encoded_page, examined, tried
+from sightline.backbones.loading import served_by
+from sightline.checks.doctor import drawn_image, encoded_page, examined, tried
 from sightline.checks.doctor.answers import (
     image_batches,
     language_batches,
@@ -34,8 +33,8 @@ from sightline.checks.doctor.answers import (
 from sightline.checks.doctor.cells import bright_word, cell_count, cells_by_ramps
 from sightline.checks.doctor.examination import AskedPage
 from sightline.checks.doctor.page import render
-from sightline.core.prefix import Encoded, PositionPolicy
-from sightline.core.selection import Selection
+from sightline.core.prefix import Encoded
+from sightline.core.selection import PositionPolicy, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from tests.zoo import build

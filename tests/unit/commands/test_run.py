@@ -1,12 +1,13 @@
-"""``sightline run`` and ``backbones`` on the command line: options come from the config model and from the backbone."""
+"""sightline run: options come from the configuration, and the table it prints is whole in any width."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 import typer
@@ -14,11 +15,17 @@ from pydantic import Field, create_model
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from sightline.auditing.config import FORMER_IMAGE_FIELDS, AuditConfig, flag_of
+from sightline.auditing.config import AuditConfig, flag_of
 from sightline.checks.doctor import Examination
 from sightline.cli import app
-from sightline.commands import options as from_config
+from sightline.commands.options import Overrides, with_options
+from sightline.commands.run import print_summary, summary
 from sightline.errors import SightlineError
+from sightline.rows.run import load_run
+from sightline.statistics.arm_rows import plain_rows
+from sightline.statistics.summaries import arm_summary
+from tests.unit.report.fake_run import make_run
+from tests.unit.report.test_overview import says_no
 
 NEEDED = ["--model", "m", "--probes", "p.jsonl", "--images", "i", "--out", "o"]
 
@@ -33,7 +40,7 @@ def audited(monkeypatch: pytest.MonkeyPatch) -> list[AuditConfig]:
         return SimpleNamespace(bad_images={}, failed={})
 
     monkeypatch.setattr("sightline.auditing.audit.audit", audit)
-    monkeypatch.setattr("sightline.commands.run_summary.print_summary", lambda run: None)
+    monkeypatch.setattr("sightline.commands.run.print_summary", lambda run: None)
     return seen
 
 
@@ -46,12 +53,11 @@ def options_of(command: Any) -> dict[str, Any]:
 
 
 def test_every_field_has_exactly_one_flag_and_every_flag_its_field() -> None:
-    options = options_of(get_command(app).commands["run"])  # type: ignore[attr-defined]
-    assert set(options) - {"help"} == {*AuditConfig.model_fields, *FORMER_IMAGE_FIELDS, "config"}
+    options = options_of(get_command(app).get_command(None, "run"))  # type: ignore[attr-defined]
+    assert set(options) - {"help"} == {*AuditConfig.model_fields, "config"}
     for name in AuditConfig.model_fields:
         assert options[name].opts == [flag_of(name)]
         assert not options[name].hidden
-    assert all(options[name].hidden for name in FORMER_IMAGE_FIELDS)
     spelled = [flag for option in options.values() for flag in (*option.opts, *option.secondary_opts)]
     assert len(spelled) == len(set(spelled))
 
@@ -61,33 +67,35 @@ def test_every_field_says_in_a_sentence_what_it_is() -> None:
         assert (field.description or "").endswith("."), name
 
 
-def test_a_field_is_all_that_an_option_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_is_all_that_an_option_needs() -> None:
     Order: Any = Literal["first", "last"]  # noqa: N806
     larger = create_model(
         "Larger",
         __base__=AuditConfig,
         scorer=(str, Field("yes_no", description="How an answer becomes a number.")),
-        patience=(float | None, None),
-        order=(Order, "first"),
-        quiet=(bool, False),
-        folders=(list[str], Field(default_factory=list)),
+        patience=(float | None, Field(None, description="In seconds.")),
+        order=(Order, Field("first", description="What comes first.")),
+        quiet=(bool, Field(False, description="Says nothing.")),
+        folders=(list[str], Field(default_factory=list, description="Where.")),
+        hidden=(int, 1),
     )
-    monkeypatch.setattr(from_config, "AuditConfig", larger)
     seen: dict[str, Any] = {}
 
-    @from_config.takes_config
-    def command(**given: Any) -> None:
+    def command(given: Any) -> None:
         seen.update(given)
 
+    command.__annotations__["given"] = Annotated[dict[str, Any], Overrides(larger, "How")]
+
     small = typer.Typer()
-    small.command()(command)
+    small.command()(with_options(command))
     words = ["--scorer", "open", "--patience", "0.5", "--order", "last", "--quiet", "--folders", "a", "--folders", "b"]
     assert CliRunner().invoke(small, words).exit_code == 0
-    wanted = {"scorer": "open", "patience": 0.5, "order": "last", "quiet": True, "folders": ["a", "b"], "seed": None}
-    assert {name: seen[name] for name in wanted} == wanted
+    wanted = {"scorer": "open", "patience": 0.5, "order": "last", "quiet": True, "folders": ["a", "b"]}
+    assert seen == wanted
     page = CliRunner().invoke(small, ["--help"], env={"COLUMNS": "200"}).output
     assert "How an answer becomes a number." in page
     assert "[default: (yes_no)]" in page
+    assert "--hidden" not in page
 
 
 def test_help_shows_panels_defaults_and_what_is_required() -> None:
@@ -132,16 +140,6 @@ def test_flags_win_over_the_file_one_image_option_at_a_time(audited: list[AuditC
     assert (audited[0].seed, audited[0].arms) == (3, ["full"])
 
 
-def test_flags_of_the_first_release_still_work_and_say_how_they_are_written_now(audited: list[AuditConfig]) -> None:
-    done = invoke("run", *NEEDED, "--arm", "full", "--max-pixels", "100352", "--min-tiles", "2")
-    assert done.exit_code == 0, done.output
-    assert audited[0].image_options == {"max_pixels": 100352, "min_tiles": 2}
-    assert done.stderr.splitlines() == [
-        "hint: --max-pixels 100352 is now written --image-option max_pixels=100352",
-        "hint: --min-tiles 2 is now written --image-option min_tiles=2",
-    ]
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -169,22 +167,18 @@ def test_backbones_lists_every_architecture_with_its_options_and_positions() -> 
     assert "did you mean 'llava'" in str(invoke("backbones", "lava").exception)
 
 
-def test_doctor_takes_image_options_and_the_first_releases_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_takes_image_options(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(
         "sightline.checks.doctor.examine",
         lambda *_, image_options, **__: seen.append(image_options) or Examination((), {}),
     )
     assert invoke("doctor", "--model", "m", "--image-option", "max_tiles=2").exit_code == 0
-    former = invoke("doctor", "--model", "m", "--max-pixels", "9")
-    assert seen == [{"max_tiles": 2}, {"max_pixels": 9}]
-    assert former.stderr == "hint: --max-pixels 9 is now written --image-option max_pixels=9\n"
+    assert seen == [{"max_tiles": 2}]
 
 
 def test_doctor_looks_for_the_image_before_it_loads_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(
-        "sightline.checks.doctor.all_checks.load_backbone", lambda *_, **__: pytest.fail("a model was loaded")
-    )
+    monkeypatch.setattr("sightline.checks.doctor.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
     done = invoke("doctor", "--model", "m", "--image", str(tmp_path / "nowhere.png"))
     assert isinstance(done.exception, SightlineError)
     assert "nowhere.png does not exist" in str(done.exception)
@@ -198,3 +192,72 @@ def test_ask_refuses_a_method_that_the_checkpoint_cannot_serve_before_it_loads_i
     words = ["What?", "--model", str(data / "tiny" / "qwen3vl"), "--image", str(image), "--arm", "visionzip:0.3"]
     done = invoke("ask", *words)
     assert "visionzip cannot run on Qwen3VL" in str(done.exception)
+
+
+ARMS = ("full", "target:0.3", "full+remove_evidence", "target:0.3+restore_evidence=0.25", "target:0.3+remove_evidence")
+
+
+def printed(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_summary(load_run(path))
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_every_number_is_printed_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    arms = ("full", "target:0.3", "random:0.15", "visionzip:0.3")
+    lines = printed(make_run(tmp_path / "run", images=6, arms=arms), capsys, monkeypatch, width)
+    assert not any("…" in line for line in lines)
+    for arm in arms:
+        (line,) = (line for line in lines if line.startswith(f"{arm} "))
+        assert len(re.findall(r"\d\.\d{3}\b", line)) == 6
+        assert len(re.findall(r"\b\d+\.\d{2}\b", line.removeprefix(arm))) == 2
+        assert len(line) <= width
+
+
+def test_plain_rows_alone_are_summed_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = printed(make_run(tmp_path / "run", images=4, arms=ARMS), capsys, monkeypatch, 80)
+    assert [line.split()[0] for line in lines if re.match(r"(full|target)", line)] == ["full", "target:0.3"]
+
+
+def test_the_summary_has_the_numbers_of_the_report(tmp_path: Path) -> None:
+    frame = plain_rows(load_run(make_run(tmp_path / "run", images=8, arms=ARMS)).frame())
+    table, report = summary(frame), arm_summary(frame, draws=10)
+    for label, name in {
+        "Accuracy": "accuracy",
+        "hFPR": "hfpr",
+        "PosECR": "pos_ecr",
+        "Unsupported": "unsupported",
+    }.items():
+        assert table[label].tolist() == pytest.approx(report[name].tolist(), nan_ok=True)
+
+
+def test_oracles_are_printed_under_a_heading_of_their_own_with_columns_in_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run", images=6, arms=("full", "protected:0.3", "target:0.3"))
+    lines = printed(run, capsys, monkeypatch, 120)
+    found = {line.split()[0]: line for line in lines if re.match(r"(full|target|protected)", line)}
+    order = [lines.index(line) for line in found.values()]
+    free, oracles = (next(i for i, line in enumerate(lines) if line.startswith(letter)) for letter in ("A.", "C."))
+    assert list(found) == ["full", "target:0.3", "protected:0.3"]
+    assert free < order[0] < order[1] < oracles < order[2]
+    assert lines[oracles].startswith("C. Annotation-box oracles: diagnostics, not a deployable ranking")
+    ends = [[match.end() for match in re.finditer(r"\S+", line)][1:] for line in found.values()]
+    assert ends[0] == ends[1] == ends[2], "numbers end at the same column in every panel"
+
+
+def test_a_model_from_whose_answers_nothing_can_be_read_is_called_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "nothing about pruning can be read from its answers"
+    guessing = make_run(tmp_path / "guessing", arms=("full", "target:0.3"), edit_row=says_no)
+    assert f"The model answers at chance: {said}" in " ".join(printed(guessing, capsys, monkeypatch, 200))
+    few = make_run(tmp_path / "few", images=4, arms=("full", "target:0.3"))
+    assert f"4 images are fewer than 10: {said}." in printed(few, capsys, monkeypatch, 200)
+    reading = make_run(tmp_path / "reading", images=30, arms=("full", "target:0.3"))
+    assert said not in " ".join(printed(reading, capsys, monkeypatch, 200))

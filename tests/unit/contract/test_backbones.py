@@ -14,12 +14,13 @@ from torch import Tensor
 
 from sightline.backbones import Backbone, ImageOptions, load_backbone
 from sightline.backbones.general import General
+from sightline.backbones.images import option
 from sightline.backbones.llava import Llava
 from sightline.backbones.loading import backbone_class
-from sightline.backbones.options import option
-from sightline.backbones.spans import Layout
+from sightline.backbones.prompting import Layout
 from sightline.contract import check_backbone, tiny_tokenizer, write_checkpoint
-from sightline.core.prefix import Encoded, PositionPolicy
+from sightline.core.prefix import Encoded
+from sightline.core.selection import PositionPolicy
 from sightline.core.span import SlotPositions
 from sightline.geometry.cells import Cells
 from tests.zoo import build

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pandas as pd
 import pytest
+from rich.text import Text
 
-from sightline.core.table import NamedRun, Table, TableColumn, format_range, format_value
+from sightline.core.table import NamedRun, Table, TableColumn, format_range, format_value, print_rows
+from sightline.progress import SafeConsole
 
 
 @pytest.fixture
@@ -26,6 +29,60 @@ def table() -> Table:
         TableColumn("n", "n", "count"),
     ]
     return Table("demo", "A 100% title", "Caption with $ and _.", columns, frame)
+
+
+def printed(console: SafeConsole) -> list[str]:
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def console_of(width: int, **settings: bool) -> SafeConsole:
+    return SafeConsole(file=io.StringIO(), width=width, **settings)
+
+
+def test_a_terminal_shows_values_beside_their_intervals(table: Table) -> None:
+    console = console_of(120)
+    table.terminal(console)
+    assert printed(console) == [
+        "A 100% title",
+        "                        Score",
+        "                            &",
+        "Arm                      more       n",
+        "a_b|c<i>  0.300 (0.250–0.375)  12\u202f345",
+        "full                        –       2",
+    ]
+
+
+def test_on_a_narrow_terminal_words_fold_and_numbers_stay_whole(table: Table) -> None:
+    console = console_of(44)
+    replace(table, title="", frame=table.frame.assign(arm=["a" * 30, "full"])).terminal(console)
+    lines = printed(console)
+    assert "a" * 30 not in "".join(lines), "the arm is folded"
+    assert max(map(len, lines)) <= 44
+    assert any(line.endswith("0.300  12\u202f345") for line in lines)
+    assert "(0.250–0.375)" in "".join(lines), "the interval stands below"
+
+
+def test_panels_on_a_terminal_share_their_widths_and_one_header(table: Table) -> None:
+    console = console_of(120)
+    frame = table.frame.assign(kind=["A. one", "B. other"])
+    replace(table, title="", frame=frame, panel="kind").terminal(console)
+    lines = printed(console)
+    assert [line for line in lines if line.startswith(("A.", "B."))] == ["A. one", "B. other"]
+    assert sum("Arm" in line for line in lines) == 1
+    ends = [len(line) for line in lines if line.startswith(("a_b", "full"))]
+    assert ends[0] == ends[1]
+
+
+def test_lines_of_words_print_as_they_stand() -> None:
+    console = console_of(80, force_terminal=True)
+    rows = [[Text("ok", style="green"), "[bold] is no markup", "3"], ["failed", "two\nlines", "14"]]
+    print_rows(console, ["", "what", TableColumn("n", "all of them", "count")], rows, title="Title", gap=1)
+    text = console.file.getvalue()
+    assert "[bold] is no markup" in text
+    assert "\x1b[32mok" in text, "a cell keeps its own style"
+    bare = console_of(80)
+    print_rows(bare, ["", "what", "n"], rows, header=False)
+    assert printed(bare) == ["ok      [bold] is no markup  3", "failed  two                  14", "        lines"]
 
 
 def test_csv_keeps_full_precision_and_bounds(table: Table) -> None:

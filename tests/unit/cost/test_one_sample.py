@@ -9,11 +9,10 @@ import torch
 
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
-from sightline.backbones.unmodified import processor_inputs
-from sightline.cost.benchmarks.sweep import SweepRequest
+from sightline.backbones.base import processor_inputs
+from sightline.cost.benchmarks.sweep import SweepRequest, evenly
 from sightline.cost.one_sample import ANSWERS, OneAnswer, one_loss, time_one_sample
 from sightline.cost.subject import Subject
-from sightline.cost.timing.time_sweep import evenly
 from sightline.errors import SightlineError
 from tests.answers import score_arm
 from tests.towered import towered

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +11,10 @@ import torch
 from typer.testing import CliRunner
 
 from sightline.commands.bench import app
-from sightline.cost.timing.selection import Inputs, Timing, chooser, devices, growth, time_method, timed_methods
+from sightline.cost.selection import Inputs, Timing, chooser, devices, growth, time_method, timed_methods
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
+from tests.warm_python import run_python
 
 
 def timing(n: int, *samples: float) -> Timing:
@@ -66,7 +65,19 @@ def test_inputs_are_the_same_for_every_device_and_differ_by_seed() -> None:
 
 
 def test_the_command_prints_and_writes_everything(tmp_path: Path) -> None:
-    arguments = ["select", "--methods", "fastv,random", "--n", "16,64", "--batch", "1,2", "--device", "cpu"]
+    arguments = [
+        "select",
+        "--method",
+        "fastv",
+        "--method",
+        "random",
+        "--n",
+        "16,64",
+        "--batch",
+        "1,2",
+        "--device",
+        "cpu",
+    ]
     files = ["--repeats", "2", "--csv", str(tmp_path / "t.csv"), "--json", str(tmp_path / "t.json")]
     result = CliRunner().invoke(app, [*arguments, *files])
     assert result.exit_code == 0, result.output
@@ -96,8 +107,8 @@ def test_timing_needs_neither_pydantic_nor_typer() -> None:
     """A bare machine with torch alone can measure."""
     script = (
         "import sys; sys.modules['pydantic'] = sys.modules['typer'] = sys.modules['transformers'] = None\n"
-        "import sightline.cost.timing.selection as bench; print(len(bench.timed_methods()))"
+        "import sightline.cost.selection as bench; print(len(bench.timed_methods()))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = run_python(["-c", script])
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 30

@@ -89,7 +89,7 @@ def test_computing_again_computes_nothing_and_loads_no_model(
     def load(*_: object) -> None:
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr("sightline.auditing.launchers.here.Worker", load)
+    monkeypatch.setattr("sightline.auditing.audit.Worker", load)
     again = measure(contest)
     assert [one.lineup for one in again] == [one.lineup for one in measured]
     assert {file: file.stat().st_mtime_ns for file in contest.out.rglob("*") if file.is_file()} == before

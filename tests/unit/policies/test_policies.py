@@ -16,7 +16,7 @@ from sightline.arms import parse_arm
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies import POLICIES, LevelAnswer, Policy, Sight, TuningSample
-from sightline.policies.answer_stability import AnswerStability, ConfidenceFallback
+from sightline.policies.cascades import AnswerStability, ConfidenceFallback
 from sightline.policies.conformal import Conformal, LossBounds
 from sightline.policies.evidence_saturation import EvidenceSaturation
 from sightline.policies.learned_risk import (

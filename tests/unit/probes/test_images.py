@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image, ImageDraw
 
-from sightline.auditing.shards import look
+from sightline.auditing.shards import check_image
 from sightline.errors import SightlineError
 from sightline.probes import ImageRegions, Word
+from sightline.probes.annotations import check_image_sizes
 from sightline.probes.images import (
-    check_image_sizes,
     image_digest,
     image_size,
     occlude_boxes,
@@ -255,7 +255,9 @@ def test_an_image_of_several_pages_is_refused_by_name_with_their_number(tmp_path
     for read in (lambda: image_size(tmp_path / name), lambda: open_image(tmp_path, name)):
         with pytest.raises(SightlineError, match=rf"{name} has 3 pages or frames .* save the one that is asked about"):
             read()
-    assert look(tmp_path, name, False) == look(tmp_path, name, True), "before a model is loaded, as while it runs"
+    assert check_image(tmp_path, name, False) == check_image(tmp_path, name, True), (
+        "before a model is loaded, as while it runs"
+    )
     pages[0].save(tmp_path / name, save_all=True)
     assert image_size(tmp_path / name) == (30, 20), "one page is one image"
 

@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from sightline.answering.scorers.open_answer import OpenAnswer
-from sightline.answering.scorers.spoken import Utterance
+from sightline.answering.scorers.spoken import OpenAnswer, Utterance
 from sightline.core.probe import Box, Probe
 from sightline.core.row import Column
 from sightline.core.selection import Budget
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import split_arm
 from sightline.store.folder import RunFolder
-from sightline.store.load import pack_mask
+from sightline.store.marks import pack_mask
 from tests.unit.report.fake_run import COLUMNS, HOSTILE, ROWS, SIZE, _mask, _row, edited_mask, grid_cells
 
 ARMS = (

@@ -20,13 +20,12 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.core.probe import Box, Probe
-from sightline.core.regime import NO_BOXES, arm_regime
 from sightline.core.row import Column
-from sightline.core.selection import Budget
+from sightline.core.selection import NO_BOXES, Budget, arm_regime
 from sightline.interventions import Intervention, split_arm
 from sightline.selectors import SELECTORS
 from sightline.store.folder import RunFolder
-from sightline.store.load import pack_mask
+from sightline.store.marks import pack_mask
 
 ARMS = (
     "full",

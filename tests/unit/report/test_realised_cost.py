@@ -20,7 +20,7 @@ from sightline.commands.report import report as report_command
 from sightline.cost.card import CostCard
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
-from sightline.report.measured_cost import (
+from sightline.report.sections.cost import (
     NO_GPU,
     RANDOM,
     Bar,

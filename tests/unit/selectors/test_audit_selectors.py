@@ -15,21 +15,20 @@ import torch
 from sightline.core.selection import Budget, TokenView
 from sightline.errors import SightlineError
 from sightline.geometry.cells import cropped_cells, grid_cells, tile_cells
-from sightline.selectors.anti_evidence import AntiEvidence
-from sightline.selectors.bottom import Bottom
-from sightline.selectors.center import Center
-from sightline.selectors.center_protected import CenterProtected
+from sightline.selectors.controls import Bottom, Center, Random, Shuffled
 from sightline.selectors.coverage_greedy import CoverageGreedy
-from sightline.selectors.evidence_only import EvidenceOnly, overlaps_any
-from sightline.selectors.full import Full
-from sightline.selectors.grid import Grid, grid
+from sightline.selectors.evidence import (
+    AntiEvidence,
+    CenterProtected,
+    EvidenceOnly,
+    Protected,
+    SoftEvidence,
+    overlaps_any,
+)
+from sightline.selectors.grid import Grid, TargetGrid, grid
 from sightline.selectors.hybrid import Hybrid, ProtectedRelHybrid, RelHybrid, SoftRelboost
 from sightline.selectors.masks import Masks, read_masks
-from sightline.selectors.prompt import FullPrompt
-from sightline.selectors.protected import Protected
-from sightline.selectors.random import Random
 from sightline.selectors.rise import Rise
-from sightline.selectors.scored import seeded
 from sightline.selectors.scores import (
     centre_prior,
     centres,
@@ -38,14 +37,13 @@ from sightline.selectors.scores import (
     overlap_score,
     rank,
     relevance,
+    seeded,
     uniqueness,
 )
-from sightline.selectors.shuffled import Shuffled
-from sightline.selectors.soft_evidence import SoftEvidence
 from sightline.selectors.spatial_aware import SpatialAware
 from sightline.selectors.spreading import farthest, nearest
-from sightline.selectors.target import Target
-from sightline.selectors.target_grid import TargetGrid
+from sightline.selectors.target import FullPrompt, Target
+from sightline.selectors.unpruned import Full
 from tests.golden_e2e.artifact_names import from_artifact
 
 SELECTORS: list[Any] = [

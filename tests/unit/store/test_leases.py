@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.places.holders import Holder, here, of_a_dead_process
-from sightline.places.writing import create_new, remove_leftovers, write_whole
+from sightline.places.writing import Holder, create_new, here, of_a_dead_process, remove_leftovers, write_whole
 from sightline.store.leases import LEASES, Leases
 
 TIMEOUT = 60.0
@@ -197,12 +196,12 @@ def test_whoever_lives_is_told_from_whoever_does_not(tmp_path: Path, observer: L
     assert observer.is_living("driver", 1) is False
     held_by(tmp_path, here(), name="driver", generation=2)
     assert observer.is_living("driver", 2) is True
-    assert str(observer.look("driver", 2)) == f"process {os.getpid()} on {here().host}, since some day"
+    assert str(observer.read("driver", 2)) == f"process {os.getpid()} on {here().host}, since some day"
 
 
 def test_a_holder_elsewhere_lives_if_it_is_new_or_stirs(tmp_path: Path, observer: Leases, watch: Watch) -> None:
     held_by(tmp_path, ELSEWHERE, name="member-old")
-    observer.look_around(lambda name: True)
+    observer.remember(lambda name: True)
     assert observer.is_living("member-old", 1) is None
     held_by(tmp_path, ELSEWHERE, name="member-new")
     assert observer.is_living("member-new", 1) is True
@@ -256,7 +255,7 @@ def test_processes_that_write_one_file_do_not_meet(tmp_path: Path) -> None:
 def test_a_heart_that_beats_while_nothing_moves_is_not_heard(tmp_path: Path, watch: Watch) -> None:
     """Its process lives, its work hangs: after the time that work may stand still it gives no more signs of life."""
     moved = watch.now
-    hung = Leases(tmp_path, TIMEOUT, watch, standstill=600.0, moved=lambda: moved)
+    hung = Leases(tmp_path, TIMEOUT, watch, standstill=600.0, moved_at=lambda: moved)
     other = Leases(tmp_path, TIMEOUT, watch)
     lease = hung.claim("00000")
     assert lease is not None
@@ -275,7 +274,7 @@ def test_a_heart_that_beats_while_nothing_moves_is_not_heard(tmp_path: Path, wat
 
 
 def test_a_process_that_moves_keeps_its_lease_for_ever(tmp_path: Path, watch: Watch) -> None:
-    busy = Leases(tmp_path, TIMEOUT, watch, standstill=600.0, moved=lambda: watch.now - 599)
+    busy = Leases(tmp_path, TIMEOUT, watch, standstill=600.0, moved_at=lambda: watch.now - 599)
     other = Leases(tmp_path, TIMEOUT, watch)
     assert busy.claim("00000") is not None
     for _ in range(60):

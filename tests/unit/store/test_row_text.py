@@ -9,8 +9,8 @@ import math
 import pyarrow as pa
 import pytest
 
-from sightline.core.spreadsheet import BEGINNINGS
-from sightline.store.row_text import csv_header, csv_lines, json_lines
+from sightline.core.text import BEGINNINGS
+from sightline.rows.text import csv_header, csv_lines, json_lines
 
 BATCH = pa.record_batch({
     "words": pa.array(['a "quoted", text', None, "two\nlines", " spaced ", "é\u2028"]),

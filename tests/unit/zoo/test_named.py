@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText
 
-from sightline.backbones.processors import processor_of
+from sightline.backbones.checkpoints import processor_of
 from tests.unit.zoo.checkpoints import QUESTION, features_of, inputs_of, photograph, placeholders, prompt
 from tests.zoo import NAMED, build
 

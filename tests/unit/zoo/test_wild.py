@@ -8,11 +8,11 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText
 
-from sightline.backbones.processors import processor_of
+from sightline.backbones.checkpoints import processor_of
 from sightline.errors import SightlineError
 from tests.unit.zoo.checkpoints import features_of, inputs_of, photograph, placeholders
 from tests.zoo import build
-from tests.zoo.shrinking import shrunk
+from tests.zoo.wild import shrunk
 
 
 @torch.no_grad()

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from PIL import Image
 
+from sightline.backbones.images import option
 from sightline.backbones.llava import Llava, LlavaOptions
-from sightline.backbones.options import option
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from pydantic import Field
+
 from sightline.cost.benchmarks.base import Benchmark
-from sightline.cost.request import Measurement, Request, option
+from sightline.cost.request import Measurement, Request
 
 if TYPE_CHECKING:
     from sightline.cost.subject import Subject
 
 
-@dataclass(frozen=True)
 class MaterialiseRequest(Request):
-    batch: int = option(8, "Prefixes made one after the other in each sample.", minimum=1)
+    batch: int = Field(8, ge=1, description="Prefixes made one after the other in each sample.")
     profile: bool = False
 
 

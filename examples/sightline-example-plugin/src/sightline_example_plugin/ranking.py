@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sightline.answering.scorers.base import LikelihoodScorer
+from sightline.answering.scorers.yes_no import LikelihoodScorer
 from sightline.core.prefix import Prompt
 from sightline.core.probe import Probe
 from sightline.core.row import Column

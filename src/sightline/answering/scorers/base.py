@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -15,7 +14,7 @@ from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     from sightline.backbones.base import Backbone
-    from sightline.backbones.language import Cutter, Likelihood
+    from sightline.backbones.language import Cutter
 
 
 SCORERS: Registry[type[Scorer]] = Registry("scorer", group="sightline.scorers", package="sightline.answering.scorers")
@@ -75,25 +74,3 @@ class Scorer(ABC):
         Its ``label`` too where what is right is neither the probe's yes or no nor one of its accepted answers. Rows
         whose label is neither yes nor no have no false alarms to count.
         """
-
-
-# Scorers that compare how likely the prefix makes given continuations.
-
-
-class LikelihoodScorer(Scorer):
-    """All continuations of all prefixes of a batch in one forward."""
-
-    def launch(self, backbone: Backbone, prefixes: Sequence[Prefix], cutter: Cutter | None) -> Reading:
-        return backbone.language.launch(prefixes, cutter)
-
-    def judge(self, probe: Probe, result: Sequence[Likelihood], arm: str) -> dict[str, Any]:
-        if not all(math.isfinite(each.loss) for each in result):
-            raise SightlineError(
-                f"the model gave a loss that is not a number for probe {probe.id}, arm {arm}; "
-                "try --dtype float32 (finished shards are kept)"
-            )
-        return self.verdict(probe, result)
-
-    @abstractmethod
-    def verdict(self, probe: Probe, likelihoods: Sequence[Likelihood]) -> dict[str, Any]:
-        """The row's columns from finite likelihoods, in the order of ``answers``."""

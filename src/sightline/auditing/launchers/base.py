@@ -15,12 +15,10 @@ from sightline.probes import ProbeSet
 from sightline.probes.probe_file import probes_text
 from sightline.store import RunFolder
 
-# An audit whose input has been read and checked.
-
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a launcher needs to know, before any model is loaded."""
+    """An audit whose input has been read and checked: everything that a launcher needs to know."""
 
     config: AuditConfig
     folder: RunFolder
@@ -73,5 +71,5 @@ class Launcher(ABC):
         return None
 
     @abstractmethod
-    def carry_out(self, job: Job) -> None:
+    def launch(self, job: Job) -> None:
         """Returns when all of the job is in the folder, or set aside there with the reason."""

@@ -1,101 +1,22 @@
-"""What launchers have in common whose model is loaded in this process."""
+"""In this process, with a model of its own: alone in the run folder, or together with others."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
-from types import TracebackType
-from typing import Any, ClassVar
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from typing import ClassVar
 
 from sightline.arms.arm import Arm
-from sightline.auditing.launchers.base import LAUNCHERS, Job, Launcher, probe_bytes
-from sightline.auditing.opening import BOXES, Attendance, begin_alone, open_for
-from sightline.auditing.pulling import Pull
-from sightline.auditing.shards import Task, longest_first, with_boxes
-from sightline.auditing.worker import Worker
+from sightline.auditing.audit import Here, compute_rows
+from sightline.auditing.launchers.base import LAUNCHERS
+from sightline.auditing.shards import Task, longest_first
+from sightline.auditing.sharing import PAUSE, SharedTasks
 from sightline.boxes.sources import BoxesBeside
-from sightline.errors import SightlineError
+from sightline.device import moved
+from sightline.progress import Progress
 from sightline.store import RunFolder
-
-
-class Here(Launcher, AbstractContextManager["Here"]):
-    """One worker in this process. As a context it brings up the model alone, for whoever only asks what it serves."""
-
-    forgiving: ClassVar[bool]
-    """Whether work that fails is set aside while the rest goes on; otherwise it ends the command."""
-    _worker: Worker
-    _attendance: Attendance
-
-    def __enter__(self) -> Here:
-        self._worker = Worker(self.config)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-    def refuse_unusable(self) -> None:
-        if self.config.workers != "auto":
-            raise SightlineError(f"--workers is for --launcher local and ray; {self.name} is one process")
-
-    @abstractmethod
-    def attend(self) -> bool:
-        """Within the turn of opening: takes a place in the folder, or refuses; whether nobody else is at work there."""
-
-    def refuse_early(self) -> None:
-        """Refuses before a model is loaded what ``attend`` would refuse then."""
-        return None
-
-    def refuse_unserved(self, arms: Sequence[Arm], sizes: Mapping[str, tuple[int, int]]) -> None:
-        """Refuses by name what the model cannot serve, before the folder is opened.
-
-        ``sizes`` is the (width, height) of every image by name: not every image can be made to fit every budget.
-        """
-        self._worker.refuse_unserved(arms, sizes)
-
-    def carry_out(self, job: Job) -> None:
-        attendance = self._attendance = Attendance(job.folder.path, self.config.worker_timeout, self.config.standstill)
-        readable = [shard.without(job.bad) for shard in job.shards]
-        asked = [probe for shard in readable for probe in shard.probes]
-        with attendance.attending():
-            if job.folder.exists:
-                self.refuse_early()
-            with BoxesBeside(self.config.box_source, self.config.images, asked, self._turn_to_search) as boxes:
-                if not boxes.detects:
-                    shards, shown = with_boxes(job.shards, boxes)
-                    self._work(replace(job, shards=shards), boxes, shown.facts)
-                    return
-                self._work(job, boxes, {})
-                _, shown = with_boxes(readable, boxes)  # what the boxes are like is known when all have been found
-                boxed = {(probe.id, probe.view): probe for probe in shown.probes}
-                shards = [shard.mapped(lambda probe: boxed.get((probe.id, probe.view), probe)) for shard in job.shards]
-                with attendance.opening():
-                    job.folder.describe_boxes(shown.facts, probe_bytes(job.probes, shards))
-
-    def _turn_to_search(self, given_up: Any) -> AbstractContextManager[None]:
-        """Several that share a folder search one after the other: all but the first find what is remembered."""
-        return self._attendance.leases.turn(BOXES, given_up)
-
-    def _work(self, job: Job, boxes: BoxesBeside, box_facts: Mapping[str, Any]) -> None:
-        """Brings up the model, opens the folder and does what is left, while a text detector may be at work beside."""
-        with self:
-            self.refuse_unserved(job.plan.arms, job.sizes)
-            with self._attendance.opening():
-                alone = self.attend()
-                job.folder.files.refresh()
-                if alone:
-                    begin_alone(job)
-                recorded = job.folder.manifest() if job.folder.exists else {}
-                tasks = open_for(job, self._worker.settings(recorded), box_facts, alone=alone)
-                self._attendance.opened()
-            self.run(job.folder, tasks, boxes)
-
-    def run(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
-        """Returns when every task is in the folder, or set aside there."""
-        self._worker.work(folder, Pull(folder, tasks, self._attendance, forgiving=self.forgiving), boxes)
+from sightline.store.leases import MEMBER, FolderAccess
 
 
 @LAUNCHERS.register("inline")
@@ -104,14 +25,10 @@ class Inline(Here):
 
     name: ClassVar[str] = "inline"
     shares: ClassVar[bool] = False
-    forgiving: ClassVar[bool] = False
+    locks: ClassVar[bool] = True
 
-    def refuse_early(self) -> None:
-        self._attendance.refuse_others()
-
-    def attend(self) -> bool:
-        self._attendance.drive()
-        return True
+    def run(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
+        compute_rows(self.worker, folder, OwnTasks(folder, tasks, self.access), boxes)
 
 
 @LAUNCHERS.register("queue")
@@ -119,10 +36,59 @@ class Queue(Here):
     """Here, together with every other command on the same run folder, on this machine or on others that see it."""
 
     name: ClassVar[str] = "queue"
-    forgiving: ClassVar[bool] = True
-
-    def attend(self) -> bool:
-        return self._attendance.join()
+    locks: ClassVar[bool] = False
 
     def run(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
-        super().run(folder, longest_first(tasks), boxes)
+        compute_rows(self.worker, folder, SharedTasks(folder, longest_first(tasks), self.access), boxes)
+
+
+class OwnTasks:
+    """The tasks of a process that has locked the folder: a list, from its first to its last. Nothing is claimed.
+
+    As soon as somebody joins (``--launcher queue``), the rest of the list is shared.
+    """
+
+    def __init__(self, folder: RunFolder, tasks: Sequence[Task], access: FolderAccess) -> None:
+        self._folder, self._left, self._access = folder, deque(tasks), access
+        self.arms = {arm.text for task in tasks for arm in task.arms}
+        self.total = sum(task.rows for task in tasks)
+        self.progress: Progress | None = None
+        self._shared: SharedTasks | None = None
+        self._next_look = time.monotonic() + PAUSE
+
+    def ready(self) -> Iterator[Task]:
+        while self._left and self._shared is None:
+            self._access.check()
+            moved()
+            if self._joined():
+                self._shared = SharedTasks(self._folder, list(self._left), self._access)
+                self._shared.total, self._shared.progress = self.total, self.progress
+            else:
+                yield self._left.popleft()
+        if self._shared is not None:
+            yield from self._shared.ready()
+
+    def _joined(self) -> bool:
+        """Whether somebody came to share the folder, looked up now and then."""
+        if time.monotonic() < self._next_look:
+            return False
+        self._next_look = time.monotonic() + PAUSE
+        return any(name.startswith(MEMBER) for name in self._access.others())
+
+    def wait(self) -> bool:
+        return self._shared is not None and self._shared.wait()
+
+    def wrote(self, task: Task, arm: Arm) -> None:
+        moved()
+        if self._shared is not None:
+            self._shared.wrote(task, arm)
+
+    def fail(self, blamed: Collection[tuple[str, str]], error: Exception) -> bool:
+        """Sets the arms aside for the next command, and ends this one."""
+        reason = str(error) or type(error).__name__
+        self._folder.set_aside({arm for _, arm in blamed if arm}, f"it failed ({reason}); name it to try again")
+        return False
+
+    def give_back(self) -> None:
+        if self._shared is not None:
+            self._shared.give_back()

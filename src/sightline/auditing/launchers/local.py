@@ -1,3 +1,5 @@
+"""Several processes of this machine, each with a model of its own."""
+
 from __future__ import annotations
 
 import json
@@ -26,7 +28,7 @@ class Local(Launcher):
 
     name: ClassVar[str] = "local"
 
-    def carry_out(self, job: Job) -> None:
+    def launch(self, job: Job) -> None:
         notes = _SaidOnce()
         drive(job, [partial(_Process, config, notes) for config in crew_configs(job.config, job.recorded)])
 

@@ -1,3 +1,5 @@
+"""Actors of a Ray cluster, each with a model of its own."""
+
 from __future__ import annotations
 
 import importlib
@@ -15,7 +17,7 @@ from sightline.auditing.crew import CrewMember, Ended, drive
 from sightline.auditing.launchers.base import LAUNCHERS, Job, Launcher
 from sightline.auditing.launchers.local import threads_for, usable_cores
 from sightline.errors import SightlineError
-from sightline.places.holders import holder_of
+from sightline.places.writing import holder_of
 from sightline.store.leases import Leases
 
 USAGE = "RAY_USAGE_STATS_ENABLED"
@@ -32,7 +34,7 @@ class Ray(Launcher):
         if find_spec("ray") is None:
             raise SightlineError("--launcher ray needs Ray: pip install 'sightline[ray]'")
 
-    def carry_out(self, job: Job) -> None:
+    def launch(self, job: Job) -> None:
         config = job.config
         with _cluster(config, job.recorded) as resources:
             configs = actor_configs(config, job.recorded, resources)
@@ -128,7 +130,7 @@ class RemoteMember:
     """What runs in an actor."""
 
     def who(self) -> dict[str, Any]:
-        from sightline.places.holders import here
+        from sightline.places.writing import here
 
         return here().as_record()
 

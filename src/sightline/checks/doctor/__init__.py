@@ -1,6 +1,169 @@
-"""``sightline doctor``: is what is audited the model itself? One file per question, all of them put to one page."""
+"""``sightline doctor``: is what is audited the model itself? All checks on one checkpoint, and facts beside them."""
 
-from sightline.checks.doctor.all_checks import examine
-from sightline.checks.doctor.examination import PROBE, Check, Examination, drawn_image
+from __future__ import annotations
 
-__all__ = ["PROBE", "Check", "Examination", "drawn_image", "examine"]
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from sightline.backbones import Backbone, load_backbone
+from sightline.backbones.loading import Served, methods_that_run, served_by
+from sightline.checks.doctor.answers import (
+    each_method,
+    image_batches,
+    language_batches,
+    one_token_answers,
+    own_logits,
+    own_prompt,
+    policies_agree_unpruned,
+    policies_order_pruned,
+    prefix_is_shorter,
+    signal_rows,
+    stage_facts,
+)
+from sightline.checks.doctor.cells import cell_count, cells_by_ramps, lit_tokens
+from sightline.checks.doctor.examination import (
+    PROBE,
+    PRUNED,
+    AskedPage,
+    Check,
+    Examination,
+    LitTokens,
+    SeenPage,
+    drawn_image,
+)
+from sightline.device.memory import is_out_of_memory
+from sightline.errors import SightlineError
+from sightline.probes.images import open_image
+
+__all__ = ["PROBE", "Check", "Examination", "drawn_image", "examine", "examined"]
+
+SEPARATORS = "kept with the row or tile that they belong to, dropped when nothing of it is kept; no budget counts them"
+
+
+def examine(
+    model: str,
+    image: Path | None = None,
+    *,
+    dtype: str = "float32",
+    device: str = "auto",
+    attention: str = "sdpa",
+    image_options: Mapping[str, Any] | None = None,
+    methods: bool = True,
+) -> Examination:
+    """Every check, in words. A failed one says what differs and by how much; a model without cells is refused.
+
+    Without ``methods`` none is run: which are served is then told by what they need alone.
+    """
+    opened = open_image(image.parent, image.name) if image else drawn_image()
+    backbone = load_backbone(model, dtype=dtype, device=device, attention=attention, options=image_options)
+    return examined(backbone, opened, Path(model).name, methods=methods)
+
+
+def examined(backbone: Backbone, image: Image.Image, name: str, *, methods: bool = True) -> Examination:
+    """A loaded model and any image; ``name`` is what the checkpoint is called."""
+    page = encoded_page(backbone, image, name)
+    listed = methods_that_run(Served.by(backbone))
+    lit: list[LitTokens | None] = []
+
+    def bright_word(page: AskedPage) -> Check:
+        check, seen = lit_tokens(page)
+        lit.append(seen)
+        return check
+
+    def run_methods(page: AskedPage) -> Check:
+        check, ran = each_method(page, listed, made["signal_rows"])
+        listed.update(ran)
+        return check
+
+    checks: dict[str, Callable[[AskedPage], Check | None]] = {
+        "cell_count": cell_count,
+        "cells_by_ramps": cells_by_ramps,
+        "bright_word": bright_word,
+        "own_prompt": own_prompt,
+        "own_logits": own_logits,
+        "positions_unpruned": policies_agree_unpruned,
+        "positions_pruned": policies_order_pruned,
+        "shorter_prefix": prefix_is_shorter,
+        "language_batches": language_batches,
+        "image_batches": image_batches,
+        "answer_lengths": one_token_answers,
+    }
+    if methods:
+        checks |= {"signal_rows": signal_rows, "methods": run_methods}
+    made: dict[str, Check | None] = {}
+    for called, check in checks.items():
+        made[called] = tried(called, check, page)
+    ramps = made["cells_by_ramps"]
+    known = {**facts(page, name, None if ramps is None else ramps.measured.get("seconds")), "selectors": listed}
+    seen = SeenPage(image, page.encoded.cells, page.encoded.layout, lit[0] if lit else None)
+    return Examination(tuple(check for check in made.values() if check is not None), known, seen)
+
+
+def encoded_page(backbone: Backbone, image: Image.Image, name: str) -> AskedPage:
+    """Refuses, by type and reason, a model whose image does not become tokens with cells."""
+    try:
+        page = AskedPage.of(backbone, image)
+        page.prompt  # noqa: B018
+    except Exception as error:  # the code of a type that nobody has tried yet
+        if is_out_of_memory(error):
+            raise
+        reason = str(error) if isinstance(error, SightlineError) else f"its own code fails on a page ({first(error)})"
+        raise SightlineError(f"{name} is a '{backbone.model.config.model_type}' model: {reason}") from error
+    return page
+
+
+def tried(name: str, check: Callable[[AskedPage], Check | None], page: AskedPage) -> Check | None:
+    """A check that cannot be carried out has failed; None: it does not concern this model."""
+    try:
+        made = check(page)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return Check(False, f"{name.replace('_', ' ')}: could not be tried ({first(error)})", name=name)
+    return None if made is None else replace(made, name=name)
+
+
+def first(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def known_or(otherwise: Any, fact: Callable[[], Any]) -> Any:
+    """A fact, unless the model fails on the way to it: some check has said so."""
+    try:
+        return fact()
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return otherwise
+
+
+def facts(page: AskedPage, name: str, finding_cells: float | None) -> dict[str, Any]:
+    """What is neither right nor wrong; docs/doctor.md names the keys."""
+    backbone, encoded = page.backbone, page.encoded
+    separators = encoded.slots - encoded.n
+    return {
+        "model": name,
+        "model_type": str(backbone.model.config.model_type),
+        "served_by": served_by(backbone),
+        "dtype": str(backbone.language.dtype).removeprefix("torch."),
+        "device": str(backbone.language.device),
+        "image": {
+            "size": list(page.image.size),
+            "tokens": encoded.n,
+            "slots": encoded.slots,
+            "layout": [list(block) for block in encoded.layout],
+            "deepstack_levels": len(encoded.deepstack),
+        },
+        "positions": {"axes": backbone.axes, "usual": backbone.paper_positions},
+        "separators": {
+            "count": separators,
+            "policy": SEPARATORS,
+            "staying": known_or({}, lambda: {arm: page.prefix(arm).separators for arm in PRUNED if separators}),
+        },
+        "stages": known_or([], lambda: stage_facts(page, finding_cells)),
+    }

@@ -1,22 +1,37 @@
-"""Checks of answers: like the model's own, pruned and whole, batched and alone, of any length, stage by stage."""
+"""Checks of answers: like the model's own, pruned and whole, batched and alone, of any length, by every method."""
 
 from __future__ import annotations
 
+import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
+from PIL import Image
 
+from sightline.answering.answerer import Answerer
+from sightline.answering.scorers.spoken import Generation
 from sightline.answering.scorers.yes_no import YesNo
+from sightline.answering.select_step import all_needs
 from sightline.arms import parse_arm
+from sightline.arms.arm import Arm
+from sightline.backbones import Backbone
+from sightline.backbones.base import model_logits
 from sightline.backbones.general import General
 from sightline.backbones.own_decoder import LAYER_TOLERANCE as SHARE
 from sightline.backbones.towered import Towered
-from sightline.backbones.unmodified import model_logits
 from sightline.checks.doctor.examination import PROBE, PRUNED, AskedPage, Check
-from sightline.core.prefix import PositionPolicy, Prefix
-from sightline.device.memory import MemoryGrowth
+from sightline.contract.backbones import FIRST_STATES, CheckedPage, check_rows
+from sightline.core.prefix import Encoded, Prefix
+from sightline.core.selection import PositionPolicy
+from sightline.device.memory import MemoryGrowth, is_out_of_memory
+from sightline.errors import SightlineError
+from sightline.selectors import SELECTORS
 
 # Can the losses of both answers be compared? They have to have the same number of tokens.
 
@@ -225,3 +240,111 @@ def stage_facts(page: AskedPage, finding_cells: float | None) -> list[dict[str, 
     stage("language, full", lambda: backbone.language.score([whole]))
     stage(f"language, {PRUNED[0]}", lambda: backbone.language.score([pruned]))
     return taken
+
+
+# Does every method that is listed as yes run on this checkpoint, on the rows of the tower that tokens are made from?
+#
+# Each chooses half of the tokens of one small image, once. One that prunes before the language model must leave a
+# prefix as short as its budget says, of numbers; one that prunes between layers is run through them.
+
+SIDE = 224
+"""Source pixels along the longer side of the small image: no method needs a large one to run."""
+KEEP = "0.5"
+ASKED = replace(PROBE, regions=((0.1, 0.2, 0.6, 0.5),))
+"""With a box, for methods that read some."""
+WRONG_ROWS = "it reads rows of the vision tower that its tokens are not made from"
+
+
+def signal_rows(page: AskedPage) -> Check | None:
+    """None for a model whose tower no signal is read from."""
+    if page.backbone.serves(FIRST_STATES) is not None:
+        return None
+    try:
+        check_rows(CheckedPage(page.backbone, page.image, page.encoded))
+    except AssertionError as broken:
+        return Check(False, f"rows of the tower: {broken}")
+    return Check(True, "rows of the tower: black in a token's cell is seen by the rows that its signals are read from")
+
+
+def each_method(page: AskedPage, listed: Mapping[str, str], rows: Check | None) -> tuple[Check, dict[str, str]]:
+    """The check, and the methods as ``listed`` but for those that fail here: ``no`` with the reason."""
+    started = time.perf_counter()
+    image = page.image.copy()
+    image.thumbnail((SIDE, SIDE))
+    tried = [name for name, answer in listed.items() if answer == "yes"]
+    failed = {}
+    with TemporaryDirectory() as folder:
+        shown = SmallImage(page.backbone, image, Path(folder) / "masks.jsonl")
+        shown.look_with(tried)
+        for name in tried:
+            try:
+                shown.run(name)
+                if rows is not None and not rows.passed and reads_tower(shown.arm(name)):
+                    failed[name] = WRONG_ROWS
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+                failed[name] = f"it fails here ({type(error).__name__}: {error})".splitlines()[0]
+    seconds = time.perf_counter() - started
+    words = f"methods: {len(tried)} were run once at keep {KEEP} on {image.width} x {image.height} pixels"
+    verdict = "all choose as many as they should" if not failed else f"these FAIL: {', '.join(failed)}"
+    return (
+        Check(not failed, f"{words} in {seconds:.1f} s, {verdict}", {"tried": tried, "failed": failed}),
+        {name: f"no: {failed[name]}" if name in failed else answer for name, answer in listed.items()},
+    )
+
+
+def reads_tower(arm: Arm) -> bool:
+    return any(need.startswith("vision.") for need in arm.selector.needs)
+
+
+class SmallImage:
+    """One small image and whatever the methods that are tried want to know of it."""
+
+    def __init__(self, backbone: Backbone, image: Image.Image, masks: Path) -> None:
+        self.backbone, self.image, self.masks = backbone, image, masks
+        self.encoded, self.together = self.look(), False
+        kept = list(range(0, self.encoded.n, 2))
+        masks.write_text(json.dumps({"id": ASKED.id, "kept_indices": kept}), encoding="utf-8")
+
+    def look(self, *arms: Arm) -> Encoded:
+        """Encoded with what these arms need, in the size in which they are shown images."""
+        budget = arms[0].image_budget if arms else None
+        pixels = self.backbone.preprocess(self.image, budget=budget)
+        return self.backbone.encode([pixels], all_needs(arms))[0]
+
+    def look_with(self, names: list[str]) -> None:
+        """One run of the tower for all methods together; where it fails, each has one of its own and fails alone."""
+        try:
+            self.encoded = self.look(*(arm for arm in map(self.arm, names) if arm.image_budget is None))
+            self.together = True
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+
+    def arm(self, name: str) -> Arm:
+        if not SELECTORS.get(name).needs_budget:
+            return parse_arm(f"{name}:file={self.masks}" if name == "masks" else name)
+        return parse_arm(f"{name}:{KEEP}")
+
+    def run(self, name: str) -> None:
+        """Raises where the method does, or where it does not do what its arm says."""
+        arm = self.arm(name)
+        alone = arm.image_budget is not None or not self.together
+        encoded = self.look(arm) if alone else self.encoded
+        allowed = encoded.usual_n or encoded.n
+        expected = arm.selector.count(ASKED.id, allowed, arm.budget)
+        if arm.inside:
+            (answered,) = Answerer(self.backbone, YesNo()).answer(arm, [ASKED], [encoded])
+            numbers = [value for value in answered.values.values() if isinstance(value, float)]
+            kept, finite = answered.trace.k, all(map(math.isfinite, numbers))
+        else:
+            passed = Answerer(self.backbone, Generation()).over(arm, [ASKED], [encoded])
+            prefix = passed.prefix(0)
+            kept, finite = passed.traces()[0].k, bool(prefix.embeds.isfinite().all())
+            if prefix.k != kept or len(prefix.embeds) != passed.lengths[0]:
+                raise SightlineError(f"a prefix of {len(prefix.embeds)} with {prefix.k} visual tokens for K = {kept}")
+        if not finite:
+            raise SightlineError("it leaves numbers that are not finite")
+        if kept != expected and not (arm.image_budget is not None and 0 < kept <= expected):
+            raise SightlineError(f"it keeps {kept} of {allowed} tokens where its budget is {expected}")

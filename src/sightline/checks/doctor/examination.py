@@ -15,15 +15,16 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.arm_pass import ArmPass
+from sightline.answering.materialise import ArmPass
 from sightline.answering.scorers import Scorer
 from sightline.answering.scorers.spoken import Generation
 from sightline.arms import parse_arm
 from sightline.backbones import Backbone
 from sightline.backbones.found_cells import FoundCells, find_cells
 from sightline.backbones.general import PIXELS, General, rows
-from sightline.core.prefix import Encoded, PositionPolicy, Prefix, Prompt
+from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
+from sightline.core.selection import PositionPolicy
 from sightline.geometry.cells import Cells
 from sightline.version import __version__
 

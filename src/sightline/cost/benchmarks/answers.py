@@ -2,44 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
-from sightline.cost.benchmarks.sweep import SweepRequest
-from sightline.cost.request import option, positive_numbers, with_default
+from pydantic import Field
+
+from sightline.core.flags import Flag
+from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode
+from sightline.cost.benchmarks.sweep import SweepRequest, evenly, run_sweep
+from sightline.cost.request import Measurement, positive_numbers, with_default
 from sightline.cost.spread import OF_CEILING, SET_UP, Line, Quantity, Say
 
 if TYPE_CHECKING:
-    pass
+    import torch
+
+    from sightline.answering.scorers.spoken import Generation
+    from sightline.cost.subject import Subject
+
+STEPS = 20
+READ_BYTES = 2**32
 
 
 def lengths_of_answers(text: str) -> list[dict[str, Any]]:
     return [{"answer_tokens": count} for count in positive_numbers(text, "--tokens")]
 
 
-@dataclass(frozen=True)
 class AnswersRequest(SweepRequest):
-    images: int = option(128, "Images of the sweep.", minimum=1)
-    probes: int = option(1, "Questions per image.", minimum=1)
+    images: int = Field(128, ge=1, description="Images of the sweep.")
+    probes: int = Field(1, ge=1, description="Questions per image.")
     one_sample_rows: int = 0
     """Hides the sweep's: here ``stock`` says it."""
-    answer_tokens: int = option(
-        8, "Tokens of every answer; several, separated by commas, are measured one after the other.",
-        flag="--tokens", read=lengths_of_answers, usual="8,32",
-    )  # fmt: skip
-    slots: int = option(64, "Sequences that a step continues side by side on a GPU.", minimum=1)
-    cached: int = option(300, "Tokens that every sequence holds where a single step is timed.", minimum=1)
-    stock: int = option(4, "Answers that the model's own generate is timed on, one by one.", minimum=0)
-    stock_batch: int = option(32, "Answers that it is timed on in one batch; 0 leaves both out.", minimum=0)
+    answer_tokens: Annotated[int, Flag(name="--tokens", read=lengths_of_answers, usual="8,32")] = Field(
+        8, description="Tokens of every answer; several, separated by commas, are measured one after the other."
+    )
+    slots: int = Field(64, ge=1, description="Sequences that a step continues side by side on a GPU.")
+    cached: int = Field(300, ge=1, description="Tokens that every sequence holds where a single step is timed.")
+    stock: int = Field(4, ge=0, description="Answers that the model's own generate is timed on, one by one.")
+    stock_batch: int = Field(32, ge=0, description="Answers that it is timed on in one batch; 0 leaves both out.")
     warm_up: int = with_default("warm_up", 1)
 
 
 @BENCHMARKS.register("answers")
 class Answers(Benchmark[AnswersRequest]):
     name = "answers"
-    timing = "sightline.cost.timing.time_answers:measure_answers"
     title = "answers in words against the model's own generate"
     description = "Answers per second under several arms, against the model's own generate; all timed in one process."
     caption = (
@@ -70,6 +77,69 @@ class Answers(Benchmark[AnswersRequest]):
         "step": "one token for every slot, each with as many cached tokens as --cached says",
     }
     main = "engine"
+
+    def measure(self, request: AnswersRequest, subject: Subject) -> Iterator[Measurement]:
+        from sightline.backbones.execution import use_execution, use_vision_execution
+        from sightline.cost.machine import PeakMemory
+        from sightline.device.kernels import planless
+
+        arms = [subject.arm(text, request.execution) for text in request.arms]
+        language = subject.backbone.language
+        execution = use_execution(language, request.execution, dynamic=True)
+        use_vision_execution(subject.backbone, execution)
+        memory = PeakMemory(subject.device)
+        scorer = every_token(request, subject)
+        began = time.perf_counter()
+        with planless():  # as in an audit
+            run_sweep(request, subject, arms, evenly(range(request.images), request.shard_images)[0], scorer)
+            subject.backbone.synchronise()
+            setup = (time.perf_counter() - began) * 1e3
+            memory.warmed_up()
+            started = time.perf_counter()
+            rows, spent = run_sweep(request, subject, arms, range(request.images), scorer)
+            subject.backbone.synchronise()
+            engine_ms = (time.perf_counter() - started) * 1e3
+            used = memory.read()
+            del scorer  # and with it its slots
+            steps = time_steps(request, subject)
+        use_vision_execution(subject.backbone, use_execution(language, "eager"))
+        one = [time_stock(request, subject, 1) for _ in range(request.warm_up + request.stock)][request.warm_up :]
+        batch: list[float] = []
+        if request.stock_batch:
+            batch = [time_stock(request, subject, request.stock_batch) for _ in range(2)][1:]
+        step_ms = statistics.median(steps)
+        rate, moved = len(rows) / engine_ms * 1e3, step_bytes(request, subject) / step_ms / 1e6
+        reached = read_bandwidth(subject.device)
+        extra: dict[str, float | int | list[str]] = {
+            "arms": [arm.text for arm in arms],
+            "answers": len(rows),
+            "answers_per_s": rate,
+            "step_ms": step_ms,
+            "step_gb_per_s": moved,
+            "of_bandwidth": moved / reached,
+        }
+        if one:
+            extra |= {
+                "stock_one_per_s": 1e3 / statistics.median(one),
+                "to_stock_one": rate * statistics.median(one) / 1e3,
+            }
+        if batch:
+            stock = request.stock_batch / batch[0] * 1e3
+            extra |= {"stock_batch_per_s": stock, "to_stock_batch": rate / stock}
+        stages = {name: [ms] for name, ms in spent.stages.items()}
+        timed = {"engine": [engine_ms], "stock_one": one, "stock_batch": batch, "step": steps, **stages}
+        yield Measurement(
+            arm=f"{len(arms)} arms",
+            batch=len(rows),
+            visual_tokens=0,
+            kept_tokens=0,
+            length=0,
+            samples_ms={name: samples for name, samples in timed.items() if samples},
+            flops={"engine": spent.flops},
+            memory=used,
+            setup_ms=[setup],
+            extra=extra,
+        )
 
     def batching(self, request: dict[str, Any]) -> str:
         return f"{request['answer_tokens']} tokens"
@@ -109,3 +179,86 @@ class Answers(Benchmark[AnswersRequest]):
                 f"with {line['tokens']} tokens each, {say(line['answers_per_s'], 'number')} answers per second{beside}"
             )
         return f"{'; '.join(parts)}.".capitalize()
+
+
+def every_token(request: AnswersRequest, subject: Subject) -> Generation:
+    """Says as many tokens as it may, whatever they are: with random weights nothing else would end an answer."""
+    from sightline.answering.scorers.spoken import Generation
+    from sightline.backbones.decoding import Decoder
+
+    scorer = Generation(request.answer_tokens)
+    scorer._decoder = Decoder(subject.backbone.language, request.answer_tokens, frozenset(), request.slots)
+    return scorer
+
+
+@in_inference_mode
+def time_steps(request: AnswersRequest, subject: Subject) -> list[float]:
+    """Milliseconds of single steps of all slots."""
+    from sightline.backbones.decoding import Slots
+    from sightline.device.transfer import Stopwatch
+
+    language = subject.backbone.language
+    slots = Slots(language, request.slots, request.cached + STEPS + 8, STEPS + 8, frozenset())
+    slots.lengths.fill_(request.cached)
+    slots.positions.fill_(request.cached)
+    samples = []
+    for turn in range(3 + STEPS):
+        slots.active.fill_(True)
+        slots.said.fill_(1)
+        slots.lengths.fill_(request.cached)
+        watch = Stopwatch(subject.device)
+        slots.step()
+        watch.stop()
+        if turn >= 3:
+            samples.append(watch.ms)
+    return samples
+
+
+def step_bytes(request: AnswersRequest, subject: Subject) -> float:
+    """What a step cannot do without reading: all weights of layers and head, and every slot's keys and values."""
+    language = subject.backbone.language
+    weights = sum(p.nbytes for module in (*language.layers, language.head) for p in module.parameters())
+    each = 2 * len(language.layers) * language.key_heads * language.head_width * language.dtype.itemsize
+    return float(weights + each * request.slots * request.cached)
+
+
+def read_bandwidth(device: torch.device) -> float:
+    """GB/s that summing a large tensor reaches."""
+    import torch
+
+    from sightline.device.transfer import Stopwatch
+
+    size = READ_BYTES if device.type == "cuda" else READ_BYTES // 64
+    numbers = torch.ones(size // 4, dtype=torch.float32, device=device)
+    times = []
+    for _ in range(6):
+        watch = Stopwatch(device)
+        numbers.sum()
+        watch.stop()
+        times.append(watch.ms)
+    return float(numbers.nbytes / min(times) / 1e6)
+
+
+@in_inference_mode
+def time_stock(request: AnswersRequest, subject: Subject, batch: int) -> float:
+    """Milliseconds of one call of the model's own ``generate``; one by one its image processor is part of it."""
+    import torch
+
+    from sightline.backbones.base import model_inputs
+
+    backbone = subject.backbone
+    image, prompt = subject.image(0), subject.prompt
+    ids = (*prompt.head, *prompt.tail)
+    backbone.synchronise()
+    started = time.perf_counter()
+    inputs = model_inputs(backbone, image, ids, len(prompt.head))
+    if batch > 1:
+        inputs = {name: torch.cat([tensor] * batch) for name, tensor in inputs.items()}
+        backbone.synchronise()
+        started = time.perf_counter()
+    wanted = request.answer_tokens
+    backbone.model.generate(
+        **inputs, max_new_tokens=wanted, min_new_tokens=wanted, do_sample=False, pad_token_id=0, eos_token_id=None
+    )
+    backbone.synchronise()
+    return (time.perf_counter() - started) * 1e3

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar
 
 from sightline.core.registry import Registry
 from sightline.cost.request import Measurement, Request
@@ -20,12 +20,26 @@ BENCHMARKS: Registry[type[Benchmark[Any]]] = Registry(
 """By the word behind ``sightline bench``. ``@BENCHMARKS.register("name")`` above a class is all a new one needs."""
 
 R = TypeVar("R", bound=Request)
+P, T = ParamSpec("P"), TypeVar("T")
 Result = dict[str, Any]
 """What one measuring process wrote; ``sightline.cost.measuring_process`` says what is in it."""
 
 
+def in_inference_mode(work: Callable[P, T]) -> Callable[P, T]:
+    """``torch.inference_mode`` around a function; torch is imported when that is called."""
+
+    @wraps(work)
+    def wrapped(*given: P.args, **named: P.kwargs) -> T:
+        import torch
+
+        with torch.inference_mode():
+            return work(*given, **named)
+
+    return wrapped
+
+
 class Benchmark(Generic[R]):
-    """One kind of measurement, with a ``timing`` or a ``measure`` of its own. Its file must not import torch."""
+    """One kind of measurement. Its file imports torch where samples are taken, not above: ``--help`` reads it too."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -62,14 +76,9 @@ class Benchmark(Generic[R]):
     summary: ClassVar[type[Summary]] = Spread
     """How the samples of a stage become one number with bounds."""
 
-    timing: ClassVar[str] = ""
-    """``module:function`` that takes the samples. It is imported when it is called: torch takes seconds."""
-
     def measure(self, request: R, subject: Subject) -> Iterator[Measurement]:
-        """Takes all samples that the request asks for."""
-        module, _, function = self.timing.partition(":")
-        measured: Iterator[Measurement] = getattr(import_module(module), function)(request, subject)
-        return measured
+        """Takes all samples that the request asks for. Imports torch and what needs it here: that takes seconds."""
+        raise NotImplementedError
 
     def arms_under(self, execution: str, arms: tuple[str, ...]) -> tuple[str, ...]:
         """The arms to measure, of those asked for."""

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
-from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
+from pydantic import Field, model_validator
+
+from sightline.core.flags import Flag
+from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode
 from sightline.cost.card import model_name
 from sightline.cost.published import EFFICIENCY, REPEATED, published_key
-from sightline.cost.request import ProbedRequest, option, positive_numbers, with_default
+from sightline.cost.request import Measurement, ProbedRequest, positive_numbers, with_default
 from sightline.cost.spread import SPEEDUP, MeanAndDeviation, Quantity, StageBars
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
-    pass
+    from sightline.arms.arm import Arm
+    from sightline.backbones.base import Backbone
+    from sightline.backbones.images import Pixels
+    from sightline.core.probe import Probe
+    from sightline.cost.subject import Subject
 
+Item = TypeVar("Item")
 STAGES = {"vision": "Vision", "select": "Select/materialise", "language": "Language", "total": "Total"}
 
 
@@ -29,16 +38,17 @@ def repetitions(text: str) -> list[dict[str, Any]]:
     return [{"repetition": number} for number in range(counts[0])]
 
 
-@dataclass(frozen=True)
 class RepeatedRequest(ProbedRequest):
-    probe_file: str = option("", "Needed: probe file, whose first probes are timed.", flag="--probes")
-    image_folder: str = option("", "Needed: folder of the probes' images.", flag="--images")
-    repetition: int = option(
-        0, "Fresh processes; each times all arms, begun with another.", flag="--processes", read=repetitions, usual="3"
+    probe_file: Annotated[str, Flag(name="--probes")] = Field(
+        "", description="Needed: probe file, whose first probes are timed."
+    )
+    image_folder: Annotated[str, Flag(name="--images")] = Field("", description="Needed: folder of the probes' images.")
+    repetition: Annotated[int, Flag(name="--processes", read=repetitions, usual="3")] = Field(
+        0, description="Fresh processes; each times all arms, begun with another."
     )
     """Number of this process."""
-    probes_per_process: int = option(100, "The file's first probes, the same in every process.", minimum=1)
-    drop: int = option(5, "Of them the first ones under each arm, thrown away as warm-up.", minimum=0)
+    probes_per_process: int = Field(100, ge=1, description="The file's first probes, the same in every process.")
+    drop: int = Field(5, ge=0, description="Of them the first ones under each arm, thrown away as warm-up.")
     attention: str = with_default("attention", "eager")
     """As in the paper."""
     image_size: tuple[int, int] | None = None
@@ -48,12 +58,13 @@ class RepeatedRequest(ProbedRequest):
     warm_up: int = 0
     profile: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _has_probes_to_time(self) -> Self:
         if not self.probe_file:
             raise SightlineError("repeated timing is of real probes: give --probes FILE and --images DIR")
         if self.drop >= self.probes_per_process:
             raise SightlineError(f"--drop {self.drop} leaves none of {self.probes_per_process} probes")
+        return self
 
     @property
     def most_probes(self) -> int:
@@ -67,7 +78,6 @@ class RepeatedRequest(ProbedRequest):
 @BENCHMARKS.register("repeated")
 class Repeated(Benchmark[RepeatedRequest]):
     name = "repeated"
-    timing = "sightline.cost.timing.time_repeated:measure_repeated"
     title = "scoring passes over real probes, repeated in fresh processes"
     description = "The paper's repeated timing: real probes one at a time, all arms, in several fresh processes."
     caption = (
@@ -98,6 +108,24 @@ class Repeated(Benchmark[RepeatedRequest]):
     before_selection = ("vision",)
     chart = StageBars("Stages of a scoring pass", whole=("total",))
     summary = MeanAndDeviation
+
+    def measure(self, request: RepeatedRequest, subject: Subject) -> Iterator[Measurement]:
+        """All arms over the same probes; which one begins depends on the number of the process."""
+        from sightline.cost.one_sample import ANSWERS
+        from sightline.device.kernels import planless
+
+        arms = [subject.arm(text, request.execution) for text in request.arms]
+        numbers = range(request.probes_per_process)
+        with planless():
+            for arm in rotated(arms, request.repetition):
+                pixels = [
+                    subject.backbone.preprocess(subject.image(number), budget=arm.image_budget) for number in numbers
+                ]
+                passes = [
+                    [one_pass(subject, arm, subject.probe(number), pixels[number], answer) for answer in ANSWERS]
+                    for number in numbers
+                ]
+                yield _measurement(arm, passes[request.drop :])
 
     def batch_words(self, results: Sequence[Result]) -> str:
         request = results[0]["request"]
@@ -151,3 +179,80 @@ def _published(arm: str, result: Result) -> dict[str, float]:
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
+
+
+def rotated(items: Sequence[Item], by: int) -> list[Item]:
+    """The same in a circle, begun ``by`` places later."""
+    first = by % len(items)
+    return [*items[first:], *items[:first]]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One probe scored with one answer."""
+
+    stages: dict[str, float]
+    """Milliseconds by stage."""
+    visual_tokens: int
+    kept_tokens: int
+    length: int
+
+
+@in_inference_mode
+def one_pass(subject: Subject, arm: Arm, probe: Probe, pixels: Pixels, answer: str) -> Pass:
+    """From the prepared image to the loss of one answer, with nothing left over from the pass before."""
+    from sightline.cost.one_sample import OneAnswer, loss_of
+
+    backbone, scorer = subject.backbone, OneAnswer(answer)
+    answerer = subject.answering(scorer)
+    scorer.prompt(backbone, probe)  # tokenised and remembered
+    laps = Laps(backbone)
+    (encoded,) = backbone.encode([pixels], arm.selector.needs)
+    laps.end("vision")
+    passed = answerer.over(arm, [probe], [encoded])
+    prefix = passed.prefix(0)
+    cutter = passed.cutter([0], [prefix])
+    laps.end("select")
+    loss_of(backbone, prefix, cutter)
+    laps.end("language")
+    stages = {**laps.ms, "total": laps.total}
+    (trace,) = passed.traces()
+    stages["select"] += trace.inside_ms
+    stages["language"] -= trace.inside_ms
+    return Pass(stages, encoded.full_n, trace.k, prefix.embeds.shape[0])
+
+
+class Laps:
+    """Wall clock from one finished stage to the next: the device is waited for at the end of each."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._backbone = backbone
+        self.ms: dict[str, float] = {}
+        backbone.synchronise()
+        self._started = self._last = time.perf_counter()
+
+    def end(self, stage: str) -> None:
+        self._backbone.synchronise()
+        now = time.perf_counter()
+        self.ms[stage] = (now - self._last) * 1e3
+        self._last = now
+
+    @property
+    def total(self) -> float:
+        """Up to the end of the last stage."""
+        return (self._last - self._started) * 1e3
+
+
+def _measurement(arm: Arm, probes: Sequence[Sequence[Pass]]) -> Measurement:
+    """A sample per probe: the mean over its answers."""
+    stages = probes[0][0].stages
+    every = [each for passes in probes for each in passes]
+    return Measurement(
+        arm=arm.text,
+        batch=1,
+        visual_tokens=round(fmean(each.visual_tokens for each in every)),
+        kept_tokens=round(fmean(each.kept_tokens for each in every)),
+        length=round(fmean(each.length for each in every)),
+        samples_ms={name: [fmean(each.stages[name] for each in passes) for passes in probes] for name in stages},
+        extra={"keep": fmean(each.kept_tokens / each.visual_tokens for each in every)},
+    )

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The kernels of ``sightline.device.kernels.causal``, in Triton's language."""
+"""The kernels of ``sightline.device.kernels``, in Triton's language."""
 
 import triton
 import triton.language as tl

@@ -26,8 +26,8 @@ from sightline.core.table import Table
 from sightline.cost.card import CostCard
 from sightline.errors import SightlineError
 from sightline.geometry.marks import RegionMark
-from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
+from sightline.rows.source import Source
 
 # What readers can ask the gallery for: filters and orders, by the kind of answers that its cases hold.
 #
@@ -138,9 +138,6 @@ class Section:
         """What its first table says in a sentence, if that belongs into the overview."""
         return next((table.reading for table in self.tables if table.reading), "") if self.in_overview else ""
 
-    def all_tables(self) -> list[Table]:
-        return [*self.tables, *(table for part in self.parts for table in part.tables)]
-
     def add(self, make: Callable[[], Table | None]) -> None:
         """Appends a table, or the one line that says why there is none."""
         try:
@@ -166,7 +163,7 @@ class SectionMaker:
     in_overview: ClassVar[bool] = False
     """Whether the sentence of its first table also stands at the top of the page."""
     reads: ClassVar[tuple[str, ...]] = ()
-    """Columns of rows that it looks at although reports leave them out otherwise (``report.source.UNREAD``)."""
+    """Columns of rows that it looks at although reports leave them out otherwise (``rows.source.UNREAD``)."""
 
     def make(self, context: Context) -> Section | None:
         """The section, or None where the runs hold nothing for it."""

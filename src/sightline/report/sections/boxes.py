@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 
-from sightline.analysis import interventions as computed
-from sightline.core.regime import NO_BOXES
+from sightline.analysis.comparison import (
+    Record,
+    by_model,
+    rates,
+)
+from sightline.core.selection import NO_BOXES
 from sightline.core.table import Table, TableColumn, format_value
+from sightline.errors import SightlineError
 from sightline.report.columns import fitting_columns, metric_column, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
+from sightline.rows.source import Audited, Source
+from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.metrics import METRICS
 
 PLAIN = {"annotation", NO_BOXES}
@@ -27,6 +37,25 @@ class Boxes(SectionMaker):
         section.add(lambda: box_source_table(context.source))
 
 
+def box_source_frame(frame: pd.DataFrame, quality: Mapping[str, Mapping[str, Any]] | None = None) -> pd.DataFrame:
+    """Every arm under every box source; coverage is that of the annotated regions throughout.
+
+    ``quality`` maps a box source to the ``boxes`` entry of its run's manifest: missing rate, best IoU, latency.
+    """
+    plain = plain_rows(frame)
+    if set(plain["box_source"].dropna().unique()) <= {"annotation", NO_BOXES}:
+        raise SightlineError("all rows saw annotated boxes; run again with --box-source and give both runs")
+    records: list[Record] = []
+    for model, rows in by_model(plain):
+        for (arm, source), own in rows.groupby(["plain_arm", "box_source"], sort=False):
+            record = {"model": model, "arm": arm, "box_source": source, **rates(own)}
+            record["boxes_ms"] = float(own["boxes_ms"].astype(float).mean()) if "boxes_ms" in own else math.nan
+            known = (quality or {}).get(str(source), {})
+            record |= {name: known.get(name, math.nan) for name in ("missing_rate", "best_iou", "boxes_per_probe")}
+            records.append(record)
+    return pd.DataFrame(records)
+
+
 def box_source_table(source: Source) -> Table | None:
     """Every arm under every box source, runs over the same probes and weights together."""
     groups: dict[tuple[str, str], list[Audited]] = {}
@@ -41,7 +70,7 @@ def box_source_table(source: Source) -> Table | None:
         rows = pd.concat([run.rows for run in runs], ignore_index=True)
         rows = rows.drop_duplicates(["arm", "box_source", "intervention", "view", "probe_id"])
         quality = {str(run.run.manifest.get("box_source")): run.run.manifest.get("boxes") or {} for run in runs}
-        made = computed.box_source_table(rows, quality)
+        made = box_source_frame(rows, quality)
         frames.append(made.assign(arm=made["model"] + " · " + made["arm"]) if len(shown) > 1 else made)
     frame = pd.concat(frames, ignore_index=True)
     order = {arm: place for place, arm in enumerate(frame["arm"].unique())}

@@ -1,4 +1,4 @@
-"""Tokens of the evidence taken out of the mask and put back; evidence kept alone against removed."""
+"""The evidence taken out of the mask and put back, kept alone, or grayed in the image: does the answer follow?"""
 
 from __future__ import annotations
 
@@ -6,11 +6,26 @@ import math
 
 import pandas as pd
 
-from sightline.analysis import interventions as computed
+from sightline.analysis.comparison import (
+    OF_ANSWERS,
+    Record,
+    by_model,
+    clustered_mean,
+    compare_support,
+    indexed,
+    interval_columns,
+    rates,
+    table_of,
+    views_of,
+)
+from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table, TableColumn
+from sightline.interventions import families
 from sightline.report.columns import (
     SUPPORT,
+    amount,
     collect,
+    first_choice,
     fitting_columns,
     has_intervention,
     has_selectors,
@@ -21,7 +36,10 @@ from sightline.report.columns import (
     top,
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
+from sightline.rows.source import Source
+from sightline.statistics.arm_rows import UNCHANGED, plain_rows
+from sightline.statistics.bootstrap import DRAWS
+from sightline.statistics.intervals import Estimate
 
 VARIANTS = {"selected": "as selected", "remove_evidence": "evidence removed"}
 
@@ -39,11 +57,48 @@ class Deletion(SectionMaker):
         section.add(lambda: logit_drop_table(context.source, context.draws))
 
 
+def deletion_frame(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
+    """What removing the evidence costs, and how much of it each restoration brings back.
+
+    recovery = (accuracy - accuracy when removed) / (accuracy of the selection - accuracy when removed), NaN where
+    removal cost nothing. ``change`` is accuracy minus the plain arm's, paired by probe.
+    """
+    records: list[Record] = []
+    original = frame[frame["view"] == ORIGINAL]
+    for model, rows in by_model(original):
+        for arm, own in rows.groupby("plain_arm", sort=False):
+            variants = {str(what): indexed(part, f"{arm} {what}") for what, part in own.groupby("intervention")}
+            if "remove_evidence" not in variants or UNCHANGED not in variants:
+                continue
+            selected = variants[UNCHANGED]
+            before, after = (rates(variants[name])["accuracy"] for name in (UNCHANGED, "remove_evidence"))
+            for name in (UNCHANGED, *map(str, families()["deletion"])):
+                if name not in variants:
+                    continue
+                part = variants[name]
+                shared = part.index.intersection(selected.index)
+                change = part.loc[shared, "correct"].astype(float) - selected.loc[shared, "correct"].astype(float)
+                measured = rates(part)
+                moved = clustered_mean(change, selected.loc[shared, "image_id"], draws, OF_ANSWERS)
+                if name == UNCHANGED:  # 0 by construction
+                    moved = Estimate(moved.value, math.nan, math.nan, kind="certain")
+                records.append(
+                    {
+                        "model": model,
+                        "arm": arm,
+                        "variant": "selected" if name == UNCHANGED else name,
+                        **measured,
+                        "change_from_removed": measured["accuracy"] - after,
+                        **interval_columns("change", moved),
+                        "recovery": (measured["accuracy"] - after) / (before - after) if before != after else math.nan,
+                    }
+                )
+    return table_of(records, "no arm has its evidence removed; run again with --interventions deletion")
+
+
 def deletion_table(source: Source, draws: int) -> Table | None:
     """What removing the evidence from a mask costs, and how much of that each restoration brings back."""
-    found = collect(
-        source, has_intervention("remove_evidence"), lambda run: computed.deletion_table(run.rows, draws=draws)
-    )
+    found = collect(source, has_intervention("remove_evidence"), lambda run: deletion_frame(run.rows, draws=draws))
     if found is None:
         return None
     frame, left_out = found
@@ -109,12 +164,40 @@ def _brought_back(frame: pd.DataFrame, arm: str) -> str:
     return f", of which the evidence itself brings back {share(back[0])} and as many other tokens {share(back[1])}"
 
 
+def logit_drop_frame(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
+    """Target support with the evidence kept, removed, and under every pruning arm of the same budget, by label.
+
+    Needs the arms ``evidence_only`` (kept) and ``anti_evidence`` (removed).
+    """
+    records: list[Record] = []
+    for model, rows in by_model(plain_rows(frame)):
+        arms = {str(arm): indexed(part, str(arm)) for arm, part in rows.groupby("plain_arm", sort=False)}
+        selector = {arm: str(part["selector"].iloc[0]) for arm, part in arms.items()}
+        full = next((arm for arm in arms if selector[arm] == "full"), None)
+        for removed in (arm for arm in arms if selector[arm] == "anti_evidence"):
+            budget = arms[removed]["budget"].iloc[0]
+            peers = [arm for arm in arms if arms[arm]["budget"].iloc[0] == budget]
+            kept = next((arm for arm in peers if selector[arm] == "evidence_only"), None)
+            if kept is None:
+                continue
+            pairs = [(kept, removed), *([(full, removed)] if full else [])]
+            for arm in peers:
+                if selector[arm] not in ("evidence_only", "anti_evidence"):
+                    pairs += [(arm, removed), *([(arm, full)] if full else []), (arm, kept)]
+            records += [
+                {"model": model, "budget": budget, "left": left, "right": right,
+                 **compare_support(arms[left], arms[right], draws)}
+                for left, right in pairs
+            ]  # fmt: skip
+    return table_of(records, "no budget has the arms evidence_only and anti_evidence; add both, for example at 0.3")
+
+
 def logit_drop_table(source: Source, draws: int) -> Table | None:
     """Target support with the evidence kept, removed and pruned, by label."""
     found = collect(
         source,
         has_selectors("evidence_only", "anti_evidence"),
-        lambda run: computed.logit_drop_table(run.rows, draws=draws),
+        lambda run: logit_drop_frame(run.rows, draws=draws),
         arms=("left", "right"),
     )
     if found is None:
@@ -134,3 +217,69 @@ def logit_drop_table(source: Source, draws: int) -> Table | None:
         *support_columns(),
     ]
     return Table("logit_drop", "Evidence kept and removed", SUPPORT + left_out, columns, frame, reading=reading)
+
+
+@SECTIONS.register("occlusion")
+class Occlusion(SectionMaker):
+    id = "occlusion"
+    title = "Occlusion"
+    order = 120
+    in_overview = True
+    lead = "The evidence grayed in the image itself, against as large a box elsewhere."
+
+    def fill(self, section: Section, context: Context) -> None:
+        section.add(lambda: occlusion_table(context.source, context.draws))
+
+
+def occlusion_frame(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
+    """Target support on the original, with the evidence grayed, and with as large a box grayed elsewhere."""
+    names = {ORIGINAL: "original", "evidence_masked": "evidence grayed", "random_masked": "other box grayed"}
+    records: list[Record] = []
+    for model, rows in by_model(frame):
+        for arm, own in rows.groupby("plain_arm", sort=False):
+            views = views_of(own, str(arm))
+            if not set(names) <= set(views):
+                continue
+            for left, right in (
+                (ORIGINAL, "evidence_masked"),
+                ("random_masked", "evidence_masked"),
+                (ORIGINAL, "random_masked"),
+            ):
+                sides = {"left": names[left], "right": names[right]}
+                records.append(
+                    {"model": model, "arm": arm, **sides, **compare_support(views[left], views[right], draws)}
+                )
+    return table_of(records, "no arm was run on occluded images; run again with --interventions occlusion")
+
+
+def occlusion_table(source: Source, draws: int) -> Table | None:
+    """Target support on the original image, with the evidence grayed, and with as large a box grayed elsewhere."""
+
+    def wanted(rows: pd.DataFrame) -> bool:
+        return bool(rows["view"].isin(("evidence_masked", "random_masked")).any())
+
+    found = collect(source, wanted, lambda run: occlusion_frame(run.rows, draws=draws))
+    if found is None:
+        return None
+    frame, left_out = found
+    arm = first_choice(source, frame)
+    own = frame[(frame["arm"] == arm) & (frame["right"] == "evidence grayed")].set_index("left")
+    taken, beyond = (own.loc[left] for left in ("original", "other box grayed"))
+    changes = "lowers" if taken["pos_support_diff"] >= 0 else "raises"
+    ends = "lower" if beyond["pos_support_diff"] >= 0 else "higher"
+    reading = (
+        f"On positives, graying the evidence {changes} the target support of {arm} by "
+        f"{amount(taken, 'pos_support_diff')}, which leaves it {amount(beyond, 'pos_support_diff')} {ends} than "
+        "graying another box does."
+    )
+    columns = [
+        TableColumn("arm", "Arm"),
+        TableColumn("compared", "First − second"),
+        TableColumn("n", "Probes", "count"),
+        *support_columns(),
+    ]
+    frame["compared"] = frame["left"] + " − " + frame["right"]
+    caption = f"The image is grayed before it is encoded; the mask is chosen anew. {SUPPORT}"
+    return Table(
+        "occlusion", "Evidence occlusion", caption + left_out, columns, frame, reading=reading, repeated=("arm",)
+    )

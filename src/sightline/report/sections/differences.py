@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from sightline.analysis.comparison import RANGED, one_factor_sweeps, sweep_range
-from sightline.analysis.interventions import CONTROL
-from sightline.analysis.interventions import shuffled_table as computed
+from sightline.analysis.comparison import (
+    Record,
+    by_model,
+    table_of,
+)
 from sightline.core.table import Table, TableColumn, format_range
 from sightline.errors import SightlineError
 from sightline.report.columns import (
@@ -26,12 +30,17 @@ from sightline.report.columns import (
     typographic,
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
+from sightline.rows.source import Audited, Source
+from sightline.statistics.arm_rows import plain_rows
+from sightline.statistics.bootstrap import DRAWS
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.paired import describe_difference
-from sightline.statistics.paired_scores import seed_summary, two_stage_differences
-from sightline.statistics.summaries import arm_rows
+from sightline.statistics.paired_scores import (
+    seed_summary,
+    two_stage_differences,
+)
+from sightline.statistics.summaries import arm_points, arm_rows, paired_differences
 
 DELTAS = ("accuracy", "hfpr", "pn_average")
 
@@ -92,10 +101,50 @@ def differences_table(summary: ReportSummary) -> Table:
     )
 
 
+CONTROL = "shuffled"
+OF_SHUFFLED = ("accuracy", "hfpr", "keep", "pn_average", "anchor_pn_average")
+PAIRED_WITH_SHUFFLED = ("accuracy", "hfpr", "pn_average", "anchor_pn_average")
+
+
+def shuffled_frame(frame: pd.DataFrame, *, control: str = CONTROL, draws: int = DRAWS) -> pd.DataFrame:
+    """Every pruning arm beside the shuffled control of its budget.
+
+    Metrics of the arm, those of the control (``control_...``), and ``delta_...``: control minus arm, paired by probe,
+    with image-cluster intervals. Other controls and oracles have no scores to shuffle and are left out.
+    """
+    records: list[Record] = []
+    for model, rows in by_model(plain_rows(frame)):
+        rows = rows.assign(arm=rows["plain_arm"])
+        arms = {str(arm): part for arm, part in rows.groupby("plain_arm", sort=False)}
+        for name in (arm for arm, part in arms.items() if part["selector"].iloc[0] == control):
+            own = {metric: arm_points(arms[name], [metric])[metric] for metric in OF_SHUFFLED}
+            for arm, part in arms.items():
+                if not _is_shuffled_by(part, arms[name]):
+                    continue
+                record: Record = {"model": model, "budget": part["budget"].iloc[0], "arm": arm, "control": name}
+                record |= {"n": len(part), **arm_points(part, OF_SHUFFLED)}
+                record |= {f"control_{metric}": value for metric, value in own.items()}
+                both = pd.concat([part, arms[name]], ignore_index=True)
+                for line in paired_differences(both, arm, metrics=PAIRED_WITH_SHUFFLED, draws=draws).to_dict("records"):
+                    delta = f"delta_{line['metric']}"
+                    record |= {delta: line["diff"], f"{delta}_low": line["low"], f"{delta}_high": line["high"]}
+                records.append(record)
+    return table_of(records, f"no budget has a method and the arm {control}; add it, for example {control}:0.3")
+
+
+def _is_shuffled_by(part: pd.DataFrame, control: pd.DataFrame) -> bool:
+    """A method at the control's budget; rows of the first release do not say what is a method."""
+    first, other = part.iloc[0], control.iloc[0]
+    role = first.get("role")
+    if isinstance(role, str) and role != "method":
+        return False
+    return bool(first["selector"] not in ("full", other["selector"]) and first["budget"] == other["budget"])
+
+
 def shuffled_table(source: Source, draws: int) -> Table | None:
     """Every method beside the shuffled control of its budget."""
     found = collect(
-        source, has_selectors(CONTROL), lambda run: computed(run.rows, draws=draws), arms=("arm", "control")
+        source, has_selectors(CONTROL), lambda run: shuffled_frame(run.rows, draws=draws), arms=("arm", "control")
     )
     if found is None:
         return None
@@ -121,6 +170,81 @@ def shuffled_table(source: Source, draws: int) -> Table | None:
         "shuffled minus arm, paired by probe and resampled by image."
     )
     return Table("shuffled", "Against shuffled scores", caption + left_out, columns, frame, reading=reading)
+
+
+RANGED = ("accuracy", "hfpr", "auroc", "pn_average")
+
+
+@dataclass(frozen=True)
+class OneFactorSweep:
+    """Arms of one selector and budget that differ in one argument alone."""
+
+    family: str
+    """Selector and budget."""
+    factor: str
+    """The argument."""
+    arms: Mapping[str, str]
+    """Its value -> the arm, ascending where values are numbers."""
+    frozen: str | None
+    """The value of the arm that names no argument: what everybody gets who does not choose."""
+
+
+def sweep_range(summary: pd.DataFrame, arms: Mapping[str, str] | Iterable[str], *, frozen: str | None = None) -> Record:
+    """Smallest and largest accuracy, hFPR, AUROC and P/N average over the settings of one factor.
+
+    ``summary`` is ``arm_summary``; ``arms`` maps a setting to its arm, or lists arms that are their own settings;
+    ``frozen`` names the setting in use. Each metric has its value there (NaN where none is named), and its range in
+    ``_low`` and ``_high``. A range describes these settings: it is no interval.
+    """
+    named = dict(arms) if isinstance(arms, Mapping) else {arm: arm for arm in arms}
+    table = summary.set_index("arm")
+    absent = [arm for arm in named.values() if arm not in table.index]
+    if absent or not named:
+        raise SightlineError(f"no arm '{absent[0]}' to sweep over" if absent else "a sweep needs at least one arm")
+    if frozen is not None and frozen not in named:
+        raise SightlineError(f"the frozen setting '{frozen}' is not one of {', '.join(named)}")
+    record: Record = {"settings": ", ".join(named), "n_settings": len(named), "frozen": frozen or ""}
+    for metric in RANGED:
+        values = table.loc[list(named.values()), metric].astype(float)
+        record[metric] = float(values[named[frozen]]) if frozen is not None else math.nan
+        record |= {f"{metric}_low": float(values.min()), f"{metric}_high": float(values.max())}
+    return record
+
+
+def one_factor_sweeps(frame: pd.DataFrame) -> list[OneFactorSweep]:
+    """Every argument of which some selector was run with several values, all others being equal.
+
+    A seed is no setting: what seeds do is told by the table of seeds.
+    """
+    arms = frame.drop_duplicates("plain_arm")
+    groups: dict[tuple[str, str, str, str], dict[str, str]] = {}
+    plain: set[str] = set()
+    for arm, shown, selector, budget, text in zip(
+        *(arms[name].astype(str) for name in ("plain_arm", "arm", "selector", "budget", "arguments")), strict=True
+    ):
+        arguments = json.loads(text or "{}")
+        if arm == f"{selector}:{budget}":
+            plain.add(shown)
+        for factor, value in arguments.items():
+            others = {name: other for name, other in arguments.items() if name != factor}
+            key = (selector, budget, factor, json.dumps(others, sort_keys=True))
+            if factor != "seed":
+                groups.setdefault(key, {})[str(value)] = shown
+    sweeps = []
+    for (selector, budget, factor, _), settings in groups.items():
+        if len(settings) > 1:
+            ordered = dict(sorted(settings.items(), key=lambda item: _ascending(item[0])))
+            frozen = next((setting for setting, arm in ordered.items() if arm in plain), None)
+            sweeps.append(OneFactorSweep(f"{selector}:{budget}", factor, ordered, frozen))
+    return sweeps
+
+
+def _ascending(setting: str) -> tuple[bool, float, str]:
+    """Numbers by size, then words by name."""
+    try:
+        return False, float(setting), ""
+    except ValueError:
+        return True, 0.0, setting
 
 
 def sweeps_table(summary: ReportSummary, source: Source) -> Table | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import pandas as pd
 
-from sightline.analysis.comparison import largest_changes
 from sightline.core.table import Table, TableColumn, format_value
+from sightline.errors import SightlineError
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
-from sightline.statistics.metrics import METRICS, metrics_shown_in
+from sightline.rows.source import Source
+from sightline.statistics.metrics import METRICS, metrics_shown_in, point
+from sightline.statistics.summaries import arm_rows
 
 
 @SECTIONS.register("limited")
@@ -26,6 +30,33 @@ class LimitedProbes(SectionMaker):
             section.notes.append("answers are read at chosen thresholds here, which all probes together may not have")
             return
         section.add(lambda: limit_table(context.source))
+
+
+def filter_effects(every: pd.DataFrame, kept: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """One line per arm and metric: its value over all rows, over those that are kept, and the change.
+
+    What cannot be computed on either side is left out.
+    """
+    lines = []
+    for arm, own in every.groupby("arm", sort=False):
+        chosen = kept[kept["arm"] == arm]
+        if chosen.empty:
+            continue
+        sides = arm_rows(own), arm_rows(chosen)
+        for name in metrics:
+            whole, part = (point(METRICS[name], rows) for rows in sides)
+            if math.isfinite(whole) and math.isfinite(part):
+                lines.append({"arm": arm, "metric": name, "all": whole, "kept": part, "change": part - whole})
+    return pd.DataFrame(lines, columns=["arm", "metric", "all", "kept", "change"])
+
+
+def largest_changes(every: pd.DataFrame, kept: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """One line per metric: the arm whose value changes most, up or down."""
+    found = filter_effects(every, kept, metrics)
+    if found.empty:
+        raise SightlineError("no metric can be computed both over all rows and over those that are kept")
+    most = found.assign(size=found["change"].abs()).groupby("metric", sort=False)["size"].idxmax()
+    return found.loc[most].reset_index(drop=True)
 
 
 def limit_table(source: Source) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sightline.report.measured_cost import realised_cost_section
 from sightline.report.sections.base import BOTH, IN_WORDS, SECTIONS, YES_OR_NO, Context, Section, SectionMaker
 
 
@@ -19,9 +18,6 @@ class Pictures(SectionMaker):
             section.pictures, section.gallery = True, BOTH if context.source.in_words else YES_OR_NO
 
 
-# The gallery of answers in words: Full's, each arm's and the accepted ones, over what was kept of the image.
-
-
 @SECTIONS.register("answers")
 class AnswersSideBySide(SectionMaker):
     id = "answers"
@@ -36,16 +32,3 @@ class AnswersSideBySide(SectionMaker):
         """For reports about nothing else; where questions are answered yes or no too, Pictures has all cases."""
         if context.source.all_in_words:
             section.pictures, section.gallery = True, IN_WORDS
-
-
-# What pruning costs and saves as measured apart, where cost cards were given.
-
-
-@SECTIONS.register("realised-cost")
-class RealisedCost(SectionMaker):
-    id = "realised-cost"
-    title = "Realised cost"
-    order = 90
-
-    def make(self, context: Context) -> Section | None:
-        return realised_cost_section(context.cards, beside_runs=True) if context.cards else None

@@ -6,15 +6,27 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from sightline.analysis.regions import coverage_and_score_table
+from sightline.analysis.comparison import (
+    Record,
+    by_model,
+    full_arm,
+    interval_columns,
+    rows_in_words,
+    table_of,
+)
 from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
 from sightline.report.columns import collect, column_of, excludes_zero, in_panels, of_words, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
+from sightline.rows.source import Audited, Source
+from sightline.statistics.arm_rows import looked_up, numbered
+from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
+from sightline.statistics.correlation import correlation_shares, partial_spearman_draws, ranks
+from sightline.statistics.intervals import interval
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary
 
@@ -70,11 +82,64 @@ def _column(name: str) -> TableColumn:
     return replace(column_of(metric), title=TITLES.get(name, metric.label), help=of_words(metric.help))
 
 
+COVERAGES = {"worst_region": "worst region", "ecr": "union"}
+"""Row column -> how it takes several regions together: the least covered one decides, or their common area."""
+
+FEWEST = 5
+
+
+def coverage_and_score_frame(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = SEED) -> pd.DataFrame:
+    """Spearman of coverage with the change of score against Full, over all budgets of a selector together.
+
+    An observation is a question at a budget: ``n`` of them on ``samples`` questions. A draw resamples questions with
+    all their budgets and ranks anew. ``advantage`` is the correlation of the worst region minus that of the union, in
+    the same draws: positive where the least covered region says more.
+    """
+    records: list[Record] = []
+    for model, rows in by_model(rows_in_words(frame)):
+        full = rows[rows["arm"] == full_arm(rows)].set_index("probe_id")["score"]
+        known = rows[(rows["selector"] != "full") & rows["probe_id"].isin(full.index)].dropna(subset=list(COVERAGES))
+        known = known.assign(change=known["score"] - looked_up(known["probe_id"], full).astype(float))
+        for (selector, arguments), own in known.groupby(["selector", "arguments"], sort=False):
+            if own["probe_id"].nunique() >= FEWEST:
+                arms = ", ".join(dict.fromkeys(own["arm"].astype(str)))
+                family = {"model": model, "selector": selector, "arguments": arguments, "arms": arms}
+                records += [{**family, **record} for record in _correlated(own, draws, seed)]
+    return table_of(records, f"no pruning arm has scores on at least {FEWEST} questions with regions")
+
+
+def _correlated(own: pd.DataFrame, draws: int, seed: int) -> list[Record]:
+    """One record per coverage, over the rows of one selector."""
+    sample, _ = numbered(own["probe_id"])
+    samples = int(sample.max()) + 1
+    change = own["change"].to_numpy(dtype=np.float64)
+    columns = {name: own[name].to_numpy(dtype=np.float64) for name in COVERAGES}
+    drawn: dict[str, list[np.ndarray]] = {name: [] for name in COVERAGES}
+    for counts in count_blocks(samples, draws, seed, "samples"):
+        weights = np.ascontiguousarray(counts.T[sample])
+        for name, column in columns.items():
+            drawn[name].append(partial_spearman_draws(column, change, (), weights))
+    values = {name: np.concatenate(parts) for name, parts in drawn.items()}
+    shares = {name: correlation_shares(ranks(column), ranks(change), sample) for name, column in columns.items()}
+    worst, union = COVERAGES
+    advantage = interval(values[worst] - values[union], shares[worst].minus(shares[union]))
+    return [
+        {
+            "coverage": words,
+            "n": len(own),
+            "samples": samples,
+            **interval_columns("rho", interval(values[name], shares[name])),
+            **interval_columns("advantage", advantage),
+        }
+        for name, words in COVERAGES.items()
+    ]
+
+
 def coverage_table(source: Source, draws: int) -> Table | None:
     """Does coverage, of the worst region or of the union, order questions by what pruning does to their score?"""
 
     def make(run: Audited) -> pd.DataFrame:
-        found = coverage_and_score_table(run.frame, draws=draws)
+        found = coverage_and_score_frame(run.frame, draws=draws)
         return found.assign(selector=[_family(line) for line in found.to_dict("records")], run=run.name)
 
     found = collect(Source(source.in_words, []), lambda rows: True, make)

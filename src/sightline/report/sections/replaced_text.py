@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+
+import numpy as np
 import pandas as pd
 
-from sightline.analysis import replaced_text as computed
-from sightline.analysis import replaced_text as edited
+from sightline.analysis.comparison import (
+    OF_ANSWERS,
+    Record,
+    answered_right,
+    by_model,
+    clustered_means,
+    indexed,
+    interval_columns,
+    rates,
+    table_of,
+    threshold_of,
+)
+from sightline.analysis.outcomes import extra
 from sightline.core.table import Table, TableColumn, format_range, format_value
+from sightline.errors import SightlineError
 from sightline.report.columns import collect, has_kind, metric_column, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
+from sightline.rows.picture import stored_geometry
+from sightline.rows.run import Run
+from sightline.rows.source import Source
+from sightline.statistics.arm_rows import plain_rows
+from sightline.statistics.correct_positives import has_little_evidence, has_no_evidence
+from sightline.statistics.intervals import wilson
+from sightline.statistics.paired import mcnemar
 
 PAINTED = tuple(f"{version}_{asked}" for version in ("replacement", "sham", "erase") for asked in ("source", "target"))
 
@@ -27,9 +49,77 @@ class TextEdits(SectionMaker):
         section.add(lambda: edit_region_table(context.source, context.draws))
 
 
+VERSIONS = ("original", "replacement", "sham", "erase")
+KINDS = [f"{version}_{asked}" for version in VERSIONS for asked in ("source", "target")]
+
+Thresholds = float | Mapping[str, float] | None
+"""One for all models, or one per model, 0 for a model that is not named; None for the answers that the rows hold."""
+
+
+def text_replacement_frame(frame: pd.DataFrame, *, threshold: Thresholds = None) -> pd.DataFrame:
+    """The four-control test: both questions answered right on the original, the replacement, the sham, the erasure.
+
+    A semantic switch is original and replacement; ``all_controls`` all four, with Wilson's interval. Answers are those
+    that the rows hold, or at a ``threshold`` for all models or per model.
+    """
+    records: list[Record] = []
+    for model, arm, passed in _passed(frame, threshold):
+        every = passed.all(axis=1)
+        low, high = wilson(int(every.sum()), len(every))
+        record: Record = {"model": model, "arm": arm, "images": len(passed)}
+        record |= {version: float(passed[version].mean()) for version in VERSIONS}
+        record["semantic_switch"] = float((passed["original"] & passed["replacement"]).mean())
+        record |= {"all_controls": float(every.mean()), "all_controls_low": low, "all_controls_high": high}
+        records.append(record)
+    return table_of(
+        records, "no arm has all versions of an image; run a set of `sightline controls build text-replacement`"
+    )
+
+
+def text_replacement_models_frame(frame: pd.DataFrame, *, threshold: Thresholds = None) -> pd.DataFrame:
+    """Two models under the same arm on the same images: exact McNemar test of passing all four controls.
+
+    ``only_first`` images pass under the first model alone, ``only_second`` under the second; images that one of the
+    models was not asked about in full are left out.
+    """
+    strict: dict[str, dict[str, pd.Series[bool]]] = {}
+    for model, arm, passed in _passed(frame, threshold):
+        strict.setdefault(arm, {})[model] = passed.all(axis=1)
+    records: list[Record] = []
+    for arm, models in strict.items():
+        for first, second in combinations(models, 2):
+            both = models[first].index.intersection(models[second].index)
+            if both.empty:
+                continue
+            left, right = models[first].loc[both], models[second].loc[both]
+            test = mcnemar(left.to_numpy(), right.to_numpy())
+            records.append(
+                {
+                    "arm": arm, "first": first, "second": second, "images": len(both),
+                    "first_rate": float(left.mean()), "second_rate": float(right.mean()),
+                    "only_first": test.first_only, "only_second": test.second_only, "mcnemar_p": test.p,
+                }
+            )  # fmt: skip
+    return table_of(records, "no two models were asked about the same replaced words under the same arm")
+
+
+def _passed(frame: pd.DataFrame, threshold: Thresholds) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Per model and arm: images x versions, True where both questions are answered right; complete images only."""
+    for model, rows in by_model(frame[frame["kind"].isin(KINDS)]):
+        cut = threshold_of(model, threshold)
+        for arm, own in rows.groupby("plain_arm", sort=False):
+            right = own.assign(right=answered_right(own, cut)).pivot_table(
+                index="image_id", columns="kind", values="right"
+            )
+            if set(KINDS) <= set(right.columns):
+                complete = right.dropna(subset=KINDS) == 1.0
+                pairs = {v: complete[f"{v}_source"] & complete[f"{v}_target"] for v in VERSIONS}
+                yield model, str(arm), pd.DataFrame(pairs)
+
+
 def text_replacement_table(source: Source) -> Table | None:
     """Both questions answered right on the original, the replacement, the sham and the erasure."""
-    found = collect(source, has_kind(*PAINTED), lambda run: computed.text_replacement_table(run.rows))
+    found = collect(source, has_kind(*PAINTED), lambda run: text_replacement_frame(run.rows))
     if found is None:
         return None
     frame, left_out = found
@@ -57,13 +147,13 @@ def text_replacement_table(source: Source) -> Table | None:
 def models_table(source: Source) -> Table | None:
     """Runs over the same probe set, two at a time: which model passes all four controls on more images?"""
     asked = [
-        run.rows.assign(model=run.name)[run.rows["kind"].isin(computed.KINDS)]
+        run.rows.assign(model=run.name)[run.rows["kind"].isin(KINDS)]
         for run in source.runs
         if has_kind(*PAINTED)(run.rows)
     ]
     if len(asked) < 2 or not source.same_probes:
         return None
-    frame = computed.text_replacement_models_table(pd.concat(asked, ignore_index=True))
+    frame = text_replacement_models_frame(pd.concat(asked, ignore_index=True))
     line = frame.iloc[0]
     better, worse = sorted((line["first_rate"], line["second_rate"]), reverse=True)
     reading = (
@@ -87,12 +177,100 @@ def models_table(source: Source) -> Table | None:
     return Table("text_replacement_models", "Text replacement between models", caption, columns, frame, reading=reading)
 
 
+EDIT_REGION = "edit_region"
+"""The kind of a probe whose only region is the substituted character."""
+
+EDIT_DRAWS = 20_000
+USUAL = ("random", "grid")
+"""Selectors that every other arm is compared with."""
+
+ROUNDING = 1e-6
+"""Stored cells are float32: a word that is half covered counts as half covered, whatever its last digits say."""
+
+
+def word_coverage(run: Run) -> pd.Series[float]:
+    """(arm, probe id) -> coverage of the whole word by the mask of that row, by lineage as column ``ecr`` is.
+
+    The control builder keeps the word's box apart from the region, so that neither selectors nor ``ecr`` see it.
+    """
+    kinds = run.rows.column("kind").to_numpy(zero_copy_only=False)
+    rows = run.rows.take(np.flatnonzero(kinds == EDIT_REGION))
+    words = {str(probe["id"]): extra(probe).get("word_region") for probe in run.probes}
+    measured = stored_geometry(rows, run.images, {probe: [word] for probe, word in words.items() if word})
+    index = pd.MultiIndex.from_arrays([rows.column(name).to_pylist() for name in ("arm", "probe_id")])
+    return pd.Series([np.nan if one is None else one.ecr for one in measured], index, dtype=float, name="word_ecr")
+
+
+def edit_region_frame(
+    frame: pd.DataFrame,
+    words: pd.Series[float] | None = None,
+    *,
+    reference: str | None = None,
+    draws: int = EDIT_DRAWS,
+) -> pd.DataFrame:
+    """Accuracy and coverage of the substituted character per arm, and what each arm gains over every control.
+
+    All probes are positives: they ask for the word that is painted there. ``words`` is ``word_coverage(run)``; with it
+    come ``word_ecr`` and ``word_kept_edit_lost``, the share with at least half of the word and less than half of the
+    character. ``edit_gone`` is the share with nothing of the character. Gains are differences paired by image.
+
+    ``reference`` names the arm that the others are compared with; by default each arm is compared with Random and Grid,
+    of the same budget where rows say their budget.
+    """
+    glyphs = plain_rows(frame[frame["kind"] == EDIT_REGION])
+    if words is not None:
+        glyphs = glyphs.assign(
+            word_ecr=words.reindex(pd.MultiIndex.from_frame(glyphs[["plain_arm", "probe_id"]])).to_numpy()
+        )
+    records: list[Record] = []
+    for model, rows in by_model(glyphs):
+        arms = {str(arm): indexed(part, str(arm)) for arm, part in rows.groupby("plain_arm", sort=False)}
+        if reference is not None and reference not in arms:
+            raise SightlineError(f"no edit-region rows of an arm '{reference}' to compare with")
+        for arm, part in arms.items():
+            record = {"model": model, "arm": arm, **rates(part), **_shares(part)}
+            others = [reference] if reference else [other for other in arms if _is_control_of(arms[other], part)]
+            gains = [_gains(part, arms[other], draws) | {"against": other} for other in others if other != arm]
+            records += [record | gain for gain in gains] or [record]
+    return table_of(
+        records, "no edit-region rows; run the edit_region.jsonl of `sightline controls build text-replacement`"
+    )
+
+
+def _shares(part: pd.DataFrame) -> Record:
+    record: Record = {"edit_gone": float(has_no_evidence(part["ecr"]).mean())}
+    if "word_ecr" in part:
+        lost = has_little_evidence(part["ecr"]) & ~has_little_evidence(part["word_ecr"] + ROUNDING)
+        record |= {"word_ecr": float(part["word_ecr"].mean()), "word_kept_edit_lost": float(lost.mean())}
+    return record
+
+
+def _is_control_of(control: pd.DataFrame, part: pd.DataFrame) -> bool:
+    if control["selector"].iloc[0] not in USUAL:
+        return False
+    pruned = "budget" in part and part["selector"].iloc[0] != "full"
+    return not pruned or control["budget"].iloc[0] == part["budget"].iloc[0]
+
+
+def _gains(part: pd.DataFrame, other: pd.DataFrame, draws: int) -> Record:
+    """The arm minus another, on the probes that both have, all from the same draws of images."""
+    shared = part.index.intersection(other.index)
+    columns = {"accuracy_gain": "correct", "ecr_gain": "ecr", "word_ecr_gain": "word_ecr"}
+    columns = {gain: column for gain, column in columns.items() if column in part}
+    left, right = (side.loc[shared, list(columns.values())].astype(float).to_numpy() for side in (part, other))
+    record: Record = {}
+    images = part.loc[shared, "image_id"]
+    for gain, found in zip(columns, clustered_means(left - right, images, draws, OF_ANSWERS), strict=True):
+        record |= interval_columns(gain, found)
+    return record
+
+
 def edit_region_table(source: Source, draws: int) -> Table | None:
     """Coverage of the one substituted character and of its word, and the gain over Random and Grid."""
     found = collect(
         source,
-        has_kind(edited.EDIT_REGION),
-        lambda run: edited.edit_region_table(run.rows, edited.word_coverage(run.run), draws=draws),
+        has_kind(EDIT_REGION),
+        lambda run: edit_region_frame(run.rows, word_coverage(run.run), draws=draws),
         ("arm", "against"),
     )
     if found is None:

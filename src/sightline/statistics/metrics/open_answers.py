@@ -1,6 +1,6 @@
 """Answers in words against the accepted ones: every score that rows of the scorer ``open`` hold, averaged.
 
-What each score means is defined in ``sightline.answers``.
+What each score means is defined in ``sightline.answering.answer_scores``.
 """
 
 from __future__ import annotations

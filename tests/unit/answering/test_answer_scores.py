@@ -1,0 +1,206 @@
+"""Scores of answers in words: cases worked out by the published rules, and a second implementation.
+
+The processing of words has the examples of the VQA challenge's own page. The answers of the first three ANLS cases are
+those of a published metric card; its printed mean of 1.0 does not follow from them, the values here do by the equation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sightline.answering.answer_scores import (
+    CONTRACTIONS,
+    TASK_RULES,
+    AnswerScores,
+    anls,
+    anls_stripped,
+    cleaned,
+    contains,
+    exact,
+    light_soft_accuracy,
+    ocrbench,
+    rule_of,
+    score_answer,
+    soft_accuracy,
+    vqa_words,
+)
+from sightline.core.text import edit_distance
+from sightline.errors import SightlineError
+from tests.independent.answer_scores import PAIRS, SCORES, agreement, distance, generated_pairs, sightline_scores
+
+PUBLISHED_CONTRACTIONS = "f2c800b1132e79302dd72686ce8bba16120f1873f98a85561222e89317336e7a"
+"""SHA-256 of the VQA challenge's table: its lower-case entries that change a word, sorted, ``from to`` a line."""
+
+
+def test_both_implementations_agree_on_all_generated_pairs() -> None:
+    assert agreement(generated_pairs(), sightline_scores) == dict.fromkeys(SCORES, PAIRS)
+
+
+def test_the_generated_pairs_are_neither_all_right_nor_all_wrong() -> None:
+    scores = [sightline_scores(pair) for pair in generated_pairs()]
+    for name in SCORES:
+        assert 0.2 < sum(score[name] > 0.0 for score in scores) / PAIRS < 0.8
+    assert len({score["anls"] for score in scores}) > 50
+    differ = [name for name in SCORES[1:] if sum(score[name] != score["exact"] for score in scores) < 20]
+    assert differ == []
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("  Paris \n", "Paris"),
+        ("Answer: Paris", "Paris"),
+        ("ASSISTANT:Paris", "Paris"),
+        ("answer：巴黎", "巴黎"),
+        ('"Paris"', "Paris"),
+        ("Answer: “Paris”", "Paris"),
+        ("' Paris '", "Paris"),
+        ("the answer: Paris", "the answer: Paris"),
+        ('6"', '6"'),
+        ("'", "'"),
+        ("", ""),
+    ],
+)
+def test_an_answer_loses_its_speaker_and_the_quotes_around_it(text: str, answer: str) -> None:
+    assert cleaned(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("DONT", "don't"),  # the examples of the challenge's own page
+        ("100,978", "100978"),
+        ("2:50 pm", "2:50 pm"),
+        ("3.5", "3.5"),
+        ("No. 7.", "no 7"),
+        ("two", "2"),
+        ("none", "0"),
+        ("The dog and an apple", "dog and apple"),
+        ("Coca-Cola", "coca cola"),
+        ("coca - cola", "coca cola"),
+        ("girl's", "girl 's"),
+        ("yes!", "yes"),
+        ("eleven", "eleven"),
+    ],
+)
+def test_words_are_processed_as_the_challenge_says(text: str, words: str) -> None:
+    assert vqa_words(text) == words
+
+
+def test_the_contractions_are_those_that_were_published() -> None:
+    lines = "\n".join(f"{bare} {full}" for bare, full in sorted(CONTRACTIONS.items()))
+    assert hashlib.sha256(lines.encode()).hexdigest() == PUBLISHED_CONTRACTIONS
+
+
+@pytest.mark.parametrize(("people", "score"), [(0, 0.0), (1, 0.3), (2, 0.6), (3, 0.9), (4, 1.0), (10, 1.0)])
+def test_soft_accuracy_counts_people_with_one_left_out(people: int, score: float) -> None:
+    accepted = ["stop"] * people + [f"other {i}" for i in range(10 - people)]
+    assert soft_accuracy("Stop.", accepted) == pytest.approx(score, abs=1e-12)
+
+
+@pytest.mark.parametrize("people", [1, 2, 3, 4, 5])
+def test_an_answer_that_everybody_gave_is_right_however_few_they_are(people: int) -> None:
+    assert soft_accuracy("stop", ["stop"] * people) == 1.0
+    assert soft_accuracy("go", ["stop"] * people) == 0.0
+
+
+def test_with_three_people_two_others_make_an_answer_right() -> None:
+    # Without one who said it, one of two is left; without the other, both: (1/2 + 1/2 + 1) / 3.
+    assert soft_accuracy("stop", ["stop", "stop", "go"]) == pytest.approx(2 / 3)
+
+
+def test_the_lighter_processing_knows_neither_number_words_nor_contractions() -> None:
+    assert soft_accuracy("two", ["2"] * 10) == 1.0
+    assert light_soft_accuracy("two", ["2"] * 10) == 0.0
+    assert light_soft_accuracy("The Coca-Cola", ["cocacola"] * 10) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted", "score"),
+    [
+        ("Denver Broncos", ["Denver Broncos", "Denver R. Broncos"], 1.0),
+        ("12/15/89", ["12/15/88"], 1 - 1 / 8),
+        ("Dear dr. Lobo", ["Dear Dr. Lobo", "Dr. Lobo"], 1.0),
+        ("Hello Wrld", ["Hello World"], 1 - 1 / 11),
+        ("kitten", ["sitting"], 1 - 3 / 7),
+        ("ab", ["abcd"], 0.0),  # exactly half: the equation says 0
+        ("abc", ["abcde"], 1 - 2 / 5),
+        ("completely different", ["stop"], 0.0),
+        ("two  words\n", ["Two Words"], 1.0),
+        ("", [""], 1.0),
+        ("", ["stop"], 0.0),
+    ],
+)
+def test_anls_is_the_published_equation(answer: str, accepted: list[str], score: float) -> None:
+    assert anls(answer, accepted) == pytest.approx(score, abs=1e-12)
+
+
+def test_only_the_stripped_form_of_anls_overlooks_punctuation() -> None:
+    assert anls("12-15-88", ["12/15/88"]) == pytest.approx(1 - 2 / 8)
+    assert anls_stripped("12-15-88", ["12/15/88"]) == 1.0
+    assert anls_stripped("$", ["?"]) == 1.0
+
+
+def test_exact_overlooks_case_punctuation_and_blanks_alone() -> None:
+    assert exact(" Coca-Cola! ", ["pepsi", "cocacola"])
+    assert exact("new\n york", ["New York"])
+    assert not exact("the stop", ["stop"])
+    assert not exact("ecole", ["école"])
+
+
+def test_an_answer_of_punctuation_is_itself_and_stands_in_nothing_else() -> None:
+    assert exact("+", ["+"])
+    assert not exact("-", ["+"])
+    assert not contains("stop", ["+", ""])
+    assert contains("", [""])
+
+
+def test_contains_finds_an_accepted_answer_inside_a_sentence() -> None:
+    assert contains("It says: STOP, here.", ["stop here"])
+    assert not contains("sto", ["stop"])
+
+
+def test_ocrbench_wants_the_punctuation_and_formulas_their_case() -> None:
+    formula = "Handwritten Mathematical Expression Recognition"
+    assert ocrbench("The word is\nSTOP", ["is stop"])
+    assert not ocrbench("cocacola", ["coca-cola"])
+    assert ocrbench(r"$x ^ { 2 } + Y$", ["x^{2}+Y"], formula)
+    assert ocrbench("x ^ 2", ["x^2"], "HME100k")
+    assert not ocrbench("X^2", ["x^2"], formula)
+    assert not ocrbench("x ^ 2", ["x^2"], "Digit String Recognition")
+    assert not ocrbench("anything", [""])
+
+
+@pytest.mark.parametrize(
+    ("task", "rule"), [("textvqa", "soft_accuracy"), ("DocVQA", "anls"), ("ocrbench", "ocrbench"), ("", "exact")]
+)
+def test_the_score_is_the_one_of_the_benchmark(task: str, rule: str) -> None:
+    scores = score_answer(task, "12/15/89", ["12/15/88", "12/15/89.", "x"])
+    assert rule_of(task) == rule
+    assert scores.score == getattr(scores, rule)
+
+
+def test_every_rule_of_a_task_is_a_score() -> None:
+    assert set(TASK_RULES.values()) <= set(AnswerScores.__dataclass_fields__)
+
+
+def test_an_answer_without_accepted_ones_is_refused() -> None:
+    with pytest.raises(SightlineError, match="without an accepted answer"):
+        score_answer("qa", "stop", [])
+
+
+@given(st.text(max_size=70), st.text(max_size=70))
+def test_the_distance_by_bits_is_the_distance_by_definition(one: str, other: str) -> None:
+    assert edit_distance(one, other) == distance(one, other)
+
+
+@given(st.text(max_size=30), st.lists(st.text(max_size=30), min_size=1, max_size=10))
+def test_no_text_breaks_a_score_or_leaves_its_range(answer: str, accepted: list[str]) -> None:
+    for task in (*TASK_RULES, "qa"):
+        scores = score_answer(task, answer, accepted)
+        assert all(0.0 <= getattr(scores, name) <= 1.0 for name in AnswerScores.__dataclass_fields__)
+        assert score_answer(task, accepted[0], accepted).exact
