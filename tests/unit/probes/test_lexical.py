@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.controls.screening import reviewed_images
+from sightline.controls.text_replacement import reviewed_images
 from sightline.core.probe import Probe
 from sightline.core.text import edit_distance
 from sightline.errors import SightlineError

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sightline.annotate.items import AnswerError, TaskKind
+from sightline.annotate.campaign import WorkQueue
+from sightline.annotate.items import AnswerError, CampaignKind
 from sightline.annotate.journal import JournalEntry, OutdatedError
-from sightline.annotate.work import WorkQueue
 from sightline.errors import SightlineError
 from sightline.geometry.marks import MARKS
 from sightline.probes.regions import ROLES
@@ -37,7 +37,7 @@ def annotation_app(queue: WorkQueue) -> Starlette:
     return application(
         [
             Route("/", routes.page),
-            Route("/task", routes.task),
+            Route("/campaign", routes.campaign),
             Route("/next", routes.next),
             Route("/item/{number}", routes.item),
             Route("/picture/{number}/{view}", routes.picture),
@@ -49,16 +49,16 @@ def annotation_app(queue: WorkQueue) -> Starlette:
 
 
 class _Routes:
-    """Items are known to the page by their number in the task; ids may hold anything, numbers nothing."""
+    """Items are known to the page by their number in the campaign; ids may hold anything, numbers nothing."""
 
     def __init__(self, queue: WorkQueue) -> None:
-        self.queue, self.items = queue, queue.task.items
+        self.queue, self.items = queue, queue.campaign.items
         self.numbers = {item.id: number for number, item in enumerate(self.items)}
 
     def page(self, request: Request) -> Response:
         return html_page(PAGES / "annotate.html")
 
-    def task(self, request: Request) -> Response:
+    def campaign(self, request: Request) -> Response:
         queue = self.queue
         mine = queue.items()
         return JSONResponse(
@@ -67,7 +67,7 @@ class _Routes:
                 "pass": queue.pass_,
                 "progress": queue.progress(),
                 "first": self.numbers[mine[0].id] if mine else None,
-                **_asked(queue.task.kind),
+                **_asked(queue.campaign.kind),
             }
         )
 
@@ -82,7 +82,7 @@ class _Routes:
         mine = [each.id for each in queue.items()]
         if item.id not in mine:
             raise SightlineError(f"item {number} is not one of {queue.who}'s in the {queue.pass_} pass")
-        queue.task.journal.lease(item.id, queue.pass_, queue.who)
+        queue.campaign.journal.mark_open(item.id, queue.pass_, queue.who)
         place = mine.index(item.id)
         return JSONResponse(
             {
@@ -92,15 +92,19 @@ class _Routes:
                 "before": self.numbers[mine[place - 1]] if place else None,
                 "after": self.numbers[mine[place + 1]] if place + 1 < len(mine) else None,
                 "progress": queue.progress(),
-                "disagreement": queue.both_readings(item.id),
+                "disagreement": queue.both_judgements(item.id),
                 "entry": _entry(queue.own().get(item.id)),
             }
         )
 
     def picture(self, request: Request) -> Response:
-        task, item, view = self.queue.task, self.items[self._number(request)], _counted(request.path_params["view"])
-        task.picture(item.id, view)  # refuses other pixels than the task was made of
-        content, media = picture_bytes(task.images, item.views[view].image)
+        campaign, item, view = (
+            self.queue.campaign,
+            self.items[self._number(request)],
+            _counted(request.path_params["view"]),
+        )
+        campaign.picture(item.id, view)  # refuses other pixels than the campaign was made of
+        content, media = picture_bytes(campaign.images, item.views[view].image)
         return Response(content, media_type=media)
 
     async def save(self, request: Request) -> Response:
@@ -142,7 +146,7 @@ def _counted(text: str) -> int:
     return int(text)
 
 
-def _asked(kind: TaskKind) -> dict[str, Any]:
+def _asked(kind: CampaignKind) -> dict[str, Any]:
     return {
         "kind": kind.name,
         "title": kind.title,

@@ -1,4 +1,4 @@
-"""A task: items made from probes, in a folder of its own."""
+"""A new campaign: items made from probes, the order in which people meet them, and who else sees them."""
 
 from __future__ import annotations
 
@@ -7,33 +7,32 @@ import json
 import os
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from sightline.analysis.regions import stress_tags
+from sightline.annotate.campaign import ITEMS, JOURNAL, RECORD, VERSION, Campaign
 from sightline.annotate.items import (
     EVIDENCE,
     HARD_NEGATIVES,
     TEXT_REPLACEMENT,
     PictureView,
-    SamplingRule,
-    TaskKind,
     WorkItem,
-    drawn_items,
+    hashed,
     items_digest,
     items_text,
     kind_named,
-    read_items,
 )
 from sightline.annotate.journal import Journal
 from sightline.controls.text_replacement import ERASE, ORIGINAL, REPLACEMENT, SHAM
 from sightline.core.probe import Box, Probe
 from sightline.core.text import edit_distance
 from sightline.errors import SightlineError
-from sightline.places import read_text
 from sightline.places.writing import make_folder, write_whole
 from sightline.probes.fetched_images import resolve_image
 from sightline.probes.images import image_digest, image_size
@@ -48,7 +47,7 @@ from sightline.probes.lexical_audit import (
 )
 from sightline.probes.probe_file import ProbeSet
 
-# Items from probes, one function for each kind of task.
+# Items from probes, one function for each kind of campaign.
 
 Row = Mapping[str, str]
 
@@ -67,7 +66,7 @@ CAPTIONS = {
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """Where pictures are; each file is opened once, when the task is made, so that none is missing later."""
+    """Where pictures are; each file is opened once, when the campaign is made, so that none is missing later."""
 
     root: Path
 
@@ -82,7 +81,7 @@ def _facts_of(path: Path) -> tuple[tuple[int, int], str]:
 
 
 @dataclass(frozen=True)
-class EarlierLook:
+class Suspicions:
     """What a program found before people look: it decides the order and is never shown."""
 
     reasons: Mapping[str, tuple[str, ...]]
@@ -91,10 +90,12 @@ class EarlierLook:
     """Item -> columns for the manifest."""
 
 
-NO_LOOK = EarlierLook({}, {})
+NO_SUSPICIONS = Suspicions({}, {})
 
 
-def hard_negative_items(probes: Sequence[Probe], images: ImageFolder, look: EarlierLook = NO_LOOK) -> list[WorkItem]:
+def hard_negative_items(
+    probes: Sequence[Probe], images: ImageFolder, look: Suspicions = NO_SUSPICIONS
+) -> list[WorkItem]:
     """One item per negative, the paper's order of difficulty; the decision is about all probes of its image."""
     negatives = [probe for probe in probes if probe.label == "no"]
     if not negatives:
@@ -122,7 +123,9 @@ def hard_negative_items(probes: Sequence[Probe], images: ImageFolder, look: Earl
     return sorted(items, key=_by_difficulty)
 
 
-def text_replacement_items(probes: Sequence[Probe], images: ImageFolder, look: EarlierLook = NO_LOOK) -> list[WorkItem]:
+def text_replacement_items(
+    probes: Sequence[Probe], images: ImageFolder, look: Suspicions = NO_SUSPICIONS
+) -> list[WorkItem]:
     """One item per image: the original and its three versions."""
     groups: dict[str, dict[str, Probe]] = {}
     for probe in probes:
@@ -158,7 +161,7 @@ def text_replacement_items(probes: Sequence[Probe], images: ImageFolder, look: E
     return sorted(items, key=_by_difficulty)
 
 
-def evidence_items(probes: Sequence[Probe], images: ImageFolder, look: EarlierLook = NO_LOOK) -> list[WorkItem]:
+def evidence_items(probes: Sequence[Probe], images: ImageFolder, look: Suspicions = NO_SUSPICIONS) -> list[WorkItem]:
     """One item per question; regions that the probe already has are not shown, or they would be copied."""
     items = []
     for probe in probes:
@@ -179,7 +182,7 @@ def evidence_items(probes: Sequence[Probe], images: ImageFolder, look: EarlierLo
     return items
 
 
-ItemMaker = Callable[[Sequence[Probe], ImageFolder, EarlierLook], list[WorkItem]]
+ItemMaker = Callable[[Sequence[Probe], ImageFolder, Suspicions], list[WorkItem]]
 MAKERS: Mapping[str, ItemMaker] = {
     HARD_NEGATIVES.name: hard_negative_items,
     TEXT_REPLACEMENT.name: text_replacement_items,
@@ -224,20 +227,20 @@ def _by_difficulty(item: WorkItem) -> tuple[int, int, str]:
     return DIFFICULTY_ORDER.index(item.difficulty), -(item.facts["token_area_rank"] or 0), item.id
 
 
-def earlier_look(kind: str, path: Path | None) -> EarlierLook:
+def read_suspicions(kind: str, path: Path | None) -> Suspicions:
     """The lexical audit's folder for hard negatives, the screening.csv for text replacements."""
     if path is None:
-        return NO_LOOK
+        return NO_SUSPICIONS
     if kind == HARD_NEGATIVES.name:
         details, suspicious = (_table(path / name, ("sample_id",)) for name in (DETAILS, SUSPICIOUS))
         reasons = {row["sample_id"]: tuple(row.get("reason", "").split(";")) for row in suspicious}
-        return EarlierLook(reasons, {row["sample_id"]: row for row in details})
+        return Suspicions(reasons, {row["sample_id"]: row for row in details})
     if kind == TEXT_REPLACEMENT.name:
         rows = _table(path, ("image_id", "passed"))
-        return EarlierLook(
+        return Suspicions(
             {row["image_id"]: ("not_read_as_intended",) for row in rows if row["passed"].lower() != "true"}, {}
         )
-    raise SightlineError(f"--audit says nothing about tasks of kind {kind}")
+    raise SightlineError(f"--audit says nothing about campaigns of kind {kind}")
 
 
 def _table(path: Path, needed: Iterable[str]) -> list[dict[str, str]]:
@@ -253,74 +256,96 @@ def _table(path: Path, needed: Iterable[str]) -> list[dict[str, str]]:
     return rows
 
 
-# A task is a folder: task.json says what it is, items.jsonl what is asked, journal.sqlite what people said.
+# In which order items come, which of them are taken, and which a second person sees too.
+#
+# The suspicious come first, the others from every stratum; a hash draws the second sample, so that nobody chooses it.
 
-RECORD, ITEMS, JOURNAL = "task.json", "items.jsonl", "journal.sqlite"
-VERSION = 1
+BATCH = 100
 
 
 @dataclass(frozen=True)
-class TaskFolder:
-    """An opened task."""
+class SamplingRule:
+    """How a campaign is drawn."""
 
-    path: Path
-    record: dict[str, Any]
-    items: tuple[WorkItem, ...]
+    n: int | None = None
+    """How many items; None for all."""
+    second: float = 0.2
+    """Share of every batch that a second person annotates too."""
+    seed: str = "second-sample-v1"
+    """Enters the hash that draws the second sample."""
+    batch: int = BATCH
 
-    @property
-    def kind(self) -> TaskKind:
-        return kind_named(self.record["kind"])
-
-    @property
-    def journal(self) -> Journal:
-        return Journal(self.path / JOURNAL)
-
-    @property
-    def images(self) -> Path:
-        """Relative to the task folder, so that both can be moved together."""
-        return self.path / str(self.record["images"])
-
-    @cached_property
-    def by_id(self) -> dict[str, WorkItem]:
-        return {item.id: item for item in self.items}
-
-    @cached_property
-    def digest(self) -> str:
-        return items_digest(self.items)
-
-    def item(self, name: str) -> WorkItem:
-        if name not in self.by_id:
-            raise SightlineError(f"{self.path} has no item {name!r}")
-        return self.by_id[name]
-
-    def refuse_missing_pictures(self) -> None:
-        """One line before anything is served; whether pixels changed is seen when a picture is shown."""
-        for item in self.items:
-            for view in item.views:
-                if not resolve_image(self.images, view.image).is_file():
-                    raise SightlineError(
-                        f"picture {view.image} is not in {self.images}; put the folder back where it was"
-                    )
-
-    def picture(self, name: str, view: int) -> Path:
-        """The file of one picture, if its pixels are those that the task was made of."""
-        views = self.item(name).views
-        if not 0 <= view < len(views):
-            raise SightlineError(f"item {name!r} has no picture {view}")
-        path = resolve_image(self.images, views[view].image)
-        if not path.is_file():
-            raise SightlineError(f"picture {path} is gone")
-        if image_digest(path) != views[view].digest:
-            raise SightlineError(f"picture {path} was changed after the task was made")
-        return path
+    def __post_init__(self) -> None:
+        if self.n is not None and self.n < 1:
+            raise SightlineError(f"a campaign has at least one item, not {self.n}")
+        if not 0.0 <= self.second <= 1.0:
+            raise SightlineError(f"the share of the second sample is {self.second}, not between 0 and 1")
+        if self.batch < 1:
+            raise SightlineError(f"a batch has at least one item, not {self.batch}")
 
 
-def create_task(
-    path: Path, kind: str, probes: ProbeSet, images: Path, rule: SamplingRule, look: EarlierLook
-) -> TaskFolder:
+def drawn_items(items: Sequence[WorkItem], rule: SamplingRule) -> list[WorkItem]:
+    """The items: chosen, in batches, the second sample marked. ``items`` come in the order of their kind."""
+    chosen = first_items(items, len(items) if rule.n is None else rule.n)
+    batched = [replace(item, batch=place // rule.batch) for place, item in enumerate(chosen)]
+    second = second_sample(batched, rule.second, rule.seed)
+    return [replace(item, second=item.id in second) for item in batched]
+
+
+def first_items(items: Sequence[WorkItem], n: int) -> list[WorkItem]:
+    """Suspicious ones by id; then the rest as it comes or, if not all fit, one of each stratum in turn, by id."""
+    suspicious = sorted((item for item in items if item.suspicion), key=lambda item: item.id)
+    rest = [item for item in items if not item.suspicion]
+    if n < len(items):
+        strata = _grouped(sorted(rest, key=lambda item: item.id), lambda item: item.stratum)
+        turns = zip_longest(*(strata[name] for name in sorted(strata)))
+        rest = [item for turn in turns for item in turn if item is not None]
+    return [*suspicious, *rest][:n]
+
+
+def second_sample(items: Iterable[WorkItem], share: float, seed: str) -> frozenset[str]:
+    """Ids drawn from every batch, in proportion to its difficulties, within each by ``sha256(seed|id)``."""
+    chosen: set[str] = set()
+    for batch in _grouped(items, lambda item: str(item.batch)).values():
+        groups = _grouped(batch, lambda item: item.difficulty)
+        quota = apportioned({name: len(own) for name, own in groups.items()}, round_half_up(share * len(batch)))
+        for name, own in groups.items():
+            ids = sorted((item.id for item in own), key=lambda id_: hashed(seed, id_))
+            chosen.update(ids[: quota[name]])
+    return frozenset(chosen)
+
+
+def apportioned(sizes: Mapping[str, int], total: int) -> dict[str, int]:
+    """``total`` seats in proportion to sizes, by largest remainder; ties go to the first name."""
+    whole = sum(sizes.values())
+    exact = {name: total * size / whole for name, size in sizes.items()}
+    seats = {name: int(share) for name, share in exact.items()}
+    left = total - sum(seats.values())
+    for name in sorted(sizes, key=lambda name: (seats[name] - exact[name], name))[:left]:
+        seats[name] += 1
+    return seats
+
+
+def round_half_up(value: float) -> int:
+    return int(value + 0.5)
+
+
+def _grouped(items: Iterable[WorkItem], name_of: Callable[[WorkItem], str]) -> dict[str, list[WorkItem]]:
+    groups: dict[str, list[WorkItem]] = defaultdict(list)
+    for item in items:
+        groups[name_of(item)].append(item)
+    return groups
+
+
+# The folder of a new campaign.
+
+
+def create_campaign(
+    path: Path, kind: str, probes: ProbeSet, images: Path, rule: SamplingRule, look: Suspicions
+) -> Campaign:
     """Draws the items and writes the folder in one step: it is whole or absent."""
     if path.exists():
-        raise SightlineError(f"{path} exists already; a task is never begun anew over what people said")
+        raise SightlineError(f"{path} exists already; a campaign is never begun anew over what people said")
     if not images.is_dir():
         raise SightlineError(f"--images: there is no folder {images}")
     make_folder(path.parent)
@@ -341,25 +366,7 @@ def create_task(
         made.chmod(0o755)
         made.rename(path)
     except OSError as problem:
-        raise SightlineError(f"cannot make the task {path}: {problem.strerror or problem}") from None
+        raise SightlineError(f"cannot make the campaign {path}: {problem.strerror or problem}") from None
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    return TaskFolder(path, record, tuple(items))
-
-
-def open_task(path: Path) -> TaskFolder:
-    """Reads a task and refuses one whose items are not those that it was made with."""
-    try:
-        record = json.loads(read_text(path / RECORD))
-    except FileNotFoundError:
-        raise SightlineError(f"{path} is no task; make one with 'sightline annotate new'") from None
-    except (OSError, ValueError) as problem:
-        raise SightlineError(f"{path / RECORD} cannot be read: {problem}") from None
-    if not isinstance(record, dict) or record.get("sightline_task") != VERSION:
-        raise SightlineError(f"{path / RECORD} is not a task of version {VERSION}, which this Sightline reads")
-    found = TaskFolder(path, record, tuple(read_items(path / ITEMS)))
-    if found.digest != record.get("items_digest"):
-        raise SightlineError(f"{path / ITEMS} was changed after the task was made; answers would be about other items")
-    if not (path / JOURNAL).is_file():
-        raise SightlineError(f"{path} has lost its {JOURNAL}; put it back from a copy")
-    return found
+    return Campaign(path, record, tuple(items))
