@@ -14,12 +14,12 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from sightline.analysis.threshold_rules import accuracy_optimal
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import difference_interval
 from sightline.statistics.correlation import spearman_interval, spearman_intervals
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary, paired_differences
+from sightline.statistics.thresholds import accuracy_optimal
 
 IMAGES = 500
 

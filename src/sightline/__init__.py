@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     )
     from sightline.errors import SightlineError
     from sightline.probes import read_probes
+    from sightline.rows import Run, load_run
     from sightline.selectors import SELECTORS
-    from sightline.store import Run, load_run
 
 _HOMES = {
     "AuditConfig": "sightline.auditing.config",
@@ -41,7 +41,7 @@ _HOMES = {
     "Probe": "sightline.core.probe",
     "QuerySpan": "sightline.core.selection",
     "Role": "sightline.core.selection",
-    "Run": "sightline.store",
+    "Run": "sightline.rows",
     "SELECTORS": "sightline.selectors",
     "Selection": "sightline.core.selection",
     "Selector": "sightline.core.selection",
@@ -49,7 +49,7 @@ _HOMES = {
     "TokenView": "sightline.core.selection",
     "audit": "sightline.auditing.audit",
     "load_backbone": "sightline.backbones",
-    "load_run": "sightline.store",
+    "load_run": "sightline.rows",
     "read_probes": "sightline.probes",
 }
 """Public names and where they live. Imported on first use, so that the command line starts without torch."""

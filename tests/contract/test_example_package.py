@@ -19,8 +19,8 @@ from PIL import Image
 
 from sightline.core.row import row_schema
 from sightline.probes import read_probes
-from sightline.store.load import load_run
-from sightline.store.probe_picture import TEXTS
+from sightline.rows.picture import TEXTS
+from sightline.rows.run import load_run
 from tests.conftest import DATA, REPOSITORY
 from tests.contract.installed import copy_of_example, install, run_with, sightline_with
 

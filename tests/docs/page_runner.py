@@ -35,7 +35,6 @@ from tests.docs.stand_ins import (
     reason_not_executed,
     uses_stand_in,
 )
-from tests.warm_measuring import warm_measuring
 from tests.warm_python import run_python
 
 RECORD = "outcomes.json"
@@ -88,9 +87,8 @@ class PageRunner:
         os.chdir(self.folder)
         os.environ["PYTHONPATH"] = os.pathsep.join([str(self.site), str(REPOSITORY / "src")])
         sys.modules["page"] = self.names
-        with warm_measuring():
-            self._prepare()
-            return [self._outcome(block) for block in self.blocks]
+        self._prepare()
+        return [self._outcome(block) for block in self.blocks]
 
     def _prepare(self) -> None:
         for name, content in self.prepared.files.items():

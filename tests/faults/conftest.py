@@ -10,7 +10,7 @@ import pytest
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.store import load_run
+from sightline.rows import load_run
 from tests.faults.killing import difference, facts
 from tests.integration.conftest import config, mini_probes
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from sightline.auditing.config import AuditConfig
 from sightline.core.row import TIME_COLUMNS
-from sightline.store import load_run
+from sightline.rows import load_run
 from tests.faults.processes import Command, computes, row_files, until
 
 KEY = ["arm", "probe_id"]

@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 
 from sightline.auditing.config import AuditConfig
 from sightline.probes import read_probes, write_probes
-from sightline.store import load_run
+from sightline.rows import load_run
 from tests.faults.processes import row_files
 from tests.faults.ways import each_launcher, killed_in_the_middle, started
 

@@ -12,7 +12,8 @@ import pytest
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.errors import SightlineError
-from sightline.store import RunFolder, load_run
+from sightline.rows import load_run
+from sightline.store import RunFolder
 from tests.faults.ways import each_launcher, started
 
 Damage = Callable[[Path], None]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sightline.auditing.config import AuditConfig
-from sightline.store import load_run
+from sightline.rows import load_run
 from tests.faults.ways import each_launcher, started
 
 GREEDY = """

@@ -12,16 +12,16 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sightline.analysis.threshold_rules import read_rules
 from sightline.arms import parse_arm
 from sightline.auditing.config import read_config
 from sightline.core.text import BEGINNINGS, as_text, from_text
 from sightline.errors import UNPRINTED, SightlineError
+from sightline.gate.rules import parse_rule
 from sightline.probes.dialects import OWN_KEYS, artifact_row, own_row, probe_from_artifact, probe_from_own
 from sightline.probes.fetched_images import check_image_name
-from sightline.report.gate_rules import parse_rule
 from sightline.selectors import SELECTORS
-from sightline.store.soundness import sound_manifest
+from sightline.statistics.thresholds import read_thresholds as read_rules
+from sightline.store.manifest import check_manifest as sound_manifest
 
 MANY = settings(
     max_examples=300,

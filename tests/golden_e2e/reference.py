@@ -126,15 +126,22 @@ def probes_for(folder: Path, name: str) -> dict[tuple[str, str], Probe]:
 
 
 class Encoder:
-    """Encodes each image of a group of runs once, whichever runs ask for it."""
+    """Encodes each image of a group of runs once, whichever runs ask for it; of the group before nothing is kept."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
+        self._group = ""
+        self._options: dict[str, ImageOptions] = {}
         self._steps: dict[tuple[str, ImageOptions], SelectStep] = {}
-        self._encoded: dict[tuple[str, ImageOptions, str, Any], Encoded] = {}
+        self._encoded: dict[tuple[ImageOptions, str, Any], Encoded] = {}
 
     def options(self, run: Run) -> ImageOptions:
         """The profile's, with the limits of the recorded run in place of the published ones."""
+        if run.name not in self._options:
+            self._options[run.name] = self._find_options(run)
+        return self._options[run.name]
+
+    def _find_options(self, run: Run) -> ImageOptions:
         entry = run.entry
         limits: dict[str, dict[str, Any]] = {
             "qwen3vl": {"min_pixels": entry.get("min_pixels"), "max_pixels": entry.get("max_pixels")},
@@ -156,8 +163,9 @@ class Encoder:
         return self._steps[key]
 
     def encode(self, run: Run, probe: Probe) -> Encoded:
-        options = self.options(run)
-        key = (run.entry["model"], options, probe.image, probe.occlude)
+        if run.group != self._group:
+            self._group, self._encoded = run.group, {}
+        key = (self.options(run), probe.image, probe.occlude)
         if key not in self._encoded:
             backbone = self.step(run).backbone
             image = open_image(self.data / PREFIX, probe.image, occlude=probe.occlude)

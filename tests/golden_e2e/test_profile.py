@@ -9,7 +9,7 @@ import pytest
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.store.load import unpack_mask
+from sightline.store.marks import unpack_mask
 from tests.golden_e2e.reference import PREFIX, Run, read_runs
 
 ARMS = {

@@ -16,8 +16,8 @@ from sightline.auditing.audit import audit
 from sightline.backbones.base import Backbone
 from sightline.core.row import TIME_COLUMNS, row_schema
 from sightline.probes import read_probes
-from sightline.store.load import unpack_cells, unpack_mask
-from sightline.store.probe_picture import TEXTS
+from sightline.rows.picture import TEXTS
+from sightline.store.marks import unpack_cells, unpack_mask
 from tests.integration.conftest import MODELS, TEN_ARMS
 
 

@@ -25,10 +25,11 @@ from sightline.backbones.language import LanguageModel
 from sightline.boxes.sources import BOX_SOURCES
 from sightline.core.selection import Selection, Selector, TokenView
 from sightline.errors import SightlineError
-from sightline.report.source import read_source
+from sightline.rows import load_run
+from sightline.rows.source import read_source
 from sightline.selectors import SELECTORS
-from sightline.store import RunFolder, load_run
-from tests.earlier_release import edited
+from sightline.store import RunFolder
+from tests.changed_run import edited
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import command
 from tests.unit.boxes.test_sources import Sweeping

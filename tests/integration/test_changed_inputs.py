@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.errors import SightlineError
-from sightline.report.source import read_source
+from sightline.rows.source import read_source
 from sightline.store import RunFolder
-from sightline.store.folder_check import verify_folder
-from tests.earlier_release import edited
+from sightline.store.verify import verify_folder
+from tests.changed_run import edited
 
 
 @pytest.fixture
@@ -165,7 +165,6 @@ def test_another_attention_kernel_is_refused(config: Any) -> None:
 
 
 def test_a_run_that_recorded_no_such_files_goes_on_and_records_them(config: Any, checkpoint: Path, clip: Path) -> None:
-    """As those of the first release, which digested the weights alone."""
     settings = config("llava", model=str(checkpoint), arms=["cdpruner:0.3"], clip=str(clip), limit=1)
     edited(audit(settings).path, **dict.fromkeys(("checkpoint_files", "clip_files", "attention")))
     goes_on(settings.model_copy(update={"arms": ["cdpruner:0.3", "full"]}))
@@ -230,8 +229,7 @@ def test_without_a_word_about_it_the_folder_s_batch_is_taken(config: Any) -> Non
 
 
 def test_a_folder_that_recorded_no_such_setting_goes_on(begun: AuditConfig) -> None:
-    """As those of the release before."""
-    edited(begun.out, **dict.fromkeys(("batch_tokens", "checkpoint_subfolders", "instructions", "longest_answer")))
+    edited(begun.out, **dict.fromkeys(("batch_tokens", "checkpoint_subfolders", "instructions")))
     goes_on(begun.model_copy(update={"batch_tokens": 300}))
 
 

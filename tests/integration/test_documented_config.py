@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sightline.cli import app
-from sightline.store import load_run
+from sightline.rows import load_run
 from tests.conftest import REPOSITORY
 
 

@@ -20,7 +20,6 @@ from sightline.errors import SightlineError
 from sightline.selectors.grid import Grid
 from sightline.store import RunFolder
 from tests.clock import Clock
-from tests.earlier_release import edited
 from tests.integration.conftest import TEN_ARMS
 
 FAST = {"execution": "graph", "batch_images": 2}
@@ -54,15 +53,6 @@ def test_another_way_of_running_does_not_amend_a_run(config: Any, field: str, va
     audit(config("llava", **settings))
     with pytest.raises(SightlineError, match=f"holds a run with {field} {shown}, this command has {value}"):
         audit(config("llava", **settings, **{field: value}))
-
-
-def test_runs_from_before_these_options_can_be_resumed(config: Any) -> None:
-    settings = config("llava", arms=["full"], limit=1)
-    audit(settings)
-    edited(settings.out, **dict.fromkeys(FAST))
-    assert len(audit(config("llava", arms=["full", "grid:0.3"], limit=1)).frame()) == 4
-    with pytest.raises(SightlineError, match="holds a run with execution eager"):
-        audit(config("llava", arms=["full"], limit=1, execution="graph"))
 
 
 def test_a_method_inside_the_model_needs_eager_execution(config: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from sightline.auditing.audit import audit
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
-from sightline.store import Run
+from sightline.rows import Run
 from sightline.store.marks import unpack_mask
 
 

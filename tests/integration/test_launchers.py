@@ -15,8 +15,8 @@ import pytest
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.errors import SightlineError
+from sightline.rows import load_run
 from sightline.selectors import SELECTORS
-from sightline.store import load_run
 from tests.integration.conftest import MODELS
 from tests.launching import (
     TOUCHY,
@@ -32,6 +32,15 @@ from tests.launching import (
     wait_until,
     workers_of,
 )
+from tests.warm_python import warm_children
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm() -> Iterator[None]:
+    """Workers of these drivers find torch imported."""
+    with warm_children():
+        yield
+
 
 SETTINGS: dict[str, Any] = {
     "arms": ["full", "target:0.3", "fastv:0.5"],

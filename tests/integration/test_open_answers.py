@@ -14,14 +14,14 @@ from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig, read_config
 from sightline.backbones import load_backbone
 from sightline.backbones.prompting import OPEN_INSTRUCTION
-from sightline.commands.run_summary import print_summary
+from sightline.commands.run import print_summary
 from sightline.core.probe import Probe
 from sightline.core.row import TIME_COLUMNS
 from sightline.errors import SightlineError
+from sightline.gate.decisions import run_gate
 from sightline.probes.probe_file import ProbeSet, write_probes
-from sightline.report.gate import run_gate
-from sightline.report.source import read_source
-from sightline.store import Run
+from sightline.rows import Run
+from sightline.rows.source import read_source
 
 ARMS = ["full", "target:0.4", "target_grid:0.4:score=focus", "fastv:0.5"]
 QUESTIONS = (

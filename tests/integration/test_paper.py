@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from sightline.cli import app
 from sightline.paper import PAPER_TABLES, Study, StudyOptions
 from sightline.paper.paper_table import in_order
-from tests.warm_measuring import warm_measuring
+from tests.warm_python import warm_children
 
 pytestmark = pytest.mark.xdist_group("paper")
 IMAGES = 6
@@ -41,7 +41,7 @@ def study(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, s
     options = StudyOptions(demo=True, limit=IMAGES, clip=str(tiny / "clip"), run={"device": "cpu"})
     needs = (need for number in NUMBERS for need in PAPER_TABLES.get(number).needs())
     Study(out, models, options=options).compute(needs)
-    with warm_measuring():
+    with warm_children():
         done = CliRunner().invoke(app, ["paper", "run", "all", *options_of(out)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return out, done.output

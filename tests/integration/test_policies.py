@@ -25,7 +25,7 @@ from sightline.core.probe import Probe
 from sightline.core.row import TIME_COLUMNS
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, write_probes
-from sightline.store.load import Run, load_run
+from sightline.rows.run import Run, load_run
 
 LEVELS = "0.3/0.5/0.7"
 SATURATION = f"policy:evidence_saturation:target_grid:{LEVELS}:mass=0.8"

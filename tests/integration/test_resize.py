@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from sightline.analysis.outcomes import probe_scales
 from sightline.answering.answerer import Answerer
 from sightline.answering.ask import ask
 from sightline.answering.scorers.yes_no import YesNo
@@ -26,7 +25,8 @@ from sightline.checks.doctor import drawn_image
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
-from sightline.store.load import unpack_cells, unpack_mask
+from sightline.rows.scales import probe_scales
+from sightline.store.marks import unpack_cells, unpack_mask
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import DONE, command
 from tests.warm_python import run_python

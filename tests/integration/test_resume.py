@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ import pytest
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.errors import SightlineError
-from tests.earlier_release import without_marks
 from tests.integration.conftest import MODELS, TEN_ARMS
 from tests.integration.test_audit import facts
 from tests.launching import words_of
@@ -56,21 +53,3 @@ def test_killed_and_resumed_rows_are_identical(config: Any, model: str, tmp_path
     assert resumed.missing == 0
     pd.testing.assert_frame_equal(facts(resumed.frame()), facts(undisturbed.frame()))
     assert not list(settings.out.rglob("*.tmp")), "what the kill left half-written is gone"
-
-
-def test_a_run_of_the_first_release_under_the_artifact_profile_goes_on(config: Any) -> None:
-    """Its manifest named the artifact's image options of all architectures at once."""
-    settings = config("llava", arms=["full"], limit=1, profile="artifact")
-    audit(settings)
-    without_marks(settings.out)
-    manifest = settings.out / "run.json"
-    recorded = json.loads(manifest.read_text(encoding="utf-8"))
-    assert recorded["image_options"] == {"crop_blind": True}
-    recorded["image_options"] = {"jpeg_quality": 85, "first_resize_factor": 28, "crop_blind": True}
-    recorded["seed"] = 17
-    manifest.write_text(json.dumps(recorded), encoding="utf-8")
-    amended = audit(settings.model_copy(update={"arms": ["full", "random:0.3"]}))
-    assert amended.missing == 0
-    assert set(amended.frame()["arm"]) == {"full", "random:0.3"}
-    with pytest.raises(SightlineError, match="holds a run with image_options"):
-        audit(settings.model_copy(update={"image_options": {"crop_blind": False}}))

@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 from sightline.auditing.audit import audit
-from sightline.commands.run_summary import print_summary
+from sightline.commands.run import print_summary
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, write_probes
-from sightline.report.source import read_source
+from sightline.rows.source import read_source
 from sightline.statistics.summaries import arm_summary
 
 IMAGES = 6

@@ -16,7 +16,7 @@ from sightline.auditing.launchers.here import Inline
 from sightline.auditing.shards import Task
 from sightline.core.row import TIME_COLUMNS, row_schema
 from sightline.errors import SightlineError
-from sightline.store.probe_picture import TEXTS
+from sightline.rows.picture import TEXTS
 
 
 class Backwards(Inline):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +15,14 @@ from sightline.auditing.audit import audit
 from sightline.backbones import prompting
 from sightline.core.cache import Recent
 from sightline.errors import SightlineError
+from sightline.gate.decisions import run_gate
 from sightline.probes import read_probes, write_probes
 from sightline.report.build import build_report
-from sightline.report.gate import run_gate
-from sightline.store import RunFolder, load_run
+from sightline.rows import load_run
+from sightline.store import RunFolder
 from sightline.store.compaction import compact_run
-from sightline.store.folder_check import verify_folder
-from sightline.store.run_parts import RunPlace
-from tests.earlier_release import without_marks
+from sightline.store.parts import RunPlace
+from sightline.store.verify import verify_folder
 from tests.integration.test_audit import facts
 
 ARMS = ["full", "grid:0.3", "full+blank"]
@@ -83,22 +82,6 @@ def _same_but_for_batches(one: pd.DataFrame, other: pd.DataFrame) -> None:
     losses = ["loss_yes", "loss_no", "margin"]
     pd.testing.assert_frame_equal(facts(one).drop(columns=losses), facts(other).drop(columns=losses))
     np.testing.assert_allclose(one[losses], other[losses], atol=1e-5)
-
-
-def test_a_folder_from_before_shards_were_bounded_by_probes_goes_on(config: Any, crowded: Path) -> None:
-    settings = config("llava", probes=crowded, arms=["full"], shard_probes=500)
-    before = audit(settings).frame()
-    without_marks(settings.out)
-    manifest = json.loads((settings.out / "run.json").read_text())
-    del manifest["shard_probes"]
-    (settings.out / "run.json").write_text(json.dumps(manifest))
-    with pytest.raises(SightlineError, match="shard_probes null, this command has 30"):
-        audit(settings.model_copy(update={"shard_probes": 30}))
-    again = config("llava", probes=crowded, arms=["full", "grid:0.3"])
-    assert again.shard_probes == 512
-    run = audit(again)
-    assert run.manifest["shards"] == 1
-    pd.testing.assert_frame_equal(facts(run.frame()[: len(before)]), facts(before))
 
 
 def test_what_is_damaged_or_gone_is_computed_again(

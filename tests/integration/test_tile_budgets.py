@@ -13,9 +13,10 @@ import pytest
 from sightline.arms.arm import parse_arm
 from sightline.auditing.audit import audit
 from sightline.auditing.mask_export import exported_masks
+from sightline.gate.decisions import run_gate
 from sightline.report.build import build_report
-from sightline.report.gate import run_gate
-from sightline.store.load import Run, unpack_mask
+from sightline.rows.run import Run
+from sightline.store.marks import unpack_mask
 from tests.integration.test_audit import facts
 
 ARMS = ["full", "target:0.3/tile", "target:0.3", "random:0.3/tile", "random:6t/tile", "tome:0.5/tile:metric=tokens"]

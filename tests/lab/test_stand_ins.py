@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image, ImageChops
-from sightline.paper.open_data import unpack
 
 from lab.stand_ins import PHOTOGRAPHS, StandIns, drawn_pages
 from sightline.checks.demo import asset
 from sightline.core.probe import Probe
+from sightline.paper.data import unpack
 from sightline.probes.annotations import load_regions
 
 SLICES: dict[str, Callable[[Probe], object]] = {

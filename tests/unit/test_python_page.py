@@ -22,7 +22,7 @@ def place(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "checkpoint").symlink_to(data / "tiny" / "qwen3vl")
     (folder / "images").symlink_to(data / "mini_textocr")
     (folder / "annotations.json").symlink_to(data / "mini_textocr" / "TextOCR_mini_val.json")
-    (folder / "probes.jsonl").symlink_to(data / "run_v1" / "probes.jsonl")
+    (folder / "probes.jsonl").symlink_to(data / "recorded_run" / "probes.jsonl")
     done = run_python(["-c", CODE + "\nprint('read to the end')"], cwd=folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("read to the end")

@@ -17,8 +17,8 @@ from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies import LevelAnswer, Noticed, Policy, Sight, TuningSample
 from sightline.probes.probe_file import even_side, hash_side
+from sightline.rows import Run
 from sightline.statistics.arm_rows import plain_rows
-from sightline.store import Run
 
 ONE_TASK = "all"
 """The task of rows that name none."""

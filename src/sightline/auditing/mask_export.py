@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from sightline.answering.arm_pass import encode_all, index_mask
+from sightline.answering.materialise import index_mask
 from sightline.arms.arm import Arm, parse_arm
 from sightline.auditing.config import AuditConfig
+from sightline.auditing.loop import encode_all
 from sightline.auditing.shards import Shard, image_key, make_shards
 from sightline.auditing.worker import Worker
 from sightline.core.prefix import Encoded
@@ -22,9 +23,9 @@ from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.probes import read_probes
 from sightline.probes.images import open_image
-from sightline.store import Run
-from sightline.store.load import pack_mask, unpack_mask
-from sightline.store.soundness import SEVERAL_MACHINES
+from sightline.rows import Run
+from sightline.store.manifest import SEVERAL_MACHINES
+from sightline.store.marks import pack_mask, unpack_mask
 
 RECORDED = (
     "profile", "dtype", "positions", "box_source", "scorer", "image_options", "attention", "batch_images",

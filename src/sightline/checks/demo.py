@@ -15,7 +15,7 @@ from sightline.errors import SightlineError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sightline.store import Run
+    from sightline.rows import Run
 
 
 # The demo: the shipped reader audited on the shipped confirmation scenes, on a laptop's CPU, without a network.
@@ -91,7 +91,7 @@ def save_picture(run: Run, path: Path) -> Path | None:
     from sightline.report.hero import overlay
     from sightline.statistics.arm_rows import plain_rows
     from sightline.statistics.correct_positives import unsupported_rows
-    from sightline.store.load import unpack_cells, unpack_mask
+    from sightline.store.marks import unpack_cells, unpack_mask
 
     rows = plain_rows(run.frame())
     unsupported = rows[unsupported_rows(rows)]
@@ -197,7 +197,7 @@ def answers_without_evidence(run: Run) -> tuple[pd.Series | None, pd.Series | No
 
 def coverage_of_answers(run: Run) -> list[float]:
     """Per row of the run what is covered of the regions where the answer stands; of all regions where none is so."""
-    from sightline.store.probe_picture import stored_geometry
+    from sightline.rows.picture import stored_geometry
 
     regions = {}
     for probe in run.probes:

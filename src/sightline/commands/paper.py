@@ -23,30 +23,22 @@ FolderOption = Annotated[Path | None, typer.Option("--out", help="Folder of a st
 @app.command("list")
 def list_(out: FolderOption = None) -> None:
     """List the tables: what each shows, what it needs, and how far it is measured in a study's folder."""
-    from rich.table import Table
-    from rich.text import Text
 
+    from sightline.core.table import print_rows
     from sightline.paper.paper_table import PAPER_TABLES, in_order
     from sightline.paper.run import state_in
     from sightline.progress import SafeConsole
 
-    shown = Table(box=None, pad_edge=False)
-    for head in ("table", "shows", "models", "needs", "state"):
-        shown.add_column(head, overflow="fold")
+    lines = []
     for number in in_order(PAPER_TABLES):
         table = PAPER_TABLES.get(number)
         extras = ", ".join(dict.fromkeys(block.requires for block in table.blocks if block.requires))
         runs = {need.folder for need in table.needs()}
         needs = f"{len(runs)} run{'s' if len(runs) != 1 else ''}" if runs else "no run"
         state = "not run" if out is None else state_in(out, table)
-        shown.add_row(
-            number,
-            Text(table.title),
-            ", ".join(table.models()) or "-",
-            "; ".join(filter(None, (needs, extras))),
-            Text(state),
-        )
-    SafeConsole().print(shown)
+        models = ", ".join(table.models()) or "-"
+        lines.append((number, table.title, models, "; ".join(filter(None, (needs, extras))), state))
+    print_rows(SafeConsole(), ("table", "shows", "models", "needs", "state"), lines)
 
 
 @app.command()
@@ -75,21 +67,19 @@ def check(
 
     Nothing is fetched or loaded. Exits with 1 if something that was named does not fit.
     """
-    from rich.table import Table
     from rich.text import Text
 
+    from sightline.core.table import print_rows
     from sightline.paper.check import findings
     from sightline.progress import SafeConsole
 
     _folders(textocr=textocr)
     open_data = _folders(textvqa=textvqa, docvqa=docvqa, ocrbench=ocrbench)
-    shown, wrong = Table(box=None, pad_edge=False, show_header=False), 0
-    for column in range(3):
-        shown.add_column(overflow="fold", no_wrap=column < 1)
-    for found in findings(textocr, open_data, models or [], clip):
-        shown.add_row(Text(found.state, "bold" if found.state == "wrong" else ""), Text(found.what), Text(found.words))
-        wrong += found.state == "wrong"
-    SafeConsole().print(shown)
+    found = list(findings(textocr, open_data, models or [], clip))
+    wrong = sum(each.state == "wrong" for each in found)
+    states = (Text(each.state, "bold" if each.state == "wrong" else "") for each in found)
+    lines = ((state, each.what, each.words) for state, each in zip(states, found, strict=True))
+    print_rows(SafeConsole(), ("", "", ""), lines, header=False)
     if wrong:
         say(f"{wrong} thing{'s' if wrong > 1 else ''} named do{'es' if wrong == 1 else ''} not fit")
         raise typer.Exit(1)

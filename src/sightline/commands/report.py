@@ -16,8 +16,8 @@ from sightline.places import Place
 from sightline.progress import say, waiting_for
 
 if TYPE_CHECKING:
-    from sightline.report.gate import GatedRun
-    from sightline.store.run_parts import RunPlace
+    from sightline.gate.decisions import GatedRun
+    from sightline.store.parts import RunPlace
 
 
 OutOption = Annotated[Path, typer.Option(help="Folder for report.html and tables/.")]
@@ -49,7 +49,7 @@ def _steps() -> Iterator[Callable[[str], None]]:
 
 def _note_unfinished(runs: Sequence[RunPlace]) -> None:
     """One line on stderr for every run that is not finished, before anything is computed from it."""
-    from sightline.store import load_run
+    from sightline.rows import load_run
 
     for run in map(load_run, runs):
         if run.unfinished:
@@ -160,10 +160,10 @@ def gate(
 ) -> None:
     """Decide rules on interval bounds, for continuous integration. Exit code 0: passed; 1: not; 2: error."""
     with errors_are_two("the gate could not decide"):
+        from sightline.gate import decisions as gate_output
+        from sightline.gate.decisions import gate_runs
+        from sightline.gate.rules import read_rules
         from sightline.places.writing import append, write_whole
-        from sightline.report import gate as gate_output
-        from sightline.report.gate import gate_runs
-        from sightline.report.gate_rules import read_rules
 
         asked = [*(rule or ()), *(read_rules(rules) if rules is not None else ())]
         with _steps() as progress:
@@ -191,30 +191,26 @@ def gate(
 
 
 def _print_gated(run: GatedRun) -> None:
-    from rich.table import Table
     from rich.text import Text
 
+    from sightline.core.table import TableColumn, print_rows
+    from sightline.gate.decisions import interval_words, value_words
     from sightline.progress import SafeConsole
-    from sightline.report.gate import interval_words, value_words
 
-    table = Table(title=Text(f"Gate on {run.name}"), title_justify="left")
-    table.add_column("")
-    table.add_column("Rule", overflow="fold")
-    table.add_column("n", justify="right")
-    table.add_column("Value", justify="right")
-    table.add_column("95% interval", justify="right")
-    table.add_column("Why", overflow="fold")
+    numbers = (TableColumn(title, title, "score") for title in ("n", "Value", "95% interval"))
     colours = {"passed": "green", "failed": "red", "undecided": "yellow", "refused": "yellow"}
-    for outcome in run.outcomes:
-        table.add_row(
+    lines = (
+        (
             Text(outcome.verdict, style=colours[outcome.verdict]),
-            Text(outcome.rule.text),
+            outcome.rule.text,
             str(outcome.n),
             value_words(outcome),
             interval_words(outcome),
-            Text(outcome.words),
+            outcome.words,
         )
-    SafeConsole().print(table)
+        for outcome in run.outcomes
+    )
+    print_rows(SafeConsole(), ("", "Rule", *numbers, "Why"), lines, title=f"Gate on {run.name}")
 
 
 @contextmanager

@@ -20,8 +20,9 @@ from sightline.backbones.loading import Served, checkpoint_folder, model_type
 from sightline.checks.demo import SHARD_IMAGES, asset
 from sightline.core.selection import Budget, Role
 from sightline.errors import SightlineError
+from sightline.rows import Run, load_run
 from sightline.selectors import SELECTORS
-from sightline.store import Run, RunFolder, load_run
+from sightline.store import RunFolder
 
 # Who takes part: every registered method and control at every budget, and why some cannot on a model.
 

@@ -19,7 +19,7 @@ import pandas as pd
 from sightline.errors import SightlineError
 from sightline.leaderboard.contest import FULL, RANDOM, Contest, Entry, MeasuredModel
 from sightline.report.columns import panel_of
-from sightline.report.source import read_source
+from sightline.rows.source import read_source
 from sightline.selectors import SELECTORS
 from sightline.statistics.arm_rows import FloatArray
 from sightline.statistics.bootstrap import ImageSums, replicate_all

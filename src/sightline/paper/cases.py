@@ -25,7 +25,7 @@ from sightline.paper.needs import Need
 from sightline.paper.open_sets import DOCVQA, LITE, TEXTVQA
 from sightline.paper.study import Built, NothingToAskError, Study, built_set, probe_set
 from sightline.probes.typed_rows import JPEG_QUALITY, shown_size
-from sightline.store import Run
+from sightline.rows.run import Run
 
 CASES = 48
 """Of each task, from 500 questions."""

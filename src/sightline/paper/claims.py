@@ -20,12 +20,12 @@ from scipy.stats import norm
 
 from sightline.core.table import MINUS, format_value
 from sightline.errors import SightlineError
+from sightline.gate.rules import Rule
 from sightline.paper.lines import AT_ZERO, SHARED, Line, Measured, compared, ends, paired, rows_of, usual_needs
 from sightline.paper.models import INTERNVL, MODELS
 from sightline.paper.needs import Need, merged
 from sightline.paper.probe_sets import DEVELOPMENT
 from sightline.paper.study import PROBE_SETS, Study
-from sightline.report.gate_rules import Rule
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL
 from sightline.statistics.metrics import METRICS

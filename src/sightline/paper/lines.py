@@ -17,8 +17,6 @@ from typing import Any
 import pandas as pd
 
 from sightline.analysis.comparison import ArmPair, rows_in_words, score_changes
-from sightline.analysis.operating_point import apply_thresholds
-from sightline.analysis.threshold_rules import accuracy_optimal
 from sightline.answering.answer_scores import light_soft_accuracy
 from sightline.core.table import MINUS, MISSING
 from sightline.errors import SightlineError
@@ -27,10 +25,12 @@ from sightline.paper.needs import Need
 from sightline.paper.probe_sets import DEVELOPMENT
 from sightline.paper.study import Study
 from sightline.probes.probe_file import Side, hash_side
-from sightline.report.source import refuse_shared
+from sightline.rows.source import refuse_shared
+from sightline.rows.thresholds import apply_thresholds
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.intervals import LEVEL
 from sightline.statistics.summaries import paired_differences
+from sightline.statistics.thresholds import accuracy_optimal
 
 
 @dataclass(frozen=True)

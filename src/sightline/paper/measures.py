@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from sightline.analysis.comparison import compare_support, indexed
-from sightline.analysis.outcomes import lexically_plausible, probe_scales, samples, tertiles
+from sightline.analysis.outcomes import lexically_plausible, samples, tertiles
 from sightline.controls.image_free import SEEDS, mismatch_view
 from sightline.core.probe import ORIGINAL
 from sightline.core.table import MINUS, format_range, format_value
@@ -49,6 +49,7 @@ from sightline.report.sections.replaced_text import (
     word_coverage,
 )
 from sightline.report.sections.validity import association_frame, correlations
+from sightline.rows.scales import probe_scales
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.correct_positives import CorrectPositives, correct_positive_provenance
 from sightline.statistics.metrics import METRICS, point

@@ -44,6 +44,7 @@ import yaml
 from sightline.core.registry import Registry
 from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
+from sightline.gate.rules import Term, parse_rule
 from sightline.paper import cost_cards, measures, open_measures
 from sightline.paper.cases import NEEDS as CASES
 from sightline.paper.claims import Claim, Judgement, cell_claim, rule_claim
@@ -52,7 +53,6 @@ from sightline.paper.models import MODELS
 from sightline.paper.needs import Need
 from sightline.paper.study import Study
 from sightline.report.columns import column_of
-from sightline.report.gate_rules import Term, parse_rule
 from sightline.statistics.metrics import METRICS
 
 Measure = Callable[[Study, Line], Sequence[Measured]]

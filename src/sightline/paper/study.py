@@ -29,8 +29,8 @@ from sightline.paper.needs import Need, StudyOptions, merged, needs_clip, with_r
 from sightline.places.writing import write_whole
 from sightline.probes import lock_probes, read_probes, verify_lock, write_probes
 from sightline.probes.probe_file import ProbeSet, lock_path
+from sightline.rows import Run, load_run
 from sightline.statistics.summaries import arm_summary
-from sightline.store import Run, load_run
 
 RECORD = "study.json"
 DEMO_IMAGES = 12

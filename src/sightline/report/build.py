@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from sightline.analysis.threshold_rules import ThresholdLike
 from sightline.errors import SightlineError
 from sightline.geometry.marks import RegionMark
 from sightline.places import Place
@@ -14,14 +13,15 @@ from sightline.report.case_packing import pack_cases
 from sightline.report.cases import choose_cases
 from sightline.report.hero import Hero, make_hero
 from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
-from sightline.report.probe_list import read_probe_list
 from sightline.report.sections import Context, Section, columns_read, make_sections
 from sightline.report.sections.base import Card
 from sightline.report.sections.cost import card_facts, read_cards, realised_cost_section
-from sightline.report.source import Source, read_source
 from sightline.report.summary import headlines, main_table, summarise, verdicts
+from sightline.rows.source import Source, read_source
+from sightline.rows.usable import read_probe_list
 from sightline.statistics.bootstrap import DRAWS, SEED
-from sightline.store.run_parts import RunPlace
+from sightline.statistics.thresholds import ThresholdLike
+from sightline.store.parts import RunPlace
 from sightline.version import __version__
 
 CASES = 60
@@ -47,7 +47,7 @@ def build_report(
 
     ``references`` are arms to compare all others with, besides Full. ``costs`` are cost cards to show beside the runs,
     or alone when there are none. ``threshold`` is the one at which all answers are read, or the rule that names it
-    (``analysis.threshold_rules``); ``developments`` are runs over other images on which thresholds are chosen. ``only``
+    (``statistics.thresholds``); ``developments`` are runs over other images on which thresholds are chosen. ``only``
     is a list of the probes to report on.
     """
     cards = read_cards(costs)

@@ -16,10 +16,10 @@ from PIL import Image
 from sightline.errors import SightlineError
 from sightline.geometry.marks import RegionMark, marks_of
 from sightline.report.cases import CHANGES, EVIDENCE, Case, mark_rows
-from sightline.report.source import Audited, Source, masks_of
+from sightline.rows.images import image_records
+from sightline.rows.source import Audited, Source, masks_of
 from sightline.statistics.arm_rows import as_names
-from sightline.store.chosen_images import image_records
-from sightline.store.load import unpack_cells, unpack_mask
+from sightline.store.marks import unpack_cells, unpack_mask
 
 LARGEST_SIDE = 560
 JPEG_QUALITY = 62

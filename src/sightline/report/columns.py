@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import pandas as pd
 from sightline.core.selection import PER_TILE, Regime
 from sightline.core.table import TableColumn, format_range, format_value
 from sightline.errors import SightlineError
-from sightline.report.source import Audited, Source
+from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import as_names
 from sightline.statistics.metrics import METRICS, Metric, metrics_shown_in
 from sightline.statistics.metrics.base import AnswerKind, DisplayGroup
@@ -293,25 +293,6 @@ def in_panels(frame: pd.DataFrame, facts: pd.DataFrame, *, by_run: bool = True) 
     runs = list(dict.fromkeys(run))
     place = [(runs.index(r), h) for r, h in zip(run, headings, strict=True)]
     return found.iloc[sorted(range(len(found)), key=lambda i: place[i])].reset_index(drop=True)
-
-
-def oracle_notes(arms: Iterable[str], frame: pd.DataFrame) -> list[str]:
-    """A line for each of the named arms that is an oracle: whatever is decided about it, it cannot be deployed."""
-    facts = frame[["arm", "regime", "box_source"]].drop_duplicates("arm").set_index("arm")
-    return [
-        f"{arm} {oracle_words(facts.loc[arm, 'box_source'])}: a diagnostic, not a method that could be deployed"
-        for arm in dict.fromkeys(arms)
-        if arm in facts.index and facts.loc[arm, "regime"] == "oracle"
-    ]
-
-
-def oracle_words(box_source: object) -> str:
-    """Said behind whatever is claimed of an oracle."""
-    if box_source == "annotation":
-        return "(oracle: reads the annotated boxes)"
-    if box_source == "none":
-        return "(oracle: knows what no deployed method could)"
-    return "(oracle: reads boxes made from the annotation)"
 
 
 # Columns of tables that compare target support on two sides.

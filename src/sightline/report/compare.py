@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
-from sightline.analysis.threshold_rules import ThresholdLike
 from sightline.core.table import Table, TableColumn, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.places import Place
@@ -22,7 +21,6 @@ from sightline.report.columns import (
     arm_facts,
     fitting_columns,
     listed,
-    oracle_words,
     panel_of,
     share,
     typographic,
@@ -30,13 +28,15 @@ from sightline.report.columns import (
 from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
 from sightline.report.sections import SECTIONS, Context, Section, make_section
 from sightline.report.sections.calibration import flip_columns, flip_counts
-from sightline.report.source import MASK_COLUMNS, Audited, Source, read_source
 from sightline.report.summary import ReportSummary, Verdict, compared, main_table, summarise
+from sightline.rows.reader import rows_at
+from sightline.rows.source import MASK_COLUMNS, Audited, Source, read_source
+from sightline.rows.usable import oracle_words
 from sightline.statistics.arm_rows import as_names, looked_up
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import paired_differences
-from sightline.store.compact_frame import rows_at
+from sightline.statistics.thresholds import ThresholdLike
 
 UNREMARKABLE = ("arms", "shards", "shard_images", "shard_probes", "created", "schema", "checksum", "probes_checksum")
 """Manifest fields that say nothing about what the two runs measured."""

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from sightline.analysis.threshold_rules import shown
 from sightline.core.table import format_value
 from sightline.geometry.marks import DROPPED, MERGED, OUTSIDE, RegionMark, overlay, surroundings
 from sightline.report.columns import listed
 from sightline.report.svg import tag
-from sightline.store.load import unpack_mask
+from sightline.statistics.thresholds import shown
+from sightline.store.marks import unpack_mask
 
 __all__ = ["DROPPED", "MERGED", "OUTSIDE", "cell_path", "overlay"]
 

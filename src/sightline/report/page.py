@@ -18,8 +18,8 @@ from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, write_whole
 from sightline.report.hero import Hero
 from sightline.report.sections import Section
-from sightline.report.source import Audited, Source
 from sightline.report.summary import Verdict
+from sightline.rows.source import Audited, Source
 from sightline.statistics.bootstrap import SEED
 from sightline.version import __version__
 

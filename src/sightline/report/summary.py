@@ -22,11 +22,11 @@ from sightline.report.columns import (
     listed,
     metric_columns,
     metrics_told,
-    oracle_words,
     share,
     top,
 )
-from sightline.report.source import Audited, Source
+from sightline.rows.source import Audited, Source
+from sightline.rows.usable import oracle_words
 from sightline.statistics.arm_analysis import ArmAnalysis, every_metric
 from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words
 from sightline.statistics.intervals import FEW_DIFFER

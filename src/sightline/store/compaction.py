@@ -17,9 +17,9 @@ from sightline.errors import SightlineError
 from sightline.places import Place, is_remote
 from sightline.places.writing import make_folder, refuse_unusable_place, whole_file, write_whole
 from sightline.store.folder import MANIFEST, PROBES, RunFolder, manifest_bytes
-from sightline.store.load import Run, load_run
+from sightline.store.manifest import model_words
+from sightline.store.parts import RunFiles, open_files
 from sightline.store.shard_files import Owner, ShardFile, ShardPiece, held_shards, pack_groups, pieces, write_pack
-from sightline.store.soundness import model_words
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def compact_run(path: Place, out: Place | None = None) -> Compaction:
     for where in (path, out):
         if where is not None and is_remote(where):
             raise SightlineError(f"cannot compact {where}: folders are compacted on a disk; copy it there first")
-    run = load_run(path)
+    run = open_files(path)
     before = _sizes(run.folders)
     if out is None:
         for folder in run.folders:
@@ -95,7 +95,7 @@ def _remove_repeated(files: Sequence[ShardFile], found: Sequence[ShardPiece], ow
                 file.path.unlink()
 
 
-def _write_copy(run: Run, out: Path) -> None:
+def _write_copy(run: RunFiles, out: Path) -> None:
     """Beside its place first: the copy gets its name when it is whole."""
     refuse_unusable_place(out)
     if out.exists() and any(out.iterdir()):

@@ -17,11 +17,11 @@ import pyarrow as pa
 from sightline.core.probe import ORIGINAL
 from sightline.core.row import SCHEMA_VERSION, Column, image_schema, row_schema
 from sightline.errors import SightlineError
-from sightline.places import Listing, Place, is_remote, place, read_whole, told_of
-from sightline.places.holders import here
+from sightline.places import Listing, Place, is_remote, place, read_whole
 from sightline.places.listing import TRIAL, remove
 from sightline.places.writing import (
     entries,
+    here,
     make_folder,
     make_within,
     refuse_unusable_place,
@@ -29,8 +29,15 @@ from sightline.places.writing import (
     write_whole,
 )
 from sightline.store.leases import LEASES
+from sightline.store.manifest import (
+    ACCEPTABLE,
+    check_manifest,
+    identity_of,
+    model_words,
+    settings_difference,
+    with_all_values,
+)
 from sightline.store.marks import Mark, write_marked
-from sightline.store.migrations import READABLE, migrate_folder
 from sightline.store.notes import NOTES, Failure, Notes
 from sightline.store.shard_files import (
     Owner,
@@ -41,15 +48,6 @@ from sightline.store.shard_files import (
     shard_file_name,
     shard_files,
     unpack,
-)
-from sightline.store.soundness import (
-    ACCEPTABLE,
-    BEFORE,
-    identity_of,
-    model_words,
-    settings_difference,
-    sound_manifest,
-    with_all_values,
 )
 
 MANIFEST = "run.json"
@@ -116,11 +114,11 @@ class RunFolder:
             raise SightlineError(
                 f"{self.path / MANIFEST} is not valid JSON ({error}); restore it or start anew"
             ) from None
-        if isinstance(manifest, dict) and manifest.get("schema") not in READABLE:
+        if isinstance(manifest, dict) and manifest.get("schema") != SCHEMA_VERSION:
             raise SightlineError(
                 f"{self.path} was written with row schema {manifest.get('schema')}, this version reads {SCHEMA_VERSION}"
             )
-        return sound_manifest(manifest, self.path / MANIFEST)
+        return check_manifest(manifest, self.path / MANIFEST)
 
     def open(
         self,
@@ -137,12 +135,11 @@ class RunFolder:
         are at work in the folder (not ``alone``), what they have under way is left as it is. ``accept``: settings that
         decide the last bits may be others than before, and all of them stay in the manifest.
         """
-        arms, manifest = list(arms), {**BEFORE, **manifest}
+        arms, manifest = list(arms), dict(manifest)
         self.files.refresh()
         stored = None
         if self.exists:
-            stored = self._stored_manifest()
-            old = {**BEFORE, **stored}
+            stored = old = self._stored_manifest()
             self.refuse_other(manifest, without=ACCEPTABLE if accept else ())
             # An arm that failed is gone on with only where it is named again: it must not stop all others for ever.
             noted = {note["arm"]: name for name, note in self.notes.of_kind("aside").items()}
@@ -152,7 +149,7 @@ class RunFolder:
             gone = {*aside, *(arm for arm in noted if arm not in arms)}
             arms = list(dict.fromkeys([*(arm for arm in old["arms"] if arm not in gone), *arms]))
             now = with_all_values(old, manifest)
-            manifest = {**self._migrated(old), **now, "seed": old.get("seed"), "set_aside": aside}
+            manifest = {**old, **now, "seed": old.get("seed"), "set_aside": aside}
             if not alone:
                 manifest["created"] = old.get("created")
         else:
@@ -184,19 +181,11 @@ class RunFolder:
     def refuse_other(self, settings: Mapping[str, Any], *, without: tuple[str, ...] = ()) -> None:
         """Refuses settings, of which only some may be known yet, that do not agree with the run in the folder; some may
         be left out."""
-        differs = settings_difference({**BEFORE, **self.manifest()}, settings, without=without)
+        differs = settings_difference(self.manifest(), settings, without=without)
         if differs is not None:
             field, words = differs
             both = ", or accept rows of both in it with --accept-change" if field in ACCEPTABLE and not without else ""
             raise SightlineError(f"{self.path} holds a run {words}; choose another --out{both}")
-
-    def _migrated(self, old: dict[str, Any]) -> dict[str, Any]:
-        if old["schema"] == SCHEMA_VERSION:
-            return old
-        with told_of(self.path, "rename files of"):
-            migrated = migrate_folder(self.path, old)
-        self.files.refresh()
-        return migrated
 
     def _settle_manifest(self, manifest: Mapping[str, Any], stored: Mapping[str, Any] | None) -> None:
         if manifest != stored:
@@ -365,14 +354,13 @@ class RunFolder:
 
     def owner(self, arm: str | None = None) -> Owner:
         """What files of an arm's rows, or of image records, must say of themselves."""
-        identity, _, marked = self._identity
-        return Owner(self.path, identity, arm, marked)
+        return Owner(self.path, self._identity[0], arm)
 
     @cached_property
-    def _identity(self) -> tuple[str, str, bool]:
-        """Of the run in this folder: its digest, its model in words, whether all of its files are marked."""
+    def _identity(self) -> tuple[str, str]:
+        """Of the run in this folder: its digest, and its model in words."""
         manifest = self.manifest()
-        return identity_of(manifest), model_words(manifest), bool(manifest.get("marked"))
+        return identity_of(manifest), model_words(manifest)
 
     def has_images(self, shard: int, view: str) -> bool:
         return self.files.has(self.images_file(shard, view)) or is_packed(
@@ -407,9 +395,6 @@ class RunFolder:
         """Shards whose rows under an arm are there, by one listing; of a URL, by the last."""
         return {shard for file in self.files_of_rows(arm) for shard in file.shards}
 
-    def has_all_rows(self, arm: str, shards: int) -> bool:
-        return self.finished_shards(arm).issuperset(range(shards))
-
     def has_rows(self, arm: str, shard: int) -> bool:
         return self.files.has(self.rows_file(arm, shard)) or is_packed(
             self.files.matching(f"rows/{arm_folder_name(arm)}/*-*.parquet"), shard
@@ -434,7 +419,7 @@ class RunFolder:
     def _write(self, path: Place, table: pa.Table, shard: int, arm: str | None = None, version: str = "") -> None:
         make_within(self.path, path.parent)
         held = held_of(table, shard, arm)
-        run, model, _ = self._identity
+        run, model = self._identity
         sink = BytesIO()
         write_marked(sink, table.schema, [table], Mark(run, model, arm, version, (held,)))
         write_whole(path, sink.getvalue())

@@ -102,6 +102,13 @@ BATCH = 65_536
 """Rows that are held at once where files are read in batches."""
 
 
+def read_shard(path: Place, *, footer_alone: bool = False) -> tuple[pq.ParquetFile, Mark]:
+    """A shard file and its mark, without which it is damaged."""
+    parquet, mark = read_marked(path, must_be_marked=True, footer_alone=footer_alone)
+    assert mark is not None
+    return parquet, mark
+
+
 @dataclass(frozen=True)
 class Owner:
     """What the files of an arm, or image records, must say of themselves."""
@@ -111,14 +118,10 @@ class Owner:
     run: str
     arm: str | None = None
     """None of image records."""
-    marked: bool = False
-    """Whether all of the run's files have a mark, because no earlier release wrote any."""
 
-    def problem(self, file: ShardFile, mark: Mark | None) -> str:
-        """Why a file does not belong here; "" where it does. What has no mark is taken as it is."""
+    def problem(self, file: ShardFile, mark: Mark) -> str:
+        """Why a file does not belong here; "" where it does."""
         what = "image records" if self.arm is None else "rows"
-        if mark is None:
-            return ""
         if mark.run != self.run:
             return f"holds {what} of another run, of {mark.model}"
         if mark.arm != self.arm or (self.arm is None and mark.version != file.version):
@@ -129,13 +132,13 @@ class Owner:
             return f"holds shard{'s' * (len(held) != 1)} {_span(held)}, as its name does not say"
         return ""
 
-    def opened(self, file: ShardFile, *, footer_alone: bool = False) -> tuple[pq.ParquetFile, Mark | None]:
+    def opened(self, file: ShardFile, *, footer_alone: bool = False) -> tuple[pq.ParquetFile, Mark]:
         """The file, or one line that says what is wrong with it and how to go on.
 
         ``footer_alone`` leaves its checksum to others, for whoever cannot wait until all of it has been read.
         """
         try:
-            parquet, mark = read_marked(file.path, must_be_marked=self.marked or file.packed, footer_alone=footer_alone)
+            parquet, mark = read_shard(file.path, footer_alone=footer_alone)
         except DamagedError as error:
             raise SightlineError(self.line(file, f"is damaged ({error})")) from None
         if problem := self.problem(file, mark):
@@ -163,7 +166,7 @@ class Owner:
 
     def batches_of(
         self,
-        opened: tuple[pq.ParquetFile, Mark | None],
+        opened: tuple[pq.ParquetFile, Mark],
         piece: ShardPiece,
         columns: list[str] | None = None,
         rows: int = BATCH,
@@ -191,9 +194,9 @@ class Owner:
             raise SightlineError(self.line(file, f"cannot be read ({line})")) from None
 
 
-def bounds(piece: ShardPiece, mark: Mark | None, rows: int) -> tuple[int, int]:
+def bounds(piece: ShardPiece, mark: Mark, rows: int) -> tuple[int, int]:
     """(start, stop) of a piece's rows within its file."""
-    return (0, rows) if piece.whole or mark is None else mark.within(piece.first, piece.last)
+    return (0, rows) if piece.whole else mark.within(piece.first, piece.last)
 
 
 def _span(shards: list[int]) -> str:
@@ -203,7 +206,7 @@ def _span(shards: list[int]) -> str:
 # Small tables put together into larger ones, so that work per table is not done per shard.
 
 
-def gathered(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+def in_batches(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
     """The same rows in the same order, in tables of exactly so many; the last may be shorter."""
     held: list[pa.Table] = []
     count = 0
@@ -228,14 +231,9 @@ PACK = 500_000
 
 
 def held_shards(piece: ShardPiece, owner: Owner) -> list[MarkedShard]:
-    """What a piece holds, shard by shard; of a file without a mark, which is one shard, computed."""
+    """What a piece holds, shard by shard."""
     _, mark = owner.opened(piece.file)
-    if mark is not None:
-        return [held for held in mark.shards if piece.first <= held.shard <= piece.last]
-    try:
-        return [held_of(owner.read(piece), piece.first, owner.arm)]
-    except DamagedError as error:
-        raise SightlineError(owner.line(piece.file, f"is damaged ({error})")) from None
+    return [held for held in mark.shards if piece.first <= held.shard <= piece.last]
 
 
 def held_of(table: pa.Table, shard: int, arm: str | None) -> MarkedShard:
@@ -278,15 +276,14 @@ def write_pack(group: Sequence[ShardPiece], owner: Owner, folder: Place, model: 
     mark = Mark(owner.run, model, owner.arm, version, tuple(held))
     with whole_file(path) as handle:
         rows = (table for piece in group for table in owner.batches(piece, rows=GROUP))
-        write_marked(handle, parquet.schema_arrow, gathered(rows, GROUP), mark, GROUP)
-    read_marked(path, must_be_marked=True)
+        write_marked(handle, parquet.schema_arrow, in_batches(rows, GROUP), mark, GROUP)
+    read_shard(path)
     return path
 
 
 def unpack(file: ShardFile, owner: Owner, *, without: int | None = None) -> None:
     """Writes every shard of a pack as a file of its own, but for one; the pack itself stays."""
     parquet, mark = owner.opened(file)
-    assert mark is not None, "packs are marked"
     for held in mark.shards:
         if held.shard != without:
             table = owner.read(ShardPiece(file, held.shard, held.shard))

@@ -19,7 +19,6 @@ from sightline.geometry.marks import marks_of
 from sightline.probes.images import image_digest
 from sightline.serving.server import file_inside, picture_bytes
 from sightline.store.folder import RunFolder
-from sightline.store.migrations import migrated_images
 from sightline.store.shard_files import ShardFile, ShardPiece
 from sightline.view.row_index import HEAVY, ProbeBook, Rows, layout_of
 
@@ -159,7 +158,7 @@ def _heavy_columns(file: Path, group: int) -> pa.Table:
 
 @lru_cache(maxsize=KEPT_TABLES)
 def _image_table(folder: Path, file: ShardFile) -> pa.Table:
-    return migrated_images(RunFolder(folder).owner().read(ShardPiece(file, file.first, file.last)))
+    return RunFolder(folder).owner().read(ShardPiece(file, file.first, file.last))
 
 
 # The bytes that a browser is given of an image: the file itself where it can show it as it was audited.

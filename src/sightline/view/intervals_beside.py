@@ -69,8 +69,8 @@ class IntervalsBeside:
 
 def measured(folder: str, draws: int = DRAWS) -> dict[str, Any]:
     """The report's own headline, table and frontier, with intervals; in one line what stands in the way of them."""
-    from sightline.report.source import read_source
     from sightline.report.summary import headlines, main_table, summarise
+    from sightline.rows.source import read_source
     from sightline.view.overview import axes_of, frontier_points, table_cells
 
     try:

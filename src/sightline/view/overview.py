@@ -16,12 +16,12 @@ from sightline.core.table import Table
 from sightline.report.columns import panel_of
 from sightline.report.summary import ReportSummary, main_table
 from sightline.report.svg import padded, sequential
-from sightline.report.usable_rows import finite_in_every_arm, paired
+from sightline.rows.images import joined_words, with_same_images
+from sightline.rows.usable import finite_in_every_arm, paired
 from sightline.statistics.arm_rows import are_in_words, is_plain
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.metrics.answers import ZERO_COVERAGE
 from sightline.statistics.summaries import arm_points
-from sightline.store.same_pixels import joined_words, with_same_images
 from sightline.view.row_index import Rows
 
 POSITIVE = 'label == "yes"'

@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
+from sightline.rows.reader import read_coded
 from sightline.store.folder import PROBES, RunFolder
-from sightline.store.migrations import migrated_rows
-from sightline.store.shard_files import ShardPiece, bounds, pieces
+from sightline.store.shard_files import ShardPiece, pieces
 
 HEAVY = ("kept_mask", "lineage_mask", "scores")
 """Columns of bytes, which are read row by row where a picture needs them."""
@@ -173,36 +172,9 @@ def _slices(rows: Rows) -> list[pa.Table]:
 
 
 def _light(folder: RunFolder, arm: str, piece: ShardPiece) -> tuple[RowFile, pa.Table]:
-    """A piece of a file without heavy columns, strings by code.
-
-    Whose the file is, is compared; its checksum, for which all of it would have to be read, is left to others.
-    """
-    owner = folder.owner(arm)
-    parquet, mark = owner.opened(piece.file, footer_alone=True)
-    schema = parquet.schema_arrow
-    start, stop = bounds(piece, mark, parquet.metadata.num_rows)
-    file = RowFile(arm, piece, start, stop - start)
-    if "regime" in schema.names and "keep_spent" in schema.names and "anchor_lpp" in schema.names:
-        wanted = [name for name in schema.names if name not in (*HEAVY, *UNASKED)]
-        strings = [each.name for each in schema if pa.types.is_string(each.type) and each.name in wanted]
-        table = pq.read_table(
-            piece.file.path, columns=wanted, partitioning=None, read_dictionary=strings, use_threads=False
-        ).replace_schema_metadata(None)
-        return file, table.slice(start, stop - start)
-    table = migrated_rows(owner.read(piece), arm, piece.file.path)
-    table = table.drop_columns([name for name in (*HEAVY, *UNASKED) if name in table.column_names])
-    return file, pa.table(
-        [_coded(table.column(each.name)) for each in table.schema],
-        schema=pa.schema([_coded_field(each) for each in table.schema]),
-    )
-
-
-def _coded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.dictionary_encode() if pa.types.is_string(column.type) else column
-
-
-def _coded_field(each: pa.Field) -> pa.Field:
-    return each.with_type(pa.dictionary(pa.int32(), pa.string())) if pa.types.is_string(each.type) else each
+    """A piece of a file without heavy columns, strings by code."""
+    start, table = read_coded(piece, folder.owner(arm), (*HEAVY, *UNASKED))
+    return RowFile(arm, piece, start, table.num_rows), table
 
 
 def _together(parts: Sequence[pa.Table]) -> pa.Table:

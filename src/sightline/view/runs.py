@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sightline.errors import SightlineError
-from sightline.store import load_run
+from sightline.rows import load_run
 from sightline.view.cases import CaseReader
 from sightline.view.intervals_beside import IntervalsBeside
 from sightline.view.overview import first_numbers

@@ -16,7 +16,7 @@ from sightline.probes.probe_file import (
     verify_lock,
     write_probes,
 )
-from sightline.report.probe_list import read_probe_list
+from sightline.rows.usable import read_probe_list
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import FileSubject, Subject
 

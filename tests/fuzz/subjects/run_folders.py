@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sightline.gate.decisions import run_gate
 from sightline.report.build import build_report
-from sightline.report.gate import run_gate
-from sightline.report.source import read_source
-from sightline.store.load import load_run
+from sightline.rows.run import load_run
+from sightline.rows.source import read_source
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import Subject
 from tests.unit.report.fake_run import make_run

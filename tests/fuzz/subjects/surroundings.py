@@ -15,15 +15,15 @@ from sightline.annotate.label_studio import read_label_studio
 from sightline.auditing.config import read_config
 from sightline.controls.screening import reviewed_images
 from sightline.cost.card import CostCard
+from sightline.gate.rules import read_rules
 from sightline.places.writing import append, refuse_unusable_file, write_whole
 from sightline.policies.risk_adaptive import ranked_risks
 from sightline.probes.annotations import read_annotations
 from sightline.probes.data_rows import write_text
 from sightline.probes.probe_file import read_probes, verify_lock, write_probes
-from sightline.report.gate_rules import read_rules
-from sightline.report.probe_list import read_probe_list
+from sightline.rows import load_run
+from sightline.rows.usable import read_probe_list
 from sightline.selectors.masks import read_masks
-from sightline.store import load_run
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import Subject
 from tests.fuzz.subjects.probe_files import PROBES

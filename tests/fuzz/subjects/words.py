@@ -6,7 +6,6 @@ from random import Random
 
 import torch
 
-from sightline.analysis import threshold_rules
 from sightline.arms import parse_arm
 from sightline.arms.arm import arguments_of
 from sightline.backbones.loading import options_for
@@ -15,10 +14,11 @@ from sightline.commands.options import pairs
 from sightline.core.selection import LayerSelector
 from sightline.cost.selection import Inputs
 from sightline.errors import SightlineError
+from sightline.gate import rules as gate_rules
 from sightline.interventions import families
 from sightline.policies import POLICIES
-from sightline.report import gate_rules
 from sightline.selectors import SELECTORS
+from sightline.statistics import thresholds
 from sightline.statistics.metrics import METRICS
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import FileSubject, Subject
@@ -126,8 +126,8 @@ class Thresholds(Subject):
         return mutations.text_like(rule, random)
 
     def read(self, given: str) -> None:
-        rules = threshold_rules.read_rules([given])
-        threshold_rules.check_models(rules, ["m", "llava"])
+        rules = thresholds.read_thresholds([given])
+        thresholds.check_models(rules, ["m", "llava"])
 
 
 class ImageOptions(Subject):

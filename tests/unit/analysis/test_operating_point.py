@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.analysis.operating_point import HASH_SPLIT, apply_thresholds, at_words, on_development_side
-from sightline.analysis.threshold_rules import accuracy_optimal
 from sightline.errors import SightlineError
 from sightline.report.sections.image_dependence import image_dependence_frame
 from sightline.report.sections.positions import positions_frame
 from sightline.report.sections.replaced_text import edit_region_frame, text_replacement_frame
+from sightline.rows.thresholds import HASH_SPLIT, apply_thresholds, at_words, on_development_side
 from sightline.statistics.summaries import arm_summary
+from sightline.statistics.thresholds import accuracy_optimal
 from tests.unit.analysis.golden_frame import analysis, frame
 from tests.unit.analysis.test_intervention_tables import MATCHED, image_free, replacement_rows
 from tests.unit.statistics.golden_rows import run_frame, table

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sightline.analysis.outcomes import probe_scales, samples
-from sightline.store.load import load_run
+from sightline.analysis.outcomes import samples
+from sightline.rows.run import load_run
+from sightline.rows.scales import probe_scales
 from tests.unit.report.fake_run import make_run
 
 

@@ -18,7 +18,7 @@ from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies.cascades import ConfidenceFallback
 from sightline.policies.evidence_saturation import EvidenceSaturation
-from sightline.store.load import load_run
+from sightline.rows.run import load_run
 from tests.unit.report.fake_run import make_run
 from tests.unit.report.test_overview import says_no
 

@@ -3,17 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sightline.analysis.threshold_rules import (
-    Development,
-    Given,
-    WithinRisk,
-    check_models,
-    parse_rule,
-    read_rules,
-    rule_of,
-    shown,
-)
 from sightline.errors import SightlineError
+from sightline.statistics.thresholds import Development, Given, WithinRisk, check_models, shown
+from sightline.statistics.thresholds import parse_threshold as parse_rule
+from sightline.statistics.thresholds import read_thresholds as read_rules
+from sightline.statistics.thresholds import threshold_for as rule_of
 
 YES_NO = np.array([True, False, True, False])
 SEEN = Development(

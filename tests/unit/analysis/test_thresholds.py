@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.analysis.threshold_rules import accuracy_optimal, candidates, evaluate, flips, predict, risk_constrained
 from sightline.errors import SightlineError
 from sightline.statistics.metrics import auroc
+from sightline.statistics.thresholds import accuracy_optimal, candidates, evaluate, flips, predict, risk_constrained
 from tests.unit.statistics.golden_rows import development, run_frame, table
 
 scored = st.lists(st.tuples(st.booleans(), st.integers(-4, 4)), min_size=1, max_size=25)

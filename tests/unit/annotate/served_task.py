@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.warm_python import Popen
+
 
 class ServedTask(NamedTuple):
     """A server that listens, and the address that it printed."""
@@ -26,7 +28,7 @@ class ServedTask(NamedTuple):
 def served(*words: str | Path) -> Iterator[ServedTask]:
     """``sightline annotate WORDS``; killed at the end if it still runs."""
     command = [sys.executable, "-m", "sightline", "annotate", *map(str, words), "--no-open"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    process = Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert process.stdout is not None
     try:
         address = next(line.split()[1] for line in process.stdout if line.startswith("open "))

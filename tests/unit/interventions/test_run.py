@@ -16,7 +16,7 @@ from sightline.backbones.base import Backbone
 from sightline.boxes.beside import BoxesBeside
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, write_probes
-from sightline.store import Run, load_run
+from sightline.rows import Run, load_run
 
 IMAGES = 4
 DELETIONS = "textocr_deletion_restoration/qwen_target30_runs/"

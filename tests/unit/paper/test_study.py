@@ -21,7 +21,7 @@ from sightline.paper.printed import measured
 from sightline.paper.run import run_table, with_earlier
 from sightline.paper.study import built_set, of_visible_evidence
 from sightline.probes.typed_rows import SignedDecision, write_decisions
-from sightline.store import load_run
+from sightline.rows.run import load_run
 from tests.unit.paper.conftest import Pilot
 
 

@@ -16,6 +16,7 @@ from sightline.answering.answer_scores import score_answer
 from sightline.arms.arm import parse_arm
 from sightline.cost.published import EFFICIENCY, TOTAL, TOTAL_WITH_DETECTOR
 from sightline.errors import SightlineError
+from sightline.gate.rules import parse_rule
 from sightline.paper import MODELS, PAPER_TABLES, Block, Line, Need, Study, StudyOptions, read_table
 from sightline.paper.cases import KEPT, LOT, OUTCOME, STRATIFIED_SEED
 from sightline.paper.claims import rule_claim
@@ -26,7 +27,6 @@ from sightline.paper.paper_table import in_order
 from sightline.paper.printed import PrintedLine, explained, measured
 from sightline.paper.study import PROBE_SETS
 from sightline.probes.typed_rows import TypedBox, TypedRow, write_typed_rows
-from sightline.report.gate_rules import parse_rule
 
 REPLICATES = {f"random:0.3:seed={seed}" for seed in (101, 202, 303, 404, 505)}
 TEXT_RESULTS = ["CALIBRATION", "DILUTION", "GSR", "PLAUSIBLE", "POSITIONS", "QC", "STRATA"]

@@ -229,7 +229,7 @@ def test_an_unfinished_run_is_named(tmp_path: Path) -> None:
 def test_a_broken_preview_costs_the_pictures_alone(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", images=4)
     folder = RunFolder(run)
-    from sightline.store.load import load_run
+    from sightline.rows.run import load_run
 
     records = [{**record, "preview": b"broken"} for record in load_run(run).images.to_pylist()]
     folder.images_file(0, "orig").unlink()  # records that are there stay

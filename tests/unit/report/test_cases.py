@@ -17,9 +17,9 @@ from sightline.report.case_packing import LARGEST_SIDE, pack_cases, small_jpeg, 
 from sightline.report.cases import NEARLY_ALIKE, choose_cases, mark_rows, standing
 from sightline.report.hero import make_hero
 from sightline.report.page import embed_json
-from sightline.report.source import Source, read_source
+from sightline.rows.run import load_run
+from sightline.rows.source import Source, read_source
 from sightline.store.folder import RunFolder
-from sightline.store.load import load_run
 from tests.unit.report.fake_run import HOSTILE, grid_cells, make_run
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,14 +9,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.analysis.threshold_rules import accuracy_optimal, evaluate
 from sightline.errors import SightlineError
 from sightline.probes.typed_rows import SignedDecision, write_decisions
 from sightline.report.build import build_report
-from sightline.report.probe_list import read_probe_list
 from sightline.report.sections.calibration import thresholds_table
-from sightline.report.source import read_source
-from sightline.store import load_run
+from sightline.rows import load_run
+from sightline.rows.source import read_source
+from sightline.rows.usable import read_probe_list
+from sightline.statistics.thresholds import accuracy_optimal, evaluate
 from tests.unit.report.fake_run import make_run
 
 ARMS = ("full", "target:0.3", "random:0.3")

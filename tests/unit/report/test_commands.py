@@ -100,7 +100,7 @@ def test_an_error_inside_the_gate_is_two_never_one(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("sightline.report.gate.gate_runs", fail)
+    monkeypatch.setattr("sightline.gate.decisions.gate_runs", fail)
     monkeypatch.setattr("sys.argv", ["sightline", *words, "gate", str(run), "--rule", "accuracy(full) >= 0.1"])
     with pytest.raises(SystemExit) as ended:
         main()

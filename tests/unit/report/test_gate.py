@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.report.gate import GatedRun, gate_runs, junit, markdown, run_gate
-from sightline.report.gate_rules import Term, find_metric, parse_rule, read_rules
+from sightline.gate.decisions import GatedRun, gate_runs, junit, markdown, run_gate
+from sightline.gate.rules import Term, find_metric, parse_rule, read_rules
+from sightline.rows.run import load_run
 from sightline.store.folder import RunFolder
-from sightline.store.load import load_run
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_open_run import make_open_run
 from tests.unit.report.fake_run import make_run

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sightline.report.sections.geometry import strata_table
-from sightline.report.source import read_source
+from sightline.rows.source import read_source
 from tests.unit.report.fake_run import COLUMNS, ROWS
 
 

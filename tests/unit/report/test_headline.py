@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sightline.report.build import build_report
-from sightline.report.source import read_source
 from sightline.report.summary import headlines, summarise
+from sightline.rows.source import read_source
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import EDITED, make_run
 from tests.unit.report.test_overview import says_no

@@ -15,8 +15,8 @@ from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.report.columns import signed
 from sightline.report.sections.replaced_text import text_replacement_table
-from sightline.report.source import Audited, Source
-from sightline.store import load_run
+from sightline.rows import load_run
+from sightline.rows.source import Audited, Source
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import EDITED, PLAIN, make_run
 from tests.unit.report.test_build import break_margin, notes, outline

@@ -31,8 +31,8 @@ from sightline.report.compare import compare_runs
 from sightline.report.hero import make_hero
 from sightline.report.sections import Context, make_sections
 from sightline.report.sections.changed_answers import changes_table
-from sightline.report.source import Source, read_source
 from sightline.report.summary import summarise
+from sightline.rows.source import Source, read_source
 from tests.unit.report.fake_open_run import ARMS, make_open_run
 from tests.unit.report.fake_run import HOSTILE, make_run
 

@@ -10,8 +10,8 @@ import pytest
 from sightline.report.build import build_report
 from sightline.report.compare import compare_runs
 from sightline.report.sections.provenance import provenance_table
-from sightline.report.source import read_source
 from sightline.report.summary import main_table, summarise, verdicts
+from sightline.rows.source import read_source
 from sightline.statistics.bootstrap import SEED
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_open_run import make_open_run

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from sightline.core.selection import NO_BOXES
+from sightline.gate.decisions import gate_runs, markdown, run_gate
 from sightline.report.build import build_report
-from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, oracle_words, panel_of
-from sightline.report.gate import gate_runs, markdown, run_gate
+from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, panel_of
+from sightline.rows.usable import oracle_words
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import make_run
 

@@ -15,7 +15,7 @@ from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.report.sections import SECTIONS, Context, Section, SectionMaker
 from sightline.report.sections.contract import runs_table
-from sightline.report.source import read_source
+from sightline.rows.source import read_source
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import EDITED, make_run
 

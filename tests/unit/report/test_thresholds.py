@@ -13,20 +13,20 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sightline.analysis.operating_point import on_development_side
-from sightline.analysis.threshold_rules import accuracy_optimal, evaluate, risk_constrained
 from sightline.commands.report import compare, gate, report
 from sightline.errors import SightlineError
+from sightline.gate.decisions import gate_runs, junit, markdown
 from sightline.probes.probe_file import hash_side
 from sightline.report.build import build_report
 from sightline.report.cases import mark_rows
 from sightline.report.compare import compare_runs
-from sightline.report.gate import gate_runs, junit, markdown
 from sightline.report.sections.calibration import thresholds_in_force_table, thresholds_table
 from sightline.report.sections.positions import positions_table
-from sightline.report.source import read_source
 from sightline.report.summary import summarise
-from sightline.store import load_run
+from sightline.rows import load_run
+from sightline.rows.source import read_source
+from sightline.rows.thresholds import on_development_side
+from sightline.statistics.thresholds import accuracy_optimal, evaluate, risk_constrained
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import EDITED, PLAIN, make_run
 from tests.unit.report.test_build import notes

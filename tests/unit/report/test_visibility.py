@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.commands.run_summary import print_summary
+from sightline.commands.run import print_summary
+from sightline.gate.decisions import run_gate
 from sightline.report.build import build_report
-from sightline.report.gate import run_gate
 from sightline.report.sections.geometry import geometry_table
-from sightline.report.source import read_source
 from sightline.report.summary import main_table, summarise
-from sightline.store import load_run
+from sightline.rows import load_run
+from sightline.rows.source import read_source
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_run import make_run
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sightline.analysis.threshold_rules import accuracy_optimal
 from sightline.statistics.agreement import box_agreement, cohen_kappa, kappa_draws
 from sightline.statistics.correlation import partial_spearman, partial_spearman_draws, spearman
 from sightline.statistics.intervals import wilson
 from sightline.statistics.metrics import auroc, expected_calibration_error
 from sightline.statistics.paired import mcnemar_p
+from sightline.statistics.thresholds import accuracy_optimal
 from tests.unit.statistics.golden_rows import (
     counts,
     floor_index_interval,

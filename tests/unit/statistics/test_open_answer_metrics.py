@@ -10,17 +10,17 @@ import pandas as pd
 import pytest
 
 from sightline.answering.answer_scores import AnswerScores
-from sightline.commands.run_summary import summary
+from sightline.commands.run import summary
 from sightline.contract.plugins import check_metric
 from sightline.core.row import Column
-from sightline.report.gate import run_gate
-from sightline.report.gate_rules import find_metric
+from sightline.gate.decisions import run_gate
+from sightline.gate.rules import find_metric
 from sightline.report.sections.geometry import strata_table
-from sightline.report.source import read_source
 from sightline.report.summary import headlines, main_table, summarise, verdicts
+from sightline.rows.run import load_run
+from sightline.rows.source import read_source
 from sightline.statistics.metrics import METRICS, POPULATIONS
 from sightline.statistics.summaries import arm_points, arm_rows, arm_summary
-from sightline.store.load import load_run
 from tests.unit.report.fake_run import make_run
 
 OPEN_COLUMNS = (Column("score", "float64", "Of the benchmark."), Column("exact", "bool", "Whether it is right."))

@@ -10,17 +10,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.commands.run_summary import summary
+from sightline.commands.run import summary
+from sightline.gate.decisions import run_gate
+from sightline.gate.rules import find_metric
 from sightline.report.columns import metric_columns
-from sightline.report.gate import run_gate
-from sightline.report.gate_rules import find_metric
-from sightline.report.source import read_source
 from sightline.report.summary import main_table, summarise
+from sightline.rows.run import load_run
+from sightline.rows.source import read_source
 from sightline.statistics.arm_rows import ArmRows, FloatArray
 from sightline.statistics.metrics import METRICS, Metric, metric, metrics_shown_in
 from sightline.statistics.metrics.base import MetricRegistry
 from sightline.statistics.summaries import arm_points, arm_rows, arm_summary
-from sightline.store.load import load_run
 from tests.unit.report.fake_run import make_run
 
 

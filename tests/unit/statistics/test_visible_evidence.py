@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sightline.rows.usable import unseen_evidence as out_of_sight
 from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.correct_positives import out_of_sight
 from sightline.statistics.metrics import METRICS, point, why_not
 
 VISIBLE = [1.0, 0.5, 0.0, 0.8, 0.0, 1.0]

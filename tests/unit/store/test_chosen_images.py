@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sightline.store import load_run
-from sightline.store.chosen_images import image_cells, image_records
+from sightline.rows import load_run
+from sightline.rows.images import image_cells, image_records
 from tests.unit.report.fake_run import grid_cells, make_run
 
 

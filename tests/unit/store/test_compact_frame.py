@@ -9,13 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.store import compact_frame as column_arrays
-from sightline.store import load_run
-from sightline.store.compact_frame import MERGED, compact_frame, count_rows, rows_at
-from tests.conftest import REPOSITORY
+from sightline.rows import load_run
+from sightline.rows import reader as column_arrays
+from sightline.rows.reader import MERGED, count_rows, rows_at
 from tests.unit.report.fake_run import EDITED, make_run
-
-V1 = REPOSITORY / "tests" / "data" / "run_v1"
 
 
 def forget_some(row: dict[str, Any]) -> None:
@@ -33,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_value_is_that_of_the_table(folder: Path, monkeypatch: pytest.MonkeyPatch, pending: int) -> None:
     monkeypatch.setattr(column_arrays, "PENDING", pending)
     run = load_run(folder)
-    found = compact_frame(run, lambda name: True)
+    found = run.compact_frame(lambda name: True)
     assert len(found) == count_rows(run) == run.rows.num_rows
     for name in found.columns.drop(MERGED):
         values = [None if pd.isna(value) else value for value in found[name]]
@@ -43,7 +40,7 @@ def test_every_value_is_that_of_the_table(folder: Path, monkeypatch: pytest.Monk
 
 
 def test_columns_take_few_bytes_and_names_are_in_order(folder: Path) -> None:
-    found = compact_frame(load_run(folder), lambda name: True)
+    found = load_run(folder).compact_frame(lambda name: True)
     assert "object" not in {str(dtype) for dtype in found.dtypes}
     assert found["label"].cat.codes.dtype == np.int8
     assert found["vision_ms"].dtype == np.float32
@@ -54,19 +51,8 @@ def test_columns_take_few_bytes_and_names_are_in_order(folder: Path) -> None:
 
 
 def test_only_wanted_columns_are_read(folder: Path) -> None:
-    found = compact_frame(load_run(folder), {"ecr", "arm"}.__contains__)
+    found = load_run(folder).compact_frame({"ecr", "arm"}.__contains__)
     assert list(found.columns) == ["arm", "ecr", MERGED]
-
-
-def test_a_run_of_the_first_release_has_the_columns_of_today() -> None:
-    run = load_run(V1)
-    found = compact_frame(run, lambda name: True)
-    assert found["anchor_lpp"].tolist() == pytest.approx(run.rows.column("anchor_lpp").to_pylist(), nan_ok=True)
-    assert found["keep_spent"].tolist() == run.rows.column("keep").to_pylist()
-    assert (
-        rows_at(run, [3, 0], ["arm", "keep_spent"]).to_pylist()
-        == run.rows.take([3, 0]).select(["arm", "keep_spent"]).to_pylist()
-    )
 
 
 def test_rows_are_found_by_their_places(folder: Path) -> None:

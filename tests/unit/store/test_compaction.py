@@ -7,11 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.store import RunFolder, load_run
+from sightline.rows import load_run
+from sightline.store import RunFolder
 from sightline.store import shard_files as shard_packs
 from sightline.store.compaction import compact_run
-from sightline.store.folder_check import verify_folder
-from tests.earlier_release import edited
+from sightline.store.verify import verify_folder
+from tests.changed_run import edited
 from tests.warm_python import run_python
 
 
@@ -93,7 +94,6 @@ def test_a_damaged_file_is_not_packed(run_copy: Path) -> None:
 KILLED = """
 import os, pathlib, signal, sys
 from sightline.store.compaction import compact_run
-from tests.earlier_release import edited
 
 steps = [0]
 

@@ -10,27 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, write_whole
 from sightline.probes.data_rows import read_objects
-from sightline.report.source import read_source
+from sightline.rows.run import load_run
+from sightline.rows.source import read_source
 from sightline.store.folder import RunFolder
-from sightline.store.load import load_run
+from tests.changed_run import rewritten
 from tests.unit.report.fake_run import make_run
 
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As an earlier release wrote it: files without checksums, so that their content has to speak for itself."""
-    run = make_run(tmp_path_factory.mktemp("damaged") / "good", images=2, arms=("full", "target:0.3"))
-    manifest = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**manifest, "marked": False}))
-    for file in run.rglob("*.parquet"):
-        changed(file, lambda table: table)
-    return run
+    return make_run(tmp_path_factory.mktemp("damaged") / "good", images=2, arms=("full", "target:0.3"))
 
 
 @pytest.fixture
@@ -128,10 +122,6 @@ def test_missing_probes_are_one_line(run: Path) -> None:
         load_run(run).frame()
 
 
-def changed(file: Path, change: Callable[[pa.Table], pa.Table]) -> None:
-    pq.write_table(change(pq.read_table(file, partitioning=None)), file)
-
-
 def with_values(name: str, value: Any) -> Callable[[pa.Table], pa.Table]:
     """The table with one odd value in a column, or with a column of another type."""
 
@@ -167,7 +157,7 @@ def with_values(name: str, value: Any) -> Callable[[pa.Table], pa.Table]:
     ],
 )
 def test_damaged_rows(run: Path, change: Callable[[pa.Table], pa.Table], words: str) -> None:
-    changed(RunFolder(run).rows_file("target:0.3", 0), change)
+    rewritten(RunFolder(run).rows_file("target:0.3", 0), change)
     refused(run, words)
 
 
@@ -182,7 +172,7 @@ def test_damaged_rows(run: Path, change: Callable[[pa.Table], pa.Table], words: 
     ],
 )
 def test_damaged_images(run: Path, change: Callable[[pa.Table], pa.Table], words: str) -> None:
-    changed(run / "images" / "00000.parquet", change)
+    rewritten(run / "images" / "00000.parquet", change)
     refused(run, words)
 
 

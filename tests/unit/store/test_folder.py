@@ -12,9 +12,10 @@ import pytest
 
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
-from sightline.store import RunFolder, load_run
+from sightline.rows import load_run
+from sightline.store import RunFolder
 from sightline.store.folder import arm_folder_name
-from sightline.store.load import pack_mask, unpack_mask
+from sightline.store.marks import pack_mask, unpack_mask
 
 MANIFEST: dict[str, Any] = {
     "model": "tiny", "model_type": "llava",

@@ -10,10 +10,10 @@ import pytest
 from benchmarks.large_runs import write_large_run
 
 from sightline.errors import SightlineError
-from sightline.store import RunFolder, load_run
+from sightline.rows import load_run
+from sightline.store import RunFolder
 from sightline.store.compaction import compact_run
-from sightline.store.folder_check import verify_folder
-from tests.earlier_release import without_marks
+from sightline.store.verify import verify_folder
 from tests.unit.store.conftest import PLAN
 
 
@@ -45,9 +45,7 @@ def test_a_good_run_has_no_problem(finished: Path) -> None:
     assert (found.problems, found.files, found.rows) == ([], 7 * 4, 600)
 
 
-def test_nor_has_a_compacted_one_or_one_of_an_earlier_release(run_copy: Path) -> None:
-    without_marks(run_copy)
-    assert lines(run_copy) == []
+def test_nor_has_a_compacted_one(run_copy: Path) -> None:
     compact_run(run_copy)
     assert lines(run_copy) == []
 

@@ -12,7 +12,7 @@ from sightline.errors import SightlineError
 from sightline.store import RunFolder
 from sightline.store.folder import MANIFEST as MANIFEST_FILE
 from sightline.store.notes import Failure
-from tests.earlier_release import edited
+from tests.changed_run import edited
 from tests.unit.store.test_folder import MANIFEST
 
 
@@ -49,7 +49,7 @@ def test_opening_again_counts_nothing_twice(folder: RunFolder) -> None:
     assert "setup_ms" not in json.loads((folder.path / MANIFEST_FILE).read_text())
 
 
-def test_what_an_earlier_release_wrote_into_the_manifest_still_counts(folder: RunFolder) -> None:
+def test_what_the_manifest_itself_says_still_counts(folder: RunFolder) -> None:
     old = {
         "set_aside": {"target:0.3": "long ago"},
         "bad_images": {"b.png": {"shard": 0, "reason": "r"}},

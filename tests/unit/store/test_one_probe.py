@@ -14,9 +14,10 @@ from PIL import Image
 from sightline.core.row import row_schema
 from sightline.errors import SightlineError
 from sightline.geometry.marks import overlay
-from sightline.store import Run, RunFolder, load_run
+from sightline.rows import Run, load_run
+from sightline.rows.picture import GAP, PER_LINE, TEXTS, with_texts
+from sightline.store import RunFolder
 from sightline.store.marks import pack_mask
-from sightline.store.probe_picture import GAP, PER_LINE, TEXTS, with_texts
 from tests.unit.report.fake_run import make_run
 
 PROBE = "textocr-f0af1d791168279c:hard-small-pos"
@@ -25,7 +26,7 @@ IMAGE = "train/f0af1d791168279c.jpg"
 
 @pytest.fixture(scope="module")
 def run(data: Path) -> Run:
-    return load_run(data / "run_v1")
+    return load_run(data / "recorded_run")
 
 
 def test_a_frame_says_what_was_asked(run: Run) -> None:

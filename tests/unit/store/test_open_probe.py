@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sightline.cli import app
-from sightline.store import Run, load_run
-from sightline.store.probe_picture import ArmPicture, quoted
+from sightline.rows import Run, load_run
+from sightline.rows.picture import ArmPicture, quoted
 from tests.unit.report.fake_open_run import make_open_run
 
 LARGER, VALUE = "page000:larger", "page000:value"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sightline.core.text import BEGINNINGS
-from sightline.store.row_text import csv_header, csv_lines, json_lines
+from sightline.rows.text import csv_header, csv_lines, json_lines
 
 BATCH = pa.record_batch({
     "words": pa.array(['a "quoted", text', None, "two\nlines", " spaced ", "é\u2028"]),

@@ -9,11 +9,12 @@ import pytest
 
 from sightline.errors import SightlineError
 from sightline.places import StoreError, place, read_whole
-from sightline.store import RunFolder, load_run
+from sightline.rows import load_run
+from sightline.store import RunFolder
 from sightline.store.compaction import compact_run
-from sightline.store.folder_check import verify_folder
 from sightline.store.notes import Failure
-from sightline.store.run_parts import part_folders
+from sightline.store.parts import part_folders
+from sightline.store.verify import verify_folder
 from tests.object_store import Store
 from tests.unit.store.test_folder import MANIFEST
 from tests.warm_python import run_python
@@ -31,15 +32,14 @@ def upload(source: Path, url: str) -> None:
     target.fs.put(f"{source}/", target.path, recursive=True)
 
 
-def test_a_run_of_the_first_release_is_read_and_gone_on_with(data: Path, tmp_path: Path, url: str) -> None:
-    local = Path(shutil.copytree(data / "run_v1", tmp_path / "run"))
+def test_a_recorded_run_is_read_and_gone_on_with(data: Path, tmp_path: Path, url: str) -> None:
+    local = Path(shutil.copytree(data / "recorded_run", tmp_path / "run"))
     upload(local, url)
     assert load_run(url).rows.equals(load_run(local).rows)
     assert load_run(url).images.equals(load_run(local).images)
     folders = [RunFolder(local), RunFolder(url)]
     for folder in folders:
         old = folder.manifest()
-        assert old["schema"] == 1
         folder.open(
             {name: value for name, value in old.items() if name not in ("arms", "schema")}, old["arms"], b"{}\n"
         )
@@ -173,17 +173,17 @@ def test_folders_in_a_store_are_not_compacted(url: str, tmp_path: Path) -> None:
 def test_parts_in_a_store_are_one_run(data: Path, url: str) -> None:
     """By the URL of the folder above them, and one by one."""
     for part in ("first", "second"):
-        upload(data / "run_v1", f"{url}/{part}")
+        upload(data / "recorded_run", f"{url}/{part}")
     folders = part_folders(url)
     assert [str(folder.path) for folder in folders] == [f"{url}/first", f"{url}/second"]
-    one = load_run(data / "run_v1")
+    one = load_run(data / "recorded_run")
     assert load_run(url).rows.equals(one.rows)
     assert load_run([f"{url}/first", place(f"{url}/second")]).rows.equals(one.rows)
 
 
 def test_rows_of_a_store_are_scanned(data: Path, url: str) -> None:
-    upload(data / "run_v1", url)
-    local, remote = load_run(data / "run_v1"), load_run(url)
+    upload(data / "recorded_run", url)
+    local, remote = load_run(data / "recorded_run"), load_run(url)
     assert list(remote.scan(["probe_id", "ecr"])) == list(local.scan(["probe_id", "ecr"]))
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.store import RunFolder, load_run
+from sightline.rows import load_run
+from sightline.store import RunFolder
 from sightline.store.compaction import compact_run
-from sightline.store.folder_check import verify_folder
-from tests.earlier_release import without_marks
+from sightline.store.verify import verify_folder
 
 
 def part(run: Path, place: Path, shards: set[int], arms: set[str] | None = None) -> Path:
@@ -91,21 +91,15 @@ def test_what_does_not_fit_is_refused(finished: Path, tmp_path: Path, field: str
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("marked", [True, False])
-def test_the_same_shard_with_other_rows_is_refused(finished: Path, tmp_path: Path, marked: bool) -> None:
+def test_the_same_shard_with_other_rows_is_refused(finished: Path, tmp_path: Path) -> None:
     first, second = part(finished, tmp_path / "a", EVEN), part(finished, tmp_path / "b", ODD | {2})
     folder = RunFolder(second)
     rows = load_run(second).owner("full").read(load_run(second).pieces("full")[1])
     times = rows.set_column(rows.column_names.index("language_ms"), "language_ms", [[0.5] * rows.num_rows])
     folder.write_row_table("full", 2, times.cast(rows.schema))
-    if not marked:
-        without_marks(first)
-        without_marks(second)
     assert load_run([first, second]).missing == 0, "timings may differ"
     other = rows.set_column(rows.column_names.index("margin"), "margin", [[0.5] * rows.num_rows])
     folder.write_row_table("full", 2, other.cast(rows.schema))
-    if not marked:
-        without_marks(second)
     with pytest.raises(SightlineError, match="hold different rows of the same probes"):
         load_run([first, second])
 

@@ -10,16 +10,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.analysis.operating_point import on_development_side
 from sightline.analysis.policy_replay import AskedProbes
 from sightline.errors import SightlineError
+from sightline.gate.decisions import run_gate
 from sightline.paper.lines import Threshold, rows_at
-from sightline.report.gate import run_gate
-from sightline.report.source import read_source
+from sightline.rows import load_run
+from sightline.rows.images import same_images
+from sightline.rows.source import read_source
+from sightline.rows.thresholds import on_development_side
 from sightline.statistics.summaries import arm_summary
-from sightline.store import load_run
-from sightline.store.compact_frame import compact_frame
-from sightline.store.same_pixels import same_images
 from sightline.view.runs import ViewedRun
 from tests.unit.report.fake_run import make_run
 
@@ -60,7 +59,7 @@ def test_three_names_of_a_picture_give_the_intervals_of_one(joined: Path, tmp_pa
     pd.testing.assert_frame_equal(left, right)
     for source in map(read_source, ([joined], [honest])):
         assert source.frame["image_id"].nunique() == 2
-    assert compact_frame(load_run(joined), lambda name: True)["image_id"].cat.categories.tolist() == [
+    assert load_run(joined).compact_frame(lambda name: True)["image_id"].cat.categories.tolist() == [
         "img0000", "img0003",
     ]  # fmt: skip
     assert set(load_run(joined).rows.column("image_id").to_pylist()) == {f"img000{i}" for i in range(6)}, "as stored"

@@ -4,14 +4,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
+from sightline.core.row import row_schema
 from sightline.errors import SightlineError
-from sightline.store import RunFolder, load_run
+from sightline.rows import load_run
+from sightline.store import RunFolder
 from sightline.store.compaction import compact_run
 from sightline.store.shard_files import pieces
-from tests.earlier_release import without_marks
+from tests.changed_run import rewritten
+from tests.unit.report.fake_run import make_run
 
 
 def scanned(path: Path, *asked: object, **settings: object) -> pa.Table:
@@ -48,10 +50,20 @@ def test_what_is_not_there_is_answered_with_what_may_be_meant(finished: Path) ->
         scanned(finished, arms=["target:0.4"])
 
 
-def test_a_run_of_the_first_release_is_scanned_with_the_columns_of_today(data: Path) -> None:
-    run = load_run(data / "run_v1")
-    assert pa.Table.from_batches(run.scan(rows=5)).equals(run.rows.combine_chunks())
-    assert run.columns == run.rows.column_names
+@pytest.mark.parametrize("arms", [("full", "target:0.3", "random:0.3"), ("target:0.3",), ("full",)])
+def test_columns_that_rows_got_later_are_null_and_in_their_places(tmp_path: Path, arms: tuple[str, ...]) -> None:
+    run = make_run(tmp_path / "run", images=6, arms=("full", "target:0.3", "random:0.3"))
+    for arm in arms:
+        for file in RunFolder(run).files_of_rows(arm):
+            rewritten(file.path, lambda table: table.drop_columns(["visible", "legibility"]))
+    frame = load_run(run).frame()
+    assert [name for name in frame.columns if name in row_schema().names] == row_schema().names
+    for name in ("visible", "legibility"):
+        assert (frame[name].isna() == frame["arm"].isin(arms)).all()
+    assert scanned(run).equals(load_run(run).rows.combine_chunks())
+    compact = load_run(run).compact_frame(lambda name: True)
+    assert compact["legibility"].isna().tolist() == frame["legibility"].isna().tolist()
+    assert load_run(run).columns == load_run(run).rows.column_names
 
 
 def test_probes_come_one_by_one(finished: Path) -> None:
@@ -70,14 +82,3 @@ def test_a_column_that_some_files_have_lost_is_one_line(run_copy: Path) -> None:
         folder.write_row_table("grid:0.3", shard, table.drop_columns(["margin"]))
     with pytest.raises(SightlineError, match=r"00003.parquet is damaged: it has no column 'margin'"):
         scanned(run_copy)
-
-
-@pytest.mark.parametrize("ids", [pa.nulls(3), pa.array([1.5, 2.5, 3.5]), pa.array(["a", None, "c"])])
-def test_ids_that_are_no_text_are_one_line(run_copy: Path, ids: pa.Array) -> None:
-    """Of a file without a checksum, which has to be looked at to be packed."""
-    without_marks(run_copy)
-    path = RunFolder(run_copy).rows_file("grid:0.3", 3)
-    table = pq.read_table(path, partitioning=None)[:3]
-    pq.write_table(table.set_column(table.column_names.index("probe_id"), "probe_id", ids), path)
-    with pytest.raises(SightlineError, match="probe_id"):
-        compact_run(run_copy)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from sightline.rows.picture import stored_geometry
 from sightline.store.marks import pack_mask
-from sightline.store.probe_picture import stored_geometry
 
 QUARTERS = np.array([[0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0.5, 0.5, 1], [0.5, 0.5, 1, 1]], dtype="<f4")
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sightline.errors import SightlineError
-from sightline.store import load_run
+from sightline.rows import load_run
 from sightline.view.queries import AskedRows
 from sightline.view.row_index import ProbeBook, RowIndex
 from tests.unit.view.viewed_folder import viewed_folder

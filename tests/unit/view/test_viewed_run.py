@@ -13,7 +13,7 @@ import pytest
 
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
-from sightline.store import load_run
+from sightline.rows import load_run
 from sightline.view import runs as viewed_run
 from sightline.view.intervals_beside import measured
 from sightline.view.runs import viewed_runs
@@ -179,9 +179,9 @@ def test_a_run_without_a_row_is_one_line(tmp_path: Path) -> None:
         viewed_runs([folder], tmp_path / "nowhere")
 
 
-def test_a_run_of_the_first_release_is_viewed_too(data: Path) -> None:
-    (run,) = viewed_runs([data / "run_v1"], None)
-    stored = load_run(data / "run_v1")
+def test_a_recorded_run_is_viewed(data: Path) -> None:
+    (run,) = viewed_runs([data / "recorded_run"], None)
+    stored = load_run(data / "recorded_run")
     assert run.facts()["rows"] == stored.rows.num_rows
     probe = stored.rows.column("probe_id")[0].as_py()
     case = AnswersToPages([run]).case({"probe": probe, "arms": stored.arms[0]})

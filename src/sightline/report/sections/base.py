@@ -26,8 +26,8 @@ from sightline.core.table import Table
 from sightline.cost.card import CostCard
 from sightline.errors import SightlineError
 from sightline.geometry.marks import RegionMark
-from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
+from sightline.rows.source import Source
 
 # What readers can ask the gallery for: filters and orders, by the kind of answers that its cases hold.
 #
@@ -163,7 +163,7 @@ class SectionMaker:
     in_overview: ClassVar[bool] = False
     """Whether the sentence of its first table also stands at the top of the page."""
     reads: ClassVar[tuple[str, ...]] = ()
-    """Columns of rows that it looks at although reports leave them out otherwise (``report.source.UNREAD``)."""
+    """Columns of rows that it looks at although reports leave them out otherwise (``rows.source.UNREAD``)."""
 
     def make(self, context: Context) -> Section | None:
         """The section, or None where the runs hold nothing for it."""

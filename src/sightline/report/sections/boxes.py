@@ -18,7 +18,7 @@ from sightline.core.table import Table, TableColumn, format_value
 from sightline.errors import SightlineError
 from sightline.report.columns import fitting_columns, metric_column, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
+from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.metrics import METRICS
 

@@ -10,17 +10,17 @@ import pandas as pd
 from markupsafe import Markup
 from scipy.special import expit
 
-from sightline.analysis.operating_point import HASH_SPLIT, NO_MARGIN, development_of, on_development_side
-from sightline.analysis.threshold_rules import NAMED, Given, ThresholdRule, WithinRisk, evaluate, flips, predict
 from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
 from sightline.report.charts import reliability
 from sightline.report.columns import metric_column, metric_columns
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
+from sightline.rows.source import Audited, Source
+from sightline.rows.thresholds import HASH_SPLIT, NO_MARGIN, development_of, on_development_side
 from sightline.statistics.arm_rows import looked_up
 from sightline.statistics.paired import mcnemar
+from sightline.statistics.thresholds import NAMED, Given, ThresholdRule, WithinRisk, evaluate, flips, predict
 
 MOST_DIAGRAMS = 24
 NOTHING_TO_CALIBRATE = (

@@ -12,7 +12,7 @@ from sightline.errors import SightlineError
 from sightline.report.cases import CHANGES, EVIDENCE, KEPT, LOST, NONE, OTHERWISE, UNTRACED, with_changes
 from sightline.report.columns import arm_facts, in_panels, share, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
+from sightline.rows.source import Source
 
 
 @SECTIONS.register("changes")

@@ -11,7 +11,7 @@ import pandas as pd
 from sightline.core.table import Table, TableColumn
 from sightline.report.columns import arm_facts, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
+from sightline.rows.source import Source
 from sightline.statistics.summaries import arm_points
 
 READ = (

@@ -17,8 +17,8 @@ from sightline.cost.spread import CONDITIONS, BatchCurves, StageBars
 from sightline.errors import SightlineError
 from sightline.report.charts import Curve, labelled_lines
 from sightline.report.sections.base import SECTIONS, Card, ChartGroup, Context, Part, Section, SectionMaker
-from sightline.report.source import Source
 from sightline.report.svg import CHARACTER, QUALITATIVE, Scale, axes, chart, round_step, tag, tick
+from sightline.rows.source import Source
 from sightline.statistics.summaries import arm_points
 
 STAGES = {

@@ -36,7 +36,7 @@ from sightline.report.columns import (
     top,
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
+from sightline.rows.source import Source
 from sightline.statistics.arm_rows import UNCHANGED, plain_rows
 from sightline.statistics.bootstrap import DRAWS
 from sightline.statistics.intervals import Estimate

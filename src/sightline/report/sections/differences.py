@@ -30,8 +30,8 @@ from sightline.report.columns import (
     typographic,
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
+from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.bootstrap import DRAWS
 from sightline.statistics.metrics import METRICS, metrics_shown_in

@@ -17,8 +17,8 @@ from sightline.core.table import Table, TableColumn
 from sightline.report.charts import NARROW, FrontierPoint, Glyph, budget_curves, curves_by_selector, frontier
 from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, family, heading, in_panels, panel_of
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
-from sightline.report.source import Audited
-from sightline.report.usable_rows import cut_off
+from sightline.rows.source import Audited
+from sightline.rows.usable import cut_off
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary
 

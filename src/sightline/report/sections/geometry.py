@@ -11,8 +11,8 @@ from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
 from sightline.report.columns import fitting_columns, metric_column, metric_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
 from sightline.report.summary import ReportSummary
+from sightline.rows.source import Source
 from sightline.statistics.arm_analysis import metric_inputs
 from sightline.statistics.arm_rows import are_positives, looked_up
 from sightline.statistics.summaries import arm_points

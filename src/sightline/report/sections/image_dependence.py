@@ -25,7 +25,7 @@ from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table, TableColumn, format_range, format_value
 from sightline.report.columns import collect, first_choice, fitting_columns, metric_column, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
+from sightline.rows.source import Audited, Source
 from sightline.statistics.bootstrap import DRAWS, metric_interval
 from sightline.statistics.metrics import METRICS, point, why_not
 from sightline.statistics.summaries import arm_rows

@@ -9,7 +9,7 @@ import pandas as pd
 from sightline.core.table import Table, TableColumn
 from sightline.report.columns import FEWER_DRAWS, fitting_columns, metric_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
+from sightline.rows.source import Source
 from sightline.statistics.arm_rows import UNCHANGED
 from sightline.statistics.metrics import metrics_shown_in
 from sightline.statistics.summaries import arm_summary

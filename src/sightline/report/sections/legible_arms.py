@@ -15,8 +15,8 @@ from sightline.core.table import Kind, Table, TableColumn, format_value
 from sightline.errors import SightlineError
 from sightline.report.columns import collect, excludes_zero, fitting_columns, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
+from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import FloatArray, IntArray, looked_up, numbered
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.correlation import (

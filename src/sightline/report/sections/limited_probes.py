@@ -10,7 +10,7 @@ import pandas as pd
 from sightline.core.table import Table, TableColumn, format_value
 from sightline.errors import SightlineError
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
+from sightline.rows.source import Source
 from sightline.statistics.metrics import METRICS, metrics_shown_in, point
 from sightline.statistics.summaries import arm_rows
 

@@ -13,15 +13,15 @@ from sightline.analysis.comparison import (
     margins_of,
     table_of,
 )
-from sightline.analysis.threshold_rules import accuracy_optimal, evaluate, flips, predict, shown
 from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table, TableColumn
 from sightline.probes.probe_file import hash_side
 from sightline.report.columns import collect, has_intervention, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source, with_masks
+from sightline.rows.source import Source, with_masks
 from sightline.statistics.arm_rows import UNCHANGED
 from sightline.statistics.metrics import auroc
+from sightline.statistics.thresholds import accuracy_optimal, evaluate, flips, predict, shown
 
 THRESHOLDS = {"own thresholds": "own", "compact threshold": "compact's"}
 

@@ -21,8 +21,8 @@ from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
 from sightline.report.columns import collect, column_of, excludes_zero, in_panels, of_words, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
 from sightline.report.summary import ReportSummary
+from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import looked_up, numbered
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.correlation import correlation_shares, partial_spearman_draws, ranks

@@ -25,13 +25,13 @@ from sightline.core.table import Table, TableColumn, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.report.columns import collect, has_kind, metric_column, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Source
+from sightline.rows.picture import stored_geometry
+from sightline.rows.run import Run
+from sightline.rows.source import Source
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.correct_positives import has_little_evidence, has_no_evidence
 from sightline.statistics.intervals import wilson
 from sightline.statistics.paired import mcnemar
-from sightline.store.load import Run
-from sightline.store.probe_picture import stored_geometry
 
 PAINTED = tuple(f"{version}_{asked}" for version in ("replacement", "sham", "erase") for asked in ("source", "target"))
 

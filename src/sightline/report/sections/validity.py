@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 
 from sightline.analysis.comparison import Record, by_model, clustered_means, interval_columns
-from sightline.analysis.outcomes import COVERAGE, OUTCOMES, SCALES, STRATA, samples, tertiles
+from sightline.analysis.outcomes import COVERAGE, OUTCOMES, STRATA, samples, tertiles
 from sightline.core.table import Table, TableColumn, format_value
 from sightline.errors import SightlineError
 from sightline.report.columns import collect, excludes_zero, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
-from sightline.report.source import Audited, Source
+from sightline.rows.scales import SCALES
+from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import UNCHANGED, numbered, plain_rows
 from sightline.statistics.bootstrap import DRAWS
 from sightline.statistics.correlation import (

@@ -13,6 +13,7 @@ from sightline.statistics.metrics.base import (
     metric,
     metric_named,
     metrics_shown_in,
+    spelling,
 )
 from sightline.statistics.metrics.sums import answer_metrics, finish, point, probe_sums, why_not
 
@@ -33,5 +34,6 @@ __all__ = [
     "metrics_shown_in",
     "point",
     "probe_sums",
+    "spelling",
     "why_not",
 ]

@@ -297,7 +297,6 @@ ZERO_COVERAGE = 1e-12
     share=True,
     shown_in=("differences",),
     place=800,
-    former_names=("low_coverage",),
 )
 def weakly_supported(rows: ArmRows) -> FloatArray:
     return (rows.columns["ecr"] < LOW_COVERAGE).astype(np.float64)
@@ -313,7 +312,6 @@ def weakly_supported(rows: ArmRows) -> FloatArray:
     share=True,
     shown_in=("main", "terminal", "demo", "differences", "leaderboard"),
     place=810,
-    former_names=("zero_coverage",),
 )
 def unsupported(rows: ArmRows) -> FloatArray:
     return (rows.columns["ecr"] <= ZERO_COVERAGE).astype(np.float64)

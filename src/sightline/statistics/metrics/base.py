@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -67,8 +66,6 @@ class Metric:
     """False where tables print the value alone: a budget is asked for, not estimated."""
     aliases: tuple[str, ...] = ()
     """Other spellings that a gate's rule may use."""
-    former_names: tuple[str, ...] = ()
-    """Names of earlier releases, which still answer, with a hint."""
     share: bool = False
     """True when values are 0/1 on any population; ``binary`` ones are shares too."""
     repeats: str = ""
@@ -115,17 +112,10 @@ class Metric:
 
 
 class MetricRegistry(Registry[Metric]):
-    """Metrics by name, in the order in which tables show them. Former names still answer."""
+    """Metrics by name, in the order in which tables show them."""
 
-    def get(self, name: str) -> Metric:
-        if name not in self:
-            renamed = next((known for known in self.values() if name in known.former_names), None)
-            if renamed is not None:
-                warnings.warn(renaming(name, renamed), FutureWarning, stacklevel=2)
-                return renamed
-        return super().get(name)
-
-    __getitem__ = get
+    def __getitem__(self, name: str) -> Metric:
+        return self.get(name)
 
     def names(self) -> list[str]:
         return sorted(super().names(), key=lambda name: (self._place(name), name))
@@ -140,10 +130,10 @@ class MetricRegistry(Registry[Metric]):
         return [known for _, known in self.items()]
 
     def spellings(self) -> dict[str, Metric]:
-        """Every name, label, alias and former name without case and punctuation -> the metric it means."""
+        """Every name, label and alias without case and punctuation -> the metric it means."""
         found: dict[str, Metric] = {}
         for known in self.values():
-            for word in (known.name, known.label, *known.aliases, *known.former_names):
+            for word in (known.name, known.label, *known.aliases):
                 found.setdefault(spelling(word), known)
         return found
 
@@ -165,7 +155,6 @@ def metric(
     place: int = 1000,
     with_interval: bool = True,
     aliases: tuple[str, ...] = (),
-    former_names: tuple[str, ...] = (),
     share: bool = False,
     repeats: str = "",
     answers: AnswerKind = "any",
@@ -178,7 +167,7 @@ def metric(
     def decorate(value: Callable[[ArmRows], FloatArray]) -> Metric:
         made = Metric(
             name, label, definition, better, over, needs, value, form, binary, shown_in, place, with_interval, aliases,
-            former_names, share, repeats, answers, label_of_words, limits, of_all_tokens,
+            share, repeats, answers, label_of_words, limits, of_all_tokens,
         )  # fmt: skip
         METRICS.add(name, made)
         return made
@@ -193,10 +182,6 @@ def metric_named(name: str) -> Metric:
 def metrics_shown_in(group: DisplayGroup) -> list[Metric]:
     """The metrics of one table, in order."""
     return [known for known in METRICS.values() if group in known.shown_in]
-
-
-def renaming(name: str, to: Metric) -> str:
-    return f"metric '{name}' is now called '{to.name}'; the old name answers for one more release"
 
 
 def spelling(word: str) -> str:

@@ -1,0 +1,342 @@
+"""A gate for continuous integration: rules decided on rows by the bound of an interval, never the point.
+
+``>=`` holds when the lower bound does, ``<=`` when the upper bound does, equality when the 90% interval of the
+difference lies within the margin (two one-sided tests at 5 %). What the interval cannot decide is not passed, and
+neither is what rests on too few probes, on an unfinished run or on answers that say nothing (a model at chance): such
+a rule is refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+from xml.etree import ElementTree
+
+import pandas as pd
+
+from sightline.core.table import format_range, format_value
+from sightline.errors import SightlineError
+from sightline.gate.rules import EXAMPLE, Rule, Verdict, decide_interval, parse_rule
+from sightline.places import Place
+from sightline.rows.run import Run, load_run
+from sightline.rows.source import read_source
+from sightline.rows.usable import oracle_words
+from sightline.statistics.arm_rows import ArmRows
+from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, ranked_words
+from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL, ImageShares
+from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
+from sightline.statistics.paired import image_differences, image_shares, images_needed, images_to_bound
+from sightline.statistics.readable_answers import LEAST_IMAGES, LEAST_N, nothing_to_read
+from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
+from sightline.statistics.thresholds import ThresholdLike, check_models, read_thresholds, threshold_for
+from sightline.store.parts import RunPlace
+
+MOST_IMAGES = 1_000_000
+"""A number of images that nobody will collect says nothing more."""
+Decision = Verdict | Literal["refused"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a rule came to on one run.
+
+    ``undecided``: the interval holds the bound, or there is no interval. ``refused``: whatever the interval says, too
+    few probes are behind it, answers from which nothing can be read, or a run that is not finished.
+    """
+
+    rule: Rule
+    verdict: Decision
+    value: float
+    low: float
+    high: float
+    n: int
+    """Probes that the metric concerns; of a difference, in the arm that has fewer of them."""
+    words: str
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict == "passed"
+
+
+@dataclass(frozen=True)
+class GatedRun:
+    """All rules on one run, and the lines that say at which threshold it was read and what is wrong with it."""
+
+    name: str
+    outcomes: Sequence[Outcome]
+    notes: Sequence[str] = ()
+
+    @property
+    def passed(self) -> bool:
+        return all(outcome.passed for outcome in self.outcomes)
+
+
+def gate_runs(
+    runs: Sequence[RunPlace],
+    rules: Iterable[str],
+    *,
+    developments: Sequence[Place | str] = (),
+    threshold: ThresholdLike | None = None,
+    least_n: int = LEAST_N,
+    allow_partial: bool = False,
+    draws: int = DRAWS,
+    seed: int = SEED,
+) -> list[GatedRun]:
+    """Decides every rule on each run. Runs are called by their folders, or by their paths where folders are alike.
+
+    ``threshold`` is the one at which all answers are read, or the rule that names it, chosen on those of the
+    ``developments`` that have a run's weights.
+    """
+    rules = list(rules)
+    opened = [load_run(run) for run in runs]
+    names = [run.path.resolve().name for run in opened]
+    if len(set(names)) < len(names):
+        names = [str(run.path) for run in opened]
+    chosen_by = {} if threshold is None else read_thresholds(threshold)
+    check_models(chosen_by, [str(run.manifest.get("model")) for run in opened])
+    fitting = _by_weights(developments, opened)
+    decide = partial(run_gate, rules=rules, least_n=least_n, allow_partial=allow_partial, draws=draws, seed=seed)
+    gated = []
+    for name, place, run in zip(names, runs, opened, strict=True):
+        own = fitting.get(str(run.manifest.get("weight_digest")), [])
+        rule = threshold_for(chosen_by, str(run.manifest.get("model")))
+        gated.append(GatedRun(name, *decide(place, developments=own, threshold=rule)))
+    return gated
+
+
+def _by_weights(developments: Sequence[Place | str], runs: Sequence[Run]) -> dict[str, list[Place | str]]:
+    """Development runs by the digest of their weights; one that fits no run is refused."""
+    weights = {str(run.manifest.get("weight_digest")) for run in runs}
+    fitting: dict[str, list[Place | str]] = {}
+    for path in developments:
+        digest = str(load_run(path).manifest.get("weight_digest"))
+        if digest not in weights:
+            raise SightlineError(f"development run {path} has other weights than every run that is gated")
+        fitting.setdefault(digest, []).append(path)
+    return fitting
+
+
+def run_gate(
+    run: RunPlace,
+    rules: Iterable[str],
+    *,
+    developments: Sequence[Place | str] = (),
+    threshold: ThresholdLike | None = None,
+    least_n: int = LEAST_N,
+    allow_partial: bool = False,
+    draws: int = DRAWS,
+    seed: int = SEED,
+) -> tuple[list[Outcome], list[str]]:
+    """Decides every rule on one run; returns the outcomes and the lines that say what is wrong with the run.
+
+    A rule whose metric concerns fewer than ``least_n`` probes is refused, and so is every rule on an unfinished run
+    unless ``allow_partial``.
+    """
+    parsed = [parse_rule(text) for text in rules]
+    if not parsed:
+        raise SightlineError(f"the gate has no rule; {EXAMPLE.replace('write', 'add --rule,')}")
+    source = read_source([run], developments=developments, threshold=threshold)
+    audited = source.runs[0]
+    for rule in parsed:
+        for term in rule.terms:
+            _check_arm(term.arm, audited.frame, audited.run.arms)
+    outcomes = [decide_rule(rule, audited.frame, least_n=least_n, draws=draws, seed=seed) for rule in parsed]
+    if any(METRICS[rule.left.metric].reads_answers for rule in parsed):
+        least = min(LEAST_IMAGES, least_n)
+        nothing = nothing_to_read(audited.frame, least_images=least, draws=draws, seed=seed)
+        outcomes = [_of_silent(outcome, nothing) for outcome in outcomes]
+    if audited.run.unfinished:
+        outcomes = [_of_unfinished(outcome, audited.run.unfinished, allow_partial) for outcome in outcomes]
+    named = [term.arm for rule in parsed for term in rule.terms]
+    ranked = any(METRICS[rule.left.metric].form == "auroc" for rule in parsed)
+    largest = int(audited.frame["arm"].value_counts().max())
+    fewer = [words] if ranked and (words := ranked_words(largest, draws)) else []
+    return outcomes, [*source.notes, *fewer, *oracle_notes(named, audited.frame)]
+
+
+def _of_silent(outcome: Outcome, nothing: str) -> Outcome:
+    """Refused where the rule reads answers and ``nothing`` says why they cannot be read, unless it has no interval."""
+    readable = not nothing or not METRICS[outcome.rule.left.metric].reads_answers or not math.isfinite(outcome.low)
+    return outcome if readable else replace(outcome, verdict="refused", words=nothing)
+
+
+def _of_unfinished(outcome: Outcome, unfinished: str, allowed: bool) -> Outcome:
+    """The outcome on the rows that are there: refused, unless it was asked for; its words say it in both cases."""
+    if allowed:
+        return replace(outcome, words=f"{outcome.words}; {unfinished}")
+    return replace(outcome, verdict="refused", words=f"{unfinished} (--allow-partial decides on the rows so far)")
+
+
+def _check_arm(arm: str, frame: pd.DataFrame, written: list[str]) -> None:
+    arms = [str(name) for name in frame["arm"].unique()]
+    if arm in arms:
+        return
+    if arm in written:
+        raise SightlineError(f"arm '{arm}' has no usable row yet: finish the run, or look at its margins")
+    close = difflib.get_close_matches(arm, arms, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"arms: {', '.join(arms)}"
+    raise SightlineError(f"the run has no arm '{arm}'; {hint}")
+
+
+def oracle_notes(arms: Iterable[str], frame: pd.DataFrame) -> list[str]:
+    """A line for each of the named arms that is an oracle: whatever is decided about it, it cannot be deployed."""
+    facts = frame[["arm", "regime", "box_source"]].drop_duplicates("arm").set_index("arm")
+    return [
+        f"{arm} {oracle_words(facts.loc[arm, 'box_source'])}: a diagnostic, not a method that could be deployed"
+        for arm in dict.fromkeys(arms)
+        if arm in facts.index and facts.loc[arm, "regime"] == "oracle"
+    ]
+
+
+def _concerned(frame: pd.DataFrame, metric: Metric) -> int:
+    """How many probes of an arm the metric averages over; 0 where the rows cannot tell."""
+    try:
+        return int(POPULATIONS[metric.over](arm_rows(frame)).sum())
+    except SightlineError:
+        return 0
+
+
+def decide_rule(
+    rule: Rule, frame: pd.DataFrame, *, least_n: int = LEAST_N, draws: int = DRAWS, seed: int = SEED
+) -> Outcome:
+    """What a rule comes to on the plain rows of a run's arms."""
+    metric, arm = rule.left.metric, rule.left.arm
+    level = EQUIVALENCE_LEVEL if rule.margin else LEVEL
+    if rule.right is None:
+        own = frame[frame["arm"] == arm]
+        line = arm_summary(own, metrics=[metric], draws=draws, seed=seed, level=level).iloc[0]
+        value, low, high = (float(line[metric + suffix]) for suffix in ("", "_low", "_high"))
+        certain, few_differ = metric == line["certain"], metric == line["few_differ"]
+    else:
+        pair = frame[frame["arm"].isin([arm, rule.right.arm])]
+        line = paired_differences(pair, rule.right.arm, metrics=[metric], draws=draws, seed=seed, level=level).iloc[0]
+        value, low, high = float(line["diff"]), float(line["low"]), float(line["high"])
+        certain, few_differ = line["kind"] == "certain", line["kind"] == "unseen"
+    reason = str(line["reason"] or "")
+    n = min(_concerned(frame[frame["arm"] == term.arm], METRICS[metric]) for term in rule.terms)
+    if not certain and not (math.isfinite(low) and math.isfinite(high)):
+        return Outcome(rule, "undecided", value, low, high, n, f"no interval: {reason or 'too few images'}")
+    if n < least_n:
+        few = f"it concerns {n} probes ({METRICS[metric].over}), fewer than the least n of {least_n} (--least-n)"
+        return Outcome(rule, "refused", value, low, high, n, few)
+    bounds = (value, value) if certain else (low, high)
+    verdict = decide_interval(rule, *bounds)
+    words = _words(rule, verdict, *bounds)
+    if certain:
+        words += "; it holds by construction, which no image could change"
+    elif verdict == "undecided":
+        words += f": more images would decide{_how_many(rule, frame, value, few_differ)}"
+    return Outcome(rule, verdict, value, low, high, n, words)
+
+
+def _words(rule: Rule, verdict: Decision, low: float, high: float) -> str:
+    if rule.margin:
+        return {
+            "passed": f"the 90% interval lies within ±{rule.margin:g} (two one-sided tests at 5 %)",
+            "undecided": f"the 90% interval reaches beyond ±{rule.margin:g} and into it",
+            "failed": f"the whole 90% interval lies beyond ±{rule.margin:g}",
+        }[verdict]
+    side = "lower" if rule.at_least else "upper"
+    edge = format_value(low if rule.at_least else high, "signed" if rule.right else "score")
+    return {
+        "passed": f"{side} bound {edge} holds",
+        "undecided": f"{side} bound {edge} does not hold, although part of the interval does",
+        "failed": f"the whole interval breaks the rule ({side} bound {edge})",
+    }[verdict]
+
+
+def _how_many(rule: Rule, frame: pd.DataFrame, value: float, few_differ: bool) -> str:
+    """How many images would probably decide the rule if value and spread stay what they are; "" where none would."""
+    metric = METRICS[rule.left.metric]
+    left, *others = (arm_rows(frame[frame["arm"] == term.arm]) for term in rule.terms)
+    # The bound that is to be told from the value; of two, the nearer one.
+    bound = math.copysign(rule.margin, value) if rule.margin else rule.bound
+    level = EQUIVALENCE_LEVEL if rule.margin else LEVEL
+    try:
+        if few_differ:  # shares that hardly vary would say that any two images are enough
+            needed = images_to_bound(_shares(metric, left, *others), bound, level=level)
+        elif not others:
+            needed = images_needed(image_shares(left, metric), value - bound, level=level)
+        else:
+            needed = images_needed(image_differences(left, others[0], metric), value - bound, level=level)
+    except SightlineError:
+        return ""
+    return f", about {needed} instead of {left.n_images}" if needed < MOST_IMAGES else ""
+
+
+def _shares(metric: Metric, left: ArmRows, right: ArmRows | None = None) -> ImageShares:
+    own = ImageSums.of(left, [metric]).shares(metric)
+    return own if right is None else own.minus(ImageSums.of(right, [metric]).shares(metric))
+
+
+# What a gate decided, for a job page (Markdown) and for test runners (JUnit XML).
+
+
+def interval_words(outcome: Outcome) -> str:
+    found = format_range(outcome.low, outcome.high, "signed" if outcome.rule.right else "score")
+    return f"{found} (90%)" if found and outcome.rule.margin else found
+
+
+def value_words(outcome: Outcome) -> str:
+    return format_value(outcome.value, "signed" if outcome.rule.right else "score")
+
+
+def markdown(runs: Sequence[GatedRun]) -> str:
+    """A summary for a pull request or a job page: per run one table and its notes."""
+    return "".join(_markdown_table(run) for run in runs)
+
+
+def _markdown_table(run: GatedRun) -> str:
+    passed = sum(outcome.passed for outcome in run.outcomes)
+    lines = [
+        f"### Sightline gate: {passed} of {len(run.outcomes)} rules passed ({run.name})",
+        "",
+        "| | Rule | n | Value | 95% interval | Why |",
+        "| --- | --- | ---: | ---: | ---: | --- |",
+    ]
+    for outcome in run.outcomes:
+        rule = outcome.rule.text.replace("|", "\\|")
+        lines.append(
+            f"| {outcome.verdict} | `{rule}` | {outcome.n} | {value_words(outcome)} | {interval_words(outcome)} | "
+            f"{outcome.words} |"
+        )
+    if run.notes:
+        lines += ["", *(f"- {note}" for note in run.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def junit(runs: Sequence[GatedRun]) -> bytes:
+    """JUnit XML: one suite per run, one test case per rule."""
+    root = ElementTree.Element("testsuites")
+    root.extend(_junit_suite(run) for run in runs)
+    ElementTree.indent(root)
+    return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _junit_suite(run: GatedRun) -> ElementTree.Element:
+    suite = ElementTree.Element(
+        "testsuite",
+        name="sightline gate",
+        tests=str(len(run.outcomes)),
+        failures=str(sum(not outcome.passed for outcome in run.outcomes)),
+        errors="0",
+        skipped="0",
+    )
+    if run.notes:
+        properties = ElementTree.SubElement(suite, "properties")
+        for note in run.notes:
+            ElementTree.SubElement(properties, "property", name="note", value=note)
+    for outcome in run.outcomes:
+        case = ElementTree.SubElement(suite, "testcase", classname=f"sightline.gate.{run.name}", name=outcome.rule.text)
+        interval = interval_words(outcome) or "none"
+        detail = f"value {value_words(outcome)}, 95% interval {interval}, n = {outcome.n}: {outcome.words}"
+        if not outcome.passed:
+            failure = ElementTree.SubElement(case, "failure", type=outcome.verdict, message=outcome.words)
+            failure.text = detail
+        else:
+            ElementTree.SubElement(case, "system-out").text = detail
+    return suite

@@ -1,0 +1,183 @@
+"""The language of rules: what a gate holds runs to, and what a page claims of numbers.
+
+    accuracy(target:0.3) >= 0.7                        a metric of an arm
+    accuracy(target:0.3) - accuracy(full) >= -0.02     a difference between two arms
+    equal(accuracy(target:0.3), accuracy(full), 0.02)  equal within a margin
+
+``parse_rule`` reads one; ``decide_interval`` says what an interval makes of it, and ``decide_numbers`` what numbers
+alone do. Deciding one on the rows of a run is ``decisions``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sightline.errors import SightlineError
+from sightline.places import read_text
+from sightline.statistics.metrics import METRICS, spelling
+from sightline.statistics.paired import equivalence
+
+_COMPARISON = re.compile(r"^(?P<left>.*?)(?P<sign>>=|<=|≥|≤|>|<)\s*(?P<bound>[-+−]?[\d.]+(?:[eE][-+]?\d+)?)\s*$")
+_EQUAL = re.compile(r"^equal\s*\((?P<terms>.*)\)$", re.IGNORECASE)
+_NUMBER = re.compile(r"^[-+−]?[\d.]+(?:[eE][-+]?\d+)?$")
+ROUNDING = 1e-12
+"""A bound such as 0.3 is compared with sums of doubles: differences in the last bits are not evidence."""
+Verdict = Literal["passed", "failed", "undecided"]
+EXAMPLE = 'write for example "accuracy(target:0.3) - accuracy(full) >= -0.02"'
+
+
+@dataclass(frozen=True)
+class Term:
+    metric: str
+    arm: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """metric(arm) [- metric(other)] >= or <= bound, or both within ``margin`` of one another."""
+
+    text: str
+    left: Term
+    right: Term | None
+    at_least: bool
+    strict: bool
+    bound: float
+    margin: float | None = None
+    """Set in a rule of equality, which has no other bound."""
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return (self.left,) if self.right is None else (self.left, self.right)
+
+    def holds(self, value: float) -> bool:
+        """Whether a number is on the side of the bound that the rule asks for; not for a rule of equality."""
+        gap = value - self.bound if self.at_least else self.bound - value
+        return gap > ROUNDING if self.strict else gap >= -ROUNDING
+
+
+def decide_interval(rule: Rule, low: float, high: float) -> Verdict:
+    """What an interval of the rule's value, or of its difference, says: decided by a bound, never by the point.
+
+    ``>=`` passes when the lower bound holds and fails when not even the upper one does; equality passes when all of the
+    interval lies within the margin, and fails when all of it lies beyond.
+    """
+    if rule.margin:
+        found: dict[str, Verdict] = {"equal": "passed", "different": "failed", "open": "undecided"}
+        return found[equivalence(low, high, rule.margin)]
+    near, far = (low, high) if rule.at_least else (high, low)
+    if rule.holds(near):
+        return "passed"
+    return "undecided" if rule.holds(far) else "failed"
+
+
+def decide_numbers(rule: Rule, number: Callable[[Term], float]) -> bool:
+    """Whether the rule is true of numbers that are taken as they are, by what ``number`` says of each term."""
+    value = number(rule.left) - (number(rule.right) if rule.right is not None else 0.0)
+    return decide_interval(rule, value, value) == "passed"
+
+
+def parse_rule(text: str, metric: Callable[[str], str] | None = None) -> Rule:
+    """Reads one rule; a metric is checked here, an arm when the run is known.
+
+    ``metric`` turns the name that is written before a bracket into the one that is meant, or refuses it; without it
+    names are those of registered metrics.
+    """
+    metric = metric or find_metric
+    equal = _EQUAL.match(text.strip())
+    if equal is not None:
+        return _equality(equal["terms"], text, metric)
+    match = _COMPARISON.match(text.strip())
+    if match is None:
+        raise SightlineError(f"cannot read the rule '{text}': it needs >= or <= and a number; {EXAMPLE}")
+    bound = _number(match["bound"], text)
+    left, rest = _term(match["left"], text, metric)
+    right = None
+    if rest:
+        if rest[0] not in "-−":
+            raise SightlineError(
+                f"cannot read the rule '{text}': after the first term comes - or a comparison; {EXAMPLE}"
+            )
+        right, rest = _term(rest[1:], text, metric)
+        if rest:
+            raise SightlineError(f"cannot read the rule '{text}': '{rest}' is too much; {EXAMPLE}")
+        _check_pair(left, right, text)
+    sign = match["sign"]
+    return Rule(text.strip(), left, right, sign in (">=", "≥", ">"), sign in ("<", ">"), bound)
+
+
+def _equality(terms: str, rule: str, metric: Callable[[str], str]) -> Rule:
+    left, rest = _term(terms, rule, metric)
+    right, rest = _term(rest[1:], rule, metric) if rest[:1] == "," and "(" in rest else (None, rest)
+    if right is None or not _NUMBER.match(rest.removeprefix(",").strip()):
+        raise SightlineError(
+            f"cannot read the rule '{rule}': equality needs a margin, as in equal(accuracy(a), accuracy(b), 0.02)"
+        )
+    margin = _number(rest.removeprefix(",").strip(), rule)
+    _check_pair(left, right, rule)
+    if not margin > 0.0:
+        raise SightlineError(f"the rule '{rule}' has a margin of {margin:g}: a margin must be positive")
+    return Rule(rule.strip(), left, right, at_least=True, strict=False, bound=-margin, margin=margin)
+
+
+def _number(text: str, rule: str) -> float:
+    try:
+        number = float(text.replace("−", "-"))
+    except ValueError:
+        raise SightlineError(f"cannot read the rule '{rule}': '{text}' is not a number") from None
+    if not math.isfinite(number):
+        raise SightlineError(f"cannot read the rule '{rule}': '{text}' is too large for a bound")
+    return number
+
+
+def _check_pair(left: Term, right: Term, rule: str) -> None:
+    if right.metric != left.metric:
+        raise SightlineError(
+            f"the rule '{rule}' compares {left.metric} with {right.metric}: a difference needs one metric"
+        )
+    if right.arm == left.arm:
+        raise SightlineError(f"the rule '{rule}' compares arm '{left.arm}' with itself")
+
+
+def _term(text: str, rule: str, metric: Callable[[str], str]) -> tuple[Term, str]:
+    """One ``metric(arm)`` and what follows it; the arm may hold balanced parentheses of its own."""
+    text = text.strip()
+    name, opening, rest = text.partition("(")
+    depth, end = 1, -1
+    for i, character in enumerate(rest):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            end = i
+            break
+    if not opening or end < 0:
+        raise SightlineError(f"cannot read the rule '{rule}': '{text or rule}' is not metric(arm); {EXAMPLE}")
+    return Term(metric(name.strip()), rest[:end].strip()), rest[end + 1 :].strip()
+
+
+def find_metric(name: str) -> str:
+    """The metric that a rule means, whatever the spelling of case and underscores, or an error with a guess."""
+    known = METRICS.spellings()
+    if spelling(name) in known:
+        return known[spelling(name)].name
+    close = difflib.get_close_matches(spelling(name), known, n=1)
+    hint = f"did you mean '{known[close[0]].name}'?" if close else f"known: {', '.join(sorted(METRICS))}"
+    raise SightlineError(f"unknown metric '{name}'; {hint}")
+
+
+def read_rules(path: Path) -> list[str]:
+    """The rules of a file: one a line; a ``#`` at its start or after a space begins a comment."""
+    try:
+        lines = read_text(path).split("\n")
+    except OSError as error:
+        raise SightlineError(f"cannot read the rules in {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SightlineError(f"cannot read the rules in {path}: not a text file in UTF-8") from None
+    rules = [rule for line in lines if (rule := re.sub(r"(^|\s)#.*", "", line).strip())]
+    if not rules:
+        raise SightlineError(f"{path} has no rule; {EXAMPLE}")
+    return rules

@@ -1,0 +1,324 @@
+"""The one way in which rows leave their files: in batches, in the run's order, with checksums compared.
+
+Whatever shape somebody wants rows in is made of those batches: a table of all of them (``read_table``), a frame that
+takes a few bytes a value (``compact_frame``), or some rows by their numbers (``rows_at``). Memory grows with what is
+asked for, never with the run.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from sightline.core.row import ROW_COLUMNS, row_schema
+from sightline.errors import SightlineError
+from sightline.rows.valid import ALWAYS, WAY_OUT, check_rows, under_one_another
+from sightline.store.parts import RunFiles
+from sightline.store.shard_files import Owner, ShardPiece, bounds, in_batches
+
+ROWS = 8192
+"""Rows of a batch."""
+_OF_TODAY = frozenset(column.name for column in ROW_COLUMNS)
+"""Columns that every row has which is written today."""
+
+
+def scan_rows(
+    run: RunFiles,
+    columns: Sequence[str] | None = None,
+    arms: Sequence[str] | None = None,
+    where: pc.Expression | None = None,
+    rows: int = ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """See ``Run.scan``."""
+    chosen = run.arms if arms is None else [_known(arm, run.arms, f"{run.path} has no arm") for arm in arms]
+    schema = stored_schema(run)
+    names = schema.names
+    wanted = names if columns is None else [_known(name, names, "rows have no column") for name in columns]
+    # An expression does not tell which columns it reads: those that it may name are read too.
+    asked = "" if where is None else str(where)
+    read = [field for field in schema if field.name in wanted or field.name in asked]
+    tables = (table for piece, owner in run.pieces_of_arms(chosen) for table in read_piece(piece, owner, read, rows))
+    found = (table.select(wanted) if where is None else table.filter(where).select(wanted) for table in tables)
+    for table in in_batches(found, rows):
+        yield from table.combine_chunks().to_batches()
+
+
+def read_piece(piece: ShardPiece, owner: Owner, fields: Sequence[pa.Field], rows: int = ROWS) -> Iterator[pa.Table]:
+    """Some columns of a piece's rows, in this order and in batches; null where rows are older than their column."""
+    opened = owner.opened(piece.file)
+    schema = opened[0].schema_arrow
+    there = []
+    for field in fields:
+        if field.name in schema.names:
+            there.append(field.name)
+            if schema.field(field.name).type != field.type:
+                found = schema.field(field.name).type
+                raise _damaged(piece, f"column '{field.name}' is {found}, not {field.type}")
+        elif field.name in ALWAYS or field.name not in _OF_TODAY:
+            raise _damaged(piece, f"it has no column '{field.name}'")
+    for table in owner.batches_of(opened, piece, there, rows):
+        if len(there) == len(fields):
+            yield table.select(there)
+        else:
+            rest = (table.column(f.name) if f.name in there else pa.nulls(len(table), f.type) for f in fields)
+            yield pa.table(list(rest), schema=pa.schema(fields))
+
+
+def _damaged(piece: ShardPiece, what: str) -> SightlineError:
+    return SightlineError(f"{piece.file.path} is damaged: {what}; {WAY_OUT}")
+
+
+def stored_schema(run: RunFiles) -> pa.Schema:
+    """The columns of a run's rows with their types, its scorer's own among them, in order; known from one file.
+
+    A column that rows have today and this file does not stands in its place: rows are older than it.
+    """
+    for piece, owner in run.pieces_of_arms():
+        return _schema_of(piece, owner)
+    return row_schema()
+
+
+def _schema_of(piece: ShardPiece, owner: Owner) -> pa.Schema:
+    schema = owner.opened(piece.file, footer_alone=True)[0].schema_arrow.remove_metadata()
+    if _OF_TODAY.issubset(schema.names):
+        return schema
+    kinds = row_schema()
+    for before, column in pairwise(ROW_COLUMNS):
+        if column.name not in schema.names and before.name in schema.names:
+            schema = schema.insert(schema.get_field_index(before.name) + 1, kinds.field(column.name))
+    return schema
+
+
+def _known(name: str, names: Sequence[str], otherwise: str) -> str:
+    if name in names:
+        return name
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+    raise SightlineError(f"{otherwise} '{name}'; {hint}")
+
+
+def read_table(run: RunFiles) -> pa.Table:
+    """All rows with all columns, if every column holds what it is for."""
+    tables = []
+    for piece, owner in run.pieces_of_arms():
+        path = piece.file.path
+        parts = list(read_piece(piece, owner, list(_schema_of(piece, owner))))
+        if parts:
+            tables.append((path, check_rows(pa.concat_tables(parts), str(owner.arm), path)))
+    return under_one_another(tables, row_schema())
+
+
+def count_rows(run: RunFiles) -> int:
+    """How many rows a run has so far, from what its files say of themselves."""
+    return sum(rows for _, _, rows in _counted(run))
+
+
+def rows_at(run: RunFiles, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    """Some columns of some rows, by their numbers in the run's order; only the files that hold them are read."""
+    asked = np.asarray(numbers, dtype=np.int64)
+    order = np.argsort(asked, kind="stable")
+    ascending, start = asked[order], 0
+    schema = stored_schema(run)
+    fields = [schema.field(name) for name in columns]
+    found = [pa.schema(fields).empty_table()]
+    for piece, owner, rows in _counted(run):
+        low, high = np.searchsorted(ascending, [start, start + rows])
+        if low < high:
+            table = pa.concat_tables(read_piece(piece, owner, fields))
+            found.append(table.take(pa.array(ascending[low:high] - start)))
+        start += rows
+    back = np.empty(len(order), dtype=np.int64)
+    back[order] = np.arange(len(order))
+    return pa.concat_tables(found).take(pa.array(back))
+
+
+def _counted(run: RunFiles) -> Iterator[tuple[ShardPiece, Owner, int]]:
+    """Every piece of a run's rows, in its order, with its number of rows."""
+    for piece, owner in run.pieces_of_arms():
+        parquet, mark = owner.opened(piece.file, footer_alone=True)
+        start, stop = bounds(piece, mark, parquet.metadata.num_rows)
+        yield piece, owner, stop - start
+
+
+def read_coded(piece: ShardPiece, owner: Owner, without: Sequence[str]) -> tuple[int, pa.Table]:
+    """The rows of a piece, and the first of them within its file: strings by code, some columns left out.
+
+    For whoever looks on while a run is written: whose the file is, is compared; its checksum, for which all of it would
+    have to be read, is left to others.
+    """
+    parquet, mark = owner.opened(piece.file, footer_alone=True)
+    schema = parquet.schema_arrow
+    start, stop = bounds(piece, mark, parquet.metadata.num_rows)
+    wanted = [name for name in schema.names if name not in without]
+    strings = [each.name for each in schema if pa.types.is_string(each.type) and each.name in wanted]
+    table = pq.read_table(
+        piece.file.path, columns=wanted, partitioning=None, read_dictionary=strings, use_threads=False
+    ).replace_schema_metadata(None)
+    return start, table.slice(start, stop - start)
+
+
+MERGED = "merged"
+"""A column beside those of the rows: whether tokens were merged, which the lineage mask says by being there."""
+_LINEAGE = "lineage_mask"
+
+
+def compact_frame(run: RunFiles, wanted: Callable[[str], bool]) -> pd.DataFrame:
+    """The rows of a run in its order, with those of their columns that are wanted by name, and ``merged``.
+
+    Rows are read in batches and every column becomes one array, so that nothing is in memory twice. Text becomes
+    categorical, with its categories in the order of the names; what is missing is NaN, or NA among true and false.
+    Lists and masks are left out.
+    """
+    kinds = {field.name: field.type for field in stored_schema(run) if wanted(field.name) and _is_plain(field.type)}
+    length = count_rows(run)
+    columns: dict[str, ColumnArray] = {name: column_array(kind, length) for name, kind in kinds.items()}
+    columns[MERGED] = column_array(pa.bool_(), length)
+    for batch in scan_rows(run, [*kinds, _LINEAGE]):
+        for name in kinds:
+            columns[name].append(batch.column(name))
+        columns[MERGED].append(pc.is_valid(batch.column(_LINEAGE)))
+    made = shared_arrays({name: columns.pop(name).finished() for name in list(columns)})
+    return pd.DataFrame(made, copy=False)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+# Columns of known length that are filled piece by piece, each in as few bytes a value as its content allows.
+
+PENDING = 1 << 16
+"""Values whose names wait to be numbered, or as many as there are known names: numbering looks at all of these."""
+
+
+class ColumnArray(Protocol):
+    """One column of a frame in the making."""
+
+    def append(self, chunk: pa.Array) -> None: ...
+
+    def finished(self) -> Any:
+        """The column, when as many values are in it as were announced."""
+        ...
+
+
+def column_array(kind: pa.DataType, length: int) -> ColumnArray:
+    """An empty column for values of an Arrow type: text, true or false, or numbers."""
+    if pa.types.is_string(kind):
+        return Names(length)
+    return Flags(length) if pa.types.is_boolean(kind) else Numbers(kind, length)
+
+
+class Numbers:
+    """As they are stored; whole numbers become floats where one is missing, since only those can be NaN."""
+
+    def __init__(self, kind: pa.DataType, length: int) -> None:
+        self._values: NDArray[Any] = np.empty(length, dtype=kind.to_pandas_dtype())
+        self._end = 0
+
+    def append(self, chunk: pa.Array) -> None:
+        values = chunk.to_numpy(zero_copy_only=False)
+        if values.dtype.kind == "f" and self._values.dtype.kind == "i":
+            self._values = self._values.astype(np.float64)
+        self._values[self._end : self._end + len(values)] = values
+        self._end += len(values)
+
+    def finished(self) -> NDArray[Any]:
+        return self._values
+
+
+class Flags:
+    """True or false, in pandas' own way where some are missing."""
+
+    def __init__(self, length: int) -> None:
+        self._values = np.empty(length, dtype=bool)
+        self._missing: NDArray[np.bool_] | None = None
+        self._end = 0
+
+    def append(self, chunk: pa.Array) -> None:
+        place = slice(self._end, self._end + len(chunk))
+        self._values[place] = pc.fill_null(chunk, False).to_numpy(zero_copy_only=False)
+        if chunk.null_count:
+            if self._missing is None:
+                self._missing = np.zeros(len(self._values), dtype=bool)
+            self._missing[place] = pc.is_null(chunk).to_numpy(zero_copy_only=False)
+        self._end = place.stop
+
+    def finished(self) -> Any:
+        return self._values if self._missing is None else pd.arrays.BooleanArray(self._values, self._missing)
+
+
+def shared_arrays(columns: dict[str, Any]) -> dict[str, Any]:
+    """The same columns, where numbers that are all alike are one number, and equal columns one array.
+
+    Most runs have some of both: nothing is merged, so that anchors cover what lineage covers; every probe has one
+    region; every image has the same number of tokens. Such arrays cannot be written to.
+    """
+    found: dict[str, Any] = {}
+    seen: dict[bytes, NDArray[Any]] = {}
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray) and values.dtype.kind in "fi" and len(values):
+            alike = values.view(f"i{values.itemsize}")  # by their bits: what is not a number equals itself
+            values = (
+                np.broadcast_to(values[0], len(values)) if (alike == alike[0]).all() else _seen_before(values, seen)
+            )
+        found[name] = values
+    return found
+
+
+def _seen_before(values: NDArray[Any], seen: dict[bytes, NDArray[Any]]) -> NDArray[Any]:
+    """An array of the same content that was seen before, or this one."""
+    digest = blake2b(values.data, digest_size=16, person=values.dtype.str.encode()).digest()
+    values.flags.writeable = False
+    return seen.setdefault(digest, values)
+
+
+class Names:
+    """Text as a categorical whose categories are in the order of the names."""
+
+    def __init__(self, length: int) -> None:
+        self._codes: NDArray[Any] = np.empty(length, dtype=np.int8)
+        self._known = pa.array([], pa.string())
+        self._pending: list[pa.DictionaryArray] = []
+        self._waiting = 0
+        self._end = 0
+
+    def append(self, chunk: pa.Array) -> None:
+        self._pending.append(chunk.dictionary_encode())
+        self._waiting += len(chunk)
+        if self._waiting >= max(PENDING, len(self._known)):
+            self._number()
+
+    def _number(self) -> None:
+        """Numbers what waits. The known names come first, so that they keep their numbers."""
+        nobody = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), self._known)
+        _, *chunks = pa.chunked_array([nobody, *self._pending]).unify_dictionaries().chunks
+        if chunks:
+            self._known = chunks[0].dictionary
+            least = np.min_scalar_type(-max(1, len(self._known)))
+            if least.itemsize > self._codes.dtype.itemsize:
+                self._codes = self._codes.astype(least)
+        for chunk in chunks:
+            self._codes[self._end : self._end + len(chunk)] = pc.fill_null(chunk.indices, -1).to_numpy()
+            self._end += len(chunk)
+        self._pending, self._waiting = [], 0
+
+    def finished(self) -> pd.Categorical:
+        self._number()
+        order = pc.array_sort_indices(self._known).to_numpy()
+        code = np.empty(len(order) + 1, dtype=self._codes.dtype)
+        code[order], code[-1] = np.arange(len(order)), -1
+        names = pd.Index(self._known.take(pa.array(order)).to_pandas(), dtype="str")
+        for start in range(0, len(self._codes), PENDING):
+            part = slice(start, start + PENDING)
+            self._codes[part] = code[self._codes[part]]
+        return pd.Categorical.from_codes(self._codes, categories=names, validate=False)

@@ -1,0 +1,313 @@
+"""What a run says of itself: the fields of ``run.json``, the settings that all rows share, in what some differ."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from sightline.errors import SightlineError
+from sightline.places import Place
+from sightline.store.marks import texts_digest
+from sightline.store.shard_files import Owner, ShardPiece, bounds
+
+MOST_SHARDS = 10_000_000
+"""Of a run; a larger number is damage, and counting so many would take for ever."""
+
+
+class BadImage(BaseModel):
+    """An image that could not be read."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    reason: str
+    shard: int
+
+
+class Manifest(BaseModel):
+    """``run.json``, as far as anybody computes with it; whatever else it says is taken as it is."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    arms: list[Annotated[str, Field(min_length=1)]]
+    shards: int = Field(0, ge=0, le=MOST_SHARDS)
+    part: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
+    """K and N of part K of N."""
+    bad_images: dict[str, BadImage] | None = None
+    set_aside: dict[str, Any] | None = None
+    inputs: dict[str, Any] | None = None
+    versions: dict[str, Any] | None = None
+    boxes: dict[str, Any] | None = None
+    image_options: dict[str, Any] | None = None
+    imports: dict[str, Any] | None = None
+    model: str | None = None
+    model_type: str | None = None
+    weight_digest: str | None = None
+    probe_digest: str | None = None
+    dtype: str | None = None
+    positions: str | None = None
+    profile: str | None = None
+    box_source: str | None = None
+    device: str | None = None
+    created: str | None = None
+    attention: str | None = None
+    scorer: str | None = None
+    execution: str | None = None
+    images: str | None = None
+
+    @field_validator("arms")
+    @classmethod
+    def _each_once(cls, arms: list[str]) -> list[str]:
+        if len(set(arms)) < len(arms):
+            raise ValueError("it names one twice")
+        return arms
+
+    @field_validator("part")
+    @classmethod
+    def _within(cls, part: list[int] | None) -> list[int] | None:
+        if part is not None and not 1 <= part[0] <= part[1]:
+            raise ValueError(f"{part} is not K and N of part K of N")
+        return part
+
+
+def check_manifest(found: Any, path: Place) -> dict[str, Any]:
+    """The content of ``run.json``, if it is one."""
+    if not isinstance(found, dict):
+        raise SightlineError(f"{path} is damaged: it is no JSON object; restore it or start anew")
+    try:
+        Manifest.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field, *within = map(str, first["loc"])
+        where = f"'{field}'{' in ' * bool(within)}{'.'.join(within)}"
+        raise SightlineError(f"{path} is damaged: {where}: {first['msg']}; restore it or start anew") from None
+    return {"shards": 0, **found}
+
+
+# What all rows of a run have in common: which settings these are, and in what two of them differ.
+
+FIXED = (
+    "model_type", "weight_digest", "probe_digest", "dtype", "profile", "positions", "box_source", "image_options",
+    "shard_images", "shard_probes", "limit", "execution", "batch_images", "scorer", "keep_scores", "longest_answer",
+)  # fmt: skip
+"""What may never change under one folder: rows with different values here do not belong in one table."""
+VERSIONS = ("torch", "transformers")
+"""Entries of a manifest's ``versions`` that decide the last bits of rows."""
+SEVERAL_MACHINES = ("batch_tokens", "device", "instructions", *VERSIONS)
+"""Where parts of a run that share no disk may differ; their rows then name the mixture."""
+FIXED_ONCE_SAID = (
+    "attention", "checkpoint_files", "checkpoint_subfolders", "clip_files", "threads", *SEVERAL_MACHINES,
+)  # fmt: skip
+"""Likewise, but not every command says it, as one without CLIP or on a GPU does not: that agrees with anything."""
+ACCEPTABLE = ("batch_images", *(field for field in FIXED_ONCE_SAID if field != "clip_files"))
+"""What a command may change where it says so: all values then stay in the manifest, and rows say which was theirs."""
+ONLY_NAMED = ("sightline", "python")
+"""Versions that may change without a word; the manifest keeps all of them too."""
+CHECKPOINTS = {
+    "checkpoint_files": "the checkpoint",
+    "checkpoint_subfolders": "the checkpoint",
+    "clip_files": "the CLIP checkpoint",
+}
+"""Fields that hold a digest per file, and whose files they are."""
+MODEL = ("model_type", "weight_digest")
+"""Fields that tell one model from another."""
+NOT_IN_IDENTITY = {
+    "execution": "eager", "batch_images": 1, "scorer": "yes_no", "shard_probes": None, "keep_scores": False,
+    "longest_answer": 32,
+}  # fmt: skip
+"""Values of settings that leave a run's identity as it would be without them, so that a setting which a later version
+adds, at the value that was the only one before, changes nobody's identity."""
+
+
+def identity_of(manifest: Mapping[str, Any]) -> str:
+    """A digest of what may never change under one folder, so that a file can say whose it is.
+
+    ``NOT_IN_IDENTITY`` says what does not enter.
+    """
+    told = {field: manifest.get(field) for field in FIXED}
+    settings = {field: value for field, value in told.items() if value not in (None, NOT_IN_IDENTITY.get(field))}
+    return texts_digest([json.dumps(settings, sort_keys=True)])
+
+
+def setting(manifest: Mapping[str, Any], field: str) -> Any:
+    """A field of a manifest, or an entry of its ``versions``; None where it says nothing."""
+    within = field in (*VERSIONS, *ONLY_NAMED)
+    return (manifest.get("versions") or {}).get(field) if within else manifest.get(field)
+
+
+def settings_had(manifest: Mapping[str, Any], field: str) -> list[Any]:
+    """All values that rows of a run were made with, the first first; none where it never said."""
+    first = setting(manifest, field)
+    found: list[Any] = (manifest.get("mixed") or {}).get(field) or ([] if first is None else [first])
+    return found
+
+
+def settings_difference(
+    old: Mapping[str, Any], new: Mapping[str, Any], *, without: tuple[str, ...] = ()
+) -> tuple[str, str] | None:
+    """The first field in which settings do not agree with those of a run, and how, in words; None where they do."""
+    differing = (field for field in _differing(old, new) if field not in without)
+    return next(((field, _difference(field, old, new)) for field in differing), None)
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for field in FIXED:
+        if field in new and old.get(field) != new[field] and new[field] not in settings_had(old, field):
+            yield field
+    for field in FIXED_ONCE_SAID:
+        now, had = setting(new, field), settings_had(old, field)
+        if now is not None and had and now not in had:
+            yield field
+
+
+def with_all_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """A command's settings over those of the run it goes on with, where they may differ: what was first stays, and
+    ``mixed`` lists what came later."""
+    kept = dict(new)
+    mixed = {field: list(values) for field, values in (old.get("mixed") or {}).items()}
+    versions = {**(new.get("versions") or {}), **(old.get("versions") or {})}
+    for field in (*ACCEPTABLE, *ONLY_NAMED):
+        had = settings_had(old, field)
+        values = [*had, *(now for now in settings_had(new, field) if now not in had)]
+        if len(values) > 1:
+            mixed[field] = values
+        if field in old:
+            kept[field] = old[field]
+    return {**kept, **({"versions": versions} if versions else {}), **({"mixed": mixed} if mixed else {})}
+
+
+def _difference(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """How a recorded manifest and a command differ in a field: in names where there are some, not in digests."""
+    if field in MODEL:
+        if model_words(old) == model_words(new):
+            return f"of {model_words(old)} with other weights"
+        return f"of {model_words(old)}, this command has {model_words(new)}"
+    if field in CHECKPOINTS:
+        before, now = settings_had(old, field)[-1], new[field]
+        names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+        one, other = (_digits(files.get(names[0])) for files in (before, now))
+        both = f"{names[0]}: {one}, this command has {other}"
+        return f"that was made with other content of {', '.join(names)} in {CHECKPOINTS[field]} ({both})"
+    if field == "probe_digest":
+        return "over other probes"
+    had = ", ".join(map(_short, settings_had(old, field) or [old.get(field)]))
+    return f"with {field} {had}, this command has {_short(setting(new, field))}"
+
+
+def _digits(digest: str | None) -> str:
+    return "none" if digest is None else digest.removeprefix("sha256:")[:8]
+
+
+def model_words(manifest: Mapping[str, Any]) -> str:
+    return f"{manifest.get('model', 'another model')} ({manifest.get('model_type', 'unknown')})"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value) if not isinstance(value, str) else value
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# Rows that were not all computed alike, to the last bit: under which settings, and how many under each.
+
+COLUMNS = ("device", "attention", "versions", "conditions")
+"""Columns of rows that say how they were computed."""
+Alike: TypeAlias = tuple[str | None, ...]
+"""What a row says in them."""
+NAMED_VERSIONS = ("sightline", *VERSIONS)
+HALVED = "halved"
+
+
+def alike_in(piece: ShardPiece, owner: Owner) -> Counter[Alike]:
+    """How many rows of a piece say the same in ``COLUMNS``, None where they have no such column.
+
+    A footer says it where all rows of its file do, as nearly always; else they are read.
+    """
+    opened = owner.opened(piece.file, footer_alone=True)
+    parquet, mark = opened
+    start, stop = bounds(piece, mark, parquet.metadata.num_rows)
+    if (told := _told_by_footer(parquet.metadata)) is not None:
+        return Counter({told: stop - start})
+    found: Counter[Alike] = Counter()
+    names = [field.name for field in parquet.schema_arrow if field.name in COLUMNS and pa.types.is_string(field.type)]
+    for table in owner.batches_of(opened, piece, names):
+        for line in table.group_by(names).aggregate([([], "count_all")]).to_pylist():
+            found[tuple(line.get(name) for name in COLUMNS)] += line["count_all"]
+    return found
+
+
+def _told_by_footer(metadata: pq.FileMetaData) -> Alike | None:
+    """What all rows of a file say, if its statistics show that they say the same."""
+    said: dict[str, set[Any]] = {name: set() for name in COLUMNS}
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in said:
+                known = column.statistics
+                if known is None or known.null_count or not known.has_min_max or not isinstance(known.min, str):
+                    return None
+                said[column.path_in_schema] |= {known.min, known.max}
+    if any(len(values) > 1 for values in said.values()):
+        return None
+    return tuple(next(iter(said[name]), None) for name in COLUMNS)
+
+
+def settings_of(alike: Mapping[Alike, int]) -> dict[str, Counter[Any]]:
+    """By setting, how many rows have each value."""
+    found: dict[str, Counter[Any]] = {}
+    for (device, attention, versions, conditions), rows in alike.items():
+        known = {"device": device, "attention": attention, **_named(versions), **_object(conditions)}
+        for name, value in known.items():
+            if value is not None:
+                found.setdefault(name, Counter())[value] += rows
+    return found
+
+
+def mixture_of(pieces: Iterable[tuple[ShardPiece, Owner]]) -> str:
+    """In words what differs between rows of some pieces; "" where nothing does."""
+    alike: Counter[Alike] = Counter()
+    for piece, owner in pieces:
+        alike += alike_in(piece, owner)
+    return mixture_words(settings_of(alike))
+
+
+def mixture_words(found: Mapping[str, Counter[Any]]) -> str:
+    several = [
+        f"{name} {', '.join(f'{value} ({_rows(rows)})' for value, rows in values.items())}"
+        for name, values in found.items()
+        if name != HALVED and len(values) > 1
+    ]
+    if halved := found.get(HALVED, Counter())[True]:
+        several.append(f"{_rows(halved)} in batches that were halved when memory ran out")
+    return f"rows that were not computed alike, so that last bits may differ: {'; '.join(several)}" if several else ""
+
+
+def unnamed_settings(found: Mapping[str, Counter[Any]], manifest: Mapping[str, Any]) -> list[str]:
+    """What rows say of themselves and the manifest of their run does not."""
+    return [
+        f"{name} {value}"
+        for name, values in found.items()
+        for value in values
+        if (had := settings_had(manifest, name)) and value not in had
+    ]
+
+
+def _named(versions: str | None) -> dict[str, Any]:
+    return {name: value for name, value in _object(versions).items() if name in NAMED_VERSIONS}
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    """Plain values by name; of what nobody wrote, none."""
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    pairs = found.items() if isinstance(found, dict) else ()
+    return {name: value for name, value in pairs if isinstance(value, str | int | float | bool)}
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'s' * (count != 1)}"

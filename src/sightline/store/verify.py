@@ -1,0 +1,315 @@
+"""Everything that can be wrong with a run folder, found by reading all of it: a line each, in bounded memory.
+
+A file whose checksum holds says truly what it holds, so that its rows are compared with the probes by digests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sightline.core.row import cut_shards
+from sightline.errors import SightlineError
+from sightline.places import Place, StoreError, open_lines, told_of
+from sightline.probes.dialects import own_row, probe_from_own
+from sightline.probes.probe_file import HEADER, canonical
+from sightline.store.folder import (
+    CHECKSUM,
+    MANIFEST,
+    OF_PROBES,
+    PROBES,
+    RunFolder,
+    arm_folder_name,
+    file_checksum,
+    manifest_problem,
+    read_text,
+)
+from sightline.store.manifest import Alike, alike_in, mixture_words, settings_of, unnamed_settings
+from sightline.store.marks import DamagedError, MarkedShard, texts_digest
+from sightline.store.shard_files import Owner, ShardFile, ShardPiece, read_shard, shard_file
+
+SET_ASIDE = ".damaged"
+NAMED = 8
+"""Shards that a line names; it counts the others."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One line. A file that can be set aside, so that the next run computes it again, is named."""
+
+    words: str
+    file: Place | None = None
+
+    def set_aside(self) -> Place | None:
+        """Gives the file another name, under which nobody reads it."""
+        if self.file is None:
+            return None
+        with told_of(self.file, "rename"):
+            if not self.file.exists():
+                return None
+            return self.file.rename(self.file.with_name(self.file.name + SET_ASIDE))
+
+
+class Asked(NamedTuple):
+    """What a shard must hold."""
+
+    rows: int
+    content: str
+    """Digest of its probes' ids, in order."""
+
+
+@dataclass
+class Verified:
+    """What was read of a folder, and what is wrong with it."""
+
+    folder: RunFolder
+    problems: list[Problem] = field(default_factory=list)
+    files: int = 0
+    rows: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What is worth knowing and wrong with nothing."""
+    alike: Counter[Alike] = field(default_factory=Counter)
+    """How many rows say the same of how they were computed."""
+    unrecorded: set[int] = field(default_factory=set)
+    """Shards with rows about an image that has no record."""
+
+    def wrong(self, words: str, file: Place | None = None) -> None:
+        self.problems.append(Problem(words, file))
+
+
+def verify_folder(path: Place) -> Verified:
+    """Reads a whole run folder. What is still to be computed is a problem too: the run is not complete."""
+    found = Verified(RunFolder(path))
+    manifest = _manifest(found)
+    if manifest is None:
+        return found
+    _checksum(found)
+    asked = _asked(found, manifest)
+    keys = _images(found, manifest)
+    for arm in manifest["arms"]:
+        _rows(found, manifest, arm, asked, keys)
+    if found.unrecorded:
+        found.wrong(f"{path / 'images'}: records of images of {_named(sorted(found.unrecorded))} are missing")
+    _strangers(found, manifest)
+    _mixture(found, manifest)
+    return found
+
+
+def _manifest(found: Verified) -> dict[str, Any] | None:
+    path = found.folder.path / MANIFEST
+    try:
+        manifest = found.folder.manifest()
+    except StoreError:
+        raise
+    except (SightlineError, OSError, UnicodeDecodeError, AttributeError, TypeError, ValueError) as error:
+        found.wrong(str(error) if isinstance(error, SightlineError) else f"{path} cannot be read ({error})")
+        return None
+    if not manifest["arms"]:
+        found.wrong(f"{path} names no arms")
+        return None
+    if manifest["shards"] < 1:
+        found.wrong(f"{path} does not say how many shards there are")
+        return None
+    return manifest
+
+
+def _checksum(found: Verified) -> None:
+    """Whether the manifest is what was written, every bit of it."""
+    path = found.folder.path
+    stored = json.loads(read_text(path / MANIFEST))
+    if problem := manifest_problem(stored):
+        found.wrong(f"{path / MANIFEST} is damaged: {problem}")
+    elif CHECKSUM not in stored:
+        found.notes.append(f"{path / MANIFEST} has no checksum, and was not compared with any")
+
+
+def _mixture(found: Verified, manifest: Mapping[str, Any]) -> None:
+    """What rows say of how they were computed: named where they differ, and compared with the manifest."""
+    settings = settings_of(found.alike)
+    if words := mixture_words(settings):
+        found.notes.append(f"{found.folder.path}: {words}")
+    for words in unnamed_settings(settings, manifest):
+        found.wrong(f"{found.folder.path / MANIFEST} does not name {words}, which rows were computed with")
+
+
+def _asked(found: Verified, manifest: Mapping[str, Any]) -> dict[int, Asked] | None:
+    """What every shard must hold, told by the probes; None where they cannot tell."""
+    path = found.folder.path / PROBES
+    try:
+        asked = _cut_probes(found, path, manifest)
+    except StoreError:
+        raise
+    except (SightlineError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        found.wrong(f"{path} cannot be read ({str(error).splitlines()[0] if str(error) else type(error).__name__})")
+        return None
+    if len(asked) != manifest["shards"]:
+        found.wrong(f"{path} makes {len(asked)} shards, {MANIFEST} says {manifest['shards']}")
+        return None
+    return asked
+
+
+def _cut_probes(found: Verified, path: Place, manifest: Mapping[str, Any]) -> dict[int, Asked]:
+    """One pass over the probes, which stand in the order of shards: sizes of images, then ids in that order."""
+    header: dict[str, Any] = {}
+    digest = sha256()
+    bad = set(manifest.get("bad_images", {}))
+
+    def each() -> Iterator[tuple[str, str]]:
+        """(image, id) of every probe; the id is empty where the image could not be read."""
+        with told_of(path, "read"), open_lines(path) as lines:
+            for line in lines:
+                record = json.loads(line) if line.strip() else {}
+                if HEADER in record:
+                    header.update(record)
+                elif record:
+                    probe = probe_from_own(record)
+                    digest.update(canonical(own_row(probe)).encode() + b"\n")
+                    yield repr((probe.image, probe.occlude)), "" if probe.image in bad else str(probe.id)
+
+    asked = {}
+    waiting: dict[int, list[str]] = {}
+
+    def sizes() -> Iterator[int]:
+        for image, (_, group) in enumerate(groupby(each(), key=lambda probe: probe[0])):
+            waiting[image] = [name for _, name in group]
+            yield len(waiting[image])
+
+    for shard, cut in enumerate(cut_shards(sizes(), manifest["shard_images"], manifest.get("shard_probes"))):
+        ids = [name for part in cut for name in waiting[part.image][part.start : part.stop] if name]
+        asked[shard] = Asked(len(ids), texts_digest(ids))
+        for part in cut:
+            if part.stop == len(waiting[part.image]):
+                del waiting[part.image]
+    if header.get("digest") not in (None, f"sha256:{digest.hexdigest()}"):
+        found.wrong(f"{path} does not hold the probes that its first line promises")
+    elif (known := manifest.get(OF_PROBES)) and file_checksum(path) not in known:
+        found.wrong(f"{path} does not fit its checksum in {MANIFEST}")
+    return asked
+
+
+def _held(
+    found: Verified, file: ShardFile, owner: Owner, shards: int, *, footer_alone: bool = False
+) -> list[MarkedShard] | None:
+    """What a file holds, shard by shard; None, and a line, where that is not what belongs here."""
+    found.files += 1
+    try:
+        _, mark = read_shard(file.path, footer_alone=footer_alone)
+        problem = owner.problem(file, mark)
+    except (DamagedError, OSError, ValueError, KeyError, TypeError) as error:
+        found.wrong(f"{file.path} is damaged ({error})", file.path)
+        return None
+    if not problem and file.last >= shards:
+        problem = f"holds shard {file.last} of a run that has {shards}"
+    if problem:
+        found.wrong(f"{file.path} {problem}", file.path)
+        return None
+    return list(mark.shards)
+
+
+def _images(found: Verified, manifest: Mapping[str, Any]) -> np.ndarray:
+    """(I,) hashes of the keys of all image records, sorted."""
+    owner = found.folder.owner()
+    seen: dict[tuple[int, str], Place] = {}
+    keys = [np.zeros(0, np.int64)]
+    for file in found.folder.files_of_images():
+        held = _held(found, file, owner, manifest["shards"])
+        if held is None or _repeats(found, file, seen):
+            continue
+        for table in owner.batches(ShardPiece(file, file.first, file.last), ["image_key"]):
+            keys.append(_hashes(table.column("image_key").unique().to_pylist()))
+    return np.unique(np.concatenate(keys))
+
+
+def _repeats(found: Verified, file: ShardFile, seen: dict[tuple[int, str], Place]) -> bool:
+    """Notes which shards a file holds; a line, and True, where another holds one of them already."""
+    twice = [shard for shard in file.shards if (shard, file.version) in seen]
+    if twice:
+        other = seen[twice[0], file.version]
+        found.wrong(f"{file.path} holds {_named(twice)}, which {other.name} holds too", file.path)
+        return True
+    seen.update({(shard, file.version): file.path for shard in file.shards})
+    return False
+
+
+def _rows(
+    found: Verified, manifest: Mapping[str, Any], arm: str, asked: Mapping[int, Asked] | None, keys: np.ndarray
+) -> None:
+    owner = found.folder.owner(arm)
+    seen: dict[tuple[int, str], Place] = {}
+    for file in found.folder.files_of_rows(arm):
+        held = _held(found, file, owner, manifest["shards"])
+        if held is None or _repeats(found, file, seen):
+            continue
+        found.rows += sum(each.rows for each in held)
+        for each in held:
+            wanted = each if asked is None else asked[each.shard]
+            if each.rows != wanted.rows:
+                words = f"has {each.rows} rows of shard {each.shard}, which has {wanted.rows} probes"
+                found.wrong(f"{file.path} {words}", file.path)
+            elif each.content != wanted.content:
+                found.wrong(f"{file.path} answers other probes than those of shard {each.shard}", file.path)
+        found.unrecorded |= _unrecorded(file, owner, held, keys)
+        found.alike += alike_in(ShardPiece(file, file.first, file.last), owner)
+    part = manifest.get("part")
+    due = range(manifest["shards"]) if not part else range(part[0] - 1, manifest["shards"], part[1])
+    missing = [shard for shard in due if (shard, "") not in seen]
+    if missing:
+        found.wrong(f"{found.folder.path}: {arm} lacks the rows of {_named(missing)}")
+
+
+def _unrecorded(file: ShardFile, owner: Owner, held: Sequence[MarkedShard], keys: np.ndarray) -> set[int]:
+    """Shards of a file with rows about an image that has no record."""
+    ends, place, shards = np.cumsum([each.rows for each in held]), 0, set()
+    for table in owner.batches(ShardPiece(file, file.first, file.last), ["image_key"]):
+        coded = table.column("image_key").combine_chunks().dictionary_encode()
+        unknown = ~np.isin(_hashes(coded.dictionary.to_pylist()), keys)
+        if unknown.any():
+            at = place + np.flatnonzero(unknown[coded.indices.to_numpy()])
+            shards |= {held[which].shard for which in np.unique(np.searchsorted(ends, at, side="right"))}
+        place += table.num_rows
+    return shards
+
+
+def _hashes(keys: Sequence[str]) -> np.ndarray:
+    return np.array([hash(key) for key in keys], dtype=np.int64)
+
+
+def _strangers(found: Verified, manifest: Mapping[str, Any]) -> None:
+    """What lies among the rows and is none of the run's."""
+    arms = {arm_folder_name(arm) for arm in (*manifest["arms"], *manifest.get("set_aside", {}))}
+    for place in found.folder.folders_of_rows():
+        if place.name not in arms:
+            found.wrong(f"{place} belongs to no arm of the run")
+        else:
+            _unreadable_names(found, f"rows/{place.name}")
+    _unreadable_names(found, "images")
+
+
+def _unreadable_names(found: Verified, below: str) -> None:
+    for file in found.folder.files.matching(f"{below}/*.parquet"):
+        if not file.name.startswith(".") and shard_file(file) is None:
+            found.wrong(f"{file} does not have the name of a shard", file)
+
+
+def _named(shards: Sequence[int]) -> str:
+    shown = ", ".join(map(str, shards[:NAMED])) + (f" and {len(shards) - NAMED} more" if len(shards) > NAMED else "")
+    return f"shard{'s' * (len(shards) > 1)} {shown}"
+
+
+def damaged_files(folder: RunFolder, arms: Sequence[str]) -> list[Problem]:
+    """Files of a run that must not be taken for done, told by their footers: not readable, or of another run, arm or
+    shard. Quick enough for every command that goes on with a run; a flipped bit elsewhere is found when rows are read.
+    """
+    found, shards = Verified(folder), int(folder.manifest()["shards"])
+    stocks = [(folder.owner(arm), folder.files_of_rows(arm)) for arm in arms]
+    for owner, files in (*stocks, (folder.owner(), folder.files_of_images())):
+        for file in files:
+            _held(found, file, owner, shards, footer_alone=True)
+    return found.problems
