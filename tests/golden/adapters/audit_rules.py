@@ -14,7 +14,7 @@ from sightline.selectors.coverage_greedy import coverage_greedy
 from sightline.selectors.rise import rise
 from sightline.selectors.scores import Scored
 from tests.golden.harness import Case
-from tests.golden_e2e.artifact_names import from_artifact
+from tests.golden_e2e.reference import from_artifact
 
 
 def view_of(cells: Any, boxes: Any = (), key: str = "") -> TokenView:
