@@ -27,7 +27,7 @@ from sightline.auditing.loop import PREVIEW_SIDE
 from sightline.backbones.base import Backbone
 from sightline.backbones.qwen3_vl import Qwen3VL
 from sightline.cli import app
-from sightline.commands.run_summary import print_summary
+from sightline.commands.run import print_summary
 from sightline.core.row import TIME_COLUMNS, row_schema
 from sightline.errors import SightlineError
 from sightline.probes import images, read_probes, write_probes

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from sightline.cli import app
 from sightline.core.table import Table, TableColumn, latex_escape
-from sightline.paper.paper_table import PAPER_TABLES, Measured
-from sightline.paper.preset import in_order
+from sightline.paper.lines import Measured
+from sightline.paper.paper_table import PAPER_TABLES, in_order
 from sightline.paper.printed import PrintedLine, PrintedTable, measured
 from sightline.paper.study import Study
 from tests.warm_python import warm_children

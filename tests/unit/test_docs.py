@@ -239,7 +239,8 @@ def test_every_command_stands_there_with_its_options() -> None:
 
 def commands(node: Any, name: str) -> Iterator[tuple[str, Any]]:
     yield name, node
-    for below, child in getattr(node, "commands", {}).items():
+    for below in node.list_commands(None) if hasattr(node, "list_commands") else ():
+        child = node.get_command(None, below)
         if not child.hidden:
             yield from commands(child, f"{name} {below}")
 

@@ -17,7 +17,7 @@ from sightline.annotate.work import ItemReadings
 from sightline.errors import SightlineError
 from sightline.places import open_file
 from sightline.probes.regions import check_roles
-from sightline.probes.typed_rows import ANNOTATED, TypedBox, TypedRow, read_typed_rows, shown_size
+from sightline.probes.typed_rows import TypedBox, TypedRow, read_typed_rows, shown_size
 
 _DECIMALS = 2
 """Of a pixel."""
@@ -48,11 +48,6 @@ def fields_of_row(item: WorkItem, row: TypedRow) -> dict[str, Any]:
         {REGION: list(region), ROLE: role, TEXT: text} for region, role, text in zip(regions, roles, texts, strict=True)
     ]
     return {BOXES: boxes, STATUS: row.status, "evidence_units": str(row.evidence_units), "notes": row.notes}
-
-
-def annotated_rows(answers: Iterable[tuple[WorkItem, Mapping[str, Any]]]) -> list[TypedRow]:
-    """Rows of the answers that are evidence."""
-    return [typed_answer(item, fields) for item, fields in answers if fields[STATUS] == ANNOTATED]
 
 
 # Answers in the columns of the paper's artifact: CSV for decisions about items, JSON lines for boxes; and back.

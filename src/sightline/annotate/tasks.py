@@ -363,8 +363,3 @@ def open_task(path: Path) -> TaskFolder:
     if not (path / JOURNAL).is_file():
         raise SightlineError(f"{path} has lost its {JOURNAL}; put it back from a copy")
     return found
-
-
-def chosen_probes(items: Sequence[WorkItem]) -> frozenset[str]:
-    """The ids of all probes that the items are about."""
-    return frozenset(name for item in items for name in item.probes)

@@ -27,7 +27,6 @@ __all__ = [
     "check_source",
     "noise_probes",
     "reads_boxes",
-    "refuse_other_rule",
     "show_boxes",
     "source_names",
     "source_under",
@@ -131,11 +130,6 @@ class BoxSource(ABC):
     searches: ClassVar[bool] = False
     """Whether images are searched first. That takes time, and is part of the cost of every arm that reads boxes."""
 
-    @property
-    def rule(self) -> str:
-        """By what findings are chosen, where another release may have chosen otherwise; "" elsewhere."""
-        return ""
-
     def check(self) -> None:
         """Refuses, before any work is done, what cannot run here."""
         return
@@ -167,13 +161,6 @@ def source_under(profile: str, name: str) -> str:
     """
     least = getattr(DETECTORS.get(name), "ARTIFACT", None) if name in DETECTORS and profile == "artifact" else None
     return name if least is None else f"{name}:confidence={least:g}"
-
-
-def refuse_other_rule(name: str, recorded: Mapping[str, Any], out: Place) -> None:
-    """A run whose boxes were chosen by a rule of an earlier release is not gone on with by another."""
-    before, now = recorded.get("rule"), box_source(name).rule
-    if before and now and before != now:
-        raise SightlineError(f"{out} holds a run with boxes {before}; {name} now means {now}; choose another --out")
 
 
 def source_names() -> list[str]:
@@ -260,10 +247,6 @@ class DetectedBoxes(BoxSource):
     detector: str
     """Its name, with an option behind a colon where it takes one."""
     searches: ClassVar[bool] = True
-
-    @property
-    def rule(self) -> str:
-        return detector_named(self.detector).rule
 
     def check(self) -> None:
         detector_named(self.detector).require()

@@ -150,8 +150,6 @@ def agreement(
     draws: DrawsOption = 10_000,
 ) -> None:
     """How far two people agree, before adjudication: fields with kappa, boxes by overlap, roles by F1."""
-    from rich.console import Console
-
     from sightline.annotate.agreement import agreement_report, write_agreement
     from sightline.annotate.tasks import open_task
     from sightline.annotate.work import all_readings
@@ -160,24 +158,23 @@ def agreement(
     readings = all_readings(opened)
     found = agreement_report(opened.kind, readings, draws=draws)
     for table in found.tables.values():
-        Console().print(_printed(table))
+        _print_frame(table)
     typer.echo(f"disagreements  {found.disputed}, of which {found.adjudicated} adjudicated")
     if out is not None:
         typer.echo(f"page           {write_agreement(out, found, opened, readings)}")
 
 
-def _printed(frame: pd.DataFrame) -> Any:
-    from rich.table import Table
+def _print_frame(frame: pd.DataFrame) -> None:
+    """Words to the left, numbers to the right; the columns' names are their titles."""
+    from sightline.core.table import Kind, Table, TableColumn
+    from sightline.progress import SafeConsole
 
-    table = Table(box=None, pad_edge=False)
-    for column in frame.columns:
-        words = frame[column].dtype == object
-        table.add_column(str(column).replace("_", "\n"), justify="left" if words else "right")
-    for line in frame.itertuples(index=False):
-        table.add_row(
-            *("-" if cell != cell else f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in line)
-        )
-    return table
+    kinds: dict[str, Kind] = {"f": "score", "i": "count", "u": "count"}
+    columns = [
+        TableColumn(str(name), str(name).replace("_", " "), kinds.get(frame[name].dtype.kind, "text"))
+        for name in frame.columns
+    ]
+    Table("agreement", "", "", columns, frame).terminal(SafeConsole())
 
 
 @app.command()
@@ -249,3 +246,23 @@ def sign_off(
     typer.echo(f"signed       {path}: {sum(counts.values())} decisions by {name}")
     for decision, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
         typer.echo(f"{count:>12} {decision}")
+
+
+# ``sightline agreement``: two annotators' files, compared field by field, without a task.
+
+
+def compare_files(
+    first: Annotated[Path, typer.Argument(help="One annotator's file: CSV or JSON lines with a probe_id per row.")],
+    second: Annotated[Path, typer.Argument(help="The other's.")],
+    field: Annotated[list[str] | None, typer.Option(help="Compare this field alone. Repeatable.")] = None,
+    draws: Annotated[int, typer.Option(min=100, help="Bootstrap draws of kappa's interval.")] = 10_000,
+    out: Annotated[Path | None, file_option("CSV to write as well.", endings=(".csv",))] = None,
+) -> None:
+    """Compare two annotators: agreement and kappa of labels, overlap of boxes, with 95 % intervals."""
+    from sightline.analysis.regions import agreement_table
+    from sightline.core.text import write_csv
+
+    found = agreement_table(first, second, fields=field or (), draws=draws)
+    _print_frame(found)
+    if out is not None:
+        write_csv(out, found)

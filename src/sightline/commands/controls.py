@@ -214,9 +214,9 @@ def _write(
 def _table(path: Path, rows: list[dict[str, Any]]) -> None:
     import pandas as pd
 
-    from sightline.core.text import without_formulas
-    from sightline.places.writing import make_folder, write_whole
+    from sightline.core.text import write_csv
+    from sightline.places.writing import make_folder
 
     make_folder(path.parent)
-    write_whole(path, without_formulas(pd.DataFrame(rows)).to_csv(index=False).encode())
+    write_csv(path, pd.DataFrame(rows))
     typer.echo(f"wrote        {path}: {len(rows)} rows")

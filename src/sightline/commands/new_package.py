@@ -61,7 +61,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-
 from sightline import SELECTORS, Parity, QuerySpan, Role, Selection, Selector, TokenView
 from sightline.selectors.scores import top
 
@@ -99,10 +98,10 @@ SELECTOR_TEST = Template("""\
 from __future__ import annotations
 
 import torch
-from $name import $kind
-
 from sightline.contract import check_selector
 from sightline.cost.selection import Inputs
+
+from $name import $kind
 
 
 def test_it_keeps_the_promises_of_a_selector() -> None:

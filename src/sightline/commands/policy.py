@@ -218,32 +218,26 @@ def _finite(value: Any) -> Any:
 
 def _print(verdict: PolicyVerdict, probes: str) -> None:
     """Every fixed budget and the policy on the same probes, then the gate."""
-    from rich.table import Table
-    from rich.text import Text
-
+    from sightline.core.table import TableColumn, print_rows
     from sightline.progress import SafeConsole
 
     tasks = list(verdict.policy.scores)
     with_alarms = verdict.policy.hfpr == verdict.policy.hfpr
-    table = Table(title=Text(f"{verdict.policy.n} {probes}"), title_justify="left")
-    table.add_column("", overflow="fold")
     headings = [*("Score" if len(tasks) == 1 else task for task in tasks), *(["hFPR"] if with_alarms else [])]
-    for heading in (*headings, "Keep", "Cost", f"Score - {verdict.reference}"):
-        table.add_column(heading, justify="right")
+    numbers = (*headings, "Keep", "Cost", f"Score - {verdict.reference}")
 
-    def row(line: PolicyFigures, difference: str) -> None:
+    def row(line: PolicyFigures, difference: str) -> list[str]:
         alarms = [f"{line.hfpr:.3f}"] if with_alarms else []
         scores = (f"{line.scores[task]:.3f}" for task in tasks)
-        table.add_row(Text(line.name), *scores, *alarms, f"{line.keep:.3f}", f"{line.cost:.3f}", difference)
+        return [line.name, *scores, *alarms, f"{line.keep:.3f}", f"{line.cost:.3f}", difference]
 
-    for each in verdict.fixed:
-        row(each, "")
     said = []
     for task, found in verdict.differences.items():
         interval = f" [{found.low:+.3f}, {found.high:+.3f}]" if found.low == found.low else ""
         said.append(f"{found.value:+.3f}{interval}{'' if len(tasks) == 1 else f' {task}'}")
-    row(verdict.policy, "\n".join(said))
-    SafeConsole().print(table)
+    lines = [*(row(each, "") for each in verdict.fixed), row(verdict.policy, "\n".join(said))]
+    columns = ["", *(TableColumn(heading, heading, "score") for heading in numbers)]
+    print_rows(SafeConsole(), columns, lines, title=f"{verdict.policy.n} {probes}")
     if not verdict.refused:
         idle = f"{', '.join(verdict.no_worse)} scores as much at no more cost"
         say(f"fixed       {idle if verdict.no_worse else 'no fixed budget scores as much at no more cost'}")

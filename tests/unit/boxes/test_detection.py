@@ -17,7 +17,6 @@ from sightline.boxes.quality import iou
 from sightline.boxes.sources import (
     check_source,
     noise_probes,
-    refuse_other_rule,
     show_boxes,
     source_names,
     source_under,
@@ -229,15 +228,6 @@ def test_the_artifact_profile_drops_what_easyocr_is_less_sure_of() -> None:
     assert source_under("paper", "easyocr") == "easyocr"
     assert source_under("artifact", "rapidocr") == "rapidocr"
     assert source_under("artifact", "annotation") == "annotation"
-
-
-def test_boxes_of_another_rule_are_not_gone_on_with(tmp_path: Path) -> None:
-    before = {"rule": "detected and read, confidence of at least 0.20"}
-    with pytest.raises(SightlineError, match=r"confidence of at least 0\.20; easyocr now means .* at least 0; choose"):
-        refuse_other_rule("easyocr", before, tmp_path)
-    refuse_other_rule("easyocr", {"rule": EasyOcr.rule}, tmp_path)
-    refuse_other_rule("missing", before, tmp_path)
-    refuse_other_rule("easyocr", {}, tmp_path)
 
 
 def test_absent_detectors_say_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.commands.run_summary import print_summary
+from sightline.commands.run import print_summary
 from sightline.gate.decisions import run_gate
 from sightline.report.build import build_report
 from sightline.report.sections.geometry import geometry_table

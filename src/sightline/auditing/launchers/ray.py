@@ -17,7 +17,7 @@ from sightline.auditing.crew import CrewMember, Ended, drive
 from sightline.auditing.launchers.base import LAUNCHERS, Job, Launcher
 from sightline.auditing.launchers.local import threads_for, usable_cores
 from sightline.errors import SightlineError
-from sightline.places.holders import holder_of
+from sightline.places.writing import holder_of
 from sightline.store.leases import Leases
 
 USAGE = "RAY_USAGE_STATS_ENABLED"
@@ -130,7 +130,7 @@ class RemoteMember:
     """What runs in an actor."""
 
     def who(self) -> dict[str, Any]:
-        from sightline.places.holders import here
+        from sightline.places.writing import here
 
         return here().as_record()
 
