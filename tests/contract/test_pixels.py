@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from sightline.answering.arm_pass import _groups
 from torch import Tensor
 
 from sightline.arms.arm import Arm

@@ -24,6 +24,7 @@ FolderOption = Annotated[Path | None, typer.Option("--out", help="Folder of a st
 def list_(out: FolderOption = None) -> None:
     """List the tables: what each shows, what it needs, and how far it is measured in a study's folder."""
 
+    from sightline.core.table import print_rows
     from sightline.paper.paper_table import PAPER_TABLES, in_order
     from sightline.paper.run import state_in
     from sightline.progress import SafeConsole
@@ -68,6 +69,7 @@ def check(
     """
     from rich.text import Text
 
+    from sightline.core.table import print_rows
     from sightline.paper.check import findings
     from sightline.progress import SafeConsole
 

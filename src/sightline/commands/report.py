@@ -193,6 +193,7 @@ def gate(
 def _print_gated(run: GatedRun) -> None:
     from rich.text import Text
 
+    from sightline.core.table import TableColumn, print_rows
     from sightline.gate.decisions import interval_words, value_words
     from sightline.progress import SafeConsole
 

@@ -50,15 +50,13 @@ def print_summary(run: Run) -> None:
     from sightline.progress import SafeConsole
     from sightline.report.columns import of_words
     from sightline.report.summary import sentence
-    from sightline.rows.reader import compact_frame
     from sightline.rows.source import UNREAD
-    from sightline.rows.usable import cut_off, fallen_back
+    from sightline.rows.usable import cut_off, fallen_back, unseen_evidence
     from sightline.statistics.arm_rows import are_in_words, is_plain
-    from sightline.statistics.correct_positives import out_of_sight
     from sightline.statistics.metrics import METRICS
     from sightline.statistics.readable_answers import nothing_to_read
 
-    frame = compact_frame(run, lambda column: column not in UNREAD)
+    frame = run.compact_frame(lambda column: column not in UNREAD)
     if frame.empty:
         raise SightlineError(f"no image could be read: {next(iter(run.bad_images.values()), 'the run has no rows')}")
     plain = is_plain(frame)
@@ -73,7 +71,7 @@ def print_summary(run: Run) -> None:
     unsupported = METRICS["unsupported"]
     meaning = of_words(unsupported.definition) if are_in_words(frame).any() else unsupported.definition
     console.print(f"{unsupported.label}: {meaning}; ms per row", markup=False, highlight=False)
-    hidden = out_of_sight(frame)
+    hidden = unseen_evidence(frame)
     if hidden:
         console.print(hidden, markup=False, highlight=False)
     console.print(

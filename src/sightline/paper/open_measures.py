@@ -44,7 +44,7 @@ from sightline.paper.regions import (
 )
 from sightline.paper.study import DETECTOR, Study
 from sightline.report.sections.region_coverage import coverage_and_score_frame
-from sightline.store.probe_picture import Boxes
+from sightline.rows.picture import Boxes
 
 # Two arms on the same questions: S19, S20, S21.
 

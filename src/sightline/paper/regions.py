@@ -28,7 +28,6 @@ from sightline.probes.images import image_size
 from sightline.probes.regions import ANSWER
 from sightline.probes.typed_rows import ANNOTATED, TypedBox, TypedRow, read_typed_rows, shown_size
 from sightline.rows.picture import Boxes, stored_geometry
-from sightline.store.probe_picture import Boxes
 
 EXTERNAL = ("boxes-*.parquet", "TextVQA_GT_bbox/**/*.parquet", "TextVQA_GT_bbox*.json")
 """Patterns of jrzhang/TextVQA_GT_bbox below TextVQA's folder."""

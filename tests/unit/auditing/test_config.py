@@ -200,7 +200,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def planned_config(data: Path, out: Path, **options: Any) -> AuditConfig:
     return AuditConfig(
         model=str(data / "tiny" / "qwen3vl"),
-        probes=data / "run_v1" / "probes.jsonl",
+        probes=data / "recorded_run" / "probes.jsonl",
         images=data / "mini_textocr",
         out=out,
         arms=["protected:0.4"],
@@ -224,7 +224,7 @@ def test_a_profile_decides_which_detections_count(
 
 
 def test_a_run_with_boxes_of_an_earlier_rule_is_refused_before_anything_is_loaded(data: Path, tmp_path: Path) -> None:
-    manifest = json.loads((data / "run_v1" / "run.json").read_text(encoding="utf-8"))
+    manifest = json.loads((data / "recorded_run" / "run.json").read_text(encoding="utf-8"))
     rule = "detected and read, confidence of at least 0.20"
     (tmp_path / "run.json").write_text(json.dumps({**manifest, "box_source": "easyocr", "boxes": {"rule": rule}}))
     with pytest.raises(SightlineError, match="easyocr now means"):

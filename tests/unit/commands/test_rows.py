@@ -18,7 +18,6 @@ from typer.testing import CliRunner, Result
 from sightline.cli import app, main
 from sightline.errors import SightlineError
 from sightline.rows import load_run
-from sightline.rows.run import load_run
 from sightline.store import RunFolder
 from sightline.store.leases import locked
 from tests.unit.report.fake_run import make_run
@@ -80,7 +79,7 @@ PROBE = "textocr-f0af1d791168279c:hard-small-pos"
 def show(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """``show(...)`` -> exit code, standard output and standard error of ``sightline show RUN ...``."""
 
-    def call(*arguments: object, run: Path = data / "run_v1") -> tuple[int, str, str]:
+    def call(*arguments: object, run: Path = data / "recorded_run") -> tuple[int, str, str]:
         monkeypatch.setenv("COLUMNS", "120")
         monkeypatch.setattr(sys, "argv", ["sightline", "show", str(run), *map(str, arguments)])
         try:
@@ -109,7 +108,7 @@ def test_it_prints_the_question_the_region_and_every_arm(show) -> None:
 def test_an_arm_is_shown_with_its_answer_margin_tokens_and_coverage(show, data: Path) -> None:
     from sightline.rows.run import load_run
 
-    row = load_run(data / "run_v1").row(PROBE, "target:0.3")
+    row = load_run(data / "recorded_run").row(PROBE, "target:0.3")
     _, said, _ = show(PROBE, "--arm", "target:0.3")
     (line,) = (line.split() for line in said.splitlines() if line.startswith("target:0.3"))
     answer = [row["predicted"], "right" if row["correct"] else "wrong", f"{row['margin']:+.3f}".replace("-", "−")]
@@ -151,7 +150,7 @@ def test_what_cannot_be_shown_is_one_line(show, tmp_path: Path) -> None:
 
 
 def test_an_unfinished_run_is_said_to_be_one(show, data: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(data / "run_v1", tmp_path / "run"))
+    run = Path(shutil.copytree(data / "recorded_run", tmp_path / "run"))
     next(path for path in sorted(run.rglob("rows/*/00000.parquet")) if "grid" in path.parent.name).unlink()
     code, _, noted = show(PROBE, "--arm", "full", run=run)
     assert code == 0

@@ -18,16 +18,11 @@ from sightline.paper.measures import valid_images
 from sightline.paper.models import named_models
 from sightline.paper.needs import merged
 from sightline.paper.printed import measured
-from sightline.paper.study import Study, StudyOptions
-from sightline.rows import load_run
-
-
-def pilot(data: Path, out: Path, **options: Any) -> Study:
-    """A study of the tiny models on a few images of the mini set, by the way that TextOCR itself goes."""
-    models = {"qwen": str(data / "tiny/qwen3vl"), "llava": str(data / "tiny/llava")}
-    run = {"device": "cpu", "dtype": "float32", "image_options": {}}
-    settings = {"limit": 4, "draws": 200, "clip": str(data / "tiny/clip"), "run": run, **options}
-    return Study(out, models, data / "mini_textocr", StudyOptions(**settings))
+from sightline.paper.run import run_table, with_earlier
+from sightline.paper.study import built_set, of_visible_evidence
+from sightline.probes.typed_rows import SignedDecision, write_decisions
+from sightline.rows.run import load_run
+from tests.unit.paper.conftest import Pilot
 
 
 def test_needs_of_several_tables_become_one_run_with_all_arms() -> None:
