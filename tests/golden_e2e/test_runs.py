@@ -180,7 +180,7 @@ def test_the_profile_alone_reproduces_recorded_rows(runs: list[Run], data: Path,
             dtype="float32",
             limit=6,
             matched_controls=False,
-            **limits,
+            image_options=limits,
         )
     )
     rows = run.frame().set_index(["selector", "probe_id"])

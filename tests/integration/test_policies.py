@@ -50,7 +50,7 @@ def finished(data: Path, mini_probes: Path, tmp_path_factory: pytest.TempPathFac
     """Fixed arms and policies, the last ones by amending: what their thresholds are is known from the first."""
     settings: dict[str, Any] = {
         "model": str(data / "tiny" / "qwen3vl"), "probes": mini_probes, "images": data / "mini_textocr",
-        "out": tmp_path_factory.mktemp("policies") / "run", "device": "cpu", "dtype": "float32", "max_pixels": 100352,
+        "out": tmp_path_factory.mktemp("policies") / "run", "device": "cpu", "dtype": "float32", "image_options": {"max_pixels": 100352},
     }  # fmt: skip
     run = audit(AuditConfig(**settings, arms=["full", SATURATION, STABILITY]))
     out = settings["out"].parent
@@ -271,7 +271,16 @@ ARMS = ["full", "target:0.3/tile", "target:0.3", "random:0.3/tile", "random:6t/t
 
 @pytest.fixture
 def run(config: Any) -> Run:
-    return audit(config("internvl", arms=ARMS, limit=2, min_tiles=2, interventions=["deletion"], matched_controls=True))
+    return audit(
+        config(
+            "internvl",
+            arms=ARMS,
+            limit=2,
+            image_options={"min_tiles": 2},
+            interventions=["deletion"],
+            matched_controls=True,
+        )
+    )
 
 
 def kept_by_tile(run: Run, row: Any) -> tuple[list[int], list[int]]:
@@ -332,7 +341,7 @@ def test_report_gate_and_masks_read_such_a_run(run: Run, tmp_path: Path) -> None
 
 
 def test_what_is_missing_is_made_again_with_the_same_rows(config: Any) -> None:
-    settings = config("internvl", arms=ARMS, min_tiles=2, shard_images=1)
+    settings = config("internvl", arms=ARMS, image_options={"min_tiles": 2}, shard_images=1)
     undisturbed = facts(audit(settings).frame())
     written = sorted(settings.out.glob("rows/*/00001.parquet"))
     assert len(written) == len(ARMS)

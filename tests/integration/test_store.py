@@ -223,7 +223,11 @@ def test_stored_scores_replay_what_a_run_at_another_budget_keeps(config: Any) ->
 
 
 def test_tiles_have_scores_of_their_own(config: Any) -> None:
-    run = audit(config("internvl", arms=["target:0.5/tile", "target:0.2/tile"], min_tiles=2, keep_scores=True))
+    run = audit(
+        config(
+            "internvl", arms=["target:0.5/tile", "target:0.2/tile"], image_options={"min_tiles": 2}, keep_scores=True
+        )
+    )
     layouts = dict(zip(*(run.images.column(name).to_pylist() for name in ("image_key", "layout")), strict=True))
     real, tiles = rows_by_probe(run, "target:0.2/tile"), 1
     for probe, row in rows_by_probe(run, "target:0.5/tile").items():
