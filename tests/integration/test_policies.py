@@ -50,7 +50,8 @@ def finished(data: Path, mini_probes: Path, tmp_path_factory: pytest.TempPathFac
     """Fixed arms and policies, the last ones by amending: what their thresholds are is known from the first."""
     settings: dict[str, Any] = {
         "model": str(data / "tiny" / "qwen3vl"), "probes": mini_probes, "images": data / "mini_textocr",
-        "out": tmp_path_factory.mktemp("policies") / "run", "device": "cpu", "dtype": "float32", "image_options": {"max_pixels": 100352},
+        "out": tmp_path_factory.mktemp("policies") / "run", "device": "cpu", "dtype": "float32",
+        "image_options": {"max_pixels": 100352},
     }  # fmt: skip
     run = audit(AuditConfig(**settings, arms=["full", SATURATION, STABILITY]))
     out = settings["out"].parent
