@@ -182,7 +182,8 @@ def metrics_told(group: DisplayGroup, arms: pd.DataFrame) -> list[Metric]:
 
 def answers_given(arms: pd.DataFrame) -> set[AnswerKind]:
     """What answers the metrics of these arms are about; yes or no where nothing speaks for words."""
-    valued = {metric.answers for metric in METRICS.values() if metric.name in arms and arms[metric.name].notna().any()}
+    columns = set(arms.columns[arms.notna().any()])
+    valued = {metric.answers for metric in METRICS.values() if metric.name in columns}
     return valued | {"any"} if "words" in valued else {"any", "yes or no"}
 
 
