@@ -19,8 +19,7 @@ from sightline.core.table import TableColumn, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import as_names
-from sightline.statistics.metrics import METRICS, Metric, metrics_shown_in
-from sightline.statistics.metrics.base import AnswerKind, DisplayGroup
+from sightline.statistics.metrics import METRICS, AnswerKind, DisplayGroup, Metric, metrics_shown_in
 
 # Arms and shares as sentences spell them.
 
