@@ -191,30 +191,26 @@ def gate(
 
 
 def _print_gated(run: GatedRun) -> None:
-    from rich.table import Table
     from rich.text import Text
 
+    from sightline.core.table import TableColumn, print_rows
     from sightline.gate.decisions import interval_words, value_words
     from sightline.progress import SafeConsole
 
-    table = Table(title=Text(f"Gate on {run.name}"), title_justify="left")
-    table.add_column("")
-    table.add_column("Rule", overflow="fold")
-    table.add_column("n", justify="right")
-    table.add_column("Value", justify="right")
-    table.add_column("95% interval", justify="right")
-    table.add_column("Why", overflow="fold")
+    numbers = (TableColumn(title, title, "score") for title in ("n", "Value", "95% interval"))
     colours = {"passed": "green", "failed": "red", "undecided": "yellow", "refused": "yellow"}
-    for outcome in run.outcomes:
-        table.add_row(
+    lines = (
+        (
             Text(outcome.verdict, style=colours[outcome.verdict]),
-            Text(outcome.rule.text),
+            outcome.rule.text,
             str(outcome.n),
             value_words(outcome),
             interval_words(outcome),
-            Text(outcome.words),
+            outcome.words,
         )
-    SafeConsole().print(table)
+        for outcome in run.outcomes
+    )
+    print_rows(SafeConsole(), ("", "Rule", *numbers, "Why"), lines, title=f"Gate on {run.name}")
 
 
 @contextmanager

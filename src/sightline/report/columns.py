@@ -19,8 +19,7 @@ from sightline.core.table import TableColumn, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import as_names
-from sightline.statistics.metrics import METRICS, Metric, metrics_shown_in
-from sightline.statistics.metrics.base import AnswerKind, DisplayGroup
+from sightline.statistics.metrics import METRICS, AnswerKind, DisplayGroup, Metric, metrics_shown_in
 
 # Arms and shares as sentences spell them.
 
@@ -182,7 +181,8 @@ def metrics_told(group: DisplayGroup, arms: pd.DataFrame) -> list[Metric]:
 
 def answers_given(arms: pd.DataFrame) -> set[AnswerKind]:
     """What answers the metrics of these arms are about; yes or no where nothing speaks for words."""
-    valued = {metric.answers for metric in METRICS.values() if metric.name in arms and arms[metric.name].notna().any()}
+    columns = set(arms.columns[arms.notna().any()])
+    valued = {metric.answers for metric in METRICS.values() if metric.name in columns}
     return valued | {"any"} if "words" in valued else {"any", "yes or no"}
 
 

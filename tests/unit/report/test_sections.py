@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.commands.run_summary import print_summary
+from sightline.commands.run import print_summary
 from sightline.core.table import Table, TableColumn, format_range
 from sightline.errors import SightlineError
 from sightline.gate.decisions import run_gate
