@@ -298,7 +298,7 @@ def time_one_sample(request: SweepRequest, subject: Subject, arms: Sequence[Arm]
     Arms take turns so that every arm weighs the same. Warm-up goes through all of them: libraries prepare kernels for
     every new shape, and that is no part of a row.
     """
-    from sightline.backbones.unmodified import processor_inputs
+    from sightline.backbones.base import processor_inputs
     from sightline.cost.one_sample import ANSWERS, one_loss
 
     backbone = subject.backbone
