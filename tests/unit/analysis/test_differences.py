@@ -141,6 +141,7 @@ def test_the_published_largest_changes_are_those_of_the_published_table(data: Pa
         assert line.words[0] in model or MODELS[line.model].short == line.words[0]
         own = [row for row in printed if row["model"] == model]
         assert own
+        assert [column.key for column in block.columns] == list(COLUMNS)
         largest = [max((float(row[COLUMNS[name]]) for row in own), key=abs) for name in COLUMNS]
         assert line.published == tuple(round(change, 3) for change in largest)
 
