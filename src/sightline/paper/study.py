@@ -25,7 +25,7 @@ from sightline.paper.visible_rows import of_visible_evidence
 from sightline.places.writing import write_whole
 from sightline.rows import Run, load_run
 from sightline.statistics.bootstrap import DRAWS
-from sightline.statistics.paired_scores import EXAMPLE_DRAWS
+from sightline.statistics.paired import EXAMPLE_DRAWS
 from sightline.statistics.summaries import arm_summary
 
 RECORD = "study.json"

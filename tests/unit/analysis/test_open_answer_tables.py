@@ -10,7 +10,7 @@ from sightline.analysis.comparison import ALL_TASKS, ArmPair, Unit, full_arm, ro
 from sightline.analysis.regions import STRESS_TAGS, UNTAGGED, stress_slices, stress_tags
 from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import SEED, count_blocks
-from sightline.statistics.paired_scores import sign_flip_p
+from sightline.statistics.paired import sign_flip_p
 from tests.unit.analysis.open_frame import ARMS, TASKS, open_frame, probes
 
 DRAWS = 300

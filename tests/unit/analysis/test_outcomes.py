@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sightline.analysis.outcomes import samples
+from sightline.rows.images import probe_scales
 from sightline.rows.run import load_run
-from sightline.rows.scales import probe_scales
 from tests.unit.report.fake_run import make_run
 
 

@@ -29,7 +29,7 @@ from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT
 from sightline.paper.tables.shared import RANDOM_30, image_count
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.metrics import METRICS, point
-from sightline.statistics.paired_scores import seed_summary, two_stage_difference
+from sightline.statistics.paired import seed_summary, two_stage_difference
 from sightline.statistics.summaries import arm_rows
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from sightline.paper.paper_table import (
 from sightline.paper.probe_sets import CONFIRMATION
 from sightline.paper.tables.shared import RANDOM_30
 from sightline.report.sections.validity import association_frame
-from sightline.rows.scales import probe_scales
+from sightline.rows.images import probe_scales
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

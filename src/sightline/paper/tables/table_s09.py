@@ -27,7 +27,7 @@ from sightline.paper.paper_table import (
 )
 from sightline.paper.probe_sets import DEVELOPMENT, OCCLUDED
 from sightline.report.sections.validity import correlations
-from sightline.rows.scales import probe_scales
+from sightline.rows.images import probe_scales
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

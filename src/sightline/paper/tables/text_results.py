@@ -21,7 +21,7 @@ from sightline.paper.tables.table_s07 import PEOPLE, valid_images
 from sightline.report.sections.image_dependence import image_dependence_frame
 from sightline.report.sections.limited_probes import largest_changes
 from sightline.report.sections.positions import positions_frame
-from sightline.rows.scales import probe_scales
+from sightline.rows.images import probe_scales
 
 if TYPE_CHECKING:
     from sightline.paper.study import Study

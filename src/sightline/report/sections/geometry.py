@@ -13,9 +13,8 @@ from sightline.report.columns import fitting_columns, metric_column, metric_colu
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.summary import ReportSummary
 from sightline.rows.source import Source
-from sightline.statistics.arm_analysis import metric_inputs
 from sightline.statistics.arm_rows import are_positives, looked_up
-from sightline.statistics.summaries import arm_points
+from sightline.statistics.summaries import arm_points, metric_inputs
 
 STRATA = {
     "evidence_area": "evidence area",
