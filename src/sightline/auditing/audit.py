@@ -236,7 +236,7 @@ class Here(Launcher):
 class TaskSource(Protocol):
     """Where the loop gets its tasks from."""
 
-    arms: Collection[str]
+    arms: set[str]
     total: int
     """Rows of all tasks."""
     progress: Progress | None
@@ -360,7 +360,7 @@ def open_folder(
     )
     # A file that is not what was written, or that belongs to another run, is computed again instead of kept. A store
     # is not asked for the footer of every object: what it holds was put whole, and rows are compared when read.
-    for problem in damaged_files(folder, names) if recorded and not is_remote(folder.path) else ():
+    for problem in [] if is_remote(folder.path) else damaged_files(folder, names):
         if (aside := problem.set_aside()) is not None:
             say(f"note: {problem.words}; set aside as {aside.name}", err=True)
     resumed = list(resumable_arms(job, recorded, names))
