@@ -31,6 +31,7 @@ from sightline.annotate.items import (
 from sightline.annotate.journal import Journal
 from sightline.controls.text_replacement import ERASE, ORIGINAL, REPLACEMENT, SHAM
 from sightline.core.probe import Box, Probe
+from sightline.core.text import edit_distance
 from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, write_whole
 from sightline.probes.fetched_images import resolve_image
@@ -38,7 +39,6 @@ from sightline.probes.images import image_digest, image_size
 from sightline.probes.lexical_audit import (
     changed_char_class,
     difficulty_bucket,
-    edit_distance,
     edit_type,
     nfkc_casefold,
     nfkc_casefold_alnum,

@@ -16,7 +16,7 @@ from sightline.annotate.label_studio import label_studio_tasks, read_label_studi
 from sightline.annotate.server import annotation_app
 from sightline.errors import SightlineError
 from sightline.view.runs import viewed_runs
-from sightline.view.server import AnswersToPages, viewer
+from sightline.view.server import PageData, viewer
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import FileSubject, Subject
 from tests.unit.annotate.sample_campaign import EVIDENCE, HARD_NEGATIVES, said, sample_task
@@ -80,7 +80,7 @@ class Viewed(_Asked):
 
     def prepare(self) -> None:
         viewed_folder(self.folder / "run", images=4)
-        answers = AnswersToPages(viewed_runs([self.folder / "run"], None))
+        answers = PageData(viewed_runs([self.folder / "run"], None))
         self.names = [*(name for name in answers.names if name != "overview"), "take", "image"]
         self.client = TestClient(viewer(answers))
         rows = answers.rows({"limit": "1", "columns": "probe_id,image_key,arm"})["rows"][0]

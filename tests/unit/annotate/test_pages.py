@@ -20,8 +20,10 @@ from starlette.testclient import TestClient
 from sightline.annotate.campaign import Campaign, WorkQueue, open_campaign, read_judgements
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
 from sightline.annotate.server import LONGEST_BODY, annotation_app
-from sightline.serving.server import Door, Guard
+from sightline.serving.server import Address, Guard
 from tests.unit.annotate.sample_campaign import EVIDENCE, said, sample_task, served, turned_task
+from tests.unit.annotate.sample_task import EVIDENCE, said, sample_task, turned_task
+from tests.unit.annotate.served_task import served
 
 ORIGIN = "http://127.0.0.1:8000"
 TOKEN = "the-token"
@@ -34,7 +36,7 @@ def task(tmp_path: Path) -> Campaign:
 
 def client(task: Campaign, who: str = "ann", pass_: str = FIRST, **headers: str) -> TestClient:
     """A browser that has come in by the printed address."""
-    door = Door(8000, token=TOKEN)
+    door = Address(8000, token=TOKEN)
     usual = {"origin": ORIGIN, "cookie": f"{door.cookie}={TOKEN}"}
     guarded = Guard(annotation_app(WorkQueue(task, who, pass_)), door)
     return TestClient(guarded, base_url=ORIGIN, headers=usual | headers, follow_redirects=False)
