@@ -22,8 +22,6 @@ from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
 from sightline.annotate.server import LONGEST_BODY, annotation_app
 from sightline.serving.server import Address, Guard
 from tests.unit.annotate.sample_campaign import EVIDENCE, said, sample_task, served, turned_task
-from tests.unit.annotate.sample_task import EVIDENCE, said, sample_task, turned_task
-from tests.unit.annotate.served_task import served
 
 ORIGIN = "http://127.0.0.1:8000"
 TOKEN = "the-token"
