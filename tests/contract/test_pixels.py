@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.answering.arm_pass import _groups
 from sightline.arms.arm import Arm
+from sightline.auditing.loop import _alike as _groups
 from sightline.backbones import Backbone, load_backbone, options_for
 from sightline.backbones.cuts import causal_attention
 from sightline.backbones.images import Arithmetic, Size, by_tensors, stored_pixels

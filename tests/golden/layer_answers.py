@@ -15,7 +15,7 @@ from sightline.selectors.dart import Dart
 from sightline.selectors.fastv import FastV
 from sightline.selectors.fitprune import DELETED_PER_LAYER, REFERENCE_TOKENS, FitPrune
 from sightline.selectors.ivcprune import IVCPrune
-from sightline.selectors.pyramiddrop import PyramidDrop, last_token_attention
+from sightline.selectors.pyramiddrop import PyramidDrop
 from sightline.selectors.sparsevlm import (
     PUBLISHED_BUDGETS,
     PUBLISHED_LAYERS,
@@ -183,3 +183,12 @@ def v2drop(case: Case) -> dict[str, Any]:
     image, source = torch.arange(params["image_start"], params["image_start"] + n), torch.arange(n)
     state = LayerState(layer, hidden, image, source, ((1, n),), {"lm.input": given})
     return {"kept": V2Drop().cut(state, params["K"]).anchors}
+
+
+def last_token_attention(query: Tensor, keys: Tensor) -> Tensor:
+    """The attention row of the last token, which may look at every position: softmax(q . k / sqrt(d)) in float32.
+
+    query (..., H, d), keys (..., H, L, d) -> (..., H, L).
+    """
+    logits = (keys.float() @ query.float().unsqueeze(-1)).squeeze(-1)
+    return torch.softmax(logits / query.shape[-1] ** 0.5, dim=-1)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sightline.core.selection import TokenView
+from sightline.errors import SightlineError
 from sightline.selectors.anchorprune import AnchorPrune, AnchorPruneQwen, anchorprune_order
 from sightline.selectors.apet import compressed, farthest_points
 from sightline.selectors.cdpruner import cdpruner_order, conditional_relevance, text_dissimilarity
@@ -23,9 +24,9 @@ from sightline.selectors.holov import holov_order
 from sightline.selectors.mmtok import coverage, mmtok_kept
 from sightline.selectors.nuwa import plane, regional_anchors, spatial_weights
 from sightline.selectors.pixelprune import PixelPrune
-from sightline.selectors.prumerge import class_attention, merge_weights, official_centres, outlier_fraction
+from sightline.selectors.prumerge import class_attention, merge_weights
 from sightline.selectors.scope import scope_order
-from sightline.selectors.scores import top
+from sightline.selectors.scores import rank, top
 from sightline.selectors.tome import match, mean_weights
 from sightline.selectors.visionzip import VisionZipQwen, merge_plan, received_salience, split_budget, with_class_token
 from sightline.selectors.vispruner import vispruner_kept
@@ -335,3 +336,28 @@ def vscan(case: Case) -> dict[str, Any]:
     assert chosen.mix is not None
     assert chosen.merge_at == "tokens"
     return {"kept": chosen.anchors, "tokens": chosen.mix @ tokens}
+
+
+def outlier_fraction(attention: Tensor) -> Tensor:
+    """Adaptive ratio of the paper: the fraction of patches with a > Q3 + 1.5 (Q3 - Q1), (B, N) -> (B,) float64."""
+    quartiles = torch.quantile(attention, attention.new_tensor([0.25, 0.75]), dim=-1, keepdim=True)
+    outlying = attention > quartiles[1] + 1.5 * (quartiles[1] - quartiles[0])
+    return outlying.sum(dim=-1).double() / attention.shape[-1]
+
+
+def spatial_ladder(n: int, ratio: float) -> Tensor:
+    """The published raster ladder of PruMerge+: 0, s, 2s, ... < n - 1 with s = floor(floor(1 / ratio) / 3)."""
+    step = int(int(1 / ratio) / 3) if ratio > 0.0 else 0
+    if step < 1:
+        raise SightlineError(f"PruMerge+ has no spatial ladder at ratio {ratio:.3f}; use a ratio in (0, 1/3]")
+    return torch.arange(0, n - 1, step)
+
+
+def official_centres(attention: Tensor, ratio: float, plus: bool) -> Tensor:
+    """(N,) attention -> centres as published: floor(N * ratio) by attention, then for Plus the ladder without them."""
+    n = attention.shape[0]
+    centres = rank(attention)[: int(n * ratio)]
+    if not plus:
+        return centres
+    ladder = spatial_ladder(n, ratio).to(centres.device)
+    return torch.cat([centres, ladder[~torch.isin(ladder, centres)]])

@@ -10,10 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from sightline.answering.arm_pass import encode_all
 from sightline.answering.materialise import materialise
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
+from sightline.auditing.loop import encode_all
 from sightline.backbones.base import Backbone
 from sightline.backbones.execution import CapturedVision, Execution, use_execution, use_vision_execution
 from sightline.backbones.internvl import InternVLOptions

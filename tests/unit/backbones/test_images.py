@@ -90,15 +90,6 @@ def test_options_are_checked_before_weights_are_looked_for(tmp_path: Path) -> No
         load_backbone(str(tmp_path), options={"max_pixels": 100352})
 
 
-def test_a_folder_of_the_first_release_is_recognised_by_what_concerns_its_architecture() -> None:
-    """It recorded the artifact's options of every architecture, whichever was audited."""
-    before = {"jpeg_quality": 85, "first_resize_factor": 28, "crop_blind": True}
-    assert options_for("llava", "artifact").as_recorded(before) == before
-    assert options_for("internvl", "artifact").as_recorded(before) == before
-    assert options_for("llava").as_recorded(before) == {}
-    assert options_for("qwen3_vl", given={"max_pixels": 100352}).as_recorded({}) == {"max_pixels": 100352}
-
-
 def test_another_packages_architecture_is_found_by_its_entry_point(tmp_path: Path) -> None:
     """Installed means: its metadata lies on the path."""
     (tmp_path / "elsewhere.py").write_text(

@@ -19,7 +19,7 @@ from sightline.checks.demo import (
     run_demo,
     run_open_demo,
 )
-from sightline.commands.leaderboard import interval, print_table
+from sightline.commands.leaderboard import print_table
 from sightline.rows import load_run
 from sightline.statistics.metrics import metrics_shown_in
 from tests.unit.report.fake_open_run import make_open_run
@@ -48,12 +48,6 @@ def test_demo_runs_reports_and_resumes(tmp_path, capsys):
 
 def test_the_demo_shows_answers_risk_evidence_and_what_is_unsupported():
     assert [metric.name for metric in metrics_shown_in("demo")] == ["accuracy", "hfpr", "pos_ecr", "unsupported"]
-
-
-def test_interval_words():
-    line = {"accuracy": 0.5, "accuracy_low": 0.4, "accuracy_high": 0.6}
-    assert interval(line, "accuracy") == "0.500 0.400..0.600"
-    assert interval({**line, "accuracy": float("nan")}, "accuracy") == "-"
 
 
 # The demo's open questions: audited, reported, and two answers chosen for a picture by rule.

@@ -15,9 +15,10 @@ from sightline.selectors.dart import Dart
 from sightline.selectors.fastv import FastV, attention_score
 from sightline.selectors.fitprune import DELETED_PER_LAYER, FitPrune, two_sided_attention
 from sightline.selectors.ivcprune import IVCPrune
-from sightline.selectors.pyramiddrop import PyramidDrop, last_token_attention
+from sightline.selectors.pyramiddrop import PyramidDrop
 from sightline.selectors.tokencarve import TokenCarve, information, places
 from sightline.selectors.v2drop import V2Drop, variation
+from tests.golden.layer_answers import last_token_attention
 from tests.unit.selectors.views import layer_state, visual
 
 

@@ -21,12 +21,10 @@ from sightline.selectors.prumerge import (
     PruMergePlus,
     class_attention,
     merge_weights,
-    official_centres,
-    outlier_fraction,
-    spatial_ladder,
 )
 from sightline.selectors.tome import ToMe, match, mean_weights, merge_to
 from sightline.selectors.visionzip import VisionZip, VisionZipQwen, merge_plan, split_budget
+from tests.golden.token_answers import official_centres, outlier_fraction, spatial_ladder
 from tests.unit.selectors.views import check_batch, check_selection, degenerate_images, scene, view
 
 

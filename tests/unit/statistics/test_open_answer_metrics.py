@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from sightline.answering.answer_scores import AnswerScores
-from sightline.commands.run_summary import summary
+from sightline.commands.run import summary
 from sightline.contract.plugins import check_metric
 from sightline.core.row import Column
 from sightline.gate.decisions import run_gate
