@@ -21,7 +21,7 @@ from sightline.selectors.rise import rise
 from sightline.selectors.scores import Scored, focus_terms, uniqueness
 from sightline.selectors.target import Target
 from tests.golden.harness import Case, answers
-from tests.golden_e2e.artifact_names import from_artifact
+from tests.golden_e2e.reference import from_artifact
 
 
 def view_of(cells: Any, boxes: Any = (), key: str = "") -> TokenView:

@@ -21,8 +21,7 @@ from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors import SELECTORS
 from tests.conftest import golden_dir
 from tests.golden.audit_answers import kept, view_of
-from tests.golden_e2e.artifact_names import from_artifact
-from tests.golden_e2e.reference import find
+from tests.golden_e2e.reference import find, from_artifact
 
 MODELS = ("llava", "internvl", "qwen3vl")
 EXTERNAL = ("visionzip", "fastv", "scope", "coin", "anchorprune")

@@ -18,8 +18,7 @@ from sightline.report.summary import main_table, summarise
 from sightline.rows.run import load_run
 from sightline.rows.source import read_source
 from sightline.statistics.arm_rows import ArmRows, FloatArray
-from sightline.statistics.metrics import METRICS, Metric, metric, metrics_shown_in
-from sightline.statistics.metrics.base import MetricRegistry
+from sightline.statistics.metrics import METRICS, Metric, MetricRegistry, metric, metrics_shown_in
 from sightline.statistics.summaries import arm_points, arm_rows, arm_summary
 from tests.unit.report.fake_run import make_run
 
@@ -100,7 +99,7 @@ def test_a_metric_of_another_package_comes_in_through_its_entry_point(
     monkeypatch.syspath_prepend(str(tmp_path))
     fresh = MetricRegistry("metric", group="sightline.metrics", package="sightline.statistics.metrics")
     monkeypatch.setattr(fresh, "_entries", dict(METRICS._entries))
-    monkeypatch.setattr("sightline.statistics.metrics.base.METRICS", fresh)
+    monkeypatch.setattr("sightline.statistics.metrics.METRICS", fresh)
     assert "outside" in fresh.names()
     assert fresh.get("outside").label == "Outside"
     assert [known.name for known in fresh.values() if "main" in known.shown_in][-1] == "outside"
