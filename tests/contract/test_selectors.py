@@ -17,10 +17,10 @@ from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.base import UNPROJECTED
 from sightline.core.selection import Budget, Selection, Selector, TokenView
 from sightline.core.selection_rules import lineage_mask
-from sightline.selectors import greedy, kernels
-from sightline.selectors.kernels import power_of_two, spread, usable
+from sightline.selectors import greedy
+from sightline.selectors.greedy import spread
 from sightline.selectors.mmtok import mmtok_kept
-from sightline.selectors.scores import rank, relevance
+from sightline.selectors.scores import kernels_run, power_of_two, rank, relevance
 from tests.answers import Scored, score_arm
 from tests.contract.cast import (
     DTYPES,
@@ -224,7 +224,7 @@ def test_every_method_runs_somewhere() -> None:
 
 
 needs_gpu = pytest.mark.skipif(
-    not usable(torch.empty(0, device="cuda" if torch.cuda.is_available() else "cpu"), 1),
+    not kernels_run(torch.empty(0, device="cuda" if torch.cuda.is_available() else "cpu"), 1),
     reason="no CUDA device with Triton here",
 )
 
@@ -240,7 +240,7 @@ def test_programs_cover_all_tokens_and_all_run_at_once(images: int, n: int, smal
 
 
 def test_kernels_are_left_alone_on_a_cpu() -> None:
-    assert not usable(torch.zeros(3), 3)
+    assert not kernels_run(torch.zeros(3), 3)
 
 
 def cases() -> list[tuple[Tensor, Tensor]]:
@@ -284,10 +284,10 @@ def test_a_kernel_makes_the_picks_of_the_cpu_loop(loop: str, case: int) -> None:
 def test_how_tokens_are_shared_out_changes_no_pick(smallest: int) -> None:
     similarity, weight = (part.cuda() for part in cases()[0])
     one, zero = torch.ones_like(weight).double(), torch.zeros_like(weight).double()
-    picks = kernels.cover(similarity, weight.double(), zero, 80, smallest)
-    assert torch.equal(picks, kernels.cover(similarity, weight.double(), zero, 80))
-    residual = kernels.residual(similarity, one, one * 1e-8, zero, 0.9, True, None, 30, smallest)
-    assert torch.equal(residual, kernels.residual(similarity, one, one * 1e-8, zero, 0.9, True, None, 30))
+    picks = greedy.launch_cover(similarity, weight.double(), zero, 80, smallest)
+    assert torch.equal(picks, greedy.launch_cover(similarity, weight.double(), zero, 80))
+    residual = greedy.launch_residual(similarity, one, one * 1e-8, zero, 0.9, True, None, 30, smallest)
+    assert torch.equal(residual, greedy.launch_residual(similarity, one, one * 1e-8, zero, 0.9, True, None, 30))
 
 
 @needs_gpu

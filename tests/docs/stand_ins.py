@@ -149,8 +149,8 @@ write_stand_ins(Path("."))
 ANSWERED = """
 from pathlib import Path
 from sightline.annotate.journal import FIRST, SECOND
-from sightline.annotate.tasks import open_task
-task = open_task(Path("negatives"))
+from sightline.annotate.campaign import open_campaign
+task = open_campaign(Path("negatives"))
 valid = {field.name: field.valid for field in task.kind.fields}
 twice = [item.id for item in task.items if item.second]
 task.journal.append_all((FIRST, "ann", item.id, valid) for item in task.items)

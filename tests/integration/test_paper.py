@@ -1,8 +1,9 @@
-"""Every table of the paper, end to end and through LaTeX: with the embedded reader and tiny checkpoints."""
+"""Every table of the paper, end to end: the demonstration with tiny checkpoints."""
 
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import shutil
@@ -16,16 +17,16 @@ from typer.testing import CliRunner
 
 from sightline.cli import app
 from sightline.core.table import Table, TableColumn, latex_escape
+from sightline.paper import PAPER_TABLES, Study, StudyOptions
 from sightline.paper.lines import Measured
-from sightline.paper.paper_table import PAPER_TABLES, in_order
+from sightline.paper.paper_table import in_order
 from sightline.paper.printed import PrintedLine, PrintedTable, measured
-from sightline.paper.study import Study
 from tests.warm_python import warm_children
 
 pytestmark = pytest.mark.xdist_group("paper")
 IMAGES = 6
 """The fewest with which every line of every table is measured."""
-DRAWS = 200
+DRAWS = 100
 NUMBERS = in_order(PAPER_TABLES)
 WITHOUT_STAND_IN = {
     "PLAUSIBLE": {"no decoy is a word of another image"},
@@ -37,17 +38,29 @@ WITHOUT_STAND_IN = {
 
 @pytest.fixture(scope="module")
 def study(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of ``paper run all --demo`` and what was printed."""
+    """The folder of ``paper run all --demo`` and what was printed.
+
+    Rows of all tables are computed beforehand, each run once instead of amended by one table after the other: that
+    tables amend one another's runs is a test of ``tests/unit/paper``. Three tiny models answer.
+    """
     out = tmp_path_factory.mktemp("paper") / "study"
     tiny = data / "tiny"
-    options = [
-        "--demo", "--limit", str(IMAGES), "--draws", str(DRAWS), "--clip", str(tiny / "clip"), "--device", "cpu",
-        "--models", str(tiny / "llava"), "--models", str(tiny / "internvl"),
-    ]  # fmt: skip
+    models = {name: str(tiny / folder) for name, folder in MODEL_FOLDERS.items()}
+    options = StudyOptions(demo=True, limit=IMAGES, clip=str(tiny / "clip"), run={"device": "cpu"})
+    needs = (need for number in NUMBERS for need in PAPER_TABLES.get(number).needs())
+    Study(out, models, options=options).compute(needs)
     with warm_children():
-        done = CliRunner().invoke(app, ["paper", "run", "all", "--out", str(out), *options], catch_exceptions=False)
+        done = CliRunner().invoke(app, ["paper", "run", "all", *options_of(out)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return out, done.output
+
+
+MODEL_FOLDERS = {"qwen": "qwen3vl", "llava": "llava", "internvl": "internvl"}
+
+
+def options_of(out: Path) -> list[str]:
+    """What a command has to name again; checkpoints and CLIP are in the study's record."""
+    return ["--out", str(out), "--demo", "--limit", str(IMAGES), "--draws", str(DRAWS), "--device", "cpu"]
 
 
 def lines(folder: Path, number: str) -> list[dict[str, str]]:
@@ -92,7 +105,7 @@ def test_no_claim_is_judged_on_stand_ins(study: tuple[Path, str]) -> None:
 
 def test_rows_of_stand_ins_say_so(study: tuple[Path, str]) -> None:
     assert all(" for " in cell["line"] for cell in lines(study[0], "1"))
-    assert "reader for Qwen3-VL-8B" in (study[0] / "paper.html").read_text(encoding="utf-8")
+    assert "qwen3vl for Qwen3-VL-8B" in (study[0] / "paper.html").read_text(encoding="utf-8")
 
 
 def test_full_covers_everything_in_the_main_table(study: tuple[Path, str]) -> None:
@@ -101,15 +114,19 @@ def test_full_covers_everything_in_the_main_table(study: tuple[Path, str]) -> No
     assert {float(cell["measured"]) for cell in full} == {1.0}
 
 
-def test_a_second_run_computes_nothing_and_prints_the_same(study: tuple[Path, str], data: Path) -> None:
-    before = {file: file.stat().st_mtime_ns for file in (study[0] / "runs").rglob("*.parquet")}
-    options = ["--demo", "--limit", str(IMAGES), "--draws", str(DRAWS), "--clip", str(data / "tiny/clip")]
-    models = ["--models", str(data / "tiny/llava"), "--models", str(data / "tiny/internvl")]
-    first = lines(study[0], "S5")
-    done = CliRunner().invoke(app, ["paper", "run", "S5", "--out", str(study[0]), *options, *models])
+def test_a_second_run_computes_nothing_and_prints_the_same(study: tuple[Path, str], tmp_path: Path) -> None:
+    """In a copy that knows of this table alone, since a command prints all tables of its folder anew."""
+    out = tmp_path / "study"
+    shutil.copytree(study[0], out)
+    record = json.loads((out / "study.json").read_text(encoding="utf-8"))
+    (out / "study.json").write_text(json.dumps({**record, "tables": ["S5"]}), encoding="utf-8")
+    before = {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*.parquet")}
+    assert before
+    (out / "tables" / "table-s5.csv").unlink()
+    done = CliRunner().invoke(app, ["paper", "run", "S5", *options_of(out)])
     assert done.exit_code == 0, done.output
-    assert {file: file.stat().st_mtime_ns for file in (study[0] / "runs").rglob("*.parquet")} == before
-    assert lines(study[0], "S5") == first
+    assert {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*.parquet")} == before
+    assert lines(out, "S5") == lines(study[0], "S5")
 
 
 def test_the_list_knows_the_state_of_every_table(study: tuple[Path, str]) -> None:

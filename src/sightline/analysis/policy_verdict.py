@@ -21,8 +21,7 @@ from sightline.rows import Run
 from sightline.statistics.arm_rows import ArmRows, plain_rows
 from sightline.statistics.bootstrap import DRAWS, SEED, difference_interval, metric_interval
 from sightline.statistics.intervals import Estimate
-from sightline.statistics.metrics import Metric, point
-from sightline.statistics.metrics.base import UNIT, Direction
+from sightline.statistics.metrics import UNIT, Direction, Metric, point
 from sightline.statistics.readable_answers import LEAST_IMAGES, LEAST_N, nothing_to_read
 
 # Is a budget of each sample's own worth it? A policy beside every fixed budget, and the paper's gate in words.

@@ -36,8 +36,7 @@ from sightline.auditing.shards import (
 from sightline.auditing.sharing import is_known
 from sightline.auditing.worker import Worker, use_threads
 from sightline.backbones.loading import Served, checkpoint_folder, choose_device, model_type
-from sightline.boxes.beside import BoxesBeside
-from sightline.boxes.sources import box_source, check_source, source_under
+from sightline.boxes.sources import BoxesBeside, box_source, check_source, source_under
 from sightline.core.registry import import_files, imported_digest
 from sightline.device.kernels import planless
 from sightline.device.memory import free_memory
@@ -236,7 +235,7 @@ class Here(Launcher):
 class TaskSource(Protocol):
     """Where the loop gets its tasks from."""
 
-    arms: Collection[str]
+    arms: set[str]
     total: int
     """Rows of all tasks."""
     progress: Progress | None

@@ -136,12 +136,13 @@ def text_replacement(
     image_prefix: PrefixOption = "",
 ) -> None:
     """The decoy painted where the word stood, a sham with the word repainted, and an erasure; images in OUT/images."""
-    from sightline.controls.screening import Screen, reviewed_images
     from sightline.controls.text_replacement import (
+        Screen,
         Skipped,
         edit_region_probe,
         font_files,
         replacements,
+        reviewed_images,
         save_versions,
         version_probes,
     )

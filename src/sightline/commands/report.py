@@ -257,7 +257,7 @@ def view(
     """
     from sightline.serving.server import listen, serve
     from sightline.view.runs import viewed_runs
-    from sightline.view.server import AnswersToPages, viewer
+    from sightline.view.server import PageData, viewer
 
     if bundle is None:
         listen(host, port).close()  # a port that is taken is said before rows are read
@@ -265,7 +265,7 @@ def view(
         viewed = viewed_runs(runs, images)
         for run in viewed:
             run.numbers()
-    answers = AnswersToPages(viewed)
+    answers = PageData(viewed)
     try:
         if bundle is not None:
             from sightline.view.bundle import write_bundle

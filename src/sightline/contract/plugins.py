@@ -22,9 +22,7 @@ from sightline.probes.fetched_images import check_image_name
 from sightline.probes.formats.base import START, Format
 from sightline.probes.regions import ImageRegions, is_storable
 from sightline.statistics.arm_rows import ArmRows, FloatArray
-from sightline.statistics.metrics import Metric
-from sightline.statistics.metrics.base import POPULATIONS, AnswerKind, Direction
-from sightline.statistics.metrics.sums import point, why_not
+from sightline.statistics.metrics import POPULATIONS, AnswerKind, Direction, Metric, point, why_not
 
 # How a broken promise is said.
 

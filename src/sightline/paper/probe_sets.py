@@ -125,8 +125,7 @@ def development_image_free(study: Study) -> Built:
 
 def _replaced(study: Study) -> tuple[list[Replaced], Path]:
     """Confirmation images with their word repainted, screened by an OCR engine and, where given, by people."""
-    from sightline.controls.screening import Screen, reviewed_images
-    from sightline.controls.text_replacement import replacements, save_versions
+    from sightline.controls.text_replacement import Screen, replacements, reviewed_images, save_versions
 
     _, found, root = built_set(study, CONFIRMATION)
     probes: Sequence[Probe] = found.probes

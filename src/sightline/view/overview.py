@@ -19,10 +19,9 @@ from sightline.report.svg import padded, sequential
 from sightline.rows.images import joined_words, with_same_images
 from sightline.rows.usable import finite_in_every_arm, paired
 from sightline.statistics.arm_rows import are_in_words, is_plain
-from sightline.statistics.metrics import METRICS
-from sightline.statistics.metrics.answers import ZERO_COVERAGE
+from sightline.statistics.metrics import METRICS, ZERO_COVERAGE
 from sightline.statistics.summaries import arm_points
-from sightline.view.row_index import Rows
+from sightline.view.rows import Rows
 
 POSITIVE = 'label == "yes"'
 YES_OR_NO: dict[str, tuple[str, str, bool]] = {

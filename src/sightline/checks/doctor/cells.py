@@ -13,7 +13,7 @@ from sightline.backbones.found_cells import FoundCells
 from sightline.backbones.silenced import silenced
 from sightline.checks.doctor.examination import AskedPage, Check, LitTokens, declares_cells, layout_words
 from sightline.geometry.cells import Cells
-from sightline.statistics.metrics.answers import auroc
+from sightline.statistics.metrics import auroc
 
 # Does a word on the page light up the tokens whose cells it stands on?
 #

@@ -1,0 +1,367 @@
+"""Rules decided on the bounds of intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from sightline.errors import SightlineError
+from sightline.gate.decisions import GatedRun, gate_runs, junit, markdown, run_gate
+from sightline.gate.rules import Term, find_metric, parse_rule, read_rules
+from sightline.rows.run import load_run
+from sightline.store.folder import RunFolder
+from tests.unit.report.conftest import DRAWS
+from tests.unit.report.fake_open_run import make_open_run
+from tests.unit.report.fake_run import make_run, says_no
+
+FEW = 10
+"""A least n that the 20 images of the fixture meet: one positive and one negative each."""
+
+
+def test_rules_are_read() -> None:
+    rule = parse_rule(" accuracy(target:0.3) - accuracy(full) >= -0.02 ")
+    assert (rule.left, rule.right) == (Term("accuracy", "target:0.3"), Term("accuracy", "full"))
+    assert (rule.at_least, rule.strict, rule.bound) == (True, False, -0.02)
+    rule = parse_rule("unsupported(scope:0.4:alpha=0,f(x))≤.15")
+    assert (rule.left, rule.right, rule.at_least, rule.bound) == (
+        Term("unsupported", "scope:0.4:alpha=0,f(x)"),
+        None,
+        False,
+        0.15,
+    )
+    assert parse_rule("hFPR(a-b:0.3) < 2e-1").strict
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("accuracy(full)", "needs >= or <="),
+        ("accuracy >= 0.5", "is not metric"),
+        ("accuracy(full >= 0.5", "is not metric"),
+        ("acuracy(full) >= 0.5", "did you mean 'accuracy'"),
+        ("posecrr(full) >= 0.5", "did you mean 'pos_ecr'"),
+        ("accuracy(a) - hfpr(b) >= 0", "needs one metric"),
+        ("accuracy(a) - accuracy(a) >= 0", "with itself"),
+        ("accuracy(a) + accuracy(b) >= 0", "after the first term"),
+        ("accuracy(a) - accuracy(b) - accuracy(c) >= 0", "too much"),
+        ("accuracy(a) >= 1.2.3", "is not a number"),
+    ],
+)
+def test_unreadable_rules_say_what_is_wrong(text: str, words: str) -> None:
+    with pytest.raises(SightlineError, match=words) as caught:
+        parse_rule(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_metric_spellings() -> None:
+    assert find_metric("PosECR") == find_metric("pos_ecr") == find_metric("pos-ecr") == "pos_ecr"
+    assert find_metric("NegSRC") == "neg_src"
+    with pytest.raises(SightlineError, match="known: accuracy"):
+        find_metric("zzzzzz")
+
+
+def test_the_bound_decides_not_the_point(run: Path) -> None:
+    (outcome,), notes = run_gate(run, ["accuracy(full) >= 0"], least_n=FEW, draws=DRAWS)
+    assert notes == []
+    value, low, high = outcome.value, outcome.low, outcome.high
+    assert low < value < high
+    rules = [
+        f"accuracy(full) >= {low - 0.001}",
+        f"accuracy(full) >= {(low + value) / 2}",
+        f"accuracy(full) >= {high + 0.001}",
+        f"accuracy(full) <= {high + 0.001}",
+        f"accuracy(full) <= {(high + value) / 2}",
+        f"accuracy(full) <= {low - 0.001}",
+    ]
+    outcomes, _ = run_gate(run, rules, least_n=FEW, draws=DRAWS)
+    assert [o.verdict for o in outcomes] == ["passed", "undecided", "failed"] * 2
+
+
+def test_paired_differences_are_narrower_than_the_arms(run: Path) -> None:
+    rules = ["accuracy(target:0.5) - accuracy(full) >= -0.5", "accuracy(target:0.5) >= 0", "accuracy(full) >= 0"]
+    (difference, arm, full), _ = run_gate(run, rules, least_n=FEW, draws=2000)
+    assert difference.value == pytest.approx(arm.value - full.value)
+    assert difference.high - difference.low < (arm.high - arm.low) + (full.high - full.low)
+    assert difference.passed
+
+
+def test_equality_counts_for_or_equal_alone(run: Path) -> None:
+    (equal, strict), _ = run_gate(run, ["posecr(full) >= 1", "posecr(full) > 1"], least_n=FEW, draws=DRAWS)
+    assert equal.passed
+    assert strict.verdict == "failed"
+
+
+def test_unknown_arms_are_guessed(run: Path) -> None:
+    with pytest.raises(SightlineError, match=r"did you mean 'target:0\.3'"):
+        run_gate(run, ["accuracy(target:0.33) >= 0"])
+    with pytest.raises(SightlineError, match="arms: full, "):
+        run_gate(run, ["accuracy(zzz) >= 0"])
+    with pytest.raises(SightlineError, match="has no rule"):
+        run_gate(run, [])
+
+
+def test_what_cannot_be_decided_is_not_passed(tmp_path: Path) -> None:
+    one = make_run(tmp_path / "one", images=1)
+    (outcome,), notes = run_gate(one, ["accuracy(full) >= 0"], least_n=FEW, draws=DRAWS)
+    assert outcome.verdict == "undecided"
+    assert "at least two images" in outcome.words
+    assert any("fewer than two images" in note for note in notes)
+    bare = make_run(tmp_path / "bare", images=4, regions=False)
+    (outcome,), _ = run_gate(bare, ["posecr(full) >= 0"], least_n=FEW, draws=DRAWS)
+    assert outcome.verdict == "undecided"
+    assert "there are no positives with regions" in outcome.words
+
+
+def test_machine_readable_summaries(run: Path) -> None:
+    outcomes, _ = run_gate(
+        run, ["accuracy(full) >= 0.1", "accuracy(random:0.3) - accuracy(full) >= 0.5"], least_n=FEW, draws=DRAWS
+    )
+    root = ElementTree.fromstring(junit([GatedRun("run", outcomes)]))
+    suite = root.find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    cases = suite.findall("testcase")
+    assert [case.get("name") for case in cases] == [o.rule.text for o in outcomes]
+    failure = cases[1].find("failure")
+    assert failure is not None
+    assert failure.get("type") == "failed"
+    assert cases[0].find("failure") is None
+    text = markdown([GatedRun("run", outcomes)])
+    assert "1 of 2 rules passed" in text
+    assert "| failed | `accuracy(random:0.3) - accuracy(full) >= 0.5` | 40 |" in text
+    assert all("n = 40: " in str(part.text) for part in (failure, cases[0].find("system-out")) if part is not None)
+
+
+@pytest.mark.parametrize("term", ["accuracy(target:0.3)", "accuracy(target:0.3) - accuracy(full)"])
+def test_an_undecided_rule_says_how_many_images_would_decide(run: Path, term: str) -> None:
+    (known,), _ = run_gate(run, [f"{term} >= -1"], least_n=FEW, draws=DRAWS)
+    bound = known.value - 0.5 * (known.value - known.low)
+    (outcome,), _ = run_gate(run, [f"{term} >= {bound:.6f}"], least_n=FEW, draws=DRAWS)
+    assert outcome.verdict == "undecided"
+    words = outcome.words.partition("more images would decide, about ")[2]
+    needed, _, seen = words.partition(" instead of ")
+    assert int(seen) == 20
+    assert int(needed) > 2 * int(seen)
+
+
+def test_a_share_of_none_in_two_is_no_evidence(tmp_path: Path) -> None:
+    """Percentiles of 0 of 2 are 0.000 to 0.000; the exact upper bound of it is 0.842."""
+    run = make_run(tmp_path / "run", images=2, arms=("full", "evidence_only:0.3"))
+    (outcome,), _ = run_gate(run, ["unsupported(full) <= 0.01"], least_n=1, draws=DRAWS)
+    assert (outcome.value, outcome.low) == (0.0, 0.0)
+    assert outcome.high == pytest.approx(1 - 0.025 ** (1 / outcome.n), abs=1e-3)
+    assert outcome.verdict == "refused"
+
+
+def test_n_counts_the_probes_that_the_metric_concerns(run: Path) -> None:
+    rules = ["accuracy(full) >= 0", "hfpr(full) <= 1", "unsupported(full) <= 1", "unsupported(grid:0.3) <= 1"]
+    rules.append("unsupported(grid:0.3) - unsupported(full) <= 1")
+    (everything, negatives, full, grid, difference), _ = run_gate(run, rules, least_n=1, draws=DRAWS)
+    assert (everything.n, negatives.n) == (40, 20)
+    frame = load_run(run).frame()
+    right = frame[(frame["label"] == "yes") & frame["correct"]].groupby("arm").size()
+    assert (full.n, grid.n) == (right["full"], right["grid:0.3"])
+    assert difference.n == min(full.n, grid.n)
+
+
+def test_a_rule_over_too_few_probes_is_refused(run: Path) -> None:
+    (enough, few), _ = run_gate(run, ["accuracy(full) >= 0", "hfpr(full) <= 1"], least_n=21, draws=DRAWS)
+    assert enough.passed
+    assert few.verdict == "refused"
+    assert "20 probes (negatives), fewer than the least n of 21 (--least-n)" in few.words
+    (just,), _ = run_gate(run, ["hfpr(full) <= 1"], least_n=20, draws=DRAWS)
+    assert just.passed
+    (outcome,), _ = run_gate(run, ["accuracy(full) >= 0"], draws=DRAWS)
+    assert outcome.verdict == "refused", "without being asked, the gate wants 50"
+
+
+def test_an_unfinished_run_is_refused_unless_it_is_asked_for(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    RunFolder(run).rows_file("grid:0.3", 0).unlink()
+    (outcome,), _ = run_gate(run, ["accuracy(full) >= 0"], least_n=FEW, draws=DRAWS)
+    assert outcome.verdict == "refused"
+    (allowed,), _ = run_gate(run, ["accuracy(full) >= 0"], least_n=FEW, allow_partial=True, draws=DRAWS)
+    assert allowed.passed
+    for found in (outcome, allowed):
+        gated = [GatedRun("run", [found])]
+        assert "the run is not finished: 1 of its shards" in markdown(gated)
+        assert "the run is not finished: 1 of its shards" in junit(gated).decode()
+
+
+def test_a_rule_must_hold_in_each_run(run: Path, tmp_path: Path) -> None:
+    worse = make_run(tmp_path / "worse", shift=-3.0)
+    (known,), _ = run_gate(run, ["accuracy(full) >= 0"], least_n=FEW, draws=DRAWS)
+    gated = gate_runs([run, worse], [f"accuracy(full) >= {known.low - 0.01}"], least_n=FEW, draws=DRAWS)
+    assert [(one.name, one.passed) for one in gated] == [("run", True), ("worse", False)]
+    suites = ElementTree.fromstring(junit(gated)).findall("testsuite")
+    assert [suite.get("failures") for suite in suites] == ["0", "1"]
+    assert markdown(gated).count("### Sightline gate") == 2
+
+
+def test_runs_in_folders_of_one_name_are_called_by_their_paths(run: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / run.name, images=4)
+    gated = gate_runs([run, other], ["accuracy(full) >= 0"], least_n=1, draws=DRAWS)
+    assert [one.name for one in gated] == [str(run), str(other)]
+
+
+def test_a_file_of_rules_has_one_a_line_and_comments(tmp_path: Path) -> None:
+    file = tmp_path / "rules.txt"
+    file.write_text(
+        "# answers\n\naccuracy(full) >= 0.5  # a floor\n  hfpr(masks:0.3:file=a#b) <= 0.1\n", encoding="utf-8"
+    )
+    assert read_rules(file) == ["accuracy(full) >= 0.5", "hfpr(masks:0.3:file=a#b) <= 0.1"]
+    file.write_text("# nothing yet\n", encoding="utf-8")
+    with pytest.raises(SightlineError, match="has no rule"):
+        read_rules(file)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(SightlineError, match="UTF-8"):
+        read_rules(file)
+    with pytest.raises(SightlineError, match="No such file"):
+        read_rules(tmp_path / "nowhere")
+
+
+def test_an_undecided_share_of_none_says_how_many_images_would_decide(run: Path) -> None:
+    (outcome,), _ = run_gate(run, ["unsupported(full) <= 0.1"], least_n=1, draws=DRAWS)
+    assert (outcome.value, outcome.verdict) == (0.0, "undecided")
+    needed = int(outcome.words.partition("about ")[2].partition(" instead of 20")[0])
+    # Of 20 images, n have a right yes answer; so have as many of those needed.
+    enough = needed * outcome.n / 20
+    assert 1 - 0.025 ** (1 / enough) <= 0.1
+    assert 1 - 0.025 ** (1 / (0.9 * enough)) > 0.1
+
+
+def test_a_bound_that_no_number_reaches_is_refused() -> None:
+    with pytest.raises(SightlineError, match="too large for a bound"):
+        parse_rule("accuracy(full) >= 1e999")
+
+
+def test_answers_of_a_model_at_chance_are_refused_and_its_coverage_is_decided(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=60, arms=("full", "target:0.3"), edit_row=says_no)
+    answers = ["accuracy(target:0.3) - accuracy(full) >= -0.05", "hfpr(full) <= 0.9", "auroc(full) >= 0"]
+    (*refused, coverage), _ = run_gate(run, [*answers, "posecr(target:0.3) >= 0.1"], least_n=1, draws=DRAWS)
+    assert [outcome.verdict for outcome in refused] == ["refused"] * 3
+    assert refused[0].words.startswith("the model answers at chance: nothing about pruning can be read")
+    assert coverage.passed
+    (gated,) = gate_runs([run], answers[:1], draws=DRAWS)
+    assert not gated.passed
+
+
+def test_open_answers_next_to_nothing_and_too_few_images_are_refused(tmp_path: Path) -> None:
+    def wrong(row: dict[str, Any]) -> None:
+        row |= {"score": 0.0, "correct": False}
+
+    run = make_open_run(tmp_path / "open", images=30, arms=("full", "target:0.3"), edit_row=wrong)
+    (outcome,), _ = run_gate(run, ["score(target:0.3) - score(full) >= -0.05"], draws=DRAWS)
+    assert (outcome.verdict, outcome.words.partition(":")[0]) == ("refused", "the model answers next to nothing right")
+    few = make_run(tmp_path / "few", images=6, arms=("full", "target:0.3"))
+    rule = "accuracy(target:0.3) - accuracy(full) >= -1"
+    (outcome,), _ = run_gate(few, [rule], least_n=10, draws=DRAWS)
+    assert (outcome.verdict, outcome.words.partition(":")[0]) == ("refused", "6 images are fewer than 10")
+
+
+def _alike(row: dict[str, Any]) -> None:
+    """Every arm answers everything right, with one margin."""
+    row |= {"margin": 1.0 if row["label"] == "yes" else -1.0, "predicted": row["label"], "correct": True}
+
+
+@pytest.mark.parametrize(("images", "bound", "at_most"), [(25, -0.0001, 0.138), (44, -0.001, 0.081)])
+def test_no_discordant_image_does_not_pass_a_bound_that_so_few_images_cannot_give(
+    tmp_path: Path, images: int, bound: float, at_most: float
+) -> None:
+    run = make_run(tmp_path / "run", images=images, arms=("full", "random:0.3"), edit_row=_alike)
+    rule = "accuracy(random:0.3) - accuracy(full) >= {}"
+    (outcome, wide), _ = run_gate(run, [rule.format(bound), rule.format(-at_most)], draws=DRAWS)
+    assert outcome.verdict == "undecided"
+    assert -at_most < outcome.low < -0.9 * at_most, "1 - 0.025 ** (1 / images): what may hide behind none of them"
+    assert "0.000 to 0.000" not in markdown([GatedRun("run", [outcome])])
+    needed = int(outcome.words.partition("about ")[2].partition(f" instead of {images}")[0])
+    assert 1 - 0.025 ** (1 / needed) == pytest.approx(-bound, rel=0.02)
+    assert wide.passed
+
+
+def test_constant_margins_do_not_pass_a_rule_on_auroc(tmp_path: Path) -> None:
+    def constant(row: dict[str, Any]) -> None:
+        row |= {"margin": 1.0, "predicted": "yes", "correct": row["label"] == "yes"}
+
+    run = make_run(tmp_path / "run", images=30, arms=("full",), edit_row=constant)
+    (outcome, accuracy), _ = run_gate(run, ["auroc(full) >= 0.5", "accuracy(full) >= 0.5"], draws=DRAWS)
+    assert (outcome.verdict, accuracy.verdict) == ("refused", "refused")  # nothing can be read from such answers
+    assert outcome.low < 0.4 < 0.6 < outcome.high
+
+
+def test_separated_margins_leave_room_for_an_image_that_is_not(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=30, arms=("full",), edit_row=_alike)
+    (high, low), _ = run_gate(run, ["auroc(full) >= 0.99", "auroc(full) >= 0.75"], draws=DRAWS)
+    assert (high.value, high.verdict, low.verdict) == (1.0, "undecided", "passed")
+
+
+def test_equal_needs_a_margin_and_two_bounds(tmp_path: Path) -> None:
+    run = make_run(
+        tmp_path / "run", images=60, arms=("full", "random:0.3", "grid:0.3"), edit_row=_half_wrong("grid:0.3")
+    )
+    rule = "equal(accuracy({}), accuracy(full), {})"
+    rules = [rule.format("random:0.3", 0.06), rule.format("random:0.3", 0.02), rule.format("grid:0.3", 0.06)]
+    (near, close, far), _ = run_gate(run, rules, draws=DRAWS)
+    assert (near.verdict, close.verdict, far.verdict) == ("passed", "undecided", "failed")
+    # Two one-sided tests at 5 %: the interval is the 90% one.
+    assert near.high == pytest.approx(1 - 0.05 ** (1 / 60), abs=1e-4)
+    assert "90% interval" in near.words
+    text = markdown([GatedRun("run", [near, close, far])])
+    assert (
+        "| passed | `equal(accuracy(random:0.3), accuracy(full), 0.06)` | 120 | 0.000 | −0.049 to +0.049 (90%) |"
+        in text
+    )
+    needed = int(close.words.partition("about ")[2].partition(" instead of 60")[0])
+    assert 1 - 0.05 ** (1 / needed) == pytest.approx(0.02, rel=0.02)
+    detail = junit([GatedRun("run", [far])]).decode()
+    assert "failed" in detail
+    assert "(90%)" in detail
+
+
+def _half_wrong(arm: str) -> Callable[[dict[str, Any]], None]:
+    def edit(row: dict[str, Any]) -> None:
+        _alike(row)
+        if row["arm"] == arm and row["label"] == "no":
+            row |= {"margin": 1.0, "predicted": "yes", "correct": False}
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("equal(accuracy(a), accuracy(b), -0.02)", "margin must be positive"),
+        ("equal(accuracy(a), accuracy(b), 0)", "margin must be positive"),
+        ("equal(accuracy(a), accuracy(b))", "needs a margin"),
+        ("equal(accuracy(a), hfpr(b), 0.02)", "needs one metric"),
+        ("equal(accuracy(a), accuracy(a), 0.02)", "with itself"),
+        ("equal(accuracy(a), 0.02)", "needs a margin"),
+        ("equal(accuracy(a), accuracy(b), x)", "needs a margin"),
+        ("equal(acuracy(a), accuracy(b), 0.02)", "did you mean 'accuracy'"),
+        ("equal(accuracy(a), accuracy(b), 1e999)", "too large"),
+    ],
+)
+def test_an_unreadable_rule_of_equality_says_what_is_wrong(text: str, words: str) -> None:
+    with pytest.raises(SightlineError, match=words) as caught:
+        parse_rule(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_arm_with_commas_can_be_called_equal() -> None:
+    rule = parse_rule("equal(accuracy(scope:0.4:alpha=0,beta=f(1, 2)), accuracy(full), 0.02)")
+    assert rule.left.arm == "scope:0.4:alpha=0,beta=f(1, 2)"
+    assert (rule.right, rule.margin) == (Term("accuracy", "full"), 0.02)
+
+
+def test_what_holds_by_construction_is_decided_without_an_interval(run: Path) -> None:
+    (coverage, budget), _ = run_gate(run, ["posecr(full) >= 1", "keep(target:0.3) <= 0.31"], least_n=FEW, draws=DRAWS)
+    for outcome in (coverage, budget):
+        assert outcome.passed
+        assert math.isnan(outcome.low)
+        assert "by construction" in outcome.words
+    assert "1.000–1.000" not in markdown([GatedRun("run", [coverage, budget])])

@@ -1,0 +1,187 @@
+"""An image is its pixels: ids of one picture are one cluster wherever rows become statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sightline.analysis.policy_replay import AskedProbes
+from sightline.errors import SightlineError
+from sightline.gate.decisions import run_gate
+from sightline.paper.lines import Threshold, rows_at
+from sightline.rows import load_run
+from sightline.rows.images import image_cells, image_records, same_images
+from sightline.rows.source import read_source
+from sightline.rows.thresholds import on_development_side
+from sightline.statistics.summaries import arm_summary
+from sightline.view.runs import ViewedRun
+from tests.unit.report.fake_run import grid_cells, make_run
+
+ARMS = ("full", "target:0.3")
+NOTE = "4 images have the same pixels as another (first: img0001 shows what img0000 shows): they count as one"
+
+
+def group_of(image_id: str) -> str:
+    """The first of three neighbours."""
+    return f"img{int(image_id[-4:]) // 3 * 3:04d}"
+
+
+def alike(column: str) -> Callable[[dict[str, Any]], None]:
+    """Image records by which three neighbours are one picture."""
+
+    def edit(record: dict[str, Any]) -> None:
+        record[column] = f"sha256:of {group_of(record['image_id'])}"
+
+    return edit
+
+
+def one_id(row: dict[str, Any]) -> None:
+    row["image_id"] = group_of(row["image_id"])
+
+
+@pytest.fixture(scope="module", params=["pixels", "digest"])
+def joined(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six images that are two pictures, by their pixels or, in a folder of an earlier release, by their files."""
+    made: Path = make_run(
+        tmp_path_factory.mktemp("joined") / "run", images=6, arms=ARMS, edit_image=alike(request.param)
+    )
+    return made
+
+
+def test_three_names_of_a_picture_give_the_intervals_of_one(joined: Path, tmp_path: Path) -> None:
+    honest = make_run(tmp_path / "honest", images=6, arms=ARMS, edit_row=one_id)
+    left, right = (arm_summary(load_run(path).frame(), draws=200) for path in (joined, honest))
+    pd.testing.assert_frame_equal(left, right)
+    for source in map(read_source, ([joined], [honest])):
+        assert source.frame["image_id"].nunique() == 2
+    assert load_run(joined).compact_frame(lambda name: True)["image_id"].cat.categories.tolist() == [
+        "img0000", "img0003",
+    ]  # fmt: skip
+    assert set(load_run(joined).rows.column("image_id").to_pylist()) == {f"img000{i}" for i in range(6)}, "as stored"
+
+
+def test_a_note_names_the_images_that_count_as_one(joined: Path) -> None:
+    assert read_source([joined]).notes.count(NOTE) == 1
+    assert read_source([joined, joined], ["A", "B"]).notes.count(NOTE) == 1
+    assert NOTE in run_gate(joined, ["accuracy(full) >= 0.1"], draws=200)[1]
+    viewed = ViewedRun(joined, "run", None)
+    assert viewed.facts()["images"] == 2
+    assert NOTE in viewed.numbers()["notes"]
+
+
+def test_pictures_without_any_digest_stay_apart(tmp_path: Path) -> None:
+    def without(record: dict[str, Any]) -> None:
+        record["digest"] = None
+
+    run = load_run(make_run(tmp_path / "run", images=4, arms=ARMS, edit_image=without))
+    assert run.frame()["image_id"].nunique() == 4
+    assert run.joined == ""
+
+
+def test_a_wrong_image_is_not_the_image_of_its_question(tmp_path: Path) -> None:
+    """Row and record of a control name the image that is asked about, and show another."""
+
+    def wrong(row: dict[str, Any]) -> None:
+        number = int(row["image_id"][-4:])
+        if row["probe_id"].endswith("no"):
+            row |= {"view": "wrong_image", "image_key": f"img{(number + 1) % 4:04d}.jpg@orig"}
+
+    assert load_run(make_run(tmp_path / "run", images=4, arms=ARMS, edit_row=wrong)).same_images == {}
+
+
+def test_wrong_images_that_call_themselves_original_join_nothing_of_another_run(tmp_path: Path) -> None:
+    def wrong(row: dict[str, Any]) -> None:
+        row["image_key"] = f"img{(int(row['image_id'][-4:]) + 1) % 4:04d}.jpg@orig"
+
+    plain = make_run(tmp_path / "plain", images=4, arms=ARMS)
+    other = make_run(tmp_path / "other", images=4, arms=ARMS, edit_row=wrong)
+    assert same_images([load_run(plain), load_run(other)]) == {}
+
+
+def test_two_runs_join_the_same_images_though_one_is_older(tmp_path: Path) -> None:
+    new = make_run(tmp_path / "new", images=6, arms=ARMS, edit_image=alike("pixels"))
+    old = make_run(tmp_path / "old", images=6, arms=ARMS)
+    source = read_source([new, old], ["A", "B"])
+    assert [one.frame["image_id"].nunique() for one in source.runs] == [2, 2]
+
+
+@pytest.mark.parametrize("column", ["digest", "pixels"])
+def test_a_development_run_with_the_same_pictures_under_other_ids_is_refused_by_name(
+    tmp_path: Path, column: str
+) -> None:
+    def elsewhere(row: dict[str, Any]) -> None:
+        row["image_id"] = f"dev-{row['image_id']}"
+
+    def picture(offset: int) -> Callable[[dict[str, Any]], None]:
+        def edit(record: dict[str, Any]) -> None:
+            record[column] = f"sha256:of {int(record['image_id'][-4:]) + offset}"
+
+        return edit
+
+    here = make_run(tmp_path / "here", images=8, arms=ARMS, edit_image=picture(0))
+    there = make_run(tmp_path / "there", images=8, arms=ARMS, seed=9, edit_row=elsewhere, edit_image=picture(6))
+    apart = make_run(tmp_path / "apart", images=8, arms=ARMS, seed=9, edit_row=elsewhere, edit_image=picture(8))
+    refusal = r"there and .*here share 2 images \(first: dev-img0000, which is img0006 there\)"
+    with pytest.raises(SightlineError, match=refusal):
+        read_source([here], developments=[there], threshold="own-dev")
+    with pytest.raises(SightlineError, match=refusal):
+        run_gate(here, ["accuracy(full) >= 0.1"], developments=[there], threshold="own-dev", draws=200)
+    assert read_source([here], developments=[apart], threshold="own-dev").runs
+
+    def study(development: Path) -> Any:
+        runs = {"confirmation": load_run(here), "development": load_run(development)}
+        return SimpleNamespace(
+            run=lambda model, probes, *rest: runs[probes], rows=lambda model, probes, *rest: runs[probes].frame()
+        )
+
+    with pytest.raises(SightlineError, match=refusal):
+        rows_at(study(there), "qwen", "confirmation", Threshold("own"))
+    assert len(rows_at(study(apart), "qwen", "confirmation", Threshold("own")))
+
+
+def test_ids_of_one_picture_fall_on_the_same_side_of_a_split(joined: Path) -> None:
+    frame = load_run(joined).frame()
+    for rows in (frame, read_source([joined]).frame):
+        sides = rows.assign(dev=on_development_side(rows)).groupby(rows["probe_id"].astype(str).map(group_of_probe))
+        assert (sides["dev"].nunique() == 1).all()
+    full = frame[frame["arm"] == "full"]
+    asked = AskedProbes.of(full)
+    assert pd.Series(asked.sides).groupby(asked.images).nunique().max() == 1
+
+
+def test_open_questions_about_one_picture_are_not_divided() -> None:
+    rows = pd.DataFrame({"probe_id": [f"qa:{i}" for i in range(60)], "image_id": [f"p{i // 3}" for i in range(60)]})
+    asked = AskedProbes.of(rows.assign(label="open", task="qa", score=1.0))
+    alone = AskedProbes.of(rows.assign(label="open", task="qa", score=1.0, image_id=rows["probe_id"]))
+    assert set(asked.sides) == {"dev", "test"}
+    assert pd.Series(asked.sides).groupby(asked.images).nunique().max() == 1
+    first = rows["probe_id"].groupby(rows["image_id"]).transform("min") == rows["probe_id"]
+    assert asked.sides[first].tolist() == alone.sides[first].tolist(), "a question alone falls as the paper's do"
+
+
+def group_of_probe(probe_id: str) -> str:
+    return group_of(probe_id.partition(":")[0])
+
+
+# Records of some images, and the cells of all of them.
+
+
+def test_only_asked_images_come_and_unknown_ones_are_left_out(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path / "run", images=4, arms=("full",)))
+    found = image_records(run, {"img0002.jpg@orig", "img0000.jpg@orig", "elsewhere.jpg"})
+    expected = {record["image_key"]: record for record in run.images.to_pylist()}
+    assert found == {key: expected[key] for key in ("img0000.jpg@orig", "img0002.jpg@orig")}
+
+
+def test_images_of_one_raster_share_their_cells(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path / "run", images=4, arms=("full",)))
+    of_image, sets = image_cells(run)
+    assert set(of_image) == set(run.images.column("image_key").to_pylist())
+    assert set(of_image.values()) == {0}
+    np.testing.assert_array_equal(sets[0], grid_cells())

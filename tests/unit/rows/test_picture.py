@@ -1,0 +1,323 @@
+"""One probe of a run: its texts, masks, cells and picture."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from sightline.cli import app
+from sightline.core.row import row_schema
+from sightline.errors import SightlineError
+from sightline.geometry.marks import overlay
+from sightline.rows import Run, load_run
+from sightline.rows.picture import GAP, PER_LINE, TEXTS, ArmPicture, quoted, stored_geometry, with_texts
+from sightline.store import RunFolder
+from sightline.store.marks import pack_mask
+from tests.unit.report.fake_open_run import make_open_run
+from tests.unit.report.fake_run import make_run
+
+PROBE = "textocr-f0af1d791168279c:hard-small-pos"
+IMAGE = "train/f0af1d791168279c.jpg"
+
+
+@pytest.fixture(scope="module")
+def run(data: Path) -> Run:
+    return load_run(data / "recorded_run")
+
+
+def test_a_frame_says_what_was_asked(run: Run) -> None:
+    frame = run.frame()
+    asked = {probe["id"]: probe for probe in run.probes}
+    for row in frame.to_dict("records"):
+        assert [row[name] for name in TEXTS] == [asked[row["probe_id"]][name] for name in TEXTS]
+    assert list(run.frame(texts=False).columns) == run.rows.column_names
+
+
+def test_a_row_about_a_control_image_is_told_the_words_of_its_own_view() -> None:
+    rows = pd.DataFrame({"probe_id": ["p", "p", "p"], "view": ["replaced", "orig", "blank"]})
+    texts = {"target_text": "t", "source_text": "s"}
+    probes = [
+        {"id": "p", "view": "replaced", "question": "Is it EXIT?", **texts},
+        {"id": "p", "question": "Is it OPEN?", **texts},
+    ]
+    told = with_texts(rows, probes)["question"].tolist()
+    assert told == ["Is it EXIT?", "Is it OPEN?", "Is it OPEN?"], (
+        "an intervention's view is asked about as the original"
+    )
+
+
+def test_a_column_of_a_scorer_is_not_overwritten_by_a_text_of_its_name() -> None:
+    rows = pd.DataFrame({"probe_id": ["p"], "view": ["orig"], "question": ["mine"]})
+    told = with_texts(rows, [{"id": "p", "question": "other", "target_text": "t", "source_text": "s"}])
+    assert list(told.columns) == ["probe_id", "view", "question", "target_text", "source_text"]
+    assert told["question"].tolist() == ["mine"]
+
+
+def test_masks_come_as_one_flag_per_cell(run: Run) -> None:
+    for arm in ("full", "target:0.3", "visionzip_qwen:0.4"):
+        masks = run.masks(arm)
+        assert list(masks) == [probe["id"] for probe in run.probes]
+        for probe, mask in masks.items():
+            row = run.row(probe, arm)
+            assert mask.dtype == np.bool_
+            assert mask.shape == (row["n_tokens"],)
+            assert pack_mask(mask) == row["kept_mask"]
+
+
+def test_the_lineage_of_a_merge_is_more_than_its_anchors_and_that_of_a_deletion_is_not(run: Run) -> None:
+    anchors, sources = run.masks("visionzip_qwen:0.4"), run.masks("visionzip_qwen:0.4", lineage=True)
+    assert all((sources[probe] >= anchors[probe]).all() for probe in anchors)
+    assert all(sources[probe].sum() > anchors[probe].sum() for probe in anchors)
+    kept, same = run.masks("target:0.3"), run.masks("target:0.3", lineage=True)
+    assert all(np.array_equal(kept[probe], same[probe]) for probe in kept)
+
+
+def test_cells_are_found_by_probe_and_by_row(run: Run) -> None:
+    row = run.frame().query("arm == 'target:0.3' and probe_id == @PROBE").iloc[0]
+    cells = run.cells(PROBE)
+    assert cells.shape == (row["n_tokens"], 4)
+    assert np.array_equal(run.cells(row), cells)
+    assert np.array_equal(run.cells(run.row(PROBE, "target:0.3")), cells)
+    assert np.array_equal(run.cells(PROBE, "full+blank"), cells), "painting over an image moves no cell"
+
+
+def shown_smaller(folder: Path) -> Path:
+    """A run whose second arm was shown an image of four cells, where the image has 300 tokens."""
+    made = make_run(folder, images=1, arms=("full", "grid:0.3"))
+    quarters = np.array([[0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0.5, 0.5, 1], [0.5, 0.5, 1, 1]], dtype="<f4")
+    (images,) = (made / "images").glob("*.parquet")
+    table = pq.read_table(images)
+    record = {**table.to_pylist()[0], "image_key": "img0000.jpg#fit=4t", "cells": quarters.tobytes()}
+    store = RunFolder(made)
+    store.write_image_table(0, "orig", table.from_pylist([*table.to_pylist(), record], schema=table.schema))
+    (rows,) = (file for file in made.rglob("rows/*/*.parquet") if "grid" in file.parent.name)
+    table = pq.read_table(rows)
+    changed = [
+        {**row, "image_key": "img0000.jpg#fit=4t", "kept_mask": pack_mask(np.ones(4))} for row in table.to_pylist()
+    ]
+    store.write_row_table("grid:0.3", 0, table.from_pylist(changed, schema=table.schema))
+    return made
+
+
+def test_an_arm_that_is_shown_a_smaller_image_has_the_cells_and_the_masks_of_that(tmp_path: Path) -> None:
+    run = load_run(shown_smaller(tmp_path / "run"))
+    assert run.row("img0000:yes", "grid:0.3")["n_tokens"] == 300
+    assert run.cells("img0000:yes", "grid:0.3").shape == (4, 4)
+    assert run.masks("grid:0.3")["img0000:yes"].tolist() == [True] * 4
+    assert run.masks("full")["img0000:yes"].shape == (300,)
+    picture = run.picture("img0000:yes", "grid:0.3", images=tmp_path / "nowhere")
+    assert picture.info["sources"] == ["preview"], "no file has the pixels that the arm was shown"
+
+
+def test_a_picture_from_the_image_file_has_its_pixels(run: Run, data: Path) -> None:
+    picture = run.picture(PROBE, "target:0.3", images=data / "mini_textocr")
+    assert picture.info["sources"] == ["file"]
+    image = Image.open(data / "mini_textocr" / IMAGE)
+    kept, regions = run.masks("target:0.3")[PROBE], run.probes[0]["regions"]
+    expected = overlay(image, run.cells(PROBE), kept, regions)
+    assert picture.size == image.size
+    assert np.array_equal(np.asarray(picture), np.asarray(expected))
+
+
+def test_a_picture_without_the_images_comes_from_the_preview(run: Run) -> None:
+    picture = run.picture(PROBE, "full")
+    assert picture.info["sources"] == ["preview"]
+    assert np.asarray(picture).std() > 10
+
+
+def test_what_an_intervention_painted_over_is_shown_painted_over(run: Run, data: Path) -> None:
+    picture = run.picture(PROBE, "full+occlude_evidence", images=data / "mini_textocr")
+    assert picture.info["sources"] == ["preview"]
+    (x1, y1, x2, y2) = run.probes[0]["regions"][0]
+    width, height = picture.size
+    middle = np.asarray(picture, dtype=float)[round((y1 + y2) / 2 * height), round((x1 + x2) / 2 * width)]
+    assert np.abs(middle - 127).max() < 12
+
+
+def test_another_file_of_the_same_name_is_refused(run: Run, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    other = next(path for path in (data / "mini_textocr" / "train").glob("*.jpg") if path.name not in IMAGE)
+    shutil.copy(other, tmp_path / IMAGE)
+    with pytest.raises(
+        SightlineError, match=r"holds another train/f0af1d791168279c\.jpg than the one that was audited"
+    ):
+        run.picture(PROBE, "full", images=tmp_path)
+
+
+def test_arms_stand_side_by_side_under_their_captions(run: Run, data: Path) -> None:
+    arms = ("full", "target:0.3", "visionzip_qwen:0.4")
+    one = run.picture(PROBE, "full", images=data / "mini_textocr")
+    sheet = run.picture(PROBE, *arms, images=data / "mini_textocr")
+    assert sheet.width == 3 * one.width + 4 * GAP
+    assert sheet.info["sources"] == ["file"] * 3
+    above = sheet.height - one.height - GAP
+    pixels = np.asarray(sheet, dtype=int)
+    for place, arm in enumerate(arms):
+        left = GAP + place * (one.width + GAP)
+        alone = run.picture(PROBE, arm, images=data / "mini_textocr")
+        assert np.array_equal(pixels[above : above + one.height, left : left + one.width], np.asarray(alone))
+        assert (pixels[:above, left : left + one.width] < 100).any(), "a caption"
+
+
+def test_without_an_arm_those_without_an_intervention_are_shown_in_lines(run: Run) -> None:
+    plain = [arm for arm in run.arms if "+" not in arm]
+    assert PER_LINE < len(plain) <= 2 * PER_LINE
+    assert run.picture(PROBE).info["sources"] == ["preview"] * len(plain)
+    assert run.picture(PROBE).height == 2 * run.picture(PROBE, *plain[:PER_LINE]).height
+
+
+def test_what_is_misspelt_is_answered_with_what_was_meant(run: Run) -> None:
+    with pytest.raises(SightlineError, match=r"has no arm 'taget:0\.3'; did you mean target:0\.3\?"):
+        run.masks("taget:0.3")
+    with pytest.raises(SightlineError, match=r"has no probe '.*small-po'; did you mean .*:hard-small-pos\?"):
+        run.picture(PROBE[:-1], "full")
+    with pytest.raises(SightlineError, match="has no view 'gray' under full; choose one of orig"):
+        run.row(PROBE, "full", view="gray")
+
+
+def two_views(row: dict[str, object]) -> None:
+    """The negative of each pair becomes a second view of the positive."""
+    if str(row["probe_id"]).endswith(":no"):
+        row.update(probe_id=str(row["probe_id"]).replace(":no", ":yes"), view="wrong_image")
+
+
+def test_of_a_probe_that_is_asked_about_several_views_the_original_is_meant_unless_another_is_named(
+    tmp_path: Path,
+) -> None:
+    run = load_run(make_run(tmp_path / "run", images=2, arms=("random:0.3",), edit_row=two_views))
+    assert run.row("img0000:yes", "random:0.3")["view"] == "orig"
+    assert run.row("img0000:yes", "random:0.3", "wrong_image")["view"] == "wrong_image"
+    original, other = run.masks("random:0.3"), run.masks("random:0.3", view="wrong_image")
+    assert list(original) == list(other) == ["img0000:yes", "img0001:yes"]
+    assert not np.array_equal(original["img0000:yes"], other["img0000:yes"])
+
+
+def test_texts_stand_in_the_probes_once_and_not_in_every_row_on_disk(run: Run) -> None:
+    assert not set(TEXTS) & set(row_schema().names)
+    assert not set(TEXTS) & set(run.rows.column_names)
+
+
+def test_a_picture_of_a_real_scan_is_as_large_as_the_scan_and_shows_its_line(receipts: Path, tmp_path: Path) -> None:
+    """A scan of 1,000 pixels and more, whose preview is smaller: the outlined line is legible only from the file."""
+    from sightline.auditing.audit import audit
+    from sightline.auditing.config import AuditConfig
+    from sightline.checks.demo import asset
+    from sightline.probes import HardPairRules, build_hard_pairs, load_regions, write_probes
+
+    records = load_regions(receipts / "receipts.json").records
+    pairs = build_hard_pairs(records, HardPairRules(limit_images=1, max_area=0.02))
+    write_probes(tmp_path / "probes.jsonl", pairs.probes)
+    run = audit(
+        AuditConfig(
+            model=str(asset("reader")),
+            probes=tmp_path / "probes.jsonl",
+            images=receipts,
+            out=tmp_path / "run",
+            arms=["full"],
+            device="cpu",
+        )
+    )
+    probe = run.probes[0]
+    sharp, small = run.picture(probe["id"], "full", images=receipts), run.picture(probe["id"], "full")
+    with Image.open(receipts / probe["image"]) as scan:
+        assert sharp.size == scan.size
+    assert max(small.size) <= 640 < max(sharp.size)
+    x1, y1, x2, y2 = probe["regions"][0]
+
+    def edges(picture: Image.Image) -> float:
+        """Mean difference of neighbours within the line, in the pixels of the scan."""
+        box = (x1 * sharp.width, y1 * sharp.height, x2 * sharp.width, y2 * sharp.height)
+        line = np.asarray(picture.resize(sharp.size).crop(tuple(map(round, box))).convert("L"), dtype=float)
+        return float(np.abs(np.diff(line, axis=1)).mean())
+
+    assert edges(sharp) > 1.2 * edges(small)
+
+
+# One open question of a run: accepted answers, roles and what every arm said.
+
+
+LARGER, VALUE = "page000:larger", "page000:value"
+
+
+@pytest.fixture(scope="module")
+def open_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    arms = ("full", "target:0.3", "anti_evidence:0.3")
+    return load_run(make_open_run(tmp_path_factory.mktemp("open") / "run", images=3, arms=arms))
+
+
+def test_a_frame_has_accepted_answers_and_roles(open_run: Run) -> None:
+    full = open_run.frame()[lambda rows: rows["arm"] == "full"].set_index("probe_id")
+    assert len(tuple(full["answers"][VALUE])) == 10, "textvqa: all ten"
+    assert full["roles"][LARGER] == ("answer_value", "context", "comparison_anchor")
+    assert list(open_run.frame(texts=False).columns) == open_run.rows.column_names
+
+
+def test_the_picture_of_several_arms_stands_below_the_question(open_run: Run) -> None:
+    one, two = open_run.picture(LARGER, "full"), open_run.picture(LARGER, "full", "target:0.3")
+    asked = next(probe for probe in open_run.probes if probe["id"] == LARGER)
+    row = open_run.row(LARGER, "full")
+    heading = ArmPicture(row, {}, asked).heading
+    assert heading[0] == asked["question"]
+    assert heading[1].startswith(f"accepted: “{asked['answers'][0]}” · V the answer's value")
+    assert two.height > one.height + 60
+    caption = ArmPicture(row, {}, asked).caption
+    assert caption == ("full", f"“{row['answer']}” · score {row['score']:.2f} · coverage 1.00")
+
+
+def test_an_answer_in_a_caption_is_short_and_says_when_there_is_none() -> None:
+    assert quoted("") == "nothing"
+    assert quoted("a\nb") == "“a b”"
+    assert len(quoted("x" * 100)) == 34
+
+
+def test_show_tells_question_accepted_answers_roles_and_scores(open_run: Run) -> None:
+    shown = CliRunner().invoke(app, ["show", str(open_run.path), VALUE])
+    assert shown.exit_code == 0, shown.output
+    answer = open_run.row(VALUE, "full")["accepted"]
+    assert f"{answer} (10 times)" in shown.output
+    assert "L label of the field: " in shown.output
+    assert "V the answer's value: " in shown.output
+    assert "textvqa" in shown.output
+    for column in ("score", "loss"):
+        assert column in shown.output
+    assert "margin" not in shown.output
+    assert "target  " not in shown.output.split("regions")[0], "an open question looks for nothing but itself"
+
+
+def test_show_draws_the_arms_of_an_open_question(open_run: Run, tmp_path: Path) -> None:
+    shown = CliRunner().invoke(app, ["show", str(open_run.path), LARGER, "--out", str(tmp_path / "picture.png")])
+    assert shown.exit_code == 0, shown.output
+    assert (tmp_path / "picture.png").is_file()
+
+
+# Masks that a run has stored, measured against regions once more.
+
+
+QUARTERS = np.array([[0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0.5, 0.5, 1], [0.5, 0.5, 1, 1]], dtype="<f4")
+
+
+def test_a_mask_has_a_place_for_each_cell_of_its_own_image_however_many_tokens_the_full_prefix_has() -> None:
+    """An arm that is shown a smaller image keeps all of its four cells, where the image itself has 16 tokens."""
+    rows = pa.Table.from_pylist(
+        [
+            {
+                "probe_id": "p",
+                "image_key": "a.jpg#fit=4t",
+                "n_tokens": 16,
+                "kept_mask": pack_mask(np.array([True, True, False, False])),
+                "lineage_mask": None,
+            }
+        ]
+    )
+    images = pa.Table.from_pylist([{"image_key": "a.jpg#fit=4t", "cells": QUARTERS.tobytes()}])
+    (measured,) = stored_geometry(rows, images, {"p": [(0.0, 0.25, 1.0, 0.75)]})
+    assert measured is not None
+    assert measured.ecr == 0.5

@@ -1,0 +1,338 @@
+"""Run folders looked through for damage, and put together into fewer files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from benchmarks.large_runs import write_large_run
+
+from sightline.errors import SightlineError
+from sightline.rows import load_run
+from sightline.store import RunFolder
+from sightline.store import shard_files as shard_packs
+from sightline.store.compaction import compact_run
+from sightline.store.verify import verify_folder
+from tests.changed_run import edited
+from tests.unit.large_run import PLAN
+from tests.warm_python import run_python
+
+
+def shard(run: Path, number: int, arm: str = "target:0.3") -> Path:
+    return RunFolder(run).rows_file(arm, number)
+
+
+def flip(file: Path, place: float) -> None:
+    content = bytearray(file.read_bytes())
+    content[int(place * len(content))] ^= 4
+    file.write_bytes(content)
+
+
+def edit(run: Path, **fields: object) -> None:
+    manifest = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**manifest, **fields}))
+
+
+def other_run(run: Path) -> Path:
+    return write_large_run(run.parent / "other", replace(PLAN, seed=18))
+
+
+def lines(run: Path) -> list[str]:
+    return [problem.words.replace(str(run), "RUN") for problem in verify_folder(run).problems]
+
+
+def test_a_good_run_has_no_problem(finished: Path) -> None:
+    found = verify_folder(finished)
+    assert (found.problems, found.files, found.rows) == ([], 7 * 4, 600)
+
+
+def test_nor_has_a_compacted_one(run_copy: Path) -> None:
+    compact_run(run_copy)
+    assert lines(run_copy) == []
+
+
+@pytest.mark.parametrize("place", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_a_flipped_bit_is_found(run_copy: Path, place: float) -> None:
+    flip(shard(run_copy, 3), place)
+    (line,) = lines(run_copy)[:1]
+    assert "target-0.3-" in line
+    assert "00003.parquet is damaged" in line
+    flip(shard(run_copy, 3), place)
+    flip(run_copy / "images" / "00002.parquet", place)
+    assert "RUN/images/00002.parquet is damaged" in lines(run_copy)[0]
+
+
+@pytest.mark.parametrize(("harm", "words"), [
+    (lambda run: shard(run, 2).unlink(), "RUN: target:0.3 lacks the rows of shard 2"),
+    (lambda run: shard(run, 2).write_bytes(shard(run, 2).read_bytes()[:-40]), "00002.parquet is damaged"),
+    (lambda run: shard(run, 2).write_bytes(b""), "00002.parquet is damaged"),
+    (lambda run: shutil.copy(shard(run, 2), shard(run, 3)), "00003.parquet holds shard 2, as its name does not say"),
+    (lambda run: shutil.copy(shard(run, 2), shard(run, 9)), "00009.parquet holds shard 2, as its name does not say"),
+    (lambda run: shutil.copy(shard(run, 2, "full"), shard(run, 2)), "00002.parquet holds rows of full, not rows"),
+    (lambda run: shutil.copy(shard(other_run(run), 2), shard(run, 2)), "holds rows of another run, of large-run"),
+    (lambda run: (run / "images" / "00001.parquet").unlink(), "RUN/images: records of images of shard 1 are missing"),
+    (lambda run: (run / "rows" / "mine").mkdir(), "RUN/rows/mine belongs to no arm of the run"),
+    (lambda run: shutil.copy(shard(run, 2), shard(run, 2).with_name("two.parquet")), "not have the name of a shard"),
+    (lambda run: (run / "run.json").write_text("{"), "RUN/run.json is not valid JSON"),
+    (lambda run: edit(run, arms=[]), "RUN/run.json names no arms"),
+    (lambda run: edit(run, shards=6), "makes 7 shards, run.json says 6"),
+    (lambda run: edit(run, weight_digest="other"), "holds image records of another run"),
+    (lambda run: (run / "probes.jsonl").unlink(), "RUN/probes.jsonl cannot be read"),
+    (lambda run: (run / "probes.jsonl").write_text("{}\n[3"), "RUN/probes.jsonl cannot be read"),
+])  # fmt: skip
+def test_what_is_wrong_is_said(run_copy: Path, harm: Callable[[Path], object], words: str) -> None:
+    harm(run_copy)
+    assert any(words in line for line in lines(run_copy)), lines(run_copy)
+
+
+def test_changed_probes_are_found(run_copy: Path) -> None:
+    file = run_copy / "probes.jsonl"
+    text = file.read_text()
+    file.write_text(text.replace("word7x", "word8x"))
+    assert lines(run_copy) == ["RUN/probes.jsonl does not hold the probes that its first line promises"]
+    header, first, second, *others = text.splitlines(keepends=True)
+    file.write_text("".join([header, second, first, *others]))
+    found = lines(run_copy)
+    assert len(found) == 4, "the file, and the first shard under three arms"
+    assert all("answers other probes than those of shard 0" in line for line in found[1:])
+
+
+def test_a_shard_that_two_files_hold_is_found(run_copy: Path) -> None:
+    kept = shard(run_copy, 2).read_bytes()
+    compact_run(run_copy)
+    shard(run_copy, 2).write_bytes(kept)
+    (line,) = lines(run_copy)
+    assert "00002.parquet holds shard 2, which 00000-00006.parquet holds too" in line
+    compact_run(run_copy)
+    assert lines(run_copy) == [], "what a kill left behind is removed"
+
+
+def test_a_flipped_bit_in_a_pack_is_found(run_copy: Path) -> None:
+    compact_run(run_copy)
+    (pack,) = shard(run_copy, 0).parent.glob("*.parquet")
+    flip(pack, 0.4)
+    assert "00000-00006.parquet is damaged" in lines(run_copy)[0]
+
+
+def test_a_shard_of_another_run_is_not_loaded(run_copy: Path) -> None:
+    shutil.copy(shard(other_run(run_copy), 2), shard(run_copy, 2))
+    with pytest.raises(SightlineError) as caught:
+        _ = load_run(run_copy).rows
+    assert "00002.parquet holds rows of another run, of large-run (llava); set it aside with" in str(caught.value)
+
+
+def test_setting_aside_leaves_what_is_good(run_copy: Path, finished: Path) -> None:
+    flip(shard(run_copy, 3), 0.5)
+    (problem, missing) = verify_folder(run_copy).problems
+    assert missing.set_aside() is None
+    aside = problem.set_aside()
+    assert aside is not None
+    assert aside.name == "00003.parquet.damaged"
+    assert load_run(run_copy).missing == 1
+    shutil.copy(shard(finished, 3), shard(run_copy, 3))
+    assert lines(run_copy) == []
+
+
+def test_every_flipped_bit_of_the_manifest_is_found(run_copy: Path) -> None:
+    size = (run_copy / "run.json").stat().st_size
+    for place in range(0, size, 7):
+        flip(run_copy / "run.json", place / size)
+        assert lines(run_copy), f"byte {place}"
+        flip(run_copy / "run.json", place / size)
+    assert lines(run_copy) == []
+
+
+def test_every_flipped_bit_of_the_probes_header_is_found(run_copy: Path) -> None:
+    file = run_copy / "probes.jsonl"
+    content = file.read_bytes()
+    for place in range(0, content.index(b"\n"), 3):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert lines(run_copy), f"byte {place}"
+
+
+@pytest.mark.parametrize("field", ["seed", "attention", "threads", "device", "matched_controls", "images", "inputs"])
+def test_an_edited_manifest_is_found(run_copy: Path, field: str) -> None:
+    edit(run_copy, **{field: {} if field == "inputs" else "other" if field in ("device", "attention") else 3})
+    if "cannot" not in "".join(lines(run_copy)):
+        assert any("run.json" in line for line in lines(run_copy)), lines(run_copy)
+
+
+def test_an_edited_manifest_is_not_gone_on_with(run_copy: Path) -> None:
+    edit(run_copy, seed=3)
+    with pytest.raises(SightlineError, match=r"run.json .*does not fit its checksum; restore it"):
+        RunFolder(run_copy).settle_inputs({"full": "other"})
+
+
+def test_changes_by_the_tool_itself_are_no_damage(run_copy: Path, tmp_path: Path) -> None:
+    RunFolder(run_copy).settle_inputs({"full": "sha256:0"})
+    RunFolder(run_copy).describe_boxes({"found": 3}, (run_copy / "probes.jsonl").read_bytes())
+    assert lines(run_copy) == []
+    compact_run(run_copy, tmp_path / "copy")
+    assert lines(tmp_path / "copy") == []
+
+
+def test_a_run_of_the_release_before_is_said_to_be_without(run_copy: Path) -> None:
+    manifest = json.loads((run_copy / "run.json").read_text())
+    for name in ("checksum", "probes_checksum", "batch_tokens"):
+        manifest.pop(name, None)
+    (run_copy / "run.json").write_text(json.dumps(manifest))
+    found = verify_folder(run_copy)
+    assert found.problems == []
+    assert any("run.json has no checksum" in note for note in found.notes)
+
+
+def test_a_kill_between_probes_and_manifest_leaves_a_folder_that_verifies(
+    run_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, written = RunFolder(run_copy), list[object]()
+    real = RunFolder._write_manifest
+
+    def until(self: RunFolder, manifest: object) -> None:
+        if written:
+            raise KeyboardInterrupt
+        written.append(manifest)
+        real(self, manifest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunFolder, "_write_manifest", until)
+    probes = (run_copy / "probes.jsonl").read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        folder.describe_boxes({"found": 3}, probes.replace(b'"sightline_probes": 1', b'"sightline_probes":  1'))
+    assert b'"sightline_probes":  1' in (run_copy / "probes.jsonl").read_bytes()
+    assert lines(run_copy) == []
+
+
+@pytest.mark.parametrize("part", ["1/2", [1], [0, 2], [1, 0], [1.5, 2], {}, [1, 2, 3], ["1", "2"], True])
+def test_a_part_of_an_odd_type_is_one_line(run_copy: Path, part: object) -> None:
+    edit(run_copy, part=part)
+    assert any("run.json" in line for line in lines(run_copy))
+
+
+def test_a_name_that_no_file_system_takes_is_no_run_folder(tmp_path: Path) -> None:
+    for name, words in (("x" * 300, "not a run folder"), ("a\0b", "is no path: it holds a NUL")):
+        with pytest.raises(SightlineError, match=words):
+            load_run(tmp_path / name)
+
+
+def names(run: Path) -> list[str]:
+    return sorted(str(file.relative_to(run)) for file in run.rglob("*.parquet"))
+
+
+def same(one: Path, other: Path) -> bool:
+    first, second = load_run(one), load_run(other)
+    return bool(first.rows.equals(second.rows) and first.images.equals(second.images))
+
+
+def test_rows_and_images_stay_bit_for_bit(finished: Path, run_copy: Path) -> None:
+    done = compact_run(run_copy)
+    assert (done.files_before, done.files_after) == (28, 4)
+    assert same(finished, run_copy)
+    assert load_run(run_copy).missing == 0
+    assert all(RunFolder(run_copy).has_rows("full", shard) for shard in range(7))
+    assert RunFolder(run_copy).has_images(3, "orig")
+    assert RunFolder(run_copy).image_digests(3) == RunFolder(finished).image_digests(3)
+
+
+def test_twice_is_once(run_copy: Path) -> None:
+    compact_run(run_copy)
+    before = {name: (run_copy / name).read_bytes() for name in names(run_copy)}
+    compact_run(run_copy)
+    assert {name: (run_copy / name).read_bytes() for name in names(run_copy)} == before
+
+
+def test_packs_and_row_groups_are_bounded(finished: Path, run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_packs, "PACK", 70)
+    monkeypatch.setattr(shard_packs, "GROUP", 16)
+    compact_run(run_copy)
+    files = [name for name in names(run_copy) if name.startswith("rows/grid")]
+    assert [Path(name).stem for name in files] == ["00000-00001", "00002-00003", "00004-00005", "00006"]
+    groups = pq.read_metadata(run_copy / files[0])
+    assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [16, 16, 16, 12]
+    assert groups.row_group(0).column(0).statistics is not None
+    before = names(run_copy)
+    compact_run(run_copy)
+    assert names(run_copy) == before
+    assert same(finished, run_copy)
+
+
+def test_what_is_missing_stays_missing_and_joins_later(finished: Path, run_copy: Path) -> None:
+    gone = RunFolder(run_copy).rows_file("full", 3)
+    kept = gone.read_bytes()
+    gone.unlink()
+    compact_run(run_copy)
+    assert [Path(name).stem for name in names(run_copy) if "/full" in name] == ["00000-00002", "00004-00006"]
+    assert load_run(run_copy).missing == 1
+    gone.write_bytes(kept)
+    assert same(finished, run_copy)
+    compact_run(run_copy)
+    assert [Path(name).stem for name in names(run_copy) if "/full" in name] == ["00000-00006"]
+    assert same(finished, run_copy)
+
+
+def test_a_copy_is_whole_or_absent(finished: Path, tmp_path: Path) -> None:
+    before = names(finished)
+    compact_run(finished, tmp_path / "copy")
+    assert names(finished) == before
+    assert same(finished, tmp_path / "copy")
+    assert verify_folder(tmp_path / "copy").problems == []
+    assert [entry.name for entry in tmp_path.iterdir()] == ["copy"]
+    with pytest.raises(SightlineError, match="is not empty; choose another --out"):
+        compact_run(finished, tmp_path / "copy")
+
+
+def test_a_damaged_file_is_not_packed(run_copy: Path) -> None:
+    file = RunFolder(run_copy).rows_file("full", 3)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(SightlineError, match=r"00003\.parquet is damaged"):
+        compact_run(run_copy)
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from sightline.store.compaction import compact_run
+
+steps = [0]
+
+def counted(original):
+    def call(*args, **settings):
+        steps[0] += 1
+        if steps[0] == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*args, **settings)
+    return call
+
+os.replace, os.fsync, pathlib.Path.unlink = counted(os.replace), counted(os.fsync), counted(pathlib.Path.unlink)
+compact_run(pathlib.Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 6, 9, 12, 20, 36])
+def test_a_kill_at_any_moment_loses_nothing(finished: Path, run_copy: Path, step: int) -> None:
+    """Steps are what a compaction does to the disk: flush, rename, remove."""
+    done = run_python(["-c", KILLED, str(run_copy), str(step)])
+    assert done.returncode == -signal.SIGKILL
+    assert same(finished, run_copy)
+    assert load_run(run_copy).missing == 0
+    compact_run(run_copy)
+    assert same(finished, run_copy)
+    assert verify_folder(run_copy).problems == []
+    assert len(names(run_copy)) == 4
+
+
+def test_a_mended_image_takes_its_shard_out_of_the_packs(finished: Path, run_copy: Path) -> None:
+    compact_run(run_copy)
+    edited(run_copy, bad_images={"img0000019.jpg": {"shard": 3, "reason": "it could not be read"}})
+    folder = RunFolder(run_copy)
+    folder.forget_shards_of(["img0000019.jpg"])
+    assert folder.finished_shards("full") == {0, 1, 2, 4, 5, 6}
+    assert not folder.has_images(3, "orig")
+    kept, whole = load_run(run_copy).rows, load_run(finished).rows
+    gone = set(pq.read_table(RunFolder(finished).rows_file("full", 3)).column("probe_id").to_pylist())
+    assert kept.equals(whole.filter([name not in gone for name in whole.column("probe_id").to_pylist()]))
